@@ -1,0 +1,203 @@
+"""Settings: flags and a TOML file → one validated, frozen Settings; and a run's fingerprint.
+
+A setting's name is its flag's: `sim_accuracy` in the file is `--sim-accuracy`. Some settings decide
+a run's result, and with the dataset's content and the prompt's text they make its fingerprint; the
+others (SITTING) may change between one sitting and the next.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import tomllib
+from collections.abc import Mapping
+from dataclasses import asdict
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Any, Literal
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+
+from judgeq import strategies
+from judgeq.datasets import Dataset, DatasetSpec
+from judgeq.errors import DataError, UsageError
+from judgeq.judge.simulated import Faults, Simulation
+from judgeq.prompts import PromptSet
+from judgeq.strategies import Strategy
+from judgeq.strategies.matchmaking import Matchmaking
+
+Rating = Literal["bt", "bt-mm"]
+
+SITTING = frozenset(
+    {
+        "concurrency",
+        "rating",
+        "bt_sigma",
+        "sim_latency",
+        "sim_rate_limited",
+        "sim_timeouts",
+        "sim_unreadable",
+    }
+)
+
+
+class Settings(BaseModel):
+    """Everything a user can set about a run; the defaults are the command's."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    dataset: str
+    text_column: str | None = None
+    id_column: str | None = None
+    gold_column: str | None = None
+    gold_levels: tuple[str, ...] | None = None
+    latent_column: str | None = None
+    n: int | None = None
+    data_dir: Path | None = None
+
+    strategy: str = "listwise10"
+    rounds: int | None = None
+    k: int | None = None
+    overlap: int | None = None
+    matchmaking: Matchmaking | None = None
+
+    judge: str = "simulated"
+    prompt: str | None = None
+    feature: str | None = None
+    seed: int = Field(0, ge=0)
+
+    sim_model: Literal["vg", "rrt"] = "vg"
+    sim_accuracy: float = Field(0.8, gt=0.5, lt=1)
+    sim_pmax: float = Field(0.99, gt=0.5, le=1)
+    sim_distance: float = Field(90.0, gt=0)
+    sim_spread: float = Field(100.0, ge=0)
+    sim_biased_items: int = Field(0, ge=0)
+    sim_bias: float = Field(200.0, ge=0)
+
+    sim_latency: float = Field(0.0, ge=0)
+    sim_rate_limited: float = Field(0.0, ge=0, le=1)
+    sim_timeouts: float = Field(0.0, ge=0, le=1)
+    sim_unreadable: float = Field(0.0, ge=0, le=1)
+
+    concurrency: int = Field(64, ge=1, le=10_000)
+    rating: Rating = "bt"
+    bt_sigma: float = Field(2.0, gt=0, le=100)
+
+    @model_validator(mode="after")
+    def _together(self) -> Settings:
+        if self.sim_accuracy >= self.sim_pmax:
+            raise ValueError(
+                "--sim-accuracy must be below --sim-pmax, which the curve never reaches"
+            )
+        if self.sim_rate_limited + self.sim_timeouts > 1:
+            raise ValueError("--sim-rate-limited and --sim-timeouts together exceed 1")
+        return self
+
+    def dataset_spec(self) -> DatasetSpec:
+        """What to load."""
+        return DatasetSpec(**{name: getattr(self, name) for name in DatasetSpec.model_fields})
+
+    def make_strategy(self) -> Strategy:
+        """The strategy. Raises UsageError for one that can't be."""
+        return strategies.parse(
+            self.strategy,
+            k=self.k,
+            rounds=self.rounds,
+            overlap=self.overlap,
+            matchmaking=self.matchmaking,
+        )
+
+    def simulation(self) -> Simulation:
+        """What decides the simulated judge's answers."""
+        return Simulation(
+            **{name: getattr(self, f"sim_{name}") for name in Simulation.model_fields}
+        )
+
+    def faults(self) -> Faults:
+        """What the simulated judge is told to do wrong."""
+        return Faults(**{name: getattr(self, f"sim_{name}") for name in Faults.model_fields})
+
+
+def flag(name: str) -> str:
+    """A setting's flag: "sim_accuracy" → "--sim-accuracy"."""
+    return "--" + name.replace("_", "-")
+
+
+def settle(given: Mapping[str, Any], file: Path | None = None) -> Settings:
+    """Settings from flags (None: not given) over those of a TOML file.
+
+    Raises UsageError naming the flag, or DataError naming the file and key, that can't be.
+    """
+    from_file = read_file(file) if file is not None else {}
+    values = {**from_file, **{name: value for name, value in given.items() if value is not None}}
+    if "dataset" not in values:
+        raise UsageError(
+            "--dataset is missing: name one (babe, demo; `judgeq datasets` lists them), or the "
+            "path of a CSV, TSV, JSONL or Parquet file."
+        )
+    try:
+        return Settings(**values)
+    except ValidationError as error:
+        by_flag = {name for name, value in given.items() if value is not None}
+        raise _explained(error, set(from_file) - by_flag, file) from error
+
+
+def _explained(error: ValidationError, from_file: set[str], file: Path | None) -> Exception:
+    lines = []
+    for problem in error.errors():
+        name = str(problem["loc"][0]) if problem["loc"] else ""
+        message = problem["msg"].removeprefix("Value error, ")
+        if not name:
+            lines.append(message)
+        elif name in from_file:
+            return DataError(f"{file}: {name} = {problem['input']!r}: {message}.")
+        else:
+            lines.append(f"{flag(name)} {problem['input']}: {message}")
+    return UsageError("; ".join(lines) + ".")
+
+
+def read_file(file: Path) -> dict[str, Any]:
+    """The settings of a TOML file. Raises DataError naming the file and what is wrong in it."""
+    try:
+        values = tomllib.loads(file.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise DataError(f"--config {file} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"--config {file} is not UTF-8 (byte {error.start}).") from error
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"--config {file} is no valid TOML: {error}.") from error
+    values = {name.replace("-", "_"): value for name, value in values.items()}
+    for name in values:
+        if name not in Settings.model_fields:
+            near = get_close_matches(name, Settings.model_fields, 1)
+            raise DataError(
+                f"--config {file}: there is no setting {name!r}"
+                + (f"; did you mean {near[0]!r}?" if near else ".")
+                + " Settings are named as the flags of `judgeq run --help`."
+            )
+    return values
+
+
+def deciding_facts(
+    settings: Settings, strategy: Strategy, dataset: Dataset, prompt: PromptSet | None
+) -> dict[str, Any]:
+    """Everything that decides a run's verdicts, as plain JSON."""
+    simulated = settings.judge == "simulated"
+    judge = {"name": settings.judge}
+    if simulated:
+        # The simulated judge answers from the labels; a model never sees them, so that adding a
+        # gold column to a finished run costs nothing.
+        judge |= {**settings.simulation().model_dump(), "labels": dataset.labels}
+    return {
+        "version": 1,
+        "dataset": dataset.content,
+        "strategy": {"kind": strategy.kind, **asdict(strategy)},  # type: ignore[call-overload]
+        "judge": judge,
+        "prompt": prompt.model_dump() if prompt else None,
+        "seed": settings.seed,
+    }
+
+
+def fingerprint(facts: Mapping[str, Any]) -> str:
+    """SHA-256, hexadecimal, of the facts in canonical JSON (sorted keys, no spaces)."""
+    return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -1,0 +1,191 @@
+"""A judge that reads no text: it knows the items' latent scores, and errs as a real one would.
+
+A pair Δ apart is judged rightly with P(Δ) = ½ + (pmax − ½)(1 − exp(−Δ/τ)), with τ set by one point
+of the curve: P = `accuracy` at Δ = `distance` (Haak and Schaer, who give 0.8 at 90 on a scale of
+1..1000). Lists follow one of two models:
+
+`vg`   one noise value for each item and list, G₁ − G₂ with G ~ Gamma(½, scale τ), so that the noise
+       of a pair is a Laplace variable of scale τ; and each item lapses with probability
+       1 − √(2·pmax − 1), to the top or the bottom. Every pair follows P(Δ) exactly, and the pairs of
+       a list hang together as those of a real judge do.
+`rrt`  all pairs of the list are drawn independently, and it is ranked by wins, ties by latent score.
+
+What it answers to a match depends on the seed and the match alone, whatever the attempt: so a
+failure that is retried, a kill or another order of completion never changes a score. Failures are
+drawn from the seed, the match and the attempt.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Awaitable, Callable
+from typing import Literal
+
+import numpy as np
+from pydantic import BaseModel, ConfigDict, Field, model_validator
+
+from judgeq import prompts, seeds
+from judgeq.errors import CallTimeoutError, RateLimitedError
+from judgeq.judge.backend import Reply, Request
+from judgeq.types import Floats, Match, Usage, Verdict
+
+LOW, HIGH = 1.0, 1000.0
+
+
+class Simulation(BaseModel):
+    """What decides the simulated judge's answers."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    model: Literal["vg", "rrt"] = "vg"
+    accuracy: float = Field(0.8, gt=0.5, lt=1)
+    pmax: float = Field(0.99, gt=0.5, le=1)
+    distance: float = Field(90.0, gt=0)
+    spread: float = Field(100.0, ge=0)
+    biased_items: int = Field(0, ge=0)
+    bias: float = Field(200.0, ge=0)
+
+    @model_validator(mode="after")
+    def _curve(self) -> Simulation:
+        if self.accuracy >= self.pmax:
+            raise ValueError("accuracy must be below pmax, which the curve never reaches")
+        return self
+
+    @property
+    def tau(self) -> float:
+        """τ of the curve: P(`distance`) = `accuracy`."""
+        return -self.distance / math.log(1 - (self.accuracy - 0.5) / (self.pmax - 0.5))
+
+
+class Faults(BaseModel):
+    """Failures for rehearsal, as shares of attempts; they don't decide what is answered."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    rate_limited: float = Field(0.0, ge=0, le=1)
+    timeouts: float = Field(0.0, ge=0, le=1)
+    unreadable: float = Field(0.0, ge=0, le=1)
+    latency: float = Field(0.0, ge=0)
+
+
+def probability_correct(gap: Floats, settings: Simulation) -> Floats:
+    """P(Δ) for the gaps Δ ≥ 0, same shape."""
+    return 0.5 + (settings.pmax - 0.5) * -np.expm1(-gap / settings.tau)
+
+
+def latent_scores(gold: Floats, settings: Simulation, seed: int) -> Floats:
+    """Gold on the simulation's scale 1..1000, same shape.
+
+    Two values make two groups around 250 and 750 with sd `spread`; more are scaled linearly from
+    least to most. An item without gold (nan) gets a uniform score: somebody must judge it too.
+    """
+    known = ~np.isnan(gold)
+    values = np.unique(gold[known])
+    scores = seeds.rng(seed, "latent", "unlabelled").uniform(LOW, HIGH, len(gold))
+    if len(values) == 2:
+        noise = seeds.rng(seed, "latent", "spread").normal(0, settings.spread, len(gold))
+        groups = np.where(gold == values[1], 750.0, 250.0) + noise
+        scores[known] = np.clip(groups, LOW, HIGH)[known]
+    elif len(values) > 2:
+        share = (gold[known] - values[0]) / (values[-1] - values[0])
+        scores[known] = LOW + share * (HIGH - LOW)
+    else:
+        scores[known] = (LOW + HIGH) / 2
+    return scores
+
+
+def seen_scores(latent: Floats, settings: Simulation, seed: int) -> Floats:
+    """Latent scores as the annotator sees them: `biased_items` of them always `bias` off, up or
+    down, each with probability ½ (the paper's annotator bias)."""
+    seen = latent.copy()
+    rng = seeds.rng(seed, "annotator bias")
+    chosen = rng.choice(len(latent), size=min(settings.biased_items, len(latent)), replace=False)
+    seen[chosen] += settings.bias * rng.choice([-1.0, 1.0], size=len(chosen))
+    return seen
+
+
+class SimulatedJudge:
+    """The backend. `scores` are the latent scores as seen, shape (items,)."""
+
+    name = "simulated"
+    reads_text = False
+
+    def __init__(
+        self,
+        scores: Floats,
+        settings: Simulation,
+        faults: Faults | None = None,
+        seed: int = 0,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+    ) -> None:
+        self._scores = scores
+        self._settings = settings
+        self._faults = faults or Faults()
+        self._any_fault = any(self._faults.model_dump().values())
+        self._sleep = sleep
+        self._tau = settings.tau
+        self._lapse = 1 - math.sqrt(2 * settings.pmax - 1)
+        self._order = self._order_vg if settings.model == "vg" else self._order_rrt
+        self._answers = seeds.Stream(seed, "judge")
+        self._failures = seeds.Stream(seed, "failures")
+        self._unreadable = seeds.Stream(seed, "unreadable")
+
+    async def complete(self, request: Request) -> Reply:
+        """Answer, after the latency, or fail as told. Costs nothing."""
+        if self._any_fault:
+            garbled = await self._misbehave(request)
+            if garbled is not None:
+                return Reply(garbled, Usage(), 0.0)
+        verdict = self.judge(request.match)
+        return Reply(prompts.reply(verdict, request.match), Usage(), 0.0)
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+    def judge(self, match: Match) -> Verdict:
+        """The verdict on a match: the same whenever it is asked."""
+        scores = self._scores[list(match.items)]
+        order = self._order(scores, self._answers.at(match.id))
+        return Verdict(tuple([(match.items[place],) for place in order]))
+
+    def _order_vg(self, scores: Floats, rng: np.random.Generator) -> list[int]:
+        k = len(scores)
+        noise = rng.standard_gamma(0.5, 2 * k)
+        seen = scores + self._tau * (noise[:k] - noise[k:])
+        lapse = rng.random(2 * k)
+        lapsed = lapse[:k] < self._lapse
+        if lapsed.any():
+            # Far beyond every score, at either end; among themselves in random order.
+            ends = np.where(lapse[:k] < self._lapse / 2, 1e9, -1e9) * (1 + lapse[k:])
+            seen = np.where(lapsed, ends, seen)
+        order: list[int] = np.argsort(-seen, kind="stable").tolist()
+        return order
+
+    def _order_rrt(self, scores: Floats, rng: np.random.Generator) -> list[int]:
+        k = len(scores)
+        a, b = np.triu_indices(k, 1)
+        gap = scores[a] - scores[b]
+        right = rng.random(len(gap)) < probability_correct(np.abs(gap), self._settings)
+        first_wins = (gap > 0) == right
+        wins = np.bincount(np.where(first_wins, a, b), minlength=k)
+        order: list[int] = np.lexsort((-scores, -wins)).tolist()
+        return order
+
+    async def _misbehave(self, request: Request) -> str | None:
+        """Wait, fail, or return an unreadable reply, as told; None to answer properly."""
+        faults, match = self._faults, request.match
+        fail, late = self._failures.at(match.id, request.attempt).random(2).tolist()
+        # By asking, not by attempt: a kill in between must not change which jobs become invalid.
+        garble = self._unreadable.at(match.id, request.ask).random()
+        if faults.latency:
+            await self._sleep(faults.latency * (0.5 + late))
+        if fail < faults.rate_limited:
+            raise RateLimitedError(
+                "the simulated judge was told to refuse this one (429)", cost=0.0
+            )
+        if fail < faults.rate_limited + faults.timeouts:
+            raise CallTimeoutError("the simulated judge was told not to answer this one", cost=0.0)
+        if garble < faults.unreadable:
+            return "I would rather not rank these, sorry."
+        return None

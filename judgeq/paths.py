@@ -1,0 +1,20 @@
+"""Where things lie: what judgeq ships, and the user's cache."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+PACKAGE = Path(__file__).resolve().parent
+
+
+def shipped(kind: str) -> Path:
+    """The folder of shipped `kind` ("datasets" or "prompts"): in the wheel, or in a checkout."""
+    installed = PACKAGE / "shipped" / kind
+    return installed if installed.is_dir() else PACKAGE.parent / kind
+
+
+def user_cache() -> Path:
+    """The user's cache folder for judgeq; it may not exist yet."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("judgeq")

@@ -1,0 +1,287 @@
+"""Prompt sets → messages; reply text → verdict. And back: the reply a simulated judge gives.
+
+Texts are untrusted: each stands between fence lines that carry its label, and whatever looks like a
+fence inside a text is changed so that it is none. A reply is a verdict only if it names every label
+exactly once; nothing is repaired or guessed.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+import tomllib
+from collections.abc import Iterator, Sequence
+from difflib import get_close_matches
+from functools import lru_cache
+from pathlib import Path
+from string import Template
+from typing import Any
+
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
+
+from judgeq.errors import DataError, UnusableReplyError, UsageError
+from judgeq.paths import shipped
+from judgeq.types import Match, Verdict
+
+
+class PromptSet(BaseModel):
+    """What the feature is, and the words to ask about it. Its text in full decides the run."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    name: str = Field(min_length=1)
+    title: str = ""
+    feature: str = Field(min_length=1)
+    ties: bool = False
+    system: str = Field(min_length=1)
+    pair: str = Field(min_length=1)
+    list: str = Field(min_length=1)
+    direct: str = Field(min_length=1)
+
+
+def known() -> list[PromptSet]:
+    """The shipped prompt sets, by name."""
+    return [_read(path) for path in sorted(shipped("prompts").glob("*.toml"))]
+
+
+def load(name: str, feature: str | None = None) -> PromptSet:
+    """A shipped prompt set by name, or a user's own by path, with `$feature` put in.
+
+    Raises UsageError for an unknown name or a feature missing or not asked for; DataError for a
+    file that can't be read as a prompt set.
+    """
+    path = Path(name)
+    if path.suffix != ".toml":
+        path = shipped("prompts") / f"{name}.toml"
+        if not re.fullmatch(r"[\w-]+", name) or not path.is_file():
+            names = [prompt.name for prompt in known()]
+            near = get_close_matches(name, names, 1)
+            raise UsageError(
+                f"--prompt {name!r}: no such prompt set."
+                + (f" Did you mean {near[0]}?" if near else "")
+                + f" Give {', '.join(names)}, or the path of a .toml file of your own."
+            )
+    prompt = _read(path)
+    fields = prompt.model_dump()
+    wants = any("$feature" in str(value) for value in fields.values())
+    if wants and not feature:
+        raise UsageError(
+            f"prompt set {prompt.name!r} needs --feature, for example "
+            '--feature "how urgent is the message".'
+        )
+    if feature and not wants:
+        raise UsageError(
+            f"--feature doesn't go with prompt set {prompt.name!r}, which is about "
+            f"{prompt.feature!r}; --prompt generic takes it."
+        )
+    # $count is filled in when the question is asked.
+    filled = {
+        key: Template(value).safe_substitute(feature=feature)
+        for key, value in fields.items()
+        if isinstance(value, str)
+    }
+    return prompt.model_copy(update=filled)
+
+
+def _read(path: Path) -> PromptSet:
+    try:
+        return PromptSet(**tomllib.loads(path.read_text(encoding="utf-8")))
+    except FileNotFoundError as error:
+        raise DataError(f"prompt set {path} is not there.") from error
+    except OSError as error:
+        raise DataError(f"prompt set {path} can't be read: {error.strerror}.") from error
+    except UnicodeDecodeError as error:
+        raise DataError(f"prompt set {path} is not UTF-8 (byte {error.start}).") from error
+    except tomllib.TOMLDecodeError as error:
+        raise DataError(f"prompt set {path} is no valid TOML: {error}.") from error
+    except ValidationError as error:
+        what = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        raise DataError(
+            f"prompt set {path}: {what}. It needs name, feature, system, pair, list and direct; "
+            "title and ties may be given."
+        ) from error
+
+
+@lru_cache(maxsize=256)
+def labels(k: int) -> tuple[str, ...]:
+    """The labels of k items as presented: A … Z, AA … ZZ, AAA …"""
+    found = []
+    for number in range(1, k + 1):
+        label = ""
+        while number:
+            number, letter = divmod(number - 1, 26)
+            label = chr(ord("A") + letter) + label
+        found.append(label)
+    return tuple(found)
+
+
+_FENCE = re.compile(r"<(?=\s*/?\s*text)", re.IGNORECASE)
+
+
+def fenced(label: str, text: str) -> str:
+    """The text between its fences, with look-alikes inside it changed ("<text" to "‹text")."""
+    return f"<text {label}>\n{_FENCE.sub('‹', text)}\n</text {label}>"
+
+
+def messages(
+    prompt: PromptSet, texts: Sequence[str], problem: str | None = None
+) -> list[dict[str, str]]:
+    """What is sent to a model about these texts, in the order presented.
+
+    `problem` says what was wrong with the reply before, when the question is asked again.
+    """
+    names = labels(len(texts))
+    wording = prompt.pair if len(texts) == 2 else prompt.list
+    question = Template(wording.strip()).safe_substitute(count=len(texts))
+    parts = [question, *map(fenced, names, texts), _answer_format(len(texts), prompt.ties)]
+    if problem:
+        parts.append(
+            f"Your last answer to this could not be used: {problem} Answer again, in the form asked."
+        )
+    return [
+        {"role": "system", "content": prompt.system.strip()},
+        {"role": "user", "content": "\n\n".join(parts)},
+    ]
+
+
+def _answer_format(k: int, ties: bool) -> str:
+    names = labels(k)
+    if k == 2:
+        tie = ', or {"winner": "tie"} if you see no difference' if ties else ""
+        return (
+            f'Answer with JSON only: {{"winner": "{names[0]}"}} or {{"winner": "{names[1]}"}}{tie}.'
+        )
+    tie = (
+        " Texts that you see no difference between may share a place as an inner list."
+        if ties
+        else ""
+    )
+    return (
+        'Answer with JSON only: {"ranking": [...]}, an array of the labels '
+        f"{names[0]} to {names[-1]}, each exactly once.{tie}"
+    )
+
+
+def reply(verdict: Verdict, match: Match) -> str:
+    """The reply that says this verdict, as a well-behaved judge would write it."""
+    names = dict(zip(match.items, labels(len(match.items)), strict=True))
+    if match.kind == "pair":
+        winner = "tie" if len(verdict.groups) == 1 else names[verdict.groups[0][0]]
+        return f'{{"winner": "{winner}"}}'
+    ranking = [
+        names[group[0]] if len(group) == 1 else [names[item] for item in group]
+        for group in verdict.groups
+    ]
+    return orjson.dumps({"ranking": ranking}).decode()
+
+
+def parse(text: str, match: Match, ties: bool = False) -> Verdict:
+    """The verdict that a reply gives. Raises UnusableReplyError, which says what is wrong with it."""
+    key = "winner" if match.kind == "pair" else "ranking"
+    answer = _answer(text, key)
+    names = labels(len(match.items))
+    if key == "winner":
+        return _winner(answer, match, names, ties)
+    if not isinstance(answer, list):
+        raise UnusableReplyError(f'"ranking" must be an array of labels, not {_shown(answer)}.')
+    rows = dict(zip(names, match.items, strict=True))
+    try:
+        groups: tuple[tuple[int, ...], ...] = tuple([(rows.pop(label),) for label in answer])
+    except (KeyError, TypeError):
+        groups = _groups(answer, match, names, ties)
+    else:
+        if rows:
+            raise UnusableReplyError(_miscounted(answer, names))
+    return Verdict(groups)
+
+
+def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verdict:
+    first, second = match.items
+    if answer == names[0]:
+        return Verdict(((first,), (second,)))
+    if answer == names[1]:
+        return Verdict(((second,), (first,)))
+    if answer == "tie" and ties:
+        return Verdict(((first, second),))
+    raise UnusableReplyError(
+        f'"winner" must be "{names[0]}" or "{names[1]}"'
+        + (' or "tie"' if ties else "")
+        + f", not {_shown(answer)}."
+    )
+
+
+def _groups(
+    answer: list[Any], match: Match, names: Sequence[str], ties: bool
+) -> tuple[tuple[int, ...], ...]:
+    """The slow way: a ranking with ties, or one that names labels wrongly."""
+    places = [place if isinstance(place, list) else [place] for place in answer]
+    flat = [label for place in places for label in place]
+    if not all(isinstance(label, str) for label in flat):
+        raise UnusableReplyError("the ranking holds something other than labels.")
+    if len(flat) != len(names) or set(flat) != set(names):
+        raise UnusableReplyError(_miscounted(flat, names))
+    if not all(places):
+        raise UnusableReplyError("the ranking holds an empty place.")
+    if not ties and any(len(place) > 1 for place in places):
+        raise UnusableReplyError("ties are not allowed: each label needs a place of its own.")
+    rows = dict(zip(names, match.items, strict=True))
+    return tuple(tuple(rows[label] for label in place) for place in places)
+
+
+def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:
+    missing = [name for name in names if name not in given]
+    double = [name for name in names if given.count(name) > 1]
+    strange = sorted({name for name in given if name not in names})
+    parts = [
+        f"{what} {', '.join(_shown(label) for label in some[:20])}"
+        for what, some in (
+            ("missing:", missing),
+            ("named more than once:", double),
+            ("no such label:", strange),
+        )
+        if some
+    ]
+    return f"each label must be named exactly once ({'; '.join(parts)})."
+
+
+def _shown(value: Any) -> str:
+    text = value if isinstance(value, str) else json.dumps(value)
+    return repr(text if len(text) <= 40 else text[:40] + "…")
+
+
+def _answer(text: str, key: str) -> Any:
+    """The value of `key` in the reply's JSON object; code fences and prose around it are read
+    through, as long as exactly one object has the key."""
+    try:
+        whole = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        pass
+    else:
+        if isinstance(whole, dict) and key in whole:
+            return whole[key]
+        raise UnusableReplyError(f'the answer must be a JSON object with "{key}".')
+    found = [value[key] for value in _objects(text) if key in value]
+    if len(found) == 1:
+        return found[0]
+    if not text.strip():
+        raise UnusableReplyError("the answer was empty.")
+    if found:
+        raise UnusableReplyError(f'the answer holds {len(found)} JSON objects with "{key}".')
+    raise UnusableReplyError(f'the answer holds no JSON object with "{key}".')
+
+
+def _objects(text: str) -> Iterator[dict[str, Any]]:
+    """The JSON objects in a text, outermost only. A hostile reply costs at most 100 tries."""
+    decoder = json.JSONDecoder()
+    at = text.find("{")
+    for _ in range(100):
+        if at < 0:
+            return
+        try:
+            value, end = decoder.raw_decode(text, at)
+        except (ValueError, RecursionError):
+            end = at + 1
+        else:
+            yield value
+        at = text.find("{", end)

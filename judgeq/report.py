@@ -1,0 +1,313 @@
+"""What is shown of a run when it is done, or asked about: rich renderables, made from its result."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from typing import Any
+
+import numpy as np
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from judgeq.datasets import DatasetInfo
+from judgeq.prompts import PromptSet
+from judgeq.results import Result, State
+from judgeq.runs import RunInfo
+from judgeq.strategies import REGISTRY
+from judgeq.types import Counts, Floats, Totals
+from judgeq.words import count, money, plain
+
+SIMULATED = (
+    "The judge was simulated: no model was asked, no money was spent. It answers from the gold "
+    "labels, so its agreement with them is so by construction."
+)
+
+
+def spoken(text: str, style: str = "") -> Text:
+    """Untrusted text as one plain line: no markup, no control characters."""
+    return Text(plain(text, 10_000), style=style)
+
+
+def summary(result: Result, info: RunInfo) -> Iterator[RenderableType]:
+    """The result of a run, from top to bottom."""
+    state = "partial" if result.partial else "finished"
+    yield spoken(f"{result.run.id}: {state}", "bold")
+    yield facts(result, info)
+    if result.evaluation:
+        if "detection" in result.evaluation:
+            yield Text()
+            yield detection(result.evaluation["detection"])
+        yield Text()
+        yield correlation(result.evaluation["correlation"])
+    if info.settings.judge == "simulated":
+        yield Text(SIMULATED, style="yellow")
+    yield Text()
+    yield (
+        Text("Scores ")
+        .append(str(result.run.scores), "bold")
+        .append("  (id, elo, bt, matches, wins, gold)")
+    )
+    yield Text(f"Ledger {result.run.database}  (every call and verdict)")
+    yield Text(f"Config {result.run.path / 'config.json'}")
+
+
+def facts(result: Result, info: RunInfo) -> Table:
+    """Dataset, strategy, judge, jobs, calls and cost, a line each."""
+    grid = Table.grid(padding=(0, 2))
+    source = f"{info.dataset}, {count(info.items)} items" + (
+        f" ({info.licence})" if info.licence else ""
+    )
+    rounds = f"{result.rounds_planned} of {result.rounds} rounds"
+    rating = "Elo; " + (
+        f"Bradley-Terry (bt, MAP with σ = {result.bt_sigma:g})"
+        if result.rating == "bt"
+        else "Bradley-Terry (bt-mm, the paper's)"
+    )
+    for name, value in (
+        ("dataset", source),
+        ("strategy", f"{info.strategy}, {rounds}"),
+        ("judge", info.settings.judge),
+        ("jobs", jobs(result.counts)),
+        ("calls", calls(result.totals)),
+        (
+            "cost",
+            f"{cost(result.totals)}; {result.cost_equivalent_calls:,.0f} cost-equivalent calls "
+            "(1 a pair, k/2 a list of k)",
+        ),
+        ("ratings", rating),
+    ):
+        grid.add_row(Text(name, style="dim"), spoken(value))
+    return grid
+
+
+def jobs(counts: Counts) -> str:
+    """Job counts in words; what is zero and unremarkable is left out."""
+    parts = [f"{count(counts.done)} of {count(counts.total)} done"]
+    if counts.invalid:
+        parts.append(f"{count(counts.invalid)} invalid (left out of the ratings)")
+    if counts.failed:
+        parts.append(f"{count(counts.failed)} failed (--retry-failed asks them again)")
+    if counts.left:
+        parts.append(f"{count(counts.left)} left")
+    return ", ".join(parts)
+
+
+def calls(totals: Totals) -> str:
+    """Calls, retries and unknowns in words."""
+    parts = [f"{count(totals.calls)}"]
+    if totals.retries:
+        parts.append(f"{count(totals.retries)} of them without a usable answer")
+    if totals.unknown:
+        parts.append(f"{count(totals.unknown)} more lost in a crash (unknown, possibly paid)")
+    return ", ".join(parts)
+
+
+def cost(totals: Totals) -> str:
+    """What the calls cost; unknown where a price is."""
+    if not totals.unpriced:
+        return money(totals.cost)
+    if totals.cost:
+        return f"at least {money(totals.cost)} ({count(totals.unpriced)} calls of unknown price)"
+    return "unknown"
+
+
+def detection(rows: dict[str, dict[str, Any]]) -> Table:
+    """Positive against negative, by rating."""
+    table = Table(
+        title="Detection against the gold labels (positive: elo > 1500, bt > 0)",
+        title_justify="left",
+        title_style="",
+    )
+    table.add_column("rating")
+    for name in ("recall", "accuracy", "precision", "F1 (positive)", "macro F1", "n"):
+        table.add_column(name, justify="right")
+    for rating, row in rows.items():
+        table.add_row(
+            rating,
+            *(number(row[key]) for key in ("recall", "accuracy", "precision", "f1", "macro_f1")),
+            count(row["n"]),
+        )
+    return table
+
+
+def correlation(subsets: dict[str, dict[str, dict[str, Any]]]) -> Table:
+    """Spearman and Pearson against the gold, by subset and rating."""
+    table = Table(title="Correlation with the gold labels", title_justify="left", title_style="")
+    for name in ("items", "rating"):
+        table.add_column(name)
+    for name in ("Spearman", "Pearson", "n"):
+        table.add_column(name, justify="right")
+    for subset, ratings in subsets.items():
+        for rating, row in ratings.items():
+            table.add_row(
+                spoken(subset),
+                rating,
+                number(row["spearman"]),
+                number(row["pearson"]),
+                count(row["n"]),
+            )
+    return table
+
+
+def number(value: float | None) -> str:
+    """Three decimals, or a dash for what can't be told."""
+    return "–" if value is None else f"{value:.3f}"
+
+
+def status(state: State) -> Iterator[RenderableType]:
+    """How far a run is."""
+    yield spoken(f"{state.run.id}: {state.word}", "bold")
+    grid = Table.grid(padding=(0, 2))
+    info = state.info
+    for name, value in (
+        ("dataset", f"{info.dataset}, {count(info.items)} items"),
+        ("strategy", f"{info.strategy}, {len(state.rounds)} of {info.rounds} rounds"),
+        ("judge", info.settings.judge),
+        ("jobs", jobs(state.counts)),
+        ("calls", calls(state.totals)),
+        ("cost", cost(state.totals)),
+        *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
+    ):
+        grid.add_row(Text(name, style="dim"), spoken(value))
+    yield grid
+    if state.ratings is not None:
+        yield Text()
+        yield _ends(state.ids, state.ratings, len(state.rounds))
+    if state.word == "stopped":
+        yield Text(f"`judgeq resume {state.run.id}` goes on.")
+
+
+def _ends(ids: Sequence[str], ratings: Floats, round: int) -> Table:
+    """The items that round began with at the top and the bottom."""
+    table = Table(
+        title=f"Top and bottom before round {round}", title_justify="left", title_style=""
+    )
+    table.add_column("item")
+    table.add_column("elo", justify="right")
+    order = np.argsort(-ratings, kind="stable")
+    shown = min(3, len(order) // 2)
+    for rows in (order[:shown], order[-shown:]):
+        for row in rows.tolist():
+            table.add_row(Text(plain(ids[row], 60)), f"{ratings[row]:.0f}")
+        table.add_section()
+    return table
+
+
+def run_table(states: Sequence[State]) -> Table:
+    """The runs, a line each."""
+    table = Table()
+    for name in ("run", "state", "dataset", "strategy", "judge", "begun"):
+        table.add_column(name, overflow="fold")
+    table.add_column("jobs done", justify="right")
+    table.add_column("cost", justify="right")
+    for state in states:
+        table.add_row(
+            spoken(state.run.id),
+            state.word,
+            spoken(state.info.dataset),
+            spoken(state.info.strategy),
+            spoken(state.info.settings.judge),
+            f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
+            f"{count(state.counts.done)}/{count(state.counts.total)}",
+            cost(state.totals),
+        )
+    return table
+
+
+def dataset_tables(known: Sequence[DatasetInfo]) -> Iterator[RenderableType]:
+    """The known datasets, and what each is."""
+    table = Table()
+    for name in ("dataset", "gold", "prompt set", "texts"):
+        table.add_column(name, overflow="fold")
+    table.add_column("items", justify="right")
+    table.add_column("size", justify="right")
+    for info in known:
+        table.add_row(
+            Text(info.name),
+            info.gold_kind or "none",
+            info.prompt or "–",
+            _where(info),
+            "any (--n)" if info.items is None else count(info.items),
+            "–" if info.size is None else f"{info.size / 1e6:.1f} MB",
+        )
+    yield table
+    for info in known:
+        yield Text()
+        yield Text(info.name, "bold").append(f"  {info.title}", "")
+        yield Text(f"  {info.description}")
+        if info.gold_meaning:
+            yield Text(f"  Gold: {info.gold_meaning}.")
+        if info.licence:
+            yield Text(f"  Licence: {info.licence}.")
+        if info.citation:
+            yield Text(f"  Cite: {info.citation}")
+    yield Text()
+    yield Text("Any CSV, TSV, JSONL or Parquet file does too: --dataset my.csv --text-column body")
+
+
+def _where(info: DatasetInfo) -> str:
+    if info.where is not None:
+        return "here"
+    if info.name.startswith("synthetic:"):
+        return "none needed"
+    return "labels only" if info.labels_only else "not here"
+
+
+def datasets_json(known: Sequence[DatasetInfo]) -> list[dict[str, Any]]:
+    """For `--json`."""
+    return [asdict(info) | {"where": str(info.where) if info.where else None} for info in known]
+
+
+def strategies_json(n: int) -> list[dict[str, Any]]:
+    """The strategies with their cost over n items, for `--json`."""
+    found = []
+    for name, entry in REGISTRY.items():
+        strategy = entry.make()
+        enough = n >= strategy.least_items
+        found.append(
+            {
+                "name": name,
+                "usage": entry.usage,
+                "summary": entry.summary,
+                "settings": list(entry.settings),
+                "rounds": strategy.rounds,
+                "items": n,
+                "calls": strategy.calls(n) if enough else None,
+                "cost_equivalent_calls": strategy.cost(n) if enough else None,
+            }
+        )
+    return found
+
+
+def strategy_table(n: int) -> Iterator[RenderableType]:
+    """The strategies, and what their defaults cost over n items."""
+    for row in strategies_json(n):
+        yield Text(row["usage"], "bold")
+        yield Text(f"  {row['summary']}")
+        flags = ", ".join(f"--{name}" for name in row["settings"])
+        yield Text(f"  Settings: {flags}.")
+        if row["calls"] is not None:
+            yield Text(
+                f"  Over {count(n)} items by default: {count(row['calls'])} calls in "
+                f"{row['rounds']} rounds, {row['cost_equivalent_calls']:,.0f} cost-equivalent."
+            )
+
+
+def prompt_table(known: Sequence[PromptSet]) -> Table:
+    """The prompt sets, a line each."""
+    table = Table()
+    for name in ("prompt set", "about", "feature"):
+        table.add_column(name)
+    for prompt in known:
+        feature = "given by --feature" if "$feature" in prompt.feature else prompt.feature
+        table.add_row(Text(prompt.name), Text(prompt.title), Text(feature))
+    return table
+
+
+def messages(sent: Sequence[Mapping[str, str]]) -> Iterator[RenderableType]:
+    """The messages of a question, as they would be sent; control characters can't act."""
+    for message in sent:
+        yield Text(f"── {message['role']} ──", "bold")
+        yield Text("\n".join(plain(line, 100_000) for line in message["content"].split("\n")))

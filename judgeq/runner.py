@@ -1,0 +1,124 @@
+"""The story of a run: rounds of questions, Elo after each, Bradley-Terry at the end.
+
+Completion order never matters: matches have canonical numbers, Elo folds verdicts in their order,
+and randomness is drawn by name. So a run that was killed any number of times ends as one that was
+not, and taking it up again is nothing but telling the story from the beginning: rounds that are
+planned are not planned again, jobs that are done are not asked again.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+import numpy as np
+
+from judgeq import results, seeds
+from judgeq.config import Settings
+from judgeq.datasets import Dataset
+from judgeq.errors import StoppedError
+from judgeq.judge.judge import Judge
+from judgeq.queue import Queue, Stop
+from judgeq.rating import elo, metrics
+from judgeq.runs import RunFolder, whoami
+from judgeq.store import Store
+from judgeq.strategies import Strategy
+from judgeq.types import (
+    Counts,
+    Event,
+    Floats,
+    Placed,
+    RoundRated,
+    RoundStarted,
+    RunStarted,
+    Standings,
+)
+from judgeq.worker import drain
+
+SHOWN = 3
+LEAD_FOR = 600.0
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """All that a sitting needs."""
+
+    folder: RunFolder
+    settings: Settings
+    dataset: Dataset
+    strategy: Strategy
+    store: Store
+    judge: Judge
+    stop: Stop
+    emit: Callable[[Event], None]
+
+
+async def play(run: Run) -> results.Result:
+    """Take the run from wherever it is to its scores.
+
+    Raises StoppedError when a stop was asked for, and JudgeError when the judge can't go on; all
+    that was answered is kept, and `play` may be called again.
+    """
+    store, n = run.store, len(run.dataset)
+    epoch = await store.lead(whoami(), LEAD_FOR)
+    before = await store.counts()
+    run.emit(
+        RunStarted(
+            run.folder.id, n, run.strategy.rounds, run.judge.backend.name, before, before.total > 0
+        )
+    )
+    standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
+    for round in range(1, run.strategy.rounds + 1):
+        if await store.round_state(round) is None:
+            if run.stop.asked:
+                raise StoppedError(f"stopped before round {round}")
+            matches = run.strategy.next_round(
+                standings, seeds.rng(run.settings.seed, "round", round)
+            )
+            await store.plan_round(round, epoch, standings.elo, matches)
+        await judge_round(run, round)
+        rated = elo.fold(standings.elo, await store.verdicts(round))
+        run.emit(_rated(run, round, standings.elo, rated))
+        standings = Standings(rated, standings.active)
+    settings = run.settings
+    return await results.rate(
+        run.folder, store, run.strategy.rounds, settings.rating, settings.bt_sigma
+    )
+
+
+async def judge_round(run: Run, round: int) -> None:
+    """Let workers empty a planned round. Raises StoppedError when some of it is left."""
+    counts = await _state(run, round)
+    run.emit(RoundStarted(round, counts))
+    if counts.left:
+        async with Queue(run.store, whoami(), run.stop) as queue:
+            workers = min(run.settings.concurrency, counts.left)
+            await drain(queue, run.judge, run.stop, run.emit, workers)
+        counts = await _state(run, round)
+    if counts.left:
+        raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
+
+
+async def _state(run: Run, round: int) -> Counts:
+    counts = await run.store.round_state(round)
+    if counts is None:
+        raise LookupError(f"round {round} is not planned")
+    return counts
+
+
+def _rated(run: Run, round: int, before: Floats, after: Floats) -> RoundRated:
+    moved = metrics.spearman(before, after) if round > 1 else None
+    shown = min(SHOWN, len(after))
+    order = np.lexsort((np.arange(len(after)), -after))
+    return RoundRated(
+        round,
+        moved,
+        top=[_placed(run, row, after) for row in order[:shown].tolist()],
+        bottom=[_placed(run, row, after) for row in order[-shown:].tolist()],
+    )
+
+
+def _placed(run: Run, row: int, ratings: Floats) -> Placed:
+    texts = run.dataset.texts
+    text = texts[row][:200] if texts is not None else None
+    return Placed(run.dataset.ids[row], text, float(ratings[row]))

@@ -1,0 +1,248 @@
+"""One sitting of a run: from settings to a locked folder, an open store and a judge, and play.
+
+The command line and the Python interface both come through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from importlib.metadata import version
+from pathlib import Path
+from typing import Any
+
+from judgeq import config, datasets, judge, prompts, results, runs
+from judgeq.config import Settings
+from judgeq.datasets import Dataset
+from judgeq.errors import DataError, RunError, StoppedError, UsageError
+from judgeq.judge.backend import Backend
+from judgeq.judge.judge import Judge
+from judgeq.prompts import PromptSet
+from judgeq.queue import Stop
+from judgeq.runner import Run, play
+from judgeq.runs import RunFolder, RunInfo
+from judgeq.store import Items
+from judgeq.store.sqlite import SqliteStore
+from judgeq.strategies import Strategy
+from judgeq.types import Event, JobState, Notice, Stopping
+
+Emit = Callable[[Event], None]
+Beside = Callable[[], Coroutine[Any, Any, None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Prepared:
+    """All that is known before anything is written or asked."""
+
+    settings: Settings
+    dataset: Dataset
+    strategy: Strategy
+    prompt: PromptSet | None
+    facts: Mapping[str, Any]
+    folder: RunFolder
+
+
+def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
+    """The run that these settings describe, under `root`; nothing is written.
+
+    Raises UsageError, DataError or RunError for what can't be.
+    """
+    judge.check(settings.judge)
+    strategy = settings.make_strategy()
+    dataset = datasets.load(settings.dataset_spec(), seed=settings.seed)
+    if len(dataset) < strategy.least_items:
+        raise UsageError(
+            f"--strategy {strategy.name}: a list of {strategy.least_items} is larger than the "
+            f"dataset, which has {len(dataset)} items; give --k {len(dataset)} or less."
+        )
+    prompt = _prompt(settings, dataset)
+    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    name = f"{dataset.name}-{strategy.name}-{settings.judge}"
+    folder = runs.place(root, name, config.fingerprint(facts), new)
+    return Prepared(settings, dataset, strategy, prompt, facts, folder)
+
+
+def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
+    """An existing run, with settings of the sitting changed (None: as before).
+
+    Raises RunError when what decides its result has changed since it was begun.
+    """
+    info = folder.info()
+    given = {name: value for name, value in changes.items() if value is not None}
+    settings = config.settle(info.settings.model_dump() | given)
+    strategy = settings.make_strategy()
+    dataset = datasets.load(settings.dataset_spec(), seed=settings.seed)
+    prompt = _prompt(settings, dataset)
+    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    changed = [name for name in facts if facts[name] != info.facts.get(name)]
+    if changed or config.fingerprint(facts) != info.fingerprint:
+        raise RunError(
+            f"run {folder.id} can't go on: its {' and '.join(changed) or 'configuration'} changed "
+            f"since it was begun (dataset: {dataset.source}). Put back what it was, or start "
+            "another run with `judgeq run`; nothing was changed."
+        )
+    return Prepared(settings, dataset, strategy, prompt, facts, folder)
+
+
+def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
+    """The prompt set asked for, or the one that fits the dataset, or none."""
+    name = settings.prompt or ("generic" if settings.feature else dataset.prompt)
+    return prompts.load(name, settings.feature) if name else None
+
+
+def sit(
+    prepared: Prepared, emit: Emit, *, beside: Beside | None = None, retry_failed: bool = False
+) -> results.Result:
+    """Play the run until it is finished or stopped, and write its scores.
+
+    `beside` is a coroutine function (a face's drawing) that runs beside it, and is then cancelled.
+    Ctrl-C or SIGTERM asks for a stop, a second one cancels at once. Raises StoppedError then, and
+    JudgeError, RunError as they come; all that was answered is kept.
+    """
+    folder = prepared.folder
+    folder.path.mkdir(parents=True, exist_ok=True)
+    with folder.locked():
+        _begin(prepared, emit)
+        result = asyncio.run(_with(beside, _sit(prepared, emit, retry_failed)))
+        results.write_scores(result.scores, folder.scores)
+    return result
+
+
+def _begin(prepared: Prepared, emit: Emit) -> None:
+    """Tell what is to be told, and write config.json of a new run."""
+    dataset, folder = prepared.dataset, prepared.folder
+    for text in dataset.notices:
+        emit(Notice(text))
+    kind = runs.network_file_system(folder.path)
+    if kind is not None:
+        emit(
+            Notice(
+                f"{folder.path} is on a network file system ({kind}), on which SQLite's locks are "
+                "not to be trusted: never run one run from two machines, or set --runs-dir to a "
+                "local disk.",
+                warning=True,
+            )
+        )
+    if (folder.path / "config.json").exists():
+        info = folder.info()
+        if info.labels != dataset.labels:
+            folder.write_info(info.model_copy(update={"labels": dataset.labels}))
+        return
+    folder.write_info(
+        RunInfo(
+            judgeq=version("judgeq"),
+            created=datetime.now(UTC),
+            fingerprint=config.fingerprint(prepared.facts),
+            facts=dict(prepared.facts),
+            settings=prepared.settings,
+            dataset=dataset.name,
+            source=dataset.source,
+            items=len(dataset),
+            labels=dataset.labels,
+            licence=dataset.licence,
+            gold_kind=dataset.gold_kind,
+            gold_meaning=dataset.gold_meaning,
+            strategy=prepared.strategy.name,
+            rounds=prepared.strategy.rounds,
+        )
+    )
+
+
+async def _with(beside: Beside | None, work: Coroutine[Any, Any, results.Result]) -> results.Result:
+    drawing = asyncio.create_task(beside()) if beside is not None else None
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        raise StoppedError("stopped at once; calls in flight were given up") from error
+    finally:
+        if drawing is not None:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
+
+
+async def _sit(prepared: Prepared, emit: Emit, retry_failed: bool) -> results.Result:
+    stop = Stop()
+    store = SqliteStore(prepared.folder.database)
+    try:
+        with _signals(stop, emit):
+            dataset = prepared.dataset
+            await _fill(store, dataset, prepared.folder)
+            if retry_failed:
+                reopened = await store.reopen(JobState.FAILED, JobState.INVALID)
+                emit(Notice(f"{reopened} failed or invalid jobs are asked again."))
+            backend = _backend(prepared)
+            asking = Judge(backend, prepared.prompt, dataset.texts, emit, stop.sleep)
+            try:
+                return await play(
+                    Run(
+                        prepared.folder,
+                        prepared.settings,
+                        dataset,
+                        prepared.strategy,
+                        store,
+                        asking,
+                        stop,
+                        emit,
+                    )
+                )
+            finally:
+                await backend.close()
+    finally:
+        await store.close()
+
+
+async def _fill(store: SqliteStore, dataset: Dataset, folder: RunFolder) -> None:
+    """Put the items into a new store, or changed gold into an old one."""
+    kept = await store.items()
+    items = Items(dataset.ids, dataset.gold, dataset.subsets)
+    if not kept.same_as(items):
+        if kept.ids and list(kept.ids) != list(items.ids):
+            raise RunError(f"{folder.database} holds other items than the dataset.")
+        await store.set_items(items)
+
+
+def _backend(prepared: Prepared) -> Backend:
+    settings, dataset = prepared.settings, prepared.dataset
+    backend = judge.make_simulated(
+        settings.simulation(),
+        settings.faults(),
+        latent=dataset.latent,
+        gold=dataset.gold,
+        synthetic=dataset.source == "synthetic",
+        seed=settings.seed,
+        sleep=asyncio.sleep,
+    )
+    if backend.reads_text and dataset.texts is None:
+        raise DataError(dataset.missing_texts)
+    return backend
+
+
+@contextmanager
+def _signals(stop: Stop, emit: Emit) -> Iterator[None]:
+    """While inside, the first SIGINT or SIGTERM asks for a stop, the second cancels this task."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+
+    def asked() -> None:
+        if stop.asked and task is not None:
+            task.cancel()
+        stop.ask()
+        emit(Stopping())
+
+    numbers = (signal.SIGINT, signal.SIGTERM)
+    try:
+        for number in numbers:
+            loop.add_signal_handler(number, asked)
+    except (NotImplementedError, RuntimeError, ValueError):
+        # Windows, or not the main thread (a notebook): there, whoever called us handles signals.
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number in numbers:
+            loop.remove_signal_handler(number)

@@ -1,0 +1,82 @@
+"""The SQLite schema of a run, and how an older one is brought up to date.
+
+`user_version` carries the version and `application_id` says whose file it is. To change the schema,
+add a function to MIGRATIONS and raise VERSION; never edit an old one.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from judgeq.errors import RunError
+
+APPLICATION_ID = 0x6A716462  # "jqdb"
+VERSION = 1
+
+# Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot.
+SCHEMA = """
+CREATE TABLE lead (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,
+                   holder TEXT NOT NULL, until REAL NOT NULL) STRICT;
+CREATE TABLE items (row INTEGER PRIMARY KEY, id TEXT NOT NULL, gold REAL) STRICT;
+CREATE TABLE subsets (name TEXT NOT NULL, row INTEGER NOT NULL,
+                      PRIMARY KEY (name, row)) STRICT, WITHOUT ROWID;
+CREATE TABLE rounds (round INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
+                     epoch INTEGER NOT NULL, ratings BLOB NOT NULL) STRICT;
+CREATE TABLE jobs (id INTEGER PRIMARY KEY, items BLOB NOT NULL,
+                   state TEXT NOT NULL DEFAULT 'pending',
+                   attempts INTEGER NOT NULL DEFAULT 0, unusable INTEGER NOT NULL DEFAULT 0,
+                   worker TEXT, lease REAL, error TEXT) STRICT;
+CREATE INDEX jobs_pending ON jobs (id) WHERE state = 'pending';
+CREATE TABLE calls (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, attempt INTEGER NOT NULL,
+                    outcome TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL,
+                    output INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
+                    latency REAL NOT NULL, reply TEXT, at REAL NOT NULL) STRICT;
+CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB) STRICT;
+CREATE TABLE buckets (name TEXT PRIMARY KEY, requests_a_minute REAL NOT NULL,
+                      tokens_a_minute REAL NOT NULL, requests REAL NOT NULL, tokens REAL NOT NULL,
+                      at REAL NOT NULL) STRICT;
+"""
+
+MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
+"""From version v to v + 1; empty while there is only one version."""
+
+
+def prepare(connection: sqlite3.Connection, path: Path) -> None:
+    """Make the schema in an empty file, or migrate an older one, in one transaction."""
+    connection.execute("BEGIN IMMEDIATE")
+    try:
+        version = connection.execute("PRAGMA user_version").fetchone()[0]
+        empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+        if version == 0 and empty:
+            for statement in SCHEMA.split(";"):
+                connection.execute(statement)
+            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
+        else:
+            check(connection, path, oldest=1)
+            for old in range(version, VERSION):
+                MIGRATIONS[old](connection)
+        connection.execute(f"PRAGMA user_version = {VERSION}")
+        connection.execute("COMMIT")
+    except BaseException:
+        connection.execute("ROLLBACK")
+        raise
+
+
+def check(connection: sqlite3.Connection, path: Path, oldest: int = VERSION) -> None:
+    """Raise RunError unless the file is a run's and of a version we can read."""
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    if application != APPLICATION_ID:
+        raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")
+    if version > VERSION:
+        raise RunError(
+            f"{path} has schema version {version}, and this judgeq knows only up to {VERSION}: it "
+            "was made by a newer judgeq. Upgrade judgeq to go on with it; nothing was changed."
+        )
+    if version < oldest:
+        raise RunError(
+            f"{path} has schema version {version}, and this judgeq reads {VERSION}: "
+            "`judgeq resume` brings it up to date; nothing was changed."
+        )

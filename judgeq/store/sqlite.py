@@ -1,0 +1,421 @@
+"""The store of one run in one SQLite file: WAL, one writer, commits on the caller's own thread.
+
+A commit costs tens of microseconds and happens where the results are, on the event loop: a writer
+thread would wait for the interpreter lock of a busy loop. Who groups results into few commits is
+`queue.py`; what makes them survive a power cut is `store/flusher.py`.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+import time
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import numpy as np
+
+from judgeq.errors import RunError
+from judgeq.store import Grant, Items, schema
+from judgeq.store.flusher import Flusher, sync_file
+from judgeq.types import (
+    Bools,
+    Counts,
+    Floats,
+    Job,
+    JobState,
+    Match,
+    Matches,
+    Outcome,
+    Rows,
+    Totals,
+    Usage,
+    Verdict,
+    Verdicts,
+)
+
+_EVERY = (0, 2**62)
+_INSERT_CALL = """
+INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at)
+VALUES (?, ?, CASE (SELECT state IN ('pending', 'running') FROM jobs WHERE id = ?)
+              WHEN 1 THEN ? ELSE 'duplicate' END, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+_INSERT_VERDICT = """
+INSERT INTO verdicts SELECT ?, ?, ?
+WHERE (SELECT state IN ('pending', 'running') FROM jobs WHERE id = ?)
+"""
+_UPDATE_JOB = """
+UPDATE jobs SET state = ?, unusable = unusable + ?, attempts = attempts - ?, error = coalesce(?, error)
+WHERE id = ? AND state IN ('pending', 'running')
+"""
+_REOPEN_JOBS = """
+UPDATE jobs SET state = 'pending', unusable = 0, error = NULL WHERE state = ?
+"""
+
+
+class SqliteStore:
+    """See `Store`. The writer's process must hold the run's lock (runs.py) while it is open."""
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool = False,
+        clock: Callable[[], float] = time.time,
+    ) -> None:
+        """Open `path`; a writer makes or migrates it. Raises RunError if it can't be."""
+        self.path = path
+        self._clock = clock
+        self._flusher: Flusher | None = None
+        if read_only and not path.is_file():
+            raise RunError(
+                f"{path} is not there: the run was never begun, or its folder is damaged."
+            )
+        with self._told():
+            mode = "?mode=ro" if read_only else ""
+            self._db = sqlite3.connect(
+                f"{path.resolve().as_uri()}{mode}", uri=True, isolation_level=None, timeout=10
+            )
+        try:
+            with self._told():
+                self._db.execute("PRAGMA trusted_schema = OFF")
+                self._db.execute("PRAGMA cell_size_check = ON")
+                if read_only:
+                    schema.check(self._db, path)
+                    return
+                self._db.execute("PRAGMA journal_mode = WAL")
+                self._db.execute("PRAGMA synchronous = NORMAL")
+                self._db.execute("PRAGMA wal_autocheckpoint = 0")
+                schema.prepare(self._db, path)
+        except BaseException:
+            self._db.close()
+            raise
+        self._flusher = Flusher(path)
+        self._flusher.start()
+
+    @contextmanager
+    def _told(self) -> Iterator[None]:
+        """Turn SQLite's errors into ours, which name the file."""
+        try:
+            yield
+        except sqlite3.Error as error:
+            hint = ""
+            if "full" in str(error):
+                hint = " Free some space; nothing committed is lost, and the run can be resumed."
+            elif "not a database" in str(error) or "malformed" in str(error):
+                hint = " The file is damaged or not a judgeq run."
+            raise RunError(f"{self.path}: {error}.{hint}") from error
+
+    @contextmanager
+    def _transaction(self) -> Iterator[sqlite3.Connection]:
+        if self._flusher is not None and self._flusher.error is not None:
+            raise RunError(f"{self.path} can't be written to the disk: {self._flusher.error}")
+        with self._told():
+            self._db.execute("BEGIN IMMEDIATE")
+            try:
+                yield self._db
+                self._db.execute("COMMIT")
+            except BaseException:
+                if self._db.in_transaction:
+                    self._db.execute("ROLLBACK")
+                raise
+
+    # The dataset's edge
+
+    async def set_items(self, items: Items) -> None:
+        """See Store."""
+        n = len(items.ids)
+        gold: Sequence[float | None] = [None] * n
+        if items.gold is not None:
+            gold = [None if value != value else value for value in items.gold.tolist()]
+        with self._transaction() as db:
+            db.executemany(
+                "INSERT INTO items (row, id, gold) VALUES (?, ?, ?) "
+                "ON CONFLICT (row) DO UPDATE SET gold = excluded.gold",
+                zip(range(n), items.ids, gold, strict=True),
+            )
+            db.execute("DELETE FROM subsets")
+            for name, mask in items.subsets.items():
+                db.executemany(
+                    "INSERT INTO subsets VALUES (?, ?)",
+                    ((name, row) for row in np.flatnonzero(mask).tolist()),
+                )
+
+    async def items(self) -> Items:
+        """See Store."""
+        with self._told():
+            found = self._db.execute("SELECT id, gold FROM items ORDER BY row").fetchall()
+            members = self._db.execute("SELECT name, row FROM subsets ORDER BY name").fetchall()
+        gold = np.array([np.nan if g is None else g for _, g in found], dtype=np.float64)
+        subsets: dict[str, Bools] = {}
+        for name, row in members:
+            mask = subsets.setdefault(str(name), np.zeros(len(found), dtype=np.bool_))
+            if not 0 <= row < len(found):
+                raise RunError(f"{self.path} is damaged: subset {name!r} names no item.")
+            mask[row] = True
+        return Items([i for i, _ in found], None if np.isnan(gold).all() else gold, subsets)
+
+    # The scheduler
+
+    async def lead(self, holder: str, ttl: float) -> int:
+        """See Store. Whoever has the file's lock leads, and all other workers are dead: what they
+        held goes back into the queue at once."""
+        with self._transaction() as db:
+            epoch = db.execute("SELECT coalesce(max(epoch), 0) + 1 FROM lead").fetchone()[0]
+            db.execute(
+                "INSERT OR REPLACE INTO lead VALUES (1, ?, ?, ?)",
+                (epoch, holder, self._clock() + ttl),
+            )
+            db.execute("UPDATE jobs SET state = 'pending' WHERE state = 'running'")
+        return int(epoch)
+
+    async def plan_round(self, round: int, epoch: int, ratings: Floats, matches: Matches) -> None:
+        """See Store."""
+        with self._transaction() as db:
+            current = db.execute("SELECT max(epoch) FROM lead").fetchone()[0]
+            if current != epoch:
+                raise RunError(
+                    f"{self.path}: another process has taken the run over (epoch {current}, ours "
+                    f"was {epoch}); nothing was changed."
+                )
+            planned, first = db.execute(
+                "SELECT coalesce(max(round), 0), coalesce(max(last), -1) + 1 FROM rounds"
+            ).fetchone()
+            if round != planned + 1:
+                raise RunError(f"{self.path}: round {round} can't follow round {planned}.")
+            db.execute(
+                "INSERT INTO rounds VALUES (?, ?, ?, ?, ?)",
+                (round, first, first + len(matches) - 1, epoch, ratings.astype("<f8").tobytes()),
+            )
+            data = matches.items.astype("<i4", copy=False).tobytes()
+            bounds = (matches.offsets * 4).tolist()
+            db.executemany(
+                "INSERT INTO jobs (id, items) VALUES (?, ?)",
+                ((first + m, data[bounds[m] : bounds[m + 1]]) for m in range(len(matches))),
+            )
+
+    def _span(self, round: int) -> tuple[int, int] | None:
+        with self._told():
+            found = self._db.execute(
+                "SELECT first, last FROM rounds WHERE round = ?", (round,)
+            ).fetchone()
+        return None if found is None else (int(found[0]), int(found[1]))
+
+    async def round_state(self, round: int) -> Counts | None:
+        """See Store."""
+        span = self._span(round)
+        return None if span is None else self._count(*span)
+
+    async def counts(self) -> Counts:
+        """See Store."""
+        return self._count(*_EVERY)
+
+    def _count(self, first: int, last: int) -> Counts:
+        with self._told():
+            found = self._db.execute(
+                "SELECT state, count(*) FROM jobs WHERE id BETWEEN ? AND ? GROUP BY state",
+                (first, last),
+            ).fetchall()
+        return Counts(**{str(JobState(state)): count for state, count in found})
+
+    async def ratings(self, round: int) -> Floats | None:
+        """See Store."""
+        with self._told():
+            found = self._db.execute(
+                "SELECT ratings FROM rounds WHERE round = ?", (round,)
+            ).fetchone()
+        return None if found is None else np.frombuffer(found[0], dtype="<f8").astype(np.float64)
+
+    async def verdicts(self, round: int | None = None) -> Verdicts:
+        """See Store."""
+        span = _EVERY if round is None else self._span(round) or (0, -1)
+        with self._told():
+            rows = self._db.execute(
+                "SELECT job, ranking, ties, items FROM verdicts JOIN jobs ON jobs.id = job "
+                "WHERE job BETWEEN ? AND ? ORDER BY job",
+                span,
+            ).fetchall()
+        try:
+            lengths = np.array([len(row[1]) // 4 for row in rows], dtype=np.int64)
+            offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+            np.cumsum(lengths, out=offsets[1:])
+            ranked = _rows(b"".join(row[1] for row in rows))
+            asked = _rows(b"".join(row[3] for row in rows))
+            ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
+            tied = np.frombuffer(ties, dtype=np.bool_)
+            self._check_verdicts(ranked, asked, offsets, tied)
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{self.path} is damaged: a verdict can't be read ({error}).") from error
+        jobs = np.array([row[0] for row in rows], dtype=np.int64)
+        return Verdicts(matches=jobs, items=ranked, offsets=offsets, tied=tied)
+
+    def _check_verdicts(
+        self, ranked: Rows, asked: Rows, offsets: np.ndarray, tied: np.ndarray
+    ) -> None:
+        """Each verdict must rank exactly the items of its match; run files may be anybody's."""
+        if len(ranked) != len(asked) or len(tied) != len(ranked):
+            raise ValueError("its length is not that of its match")
+        which = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
+        a, b = ranked[np.lexsort((ranked, which))], asked[np.lexsort((asked, which))]
+        if not np.array_equal(a, b):
+            raise ValueError("it doesn't rank the items of its match")
+        if len(tied) and (tied[offsets[:-1]].any() or np.diff(offsets).min() < 2):
+            raise ValueError("its ties can't be")
+        n = self._db.execute("SELECT count(*) FROM items").fetchone()[0]
+        if len(ranked) and not 0 <= int(ranked.min()) <= int(ranked.max()) < n:
+            raise ValueError("it ranks an item that isn't there")
+
+    async def totals(self) -> Totals:
+        """See Store."""
+        with self._told():
+            calls, input_, cached, output, reasoning, cost, unpriced, failed = self._db.execute(
+                "SELECT count(*), coalesce(sum(input), 0), coalesce(sum(cached), 0), "
+                "coalesce(sum(output), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), "
+                "count(*) - count(cost), coalesce(sum(outcome <> 'ok'), 0) FROM calls"
+            ).fetchone()
+            attempts, running = self._db.execute(
+                "SELECT coalesce(sum(attempts), 0), coalesce(sum(state = 'running'), 0) FROM jobs"
+            ).fetchone()
+        return Totals(
+            calls=calls,
+            retries=failed,
+            usage=Usage(input_, cached, output, reasoning),
+            cost=cost,
+            unpriced=unpriced,
+            unknown=max(0, attempts - calls - running),
+        )
+
+    async def reopen(self, *states: JobState) -> int:
+        """See Store."""
+        with self._transaction() as db:
+            return sum(db.execute(_REOPEN_JOBS, (state,)).rowcount for state in states)
+
+    # The workers
+
+    async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
+        """See Store."""
+        with self._transaction() as db:
+            found = db.execute(
+                "SELECT id, items, attempts, unusable, error FROM jobs "
+                "WHERE state = 'pending' ORDER BY id LIMIT ?",
+                (n,),
+            ).fetchall()
+            until = self._clock() + lease
+            db.executemany(
+                "UPDATE jobs SET state = 'running', attempts = attempts + 1, worker = ?, lease = ? "
+                "WHERE id = ?",
+                ((worker, until, row[0]) for row in found),
+            )
+            rounds = self._rounds_of([row[0] for row in found])
+        return [
+            Job(
+                Match(id_, round, struct.unpack(f"<{len(items) // 4}i", items)),
+                attempts + 1,
+                unusable,
+                error,
+            )
+            for (id_, items, attempts, unusable, error), round in zip(found, rounds, strict=True)
+        ]
+
+    def _rounds_of(self, jobs: Sequence[int]) -> list[int]:
+        if not jobs:
+            return []
+        spans = self._db.execute("SELECT last FROM rounds ORDER BY round").fetchall()
+        rounds: list[int] = (np.searchsorted([last for (last,) in spans], jobs) + 1).tolist()
+        return rounds
+
+    async def begin(self, worker: str, jobs: Sequence[int]) -> None:
+        """See Store."""
+        with self._transaction() as db:
+            db.executemany(
+                "UPDATE jobs SET attempts = attempts + 1 WHERE id = ?", ((job,) for job in jobs)
+            )
+
+    async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
+        """See Store."""
+        calls, verdicts, states = [], [], []
+        for o in outcomes:
+            unusable = 0
+            for c in o.calls:
+                u = c.usage
+                unusable += c.outcome == "unusable"
+                calls.append(
+                    (o.job, c.attempt, o.job, c.outcome, u.input, u.cached, u.output, u.reasoning,
+                     c.cost, c.latency, c.reply, c.at)
+                )  # fmt: skip
+            if o.verdict is not None:
+                verdicts.append((o.job, *_packed(o.verdict), o.job))
+            states.append((o.state, unusable, o.unsent, o.error, o.job))
+        with self._transaction() as db:
+            db.executemany(_INSERT_CALL, calls)
+            db.executemany(_INSERT_VERDICT, verdicts)
+            db.executemany(_UPDATE_JOB, states)
+
+    async def renew(self, worker: str, lease: float) -> None:
+        """See Store."""
+        with self._transaction() as db:
+            db.execute(
+                "UPDATE jobs SET lease = ? WHERE state = 'running' AND worker = ?",
+                (self._clock() + lease, worker),
+            )
+
+    async def reap(self) -> int:
+        """See Store."""
+        with self._transaction() as db:
+            return db.execute(
+                "UPDATE jobs SET state = 'pending' WHERE state = 'running' AND lease < ?",
+                (self._clock(),),
+            ).rowcount
+
+    # Limits shared by all workers
+
+    async def limit(self, bucket: str, requests: float, tokens: float) -> None:
+        """See Store."""
+        with self._transaction() as db:
+            db.execute(
+                "INSERT OR REPLACE INTO buckets VALUES (?, ?, ?, ?, ?, ?)",
+                (bucket, requests, tokens, requests, tokens, self._clock()),
+            )
+
+    async def take(self, bucket: str, requests: float, tokens: float) -> Grant:
+        """See Store."""
+        now = self._clock()
+        with self._transaction() as db:
+            found = db.execute("SELECT * FROM buckets WHERE name = ?", (bucket,)).fetchone()
+            if found is None:
+                raise RunError(f"{self.path}: no limits were set for {bucket!r}.")
+            _, rpm, tpm, has_requests, has_tokens, at = found
+            has_requests = min(rpm, has_requests + (now - at) * rpm / 60)
+            has_tokens = min(tpm, has_tokens + (now - at) * tpm / 60)
+            # A question larger than the bucket goes out when the bucket is full.
+            short_requests = min(requests, rpm) - has_requests
+            short_tokens = min(tokens, tpm) - has_tokens
+            if max(short_requests, short_tokens) > 1e-9:
+                return Grant(False, max(short_requests * 60 / rpm, short_tokens * 60 / tpm))
+            db.execute(
+                "UPDATE buckets SET requests = ?, tokens = ?, at = ? WHERE name = ?",
+                (has_requests - requests, has_tokens - tokens, now, bucket),
+            )
+        return Grant(True)
+
+    async def close(self) -> None:
+        """See Store. The log is synced, moved into the database and removed."""
+        if self._flusher is not None:
+            self._flusher.stop()
+            sync_file(self.path.with_name(self.path.name + "-wal"))
+            with self._told():
+                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        self._db.close()
+
+
+def _rows(data: bytes) -> Rows:
+    return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
+
+
+def _packed(verdict: Verdict) -> tuple[bytes, bytes | None]:
+    items = verdict.items
+    ranking = struct.pack(f"<{len(items)}i", *items)
+    if len(items) == len(verdict.groups):
+        return ranking, None
+    return ranking, bytes(i > 0 for group in verdict.groups for i in range(len(group)))

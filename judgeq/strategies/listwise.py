@@ -1,0 +1,46 @@
+"""Lists: each round every item is ranked within a list of k."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from judgeq.strategies import matchmaking
+from judgeq.types import Matches, Rows, Standings
+
+
+@dataclass(frozen=True, slots=True)
+class Listwise:
+    """`rounds` rounds of lists of `k`; consecutive lists of a round share `overlap` items."""
+
+    k: int = 10
+    rounds: int = 3
+    overlap: int = 0
+    matchmaking: matchmaking.Matchmaking = "similar"
+
+    kind: ClassVar[str] = "listwise"
+
+    @property
+    def least_items(self) -> int:
+        """A list can't be larger than the dataset."""
+        return self.k
+
+    @property
+    def name(self) -> str:
+        """The strategy as one writes it, with what differs from the default."""
+        return f"{self.kind}{self.k}" + ("" if self.rounds == 3 else f"x{self.rounds}")
+
+    def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
+        """The next round's lists over the active items."""
+        rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
+        return matchmaking.lists(standings.elo, rows, self.k, self.overlap, self.matchmaking, rng)
+
+    def calls(self, n: int) -> int:
+        """Questions asked over n items in all rounds."""
+        return self.rounds * len(matchmaking.list_sizes(n, self.k, self.overlap))
+
+    def cost(self, n: int) -> float:
+        """Cost-equivalent calls over n items in all rounds: k/2 a list of k."""
+        return self.rounds * float(matchmaking.list_sizes(n, self.k, self.overlap).sum()) / 2

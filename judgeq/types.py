@@ -1,0 +1,323 @@
+"""The vocabulary: frozen data that flows along the line from items to scores.
+
+Inside the program an item is its row number (int32). Ids and texts are looked up only at the edges.
+Nothing here does I/O, reads a clock, or knows asyncio.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from enum import StrEnum
+from typing import Literal, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+Rows: TypeAlias = NDArray[np.int32]
+Floats: TypeAlias = NDArray[np.float64]
+Bools: TypeAlias = NDArray[np.bool_]
+Offsets: TypeAlias = NDArray[np.int64]
+
+GoldKind: TypeAlias = Literal["binary", "ordinal", "continuous"]
+
+
+class JobState(StrEnum):
+    """Where a job stands in the queue."""
+
+    PENDING = "pending"
+    RUNNING = "running"
+    DONE = "done"
+    INVALID = "invalid"  # answered, twice, and never usably: left out of the ratings
+    FAILED = "failed"  # never answered: network, limits; left out until asked again
+
+
+@dataclass(frozen=True, slots=True)
+class Match:
+    """One question to the judge: `items` are row numbers in the order presented."""
+
+    id: int
+    round: int
+    items: tuple[int, ...]
+
+    @property
+    def kind(self) -> Literal["pair", "list"]:
+        """What is asked: which of two has more of the feature, or a ranking of several."""
+        return "pair" if len(self.items) == 2 else "list"
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Matches:
+    """The questions of one round as ragged arrays.
+
+    Match `m` (0-based in the round) presents `items[offsets[m]:offsets[m + 1]]`.
+    `items`: int32, shape (slots,). `offsets`: int64, shape (matches + 1,), from 0 to slots.
+    """
+
+    items: Rows
+    offsets: Offsets
+
+    def __len__(self) -> int:
+        return len(self.offsets) - 1
+
+    def __iter__(self) -> Iterator[Rows]:
+        return (self.items[a:b] for a, b in zip(self.offsets[:-1], self.offsets[1:], strict=True))
+
+    @property
+    def sizes(self) -> Offsets:
+        """How many items each match presents, shape (matches,)."""
+        return np.diff(self.offsets)
+
+    @property
+    def cost(self) -> float:
+        """Cost-equivalent calls: 1 a pair, k/2 a list of k (the paper's measure)."""
+        return len(self.items) / 2
+
+
+@dataclass(frozen=True, slots=True)
+class Job:
+    """A match in the queue.
+
+    `attempts` counts the requests that were committed as about to be sent, this one included;
+    `unusable` those that brought a reply which was no verdict; `error` says what was last wrong.
+    """
+
+    match: Match
+    attempts: int = 1
+    unusable: int = 0
+    error: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Usage:
+    """Tokens of one call. `input` is uncached input; `reasoning` is a part of `output`."""
+
+    input: int = 0
+    cached: int = 0
+    output: int = 0
+    reasoning: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Call:
+    """One request, paid for or not, and what became of it.
+
+    `outcome` is "ok", "unusable", or the `outcome` of a CallError. `cost` is in dollars, None where
+    the price is unknown. `latency` in seconds. `at` is seconds since the epoch.
+    """
+
+    attempt: int
+    outcome: str
+    usage: Usage
+    cost: float | None
+    latency: float
+    reply: str | None
+    at: float
+
+
+@dataclass(frozen=True, slots=True)
+class Verdict:
+    """The judge's answer to a match: groups of tied items, most of the feature first."""
+
+    groups: tuple[tuple[int, ...], ...]
+
+    @property
+    def items(self) -> tuple[int, ...]:
+        """All items, most of the feature first."""
+        return tuple(item for group in self.groups for item in group)
+
+
+@dataclass(frozen=True, slots=True)
+class Outcome:
+    """What a worker has to say about a job: its new state, the verdict if any, and the calls since.
+
+    State RUNNING only adds `calls` to the ledger; PENDING gives the job back. `unsent` takes the
+    committed attempt back: its request never left.
+    """
+
+    job: int
+    state: JobState
+    verdict: Verdict | None = None
+    calls: tuple[Call, ...] = ()
+    error: str | None = None
+    unsent: bool = False
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Verdicts:
+    """Many verdicts as ragged arrays, in match order.
+
+    Verdict `v` answers match `matches[v]` and ranks `items[offsets[v]:offsets[v + 1]]`, most of the
+    feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
+    """
+
+    matches: Offsets
+    items: Rows
+    offsets: Offsets
+    tied: Bools
+
+    def __len__(self) -> int:
+        return len(self.matches)
+
+    @property
+    def cost(self) -> float:
+        """Cost-equivalent calls: 1 a pair, k/2 a list of k."""
+        return len(self.items) / 2
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparisons:
+    """What verdicts imply: `winner[c]` beat `loser[c]` with weight `weight[c]`.
+
+    A ranking of k gives k(k−1)/2; a tie gives one each way with weight ½.
+    """
+
+    winner: Rows
+    loser: Rows
+    weight: Floats
+
+    def __len__(self) -> int:
+        return len(self.winner)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Standings:
+    """The state of the ranking before a round: arrays of shape (items,)."""
+
+    elo: Floats
+    active: Bools
+
+
+@dataclass(frozen=True, slots=True)
+class Counts:
+    """How many jobs are in each state."""
+
+    pending: int = 0
+    running: int = 0
+    done: int = 0
+    invalid: int = 0
+    failed: int = 0
+
+    @property
+    def total(self) -> int:
+        """All jobs."""
+        return self.pending + self.running + self.done + self.invalid + self.failed
+
+    @property
+    def left(self) -> int:
+        """Jobs without an outcome yet."""
+        return self.pending + self.running
+
+    def __add__(self, other: Counts) -> Counts:
+        return Counts(
+            self.pending + other.pending,
+            self.running + other.running,
+            self.done + other.done,
+            self.invalid + other.invalid,
+            self.failed + other.failed,
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class Totals:
+    """What the ledger of a run adds up to.
+
+    `cost` is in dollars over the calls with a known price; `unpriced` counts the others. `unknown`
+    counts attempts without an outcome: their answers, if any, were lost, and may have been paid.
+    """
+
+    calls: int = 0
+    retries: int = 0
+    usage: Usage = Usage()
+    cost: float = 0.0
+    unpriced: int = 0
+    unknown: int = 0
+
+
+# Events: what the engine tells a face. A face folds them and never answers.
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A sitting begins. `done` etc. tell what earlier sittings left (all 0 for a new run)."""
+
+    run: str
+    items: int
+    rounds: int
+    judge: str
+    counts: Counts
+    resumed: bool
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStarted:
+    """A round is planned, or taken up again; `counts` are its jobs."""
+
+    round: int
+    counts: Counts
+
+
+@dataclass(frozen=True, slots=True)
+class JobStarted:
+    """A worker has claimed a job."""
+
+    job: int
+
+
+@dataclass(frozen=True, slots=True)
+class CallEnded:
+    """A request came back, or didn't. `cached` tells a reply that the cache gave for nothing."""
+
+    outcome: str
+    usage: Usage
+    cost: float | None
+    latency: float
+    cached: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class JobEnded:
+    """A job has reached `state`; PENDING means it was given back."""
+
+    job: int
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An item at an end of the current ranking; `text` is None where the texts aren't here."""
+
+    id: str
+    text: str | None
+    elo: float
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRated:
+    """A round is folded into Elo.
+
+    `moved` is Spearman's ρ between the ratings before and after it; None in the first round.
+    """
+
+    round: int
+    moved: float | None
+    top: Sequence[Placed]
+    bottom: Sequence[Placed]
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user should know, in one sentence."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A stop was asked for: no new calls; those in flight are let finish."""
+
+
+Event: TypeAlias = (
+    RunStarted | RoundStarted | JobStarted | CallEnded | JobEnded | RoundRated | Notice | Stopping
+)

@@ -1,0 +1,402 @@
+from __future__ import annotations
+
+import csv
+import json
+import subprocess
+import sys
+from collections.abc import Sequence
+from io import StringIO
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from judgeq import paths
+from judgeq.datasets import Dataset, DatasetSpec, load, tables
+from judgeq.errors import DataError, UsageError
+
+
+@pytest.fixture(autouse=True)
+def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    """No network, no data of the user's, and a cache of the test's own."""
+    monkeypatch.setattr(paths, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
+    monkeypatch.chdir(tmp_path)
+
+
+def put(name: str, content: str | bytes) -> str:
+    Path(name).write_bytes(content.encode() if isinstance(content, str) else content)
+    return name
+
+
+def load_file(name: str, content: str | bytes, **settings: object) -> Dataset:
+    return load(DatasetSpec.model_validate({"dataset": put(name, content), **settings}))
+
+
+# Files
+
+
+def test_csv_defaults() -> None:
+    data = load_file("my.csv", 'id,text\na,"one, two\nthree"\n\nb,four\n')
+    assert (data.name, list(data.ids), len(data)) == ("my", ["0", "1"], 2)
+    assert data.texts == ["one, two\nthree", "four"]
+    assert (data.gold, data.gold_kind, data.latent, data.subsets) == (None, None, None, {})
+    assert data.source.endswith("my.csv")
+    assert (data.notices, data.missing_texts, data.prompt) == ((), "", None)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("a.csv", "\ufeffid,text,g,x\r\n1,one,0.5,3\r\n2,two,,-1e1\r\n"),
+        ("a.TSV", "x\tg\ttext\tid\n3\t.5\tone\t1\n-10\t\ttwo\t2"),
+        (
+            "a.jsonl",
+            '\ufeff{"id":1,"text":"one","g":0.5,"x":3}\n\n{"id":"2","text":"two","g":null,"x":-10}',
+        ),
+        (
+            "a.ndjson",
+            '{"id":1,"text":"one","g":"0.5","x":"3"}\r\n{"id":2,"text":"two","g":"","x":-10.0}\r\n',
+        ),
+    ],
+)
+def test_every_format_gives_the_same(name: str, content: str) -> None:
+    data = load_file(name, content, id_column="id", gold_column="g", latent_column="x")
+    assert list(data.ids) == ["1", "2"]
+    assert data.texts == ["one", "two"]
+    assert_array_equal(data.gold, [0.5, np.nan])
+    assert_array_equal(data.latent, [3, -10])
+    plain = load_file(
+        "b.csv",
+        "id,text,g,x\n1,one,0.5,3\n2,two,,-10\n",
+        id_column="id",
+        gold_column="g",
+        latent_column="x",
+    )
+    assert data.content == plain.content
+
+
+def test_parquet() -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    columns = {"id": [7, 8], "text": ["one", "two"], "g": [True, None], "rest": [{"a": 1}, None]}
+    parquet.write_table(pa.table(columns), "a.parquet")
+    data = load(DatasetSpec(dataset="a.parquet", id_column="id", gold_column="g"))
+    assert (list(data.ids), data.texts) == (["7", "8"], ["one", "two"])
+    assert_array_equal(data.gold, [1, np.nan])
+    with pytest.raises(DataError, match=r"a\.parquet, row 1, column 'id': expected text, got 7"):
+        load(DatasetSpec(dataset="a.parquet", text_column="id"))
+    with pytest.raises(DataError, match=r"no column 'txt'; it has 'id', 'text'.* mean 'text'"):
+        load(DatasetSpec(dataset="a.parquet", text_column="txt"))
+    with pytest.raises(DataError, match=r"b\.parquet can't be read as Parquet"):
+        load_file("b.parquet", b"PAR1 not at all")
+
+
+def test_parquet_without_pyarrow(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    with pytest.raises(UsageError, match=r"pip install 'judgeq\[parquet\]'"):
+        load_file("a.parquet", b"PAR1")
+
+
+ID: dict[str, object] = {"id_column": "i"}
+JSON_X = '{"text":"x","i":1}\n'
+BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
+    ("a.csv", "", {}, r"a\.csv is empty"),
+    ("a.csv", "\n\n", {}, r"a\.csv is empty"),
+    ("a.jsonl", "\n", {}, r"a\.jsonl is empty"),
+    ("a.csv", "text\n", {}, r"a\.csv has no rows.* at least two"),
+    ("a.csv", "text\none\n", {}, r"a\.csv has one row.* at least two"),
+    ("a.csv", "Text,id\na,1\n", {}, r"no column 'text'; it has 'Text', 'id'\. Did you mean 'Text'"),
+    ("a.csv", "txt\nx\ny\n", {}, r"no column 'text'.*--text-column"),
+    ("a.csv", "text;id\na;1\n", {}, r"separated by something else"),
+    ("a.csv", "text,id\na,1\n", {"gold_column": "gold"}, r"no column 'gold'.*--gold-column"),
+    ("a.csv", "text,text\na,b\n", {}, r"more than one column 'text'"),
+    ("a.csv", "text,b\nx,1\n\ny,2,3\n", {}, r"row 2 \(line 4\): too many fields: 3, .* has 2"),
+    ("a.csv", 'text,b\n"x\nx",1\ny\n', {}, r"row 2 \(line 4\): too few fields: 1"),
+    ("a.csv", 'text,b\nx,1\n"y"z,2\n', {}, r"row 2 \(line 3\): broken quoting"),
+    ("a.csv", 'text,b\nx,1\n"y,2\nz,3\n', {}, r"row 2 \(line 3\): broken quoting.*never closed"),
+    ("a.csv", "text\nx\ny\0\n", {}, r"line 3: a NUL"),
+    ("a.csv", b"text\nx\nca\xe9\n", {}, r"line 3, byte 3 \(0xe9\): not UTF-8"),
+    ("a.csv", "text\nx\n".encode("utf-16"), {}, r"line 1, byte 1 \(0xff\): not UTF-8"),
+    ("a.csv", 'text,b\nx,1\n" ",2\n', {}, r"row 2 \(line 3\), column 'text': the text is empty"),
+    ("a.csv", "text,i\nx,a\ny,\n", ID, r"row 2 \(line 3\), column 'i': the id is empty"),
+    ("a.csv", "text,i\nx,a\ny,a\n", ID, r"row 2 \(line 3\).* 'a' is .*row 1 \(line 2\)"),
+    ("a.csv", "text,i\nx,a\ny,\x1b[2J\n", ID, r"row 2.*the id '\\x1b\[2J' holds a control"),
+    ("a.csv", "text,x\na,1\nb,\n", {"latent_column": "x"}, r"row 2 .*'x': '' is not a number"),
+    ("a.jsonl", JSON_X + "\n[1]\n", {}, r"row 2 \(line 3\): \[1\] is no JSON object"),
+    ("a.jsonl", JSON_X + '{"text":\n', {}, r"row 2 \(line 2\): broken JSON: .* at column"),
+    ("a.jsonl", b'{"text":"x"}\n{"text":"\xff"}\n', {}, r"line 2, byte 10 \(0xff\): not UTF-8"),
+    ("a.jsonl", JSON_X + '{"t":"y"}', {}, r"row 2 \(line 2\): no key 'text'; it has 't'"),
+    ("a.jsonl", JSON_X + '{"text":5}', {}, r"row 2 .*column 'text': expected text, got 5"),
+    ("a.jsonl", JSON_X + '{"text":null}', {}, r"row 2.*the text is empty"),
+    ("a.jsonl", JSON_X + '{"text":"\\u0000"}', {}, r"row 2.*NUL"),
+    ("a.jsonl", JSON_X + '{"text":"y","i":1.5}', ID, r"1\.5 can't be an id"),
+    ("a.jsonl", JSON_X + '{"text":"y","i":true}', ID, r"True can't be an id"),
+    ("a.jsonl", JSON_X + '{"text":"y","i":null}', ID, r"the id is empty"),
+    ("a.jsonl", JSON_X + '{"text":"y","i":"1"}', ID, r"'1' is also that of"),
+]
+
+
+@pytest.mark.parametrize(("name", "content", "settings", "message"), BROKEN)
+def test_a_broken_file_says_where(
+    name: str, content: str | bytes, settings: dict[str, object], message: str
+) -> None:
+    with pytest.raises(DataError, match=message) as caught:
+        load_file(name, content, **settings)
+    assert name in str(caught.value)
+
+
+def test_a_long_field_is_read_and_the_limit_put_back() -> None:
+    before = csv.field_size_limit()
+    data = load_file("a.csv", f"text\n{'x' * 200_000}\ny\n")
+    assert data.texts is not None
+    assert len(data.texts[0]) == 200_000
+    assert csv.field_size_limit() == before
+
+
+def test_a_field_beyond_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tables, "MAX_FIELD", 10)
+    long = "x" * (csv.field_size_limit() + 1)
+    with pytest.raises(DataError, match=r"row 2 \(line 3\): broken quoting \(field larger"):
+        load_file("a.csv", f'text\ny\n"{long}\n')
+
+
+def test_repeated_texts_are_a_notice() -> None:
+    assert load_file("a.csv", "text\nx\ny\nx\n").notices == ("1 of 3 texts repeat an earlier one.",)
+
+
+def test_paths_that_are_no_file(tmp_path: Path) -> None:
+    (tmp_path / "d.csv").mkdir()
+    (tmp_path / "d").mkdir()
+    put("a.xlsx", "x")
+    with pytest.raises(DataError, match=r"There is no file .*x\.csv"):
+        load(DatasetSpec(dataset="x.csv"))
+    for folder in ("d.csv", "d"):
+        with pytest.raises(DataError, match=rf"{folder} is a folder"):
+            load(DatasetSpec(dataset=folder))
+    with pytest.raises(UsageError, match=r"a\.xlsx .*\.csv, .*\.parquet"):
+        load(DatasetSpec(dataset="a.xlsx"))
+    with pytest.raises(UsageError, match=r"called 'bab'\. Did you mean 'babe'\? Known are 'babe'"):
+        load(DatasetSpec(dataset="bab"))
+    with pytest.raises(UsageError, match="No dataset is called ''"):
+        load(DatasetSpec(dataset=""))
+    with pytest.raises(DataError, match="can't be looked at"):
+        load(DatasetSpec(dataset="x" * 5000))
+
+
+def test_paths_are_relative_to_base(tmp_path: Path) -> None:
+    (tmp_path / "deep").mkdir()
+    put("deep/a.csv", "text\nx\ny\n")
+    assert len(load(DatasetSpec(dataset="a.csv"), base=tmp_path / "deep")) == 2
+
+
+# Gold
+
+
+def gold_of(cells: Sequence[str], **settings: object) -> Dataset:
+    rows = "".join(f"t{row},{cell}\n" for row, cell in enumerate(cells))
+    return load_file("g.csv", f"text,g\n{rows}", gold_column="g", **settings)
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels", "kind", "gold"),
+    [
+        (["0", "1", ""], None, "binary", [0, 1, np.nan]),
+        (["2", "-1", "2"], None, "binary", [1, 0, 1]),
+        (["true", "FALSE"], None, "binary", [1, 0]),
+        (["1", "2", "3"], None, "ordinal", [1, 2, 3]),
+        (["4", "4"], None, "ordinal", [4, 4]),
+        (["1", "2", ".5"], None, "continuous", [1, 2, 0.5]),
+        ([str(i) for i in range(21)], None, "continuous", range(21)),
+        (["hi", " lo ", ""], ("lo", "hi"), "binary", [1, 0, np.nan]),
+        (["hi", "hi"], ("lo", "hi"), "binary", [1, 1]),
+        (["c", "a"], ("a", "b", "c"), "ordinal", [2, 0]),
+        (["", " "], None, None, None),
+    ],
+)
+def test_gold_and_its_kind(
+    cells: list[str], levels: tuple[str, ...] | None, kind: str | None, gold: list[float] | None
+) -> None:
+    data = gold_of(cells, gold_levels=levels)
+    assert data.gold_kind == kind
+    if gold is None:
+        assert data.gold is None
+    else:
+        assert_array_equal(data.gold, gold)
+
+
+@pytest.mark.parametrize(
+    ("cells", "levels", "message"),
+    [
+        (["1", "nan"], None, r"row 2 \(line 3\), column 'g': 'nan' is no finite number"),
+        (["1", "-inf"], None, "'-inf' is no finite number"),
+        (["1", "1e999"], None, "'1e999' is no finite number"),
+        (["1", "1_0"], None, "'1_0' is not a number"),
+        (["B", "A", "B"], None, r"row 1 .*'B' is not a number.*--gold-levels .*: 'B', 'A'\)"),
+        (["lo", "Hi"], ("lo", "hi"), r"'Hi' is none of the levels 'lo', 'hi'\. Did you mean 'hi'"),
+    ],
+)
+def test_unreadable_gold(cells: list[str], levels: tuple[str, ...] | None, message: str) -> None:
+    with pytest.raises(DataError, match=message):
+        gold_of(cells, gold_levels=levels)
+
+
+def test_labels_in_jsonl_are_named_as_json_writes_them() -> None:
+    lines = '{"text":"a","g":true}\n{"text":"b","g":1}\n{"text":"c","g":false}'
+    data = load_file("a.jsonl", lines, gold_column="g", gold_levels=("false", "1", "true"))
+    assert_array_equal(data.gold, [2, 1, 0])
+
+
+# Settings that can't be
+
+
+@pytest.mark.parametrize(
+    ("spec", "message"),
+    [
+        ({"dataset": "babe", "text_column": "x"}, "--text-column is for files"),
+        ({"dataset": "babe", "gold_levels": ["a", "b"]}, "--gold-levels is for files"),
+        ({"dataset": "babe", "n": 5}, "--n is for synthetic"),
+        ({"dataset": "babe", "data_dir": "nowhere"}, "--data-dir nowhere: there is no folder"),
+        ({"dataset": "a.csv", "n": 5}, "--n is for synthetic"),
+        ({"dataset": "a.csv", "gold_levels": ["a", "b"]}, "needs --gold-column"),
+        ({"dataset": "a.csv", "gold_column": "g", "gold_levels": ["a"]}, "at least two"),
+        ({"dataset": "a.csv", "gold_column": "g", "gold_levels": ["a", "a "]}, "different"),
+        ({"dataset": "a.csv", "id_column": "text"}, "--id-column can't be the column of the texts"),
+        ({"dataset": "synthetic:normal", "n": 1}, "--n is 1"),
+        ({"dataset": "synthetic:normal", "n": 10_000_001}, "--n is 10,000,001"),
+        ({"dataset": "synthetic:normal", "latent_column": "x"}, "--latent-column is not for synth"),
+        ({"dataset": "synthetic:norm"}, "Did you mean 'normal'"),
+        ({"dataset": "synthetic"}, "There are 'synthetic:linear', "),
+    ],
+)
+def test_impossible_settings(spec: dict[str, object], message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        load(DatasetSpec.model_validate(spec))
+
+
+# Synthetic items
+
+
+@pytest.mark.parametrize("shape", ["linear", "bimodal", "normal", "binary"])
+def test_synthetic(shape: str) -> None:
+    data = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=3)
+    again = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=3)
+    other = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=4)
+    assert data.content == again.content != other.content
+    assert data.latent is not None
+    assert data.gold is not None
+    assert (data.name, len(data), data.texts) == (f"synthetic-{shape}", 1000, None)
+    assert "simulated judge" in data.missing_texts
+    assert data.latent.min() >= 1
+    assert data.latent.max() <= 1000
+    # The row number tells nothing about the score.
+    assert abs(np.corrcoef(np.arange(1000), data.latent)[0, 1]) < 0.15
+    if shape == "linear":
+        assert_array_equal(np.sort(data.latent), np.linspace(1, 1000, 1000))
+    if shape == "bimodal":
+        halves = np.sort(data.latent).reshape(2, 500)
+        assert_array_equal(np.round(halves.mean(axis=1), -1), [300, 700])
+    if shape == "normal":
+        assert abs(data.latent.mean() - 500) < 20
+        assert abs(data.latent.std() - 150) < 15
+    if shape == "binary":
+        assert_array_equal(np.unique(data.latent, return_counts=True), [[250, 750], [500, 500]])
+        assert_array_equal(data.gold, data.latent == 750)
+        assert data.gold_kind == "binary"
+    else:
+        assert data.gold is data.latent
+        assert data.gold_kind == "continuous"
+
+
+def test_row_ids_are_a_sequence() -> None:
+    ids = load(DatasetSpec(dataset="synthetic:linear", n=5)).ids
+    assert (list(ids), ids[-1], ids[1:3], len(ids)) == (list("01234"), "4", ["1", "2"], 5)
+    with pytest.raises(IndexError):
+        ids[5]
+
+
+# Content
+
+
+def test_content_tells_datasets_apart() -> None:
+    spec = {"id_column": "id", "gold_column": "g"}
+    tables = [
+        "id,text,g\na,bc,1\nd,e,0\n",
+        "id,text,g\nd,e,0\na,bc,1\n",  # another order
+        "id,text,g\na,b,1\nd,ce,0\n",  # the same characters, cut elsewhere
+        "id,text,g\nab,c,1\nd,e,0\n",
+        "id,text,g\na,bc,1\nd,e,\n",
+        "id,text,g\na,bc,1\nd,e,0\nf,g,0\n",
+    ]
+    contents = [load_file("a.csv", table, **spec).content for table in tables]
+    contents.append(load_file("a.csv", tables[0]).content)
+    assert len(set(contents)) == len(contents)
+    assert load_file("b.csv", tables[0], **spec).content == contents[0]
+
+
+def test_content_stays_the_same_from_version_to_version() -> None:
+    """Run ids derive from it: a change here makes every user's runs start anew."""
+    data = load_file("a.csv", "text,g\nä,1\ny,\nz,0\n", gold_column="g")
+    assert data.content[:12] == "ea6c999cdbd5"
+
+
+def test_arrays_cannot_be_changed() -> None:
+    data = gold_of(["1", "2"])
+    assert data.gold is not None
+    with pytest.raises(ValueError, match="read-only"):
+        data.gold[0] = 5
+
+
+TEXT = st.text(
+    st.characters(exclude_categories=["Cs"], exclude_characters="\0"), min_size=1, max_size=12
+).filter(lambda text: bool(text.strip()))
+IDS = st.text(st.characters(exclude_categories=["C", "Z"]), min_size=1, max_size=6)
+GOLD = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
+ROWS = st.lists(st.tuples(IDS, TEXT, GOLD), min_size=2, max_size=8, unique_by=lambda row: row[0])
+
+
+@settings(max_examples=60, deadline=None)
+@given(rows=ROWS)
+def test_what_is_written_is_read(
+    rows: list[tuple[str, str, float | None]], tmp_path_factory: pytest.TempPathFactory
+) -> None:
+    folder = tmp_path_factory.getbasetemp()
+    text = StringIO(newline="")
+    writer = csv.writer(text)
+    writer.writerow(["id", "text", "gold"])
+    writer.writerows(rows)
+    (folder / "p.csv").write_bytes(text.getvalue().encode())
+    keys = ("id", "text", "gold")
+    lines = "\n".join(json.dumps(dict(zip(keys, row, strict=True))) for row in rows)
+    (folder / "p.jsonl").write_bytes(lines.encode())
+    contents = set()
+    for name in ("p.csv", "p.jsonl"):
+        spec = DatasetSpec(dataset=name, id_column="id", gold_column="gold")
+        data = load(spec, base=folder)
+        assert list(data.ids) == [row[0] for row in rows]
+        assert data.texts == [row[1] for row in rows]
+        gold = np.array([row[2] for row in rows], dtype=np.float64)
+        if data.gold_kind == "binary":  # two distinct numbers become 0 and 1
+            gold = np.where(np.isnan(gold), np.nan, gold == np.nanmax(gold))
+        if data.gold is None:
+            assert np.isnan(gold).all()
+        else:
+            assert_array_equal(data.gold, gold)
+        contents.add(data.content)
+    assert len(contents) == 1
+
+
+def test_importing_stays_light() -> None:
+    heavy = "pyarrow", "urllib.request", "platformdirs", "scipy", "orjson"
+    code = f"import sys, judgeq.datasets; print([m for m in {heavy!r} if m in sys.modules])"
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.strip() == "[]"
+
+
+def test_a_spec_with_an_unknown_setting() -> None:
+    with pytest.raises(ValueError, match="Extra inputs"):
+        DatasetSpec.model_validate({"dataset": "babe", "texts": "x"})
