@@ -60,21 +60,29 @@ def fit(verdicts: Verdicts, n: int, rating: Rating, sigma: float) -> Floats:
     """θ of shape (n,) by the named estimator; `sigma` is the prior's, for `bt`."""
     from judgeq.rating import bradley_terry
 
-    implied = comparisons.imply(verdicts)
     if rating == "bt-mm":
-        return bradley_terry.fit_mm(implied, n)
-    return bradley_terry.fit_map(implied, n, sigma)
+        return bradley_terry.fit_mm(comparisons.imply(verdicts), n)
+    return bradley_terry.fit_map(verdicts, n, sigma)
 
 
-async def rate(run: RunFolder, store: Store, rounds: int, rating: Rating, sigma: float) -> Result:
-    """Make the ratings from the ledger: Elo folded round by round, Bradley-Terry over all."""
+async def fold_elo(store: Store, n: int) -> Floats:
+    """Elo over all planned rounds, shape (n,)."""
+    ratings, round = elo.start(n), 1
+    while await store.round_state(round) is not None:
+        ratings = elo.fold(ratings, await store.verdicts(round))
+        round += 1
+    return ratings
+
+
+async def rate(
+    run: RunFolder, store: Store, ratings: Floats, rounds: int, rating: Rating, sigma: float
+) -> Result:
+    """The result of a run whose verdicts fold to the Elo `ratings`: Bradley-Terry and the rest."""
     items = await store.items()
     n = len(items.ids)
-    ratings = elo.start(n)
     planned = 0
     while await store.round_state(planned + 1) is not None:
         planned += 1
-        ratings = elo.fold(ratings, await store.verdicts(planned))
     verdicts = await store.verdicts()
     scores = Scores(
         ids=items.ids,
@@ -103,7 +111,8 @@ async def read(run: RunFolder, rating: Rating, sigma: float) -> Result:
     info = run.info()
     store = SqliteStore(run.database, read_only=True)
     try:
-        return await rate(run, store, info.rounds, rating, sigma)
+        ratings = await fold_elo(store, info.items)
+        return await rate(run, store, ratings, info.rounds, rating, sigma)
     finally:
         await store.close()
 

@@ -82,7 +82,12 @@ async def play(run: Run) -> results.Result:
         standings = Standings(rated, standings.active)
     settings = run.settings
     return await results.rate(
-        run.folder, store, run.strategy.rounds, settings.rating, settings.bt_sigma
+        run.folder,
+        store,
+        standings.elo,
+        run.strategy.rounds,
+        settings.rating,
+        settings.bt_sigma,
     )
 
 

@@ -119,7 +119,7 @@ class SimulatedJudge:
         seed: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
-        self._scores = scores
+        self._scores: list[float] = scores.tolist()
         self._settings = settings
         self._faults = faults or Faults()
         self._any_fault = any(self._faults.model_dump().values())
@@ -145,31 +145,32 @@ class SimulatedJudge:
 
     def judge(self, match: Match) -> Verdict:
         """The verdict on a match: the same whenever it is asked."""
-        scores = self._scores[list(match.items)]
+        scores = [self._scores[item] for item in match.items]
         order = self._order(scores, self._answers.at(match.id))
         return Verdict(tuple([(match.items[place],) for place in order]))
 
-    def _order_vg(self, scores: Floats, rng: np.random.Generator) -> list[int]:
-        k = len(scores)
-        noise = rng.standard_gamma(0.5, 2 * k)
-        seen = scores + self._tau * (noise[:k] - noise[k:])
-        lapse = rng.random(2 * k)
-        lapsed = lapse[:k] < self._lapse
-        if lapsed.any():
-            # Far beyond every score, at either end; among themselves in random order.
-            ends = np.where(lapse[:k] < self._lapse / 2, 1e9, -1e9) * (1 + lapse[k:])
-            seen = np.where(lapsed, ends, seen)
-        order: list[int] = np.argsort(-seen, kind="stable").tolist()
-        return order
+    def _order_vg(self, scores: list[float], rng: np.random.Generator) -> list[int]:
+        # Plain lists: for ten items they are several times faster than arrays.
+        k, tau = len(scores), self._tau
+        noise: list[float] = rng.standard_gamma(0.5, 2 * k).tolist()
+        lapse: list[float] = rng.random(2 * k).tolist()
+        seen = [score + tau * (noise[i] - noise[k + i]) for i, score in enumerate(scores)]
+        if min(lapse[:k]) < self._lapse:
+            for i in range(k):
+                if lapse[i] < self._lapse:
+                    # Far beyond every score, at either end; among themselves in random order.
+                    end = 1e9 if lapse[i] < self._lapse / 2 else -1e9
+                    seen[i] = end * (1 + lapse[k + i])
+        return sorted(range(k), key=seen.__getitem__, reverse=True)
 
-    def _order_rrt(self, scores: Floats, rng: np.random.Generator) -> list[int]:
-        k = len(scores)
-        a, b = np.triu_indices(k, 1)
-        gap = scores[a] - scores[b]
+    def _order_rrt(self, scores: list[float], rng: np.random.Generator) -> list[int]:
+        latent = np.array(scores)
+        a, b = np.triu_indices(len(latent), 1)
+        gap = latent[a] - latent[b]
         right = rng.random(len(gap)) < probability_correct(np.abs(gap), self._settings)
         first_wins = (gap > 0) == right
-        wins = np.bincount(np.where(first_wins, a, b), minlength=k)
-        order: list[int] = np.lexsort((-scores, -wins)).tolist()
+        wins = np.bincount(np.where(first_wins, a, b), minlength=len(latent))
+        order: list[int] = np.lexsort((-latent, -wins)).tolist()
         return order
 
     async def _misbehave(self, request: Request) -> str | None:

@@ -2,9 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 import numpy as np
 
 from judgeq.types import Comparisons, Floats, Offsets, Verdicts
+
+
+def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
+    """The slots of the verdicts of each size k, smallest first, as arrays of shape (k, verdicts).
+
+    Column v holds one verdict's slots in order of place; columns are in match order.
+    """
+    sizes = np.diff(verdicts.offsets)
+    for size in np.unique(sizes).tolist():
+        yield verdicts.offsets[:-1][sizes == size] + np.arange(size)[:, None]
+
+
+def tie_groups(verdicts: Verdicts) -> Offsets:
+    """A number a slot: slots of one verdict are tied when theirs is the same. Shape (slots,)."""
+    return np.cumsum(~verdicts.tied)
 
 
 def imply(verdicts: Verdicts) -> Comparisons:
@@ -13,14 +30,12 @@ def imply(verdicts: Verdicts) -> Comparisons:
     A tie gives one comparison each way, of weight ½. Sorted by ranking size, then by place pair,
     then in match order: the same verdicts give the same arrays.
     """
-    sizes = np.diff(verdicts.offsets)
-    group = np.cumsum(~verdicts.tied)  # slots of one verdict are tied when their group is the same
+    group = tie_groups(verdicts)
     any_tie = bool(verdicts.tied.any())
     winners, losers, weights = [], [], []
-    for size in np.unique(sizes):
-        slots = verdicts.offsets[:-1][sizes == size][:, None] + np.arange(size)
-        upper, lower = np.triu_indices(int(size), 1)
-        first, second = slots[:, upper].T.reshape(-1), slots[:, lower].T.reshape(-1)
+    for slots in slots_by_size(verdicts):
+        upper, lower = np.triu_indices(len(slots), 1)
+        first, second = slots[upper].reshape(-1), slots[lower].reshape(-1)
         winners.append(verdicts.items[first])
         losers.append(verdicts.items[second])
         if any_tie:
@@ -52,6 +67,6 @@ def wins_of(verdicts: Verdicts, n: int) -> Floats:
     ends = np.repeat(verdicts.offsets[1:], np.diff(verdicts.offsets))
     won: Floats = (ends - 1 - slots).astype(np.float64)
     if verdicts.tied.any():
-        group = np.cumsum(~verdicts.tied) - 1
+        group = tie_groups(verdicts) - 1
         won = (np.bincount(group, won) / np.bincount(group))[group]
-    return np.bincount(verdicts.items, won, minlength=n)
+    return np.bincount(verdicts.items, won, minlength=n).astype(np.float64, copy=False)

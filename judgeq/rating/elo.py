@@ -11,6 +11,7 @@ from itertools import pairwise
 
 import numpy as np
 
+from judgeq.rating.comparisons import tie_groups
 from judgeq.types import Floats, Verdicts
 
 START = 1500.0
@@ -46,22 +47,37 @@ def _fold_lists(ratings: Floats, verdicts: Verdicts, k: float) -> Floats:
     # to the last bit; NumPy's vectorised power differs in the last place from machine to machine.
     folded: list[float] = ratings.tolist()
     items: list[int] = verdicts.items.tolist()
-    group: list[int] = np.cumsum(~verdicts.tied).tolist()
-    bounds: list[int] = verdicts.offsets.tolist()
-    for begin, end in pairwise(bounds):
-        rows = items[begin:end]
+    group: list[int] = tie_groups(verdicts).tolist()
+    for begin, end in pairwise(verdicts.offsets.tolist()):
+        rows, groups = items[begin:end], group[begin:end]
         current = [folded[row] for row in rows]
-        groups = group[begin:end]
-        untied = groups[-1] - groups[0] == end - begin - 1
-        for a in range(end - begin - 1):
-            mine = current[a]
-            for b in range(a + 1, end - begin):
-                other = current[b]
-                score = 1.0 if untied or groups[a] != groups[b] else 0.5
-                change = k * (score - 1 / (1 + 10 ** ((other - mine) / 400)))
-                mine += change
-                current[b] = other - change
-            current[a] = mine
+        if groups[-1] - groups[0] == end - begin - 1:
+            _fold_ranking(current, k)
+        else:
+            _fold_tied_ranking(current, groups, k)
         for row, rating in zip(rows, current, strict=True):
             folded[row] = rating
     return np.array(folded)
+
+
+def _fold_ranking(current: list[float], k: float) -> None:
+    """Fold one ranking into its items' ratings, in order of place; in place."""
+    for a, mine in enumerate(current):
+        for b in range(a + 1, len(current)):
+            other = current[b]
+            change = k * (1 - 1 / (1 + 10 ** ((other - mine) / 400)))
+            mine += change
+            current[b] = other - change
+        current[a] = mine
+
+
+def _fold_tied_ranking(current: list[float], groups: list[int], k: float) -> None:
+    """As `_fold_ranking`, where items of the same group are tied."""
+    for a, mine in enumerate(current):
+        for b in range(a + 1, len(current)):
+            other = current[b]
+            score = 0.5 if groups[a] == groups[b] else 1
+            change = k * (score - 1 / (1 + 10 ** ((other - mine) / 400)))
+            mine += change
+            current[b] = other - change
+        current[a] = mine
