@@ -167,43 +167,40 @@ def reply(verdict: Verdict, match: Match) -> str:
     """The reply that says this verdict, as a well-behaved judge would write it."""
     names = dict(zip(match.items, labels(len(match.items)), strict=True))
     if match.kind == "pair":
-        winner = "tie" if len(verdict.groups) == 1 else names[verdict.groups[0][0]]
-        return f'{{"winner": "{winner}"}}'
-    ranking = [
-        names[group[0]] if len(group) == 1 else [names[item] for item in group]
-        for group in verdict.groups
-    ]
+        return f'{{"winner": "{"tie" if verdict.tied else names[verdict.items[0]]}"}}'
+    ranking: list[str | list[str]] = [names[item] for item in verdict.items]
+    if verdict.tied:
+        grouped = ([names[item] for item in group] for group in verdict.groups)
+        ranking = [group[0] if len(group) == 1 else group for group in grouped]
     return orjson.dumps({"ranking": ranking}).decode()
 
 
 def parse(text: str, match: Match, ties: bool = False) -> Verdict:
     """The verdict that a reply gives. Raises UnusableReplyError, which says what is wrong with it."""
-    key = "winner" if match.kind == "pair" else "ranking"
-    answer = _answer(text, key)
     names = labels(len(match.items))
-    if key == "winner":
-        return _winner(answer, match, names, ties)
+    if match.kind == "pair":
+        return _winner(_answer(text, "winner"), match, names, ties)
+    answer = _answer(text, "ranking")
     if not isinstance(answer, list):
         raise UnusableReplyError(f'"ranking" must be an array of labels, not {_shown(answer)}.')
     rows = dict(zip(names, match.items, strict=True))
     try:
-        groups: tuple[tuple[int, ...], ...] = tuple([(rows.pop(label),) for label in answer])
+        items = tuple([rows.pop(label) for label in answer])
     except (KeyError, TypeError):
-        groups = _groups(answer, match, names, ties)
-    else:
-        if rows:
-            raise UnusableReplyError(_miscounted(answer, names))
-    return Verdict(groups)
+        return _ranking(answer, match, names, ties)
+    if rows:
+        raise UnusableReplyError(_miscounted(answer, names))
+    return Verdict(items)
 
 
 def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verdict:
     first, second = match.items
     if answer == names[0]:
-        return Verdict(((first,), (second,)))
+        return Verdict((first, second))
     if answer == names[1]:
-        return Verdict(((second,), (first,)))
+        return Verdict((second, first))
     if answer == "tie" and ties:
-        return Verdict(((first, second),))
+        return Verdict((first, second), (False, True))
     raise UnusableReplyError(
         f'"winner" must be "{names[0]}" or "{names[1]}"'
         + (' or "tie"' if ties else "")
@@ -211,9 +208,7 @@ def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verd
     )
 
 
-def _groups(
-    answer: list[Any], match: Match, names: Sequence[str], ties: bool
-) -> tuple[tuple[int, ...], ...]:
+def _ranking(answer: list[Any], match: Match, names: Sequence[str], ties: bool) -> Verdict:
     """The slow way: a ranking with ties, or one that names labels wrongly."""
     places = [place if isinstance(place, list) else [place] for place in answer]
     flat = [label for place in places for label in place]
@@ -226,7 +221,7 @@ def _groups(
     if not ties and any(len(place) > 1 for place in places):
         raise UnusableReplyError("ties are not allowed: each label needs a place of its own.")
     rows = dict(zip(names, match.items, strict=True))
-    return tuple(tuple(rows[label] for label in place) for place in places)
+    return Verdict.of([rows[label] for label in place] for place in places)
 
 
 def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -56,6 +56,19 @@ class Result:
         return self.rounds_planned < self.rounds or self.counts.left > 0
 
 
+@dataclass(slots=True, eq=False)
+class Judged:
+    """The verdicts of the rounds so far, and the Elo ratings of shape (n,) that they fold to."""
+
+    elo: Floats
+    verdicts: list[Verdicts] = field(default_factory=list)
+
+    def add(self, verdicts: Verdicts) -> None:
+        """Fold the next round's verdicts."""
+        self.verdicts.append(verdicts)
+        self.elo = elo.fold(self.elo, verdicts)
+
+
 def fit(verdicts: Verdicts, n: int, rating: Rating, sigma: float) -> Floats:
     """θ of shape (n,) by the named estimator; `sigma` is the prior's, for `bt`."""
     from judgeq.rating import bradley_terry
@@ -65,28 +78,21 @@ def fit(verdicts: Verdicts, n: int, rating: Rating, sigma: float) -> Floats:
     return bradley_terry.fit_map(verdicts, n, sigma)
 
 
-async def fold_elo(store: Store, n: int) -> Floats:
-    """Elo over all planned rounds, shape (n,)."""
-    ratings, round = elo.start(n), 1
-    while await store.round_state(round) is not None:
-        ratings = elo.fold(ratings, await store.verdicts(round))
-        round += 1
-    return ratings
-
-
 async def rate(
-    run: RunFolder, store: Store, ratings: Floats, rounds: int, rating: Rating, sigma: float
+    run: RunFolder,
+    store: Store,
+    judged: Judged,
+    rounds: int,
+    rating: Rating,
+    sigma: float,
 ) -> Result:
-    """The result of a run whose verdicts fold to the Elo `ratings`: Bradley-Terry and the rest."""
+    """The result of a run that was judged so far: Bradley-Terry, and all else that is shown."""
     items = await store.items()
     n = len(items.ids)
-    planned = 0
-    while await store.round_state(planned + 1) is not None:
-        planned += 1
-    verdicts = await store.verdicts()
+    verdicts = comparisons.joined(judged.verdicts)
     scores = Scores(
         ids=items.ids,
-        elo=ratings,
+        elo=judged.elo,
         bt=fit(verdicts, n, rating, sigma),
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
@@ -99,7 +105,7 @@ async def rate(
         rating=rating,
         bt_sigma=sigma,
         rounds=rounds,
-        rounds_planned=planned,
+        rounds_planned=len(judged.verdicts),
         counts=await store.counts(),
         totals=await store.totals(),
         cost_equivalent_calls=verdicts.cost,
@@ -111,8 +117,10 @@ async def read(run: RunFolder, rating: Rating, sigma: float) -> Result:
     info = run.info()
     store = SqliteStore(run.database, read_only=True)
     try:
-        ratings = await fold_elo(store, info.items)
-        return await rate(run, store, ratings, info.rounds, rating, sigma)
+        judged = Judged(elo.start(info.items))
+        while await store.round_state(len(judged.verdicts) + 1) is not None:
+            judged.add(await store.verdicts(len(judged.verdicts) + 1))
+        return await rate(run, store, judged, info.rounds, rating, sigma)
     finally:
         await store.close()
 
@@ -254,7 +262,7 @@ def _spent(totals: Totals) -> dict[str, Any]:
         "calls": totals.calls,
         "retries": totals.retries,
         "unknown_attempts": totals.unknown,
-        "tokens": asdict(totals.usage),
+        "tokens": totals.usage._asdict(),
         "cost": totals.cost if not totals.unpriced else None,
         "cost_of_priced_calls": totals.cost,
         "unpriced_calls": totals.unpriced,

@@ -61,33 +61,29 @@ async def play(run: Run) -> results.Result:
     """
     store, n = run.store, len(run.dataset)
     epoch = await store.lead(whoami(), LEAD_FOR)
-    before = await store.counts()
+    counts = await store.counts()
     run.emit(
         RunStarted(
-            run.folder.id, n, run.strategy.rounds, run.judge.backend.name, before, before.total > 0
+            run.folder.id, n, run.strategy.rounds, run.judge.backend.name, counts, counts.total > 0
         )
     )
-    standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
+    judged = results.Judged(elo.start(n))
     for round in range(1, run.strategy.rounds + 1):
+        before = judged.elo
         if await store.round_state(round) is None:
             if run.stop.asked:
                 raise StoppedError(f"stopped before round {round}")
+            standings = Standings(before, np.ones(n, dtype=np.bool_))
             matches = run.strategy.next_round(
                 standings, seeds.rng(run.settings.seed, "round", round)
             )
-            await store.plan_round(round, epoch, standings.elo, matches)
+            await store.plan_round(round, epoch, before, matches)
         await judge_round(run, round)
-        rated = elo.fold(standings.elo, await store.verdicts(round))
-        run.emit(_rated(run, round, standings.elo, rated))
-        standings = Standings(rated, standings.active)
+        judged.add(await store.verdicts(round))
+        run.emit(_rated(run, round, before, judged.elo))
     settings = run.settings
     return await results.rate(
-        run.folder,
-        store,
-        standings.elo,
-        run.strategy.rounds,
-        settings.rating,
-        settings.bt_sigma,
+        run.folder, store, judged, run.strategy.rounds, settings.rating, settings.bt_sigma
     )
 
 

@@ -1,15 +1,17 @@
 """The vocabulary: frozen data that flows along the line from items to scores.
 
 Inside the program an item is its row number (int32). Ids and texts are looked up only at the edges.
-Nothing here does I/O, reads a clock, or knows asyncio.
+Nothing here does I/O, reads a clock, or knows asyncio. What is made for every call is a NamedTuple:
+a frozen dataclass takes several times as long to make.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Literal, TypeAlias
+from itertools import zip_longest
+from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -88,8 +90,7 @@ class Job:
     error: str | None = None
 
 
-@dataclass(frozen=True, slots=True)
-class Usage:
+class Usage(NamedTuple):
     """Tokens of one call. `input` is uncached input; `reasoning` is a part of `output`."""
 
     input: int = 0
@@ -98,8 +99,7 @@ class Usage:
     reasoning: int = 0
 
 
-@dataclass(frozen=True, slots=True)
-class Call:
+class Call(NamedTuple):
     """One request, paid for or not, and what became of it.
 
     `outcome` is "ok", "unusable", or the `outcome` of a CallError. `cost` is in dollars, None where
@@ -117,18 +117,37 @@ class Call:
 
 @dataclass(frozen=True, slots=True)
 class Verdict:
-    """The judge's answer to a match: groups of tied items, most of the feature first."""
+    """The judge's answer to a match: its `items`, most of the feature first.
 
-    groups: tuple[tuple[int, ...], ...]
+    `tied[p]` tells that the item at place p is tied with the one before it (never the first);
+    empty where nothing is tied.
+    """
+
+    items: tuple[int, ...]
+    tied: tuple[bool, ...] = ()
 
     @property
-    def items(self) -> tuple[int, ...]:
-        """All items, most of the feature first."""
-        return tuple(item for group in self.groups for item in group)
+    def groups(self) -> tuple[tuple[int, ...], ...]:
+        """The groups of tied items, most of the feature first."""
+        groups: list[list[int]] = []
+        for item, tied in zip_longest(self.items, self.tied, fillvalue=0):
+            if tied:
+                groups[-1].append(item)
+            else:
+                groups.append([item])
+        return tuple(map(tuple, groups))
+
+    @classmethod
+    def of(cls, groups: Iterable[Sequence[int]]) -> Verdict:
+        """The verdict with these groups of tied items."""
+        groups = list(groups)
+        items = tuple(item for group in groups for item in group)
+        if len(items) == len(groups):
+            return cls(items)
+        return cls(items, tuple(place > 0 for group in groups for place in range(len(group))))
 
 
-@dataclass(frozen=True, slots=True)
-class Outcome:
+class Outcome(NamedTuple):
     """What a worker has to say about a job: its new state, the verdict if any, and the calls since.
 
     State RUNNING only adds `calls` to the ledger; PENDING gives the job back. `unsent` takes the
@@ -228,7 +247,7 @@ class Totals:
 
     calls: int = 0
     retries: int = 0
-    usage: Usage = Usage()
+    usage: Usage = Usage()  # noqa: RUF009  (immutable)
     cost: float = 0.0
     unpriced: int = 0
     unknown: int = 0
@@ -257,15 +276,13 @@ class RoundStarted:
     counts: Counts
 
 
-@dataclass(frozen=True, slots=True)
-class JobStarted:
+class JobStarted(NamedTuple):
     """A worker has claimed a job."""
 
     job: int
 
 
-@dataclass(frozen=True, slots=True)
-class CallEnded:
+class CallEnded(NamedTuple):
     """A request came back, or didn't. `cached` tells a reply that the cache gave for nothing."""
 
     outcome: str
@@ -275,8 +292,7 @@ class CallEnded:
     cached: bool = False
 
 
-@dataclass(frozen=True, slots=True)
-class JobEnded:
+class JobEnded(NamedTuple):
     """A job has reached `state`; PENDING means it was given back."""
 
     job: int

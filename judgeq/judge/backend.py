@@ -3,14 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Protocol
+from typing import NamedTuple, Protocol
 
 from judgeq.types import Match, Usage
 
 
-@dataclass(frozen=True, slots=True)
-class Request:
+class Request(NamedTuple):
     """One question on its way to a judge.
 
     `attempt` counts all requests committed for the match; `ask` counts how often a reply was read
@@ -24,8 +22,7 @@ class Request:
     messages: Callable[[], list[dict[str, str]]]
 
 
-@dataclass(frozen=True, slots=True)
-class Reply:
+class Reply(NamedTuple):
     """What came back: the text, the tokens, and the cost in dollars (None: price unknown)."""
 
     text: str

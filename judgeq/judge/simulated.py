@@ -31,6 +31,7 @@ from judgeq.judge.backend import Reply, Request
 from judgeq.types import Floats, Match, Usage, Verdict
 
 LOW, HIGH = 1.0, 1000.0
+NO_TOKENS = Usage()
 
 
 class Simulation(BaseModel):
@@ -136,9 +137,9 @@ class SimulatedJudge:
         if self._any_fault:
             garbled = await self._misbehave(request)
             if garbled is not None:
-                return Reply(garbled, Usage(), 0.0)
+                return Reply(garbled, NO_TOKENS, 0.0)
         verdict = self.judge(request.match)
-        return Reply(prompts.reply(verdict, request.match), Usage(), 0.0)
+        return Reply(prompts.reply(verdict, request.match), NO_TOKENS, 0.0)
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -147,7 +148,7 @@ class SimulatedJudge:
         """The verdict on a match: the same whenever it is asked."""
         scores = [self._scores[item] for item in match.items]
         order = self._order(scores, self._answers.at(match.id))
-        return Verdict(tuple([(match.items[place],) for place in order]))
+        return Verdict(tuple([match.items[place] for place in order]))
 
     def _order_vg(self, scores: list[float], rng: np.random.Generator) -> list[int]:
         # Plain lists: for ten items they are several times faster than arrays.

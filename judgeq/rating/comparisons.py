@@ -2,11 +2,24 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 import numpy as np
 
 from judgeq.types import Comparisons, Floats, Offsets, Verdicts
+
+
+def joined(rounds: Sequence[Verdicts]) -> Verdicts:
+    """The verdicts of several rounds as one, in their order."""
+    shifts = np.cumsum([0, *(len(some.items) for some in rounds)])
+    return Verdicts(
+        matches=np.concatenate([np.empty(0, np.int64), *(some.matches for some in rounds)]),
+        items=np.concatenate([np.empty(0, np.int32), *(some.items for some in rounds)]),
+        offsets=np.concatenate(
+            [[0], *(some.offsets[1:] + at for some, at in zip(rounds, shifts, strict=False))]
+        ),
+        tied=np.concatenate([np.empty(0, np.bool_), *(some.tied for some in rounds)]),
+    )
 
 
 def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:

@@ -65,7 +65,7 @@ def _fold_ranking(current: list[float], k: float) -> None:
     for a, mine in enumerate(current):
         for b in range(a + 1, len(current)):
             other = current[b]
-            change = k * (1 - 1 / (1 + 10 ** ((other - mine) / 400)))
+            change = k * (1.0 - 1.0 / (1.0 + 10.0 ** ((other - mine) / 400.0)))
             mine += change
             current[b] = other - change
         current[a] = mine
@@ -76,8 +76,8 @@ def _fold_tied_ranking(current: list[float], groups: list[int], k: float) -> Non
     for a, mine in enumerate(current):
         for b in range(a + 1, len(current)):
             other = current[b]
-            score = 0.5 if groups[a] == groups[b] else 1
-            change = k * (score - 1 / (1 + 10 ** ((other - mine) / 400)))
+            score = 0.5 if groups[a] == groups[b] else 1.0
+            change = k * (score - 1.0 / (1.0 + 10.0 ** ((other - mine) / 400.0)))
             mine += change
             current[b] = other - change
         current[a] = mine

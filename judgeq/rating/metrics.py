@@ -86,4 +86,5 @@ def pearson(x: Floats, y: Floats) -> float | None:
     x, y = x[both], y[both]
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return None
-    return float(np.corrcoef(x, y)[0, 1])
+    x, y = x - x.mean(), y - y.mean()
+    return float((x * y).sum() / ((x * x).sum() * (y * y).sum()) ** 0.5)

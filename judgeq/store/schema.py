@@ -15,28 +15,29 @@ from judgeq.errors import RunError
 APPLICATION_ID = 0x6A716462  # "jqdb"
 VERSION = 1
 
+# No STRICT, RETURNING and the like: clusters run Python 3.11 over SQLite 3.26.
 # Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot.
 SCHEMA = """
 CREATE TABLE lead (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,
-                   holder TEXT NOT NULL, until REAL NOT NULL) STRICT;
-CREATE TABLE items (row INTEGER PRIMARY KEY, id TEXT NOT NULL, gold REAL) STRICT;
+                   holder TEXT NOT NULL, until REAL NOT NULL);
+CREATE TABLE items (row INTEGER PRIMARY KEY, id TEXT NOT NULL, gold REAL);
 CREATE TABLE subsets (name TEXT NOT NULL, row INTEGER NOT NULL,
-                      PRIMARY KEY (name, row)) STRICT, WITHOUT ROWID;
+                      PRIMARY KEY (name, row)) WITHOUT ROWID;
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
-                     epoch INTEGER NOT NULL, ratings BLOB NOT NULL) STRICT;
+                     epoch INTEGER NOT NULL, ratings BLOB NOT NULL);
 CREATE TABLE jobs (id INTEGER PRIMARY KEY, items BLOB NOT NULL,
                    state TEXT NOT NULL DEFAULT 'pending',
                    attempts INTEGER NOT NULL DEFAULT 0, unusable INTEGER NOT NULL DEFAULT 0,
-                   worker TEXT, lease REAL, error TEXT) STRICT;
+                   worker TEXT, lease REAL, error TEXT);
 CREATE INDEX jobs_pending ON jobs (id) WHERE state = 'pending';
 CREATE TABLE calls (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, attempt INTEGER NOT NULL,
                     outcome TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL,
                     output INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
-                    latency REAL NOT NULL, reply TEXT, at REAL NOT NULL) STRICT;
-CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB) STRICT;
+                    latency REAL NOT NULL, reply TEXT, at REAL NOT NULL);
+CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB);
 CREATE TABLE buckets (name TEXT PRIMARY KEY, requests_a_minute REAL NOT NULL,
                       tokens_a_minute REAL NOT NULL, requests REAL NOT NULL, tokens REAL NOT NULL,
-                      at REAL NOT NULL) STRICT;
+                      at REAL NOT NULL);
 """
 
 MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
@@ -48,7 +49,7 @@ def prepare(connection: sqlite3.Connection, path: Path) -> None:
     connection.execute("BEGIN IMMEDIATE")
     try:
         version = connection.execute("PRAGMA user_version").fetchone()[0]
-        empty = connection.execute("SELECT count(*) FROM sqlite_schema").fetchone()[0] == 0
+        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
         if version == 0 and empty:
             for statement in SCHEMA.split(";"):
                 connection.execute(statement)

@@ -31,20 +31,15 @@ from judgeq.types import (
     Rows,
     Totals,
     Usage,
-    Verdict,
     Verdicts,
 )
 
 _EVERY = (0, 2**62)
 _INSERT_CALL = """
 INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at)
-VALUES (?, ?, CASE (SELECT state IN ('pending', 'running') FROM jobs WHERE id = ?)
-              WHEN 1 THEN ? ELSE 'duplicate' END, ?, ?, ?, ?, ?, ?, ?, ?)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-_INSERT_VERDICT = """
-INSERT INTO verdicts SELECT ?, ?, ?
-WHERE (SELECT state IN ('pending', 'running') FROM jobs WHERE id = ?)
-"""
+_INSERT_VERDICT = "INSERT INTO verdicts VALUES (?, ?, ?)"
 _UPDATE_JOB = """
 UPDATE jobs SET state = ?, unusable = unusable + ?, attempts = attempts - ?, error = coalesce(?, error)
 WHERE id = ? AND state IN ('pending', 'running')
@@ -256,9 +251,8 @@ class SqliteStore:
         """Each verdict must rank exactly the items of its match; run files may be anybody's."""
         if len(ranked) != len(asked) or len(tied) != len(ranked):
             raise ValueError("its length is not that of its match")
-        which = np.repeat(np.arange(len(offsets) - 1), np.diff(offsets))
-        a, b = ranked[np.lexsort((ranked, which))], asked[np.lexsort((asked, which))]
-        if not np.array_equal(a, b):
+        which = np.repeat(np.arange(len(offsets) - 1) << 32, np.diff(offsets))
+        if not np.array_equal(np.sort(which + ranked), np.sort(which + asked)):
             raise ValueError("it doesn't rank the items of its match")
         if len(tied) and (tied[offsets[:-1]].any() or np.diff(offsets).min() < 2):
             raise ValueError("its ties can't be")
@@ -334,23 +328,19 @@ class SqliteStore:
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         """See Store."""
-        calls, verdicts, states = [], [], []
-        for o in outcomes:
-            unusable = 0
-            for c in o.calls:
-                u = c.usage
-                unusable += c.outcome == "unusable"
-                calls.append(
-                    (o.job, c.attempt, o.job, c.outcome, u.input, u.cached, u.output, u.reasoning,
-                     c.cost, c.latency, c.reply, c.at)
-                )  # fmt: skip
-            if o.verdict is not None:
-                verdicts.append((o.job, *_packed(o.verdict), o.job))
-            states.append((o.state, unusable, o.unsent, o.error, o.job))
         with self._transaction() as db:
-            db.executemany(_INSERT_CALL, calls)
-            db.executemany(_INSERT_VERDICT, verdicts)
-            db.executemany(_UPDATE_JOB, states)
+            db.execute("SAVEPOINT settle")
+            if db.executemany(_UPDATE_JOB, map(_job_row, outcomes)).rowcount < len(outcomes):
+                # Some job was settled meanwhile, by another worker: ask which, one by one.
+                db.execute("ROLLBACK TO settle")
+                outcomes = [
+                    outcome
+                    if db.execute(_UPDATE_JOB, _job_row(outcome)).rowcount
+                    else late(outcome)
+                    for outcome in outcomes
+                ]
+            db.executemany(_INSERT_CALL, [row for o in outcomes for row in _call_rows(o)])
+            db.executemany(_INSERT_VERDICT, [_verdict_row(o) for o in outcomes if o.verdict])
 
     async def renew(self, worker: str, lease: float) -> None:
         """See Store."""
@@ -413,9 +403,36 @@ def _rows(data: bytes) -> Rows:
     return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
 
 
-def _packed(verdict: Verdict) -> tuple[bytes, bytes | None]:
+def _job_row(outcome: Outcome) -> tuple[object, ...]:
+    unusable = sum(call.outcome == "unusable" for call in outcome.calls)
+    return outcome.state, unusable, outcome.unsent, outcome.error, outcome.job
+
+
+def _call_rows(outcome: Outcome) -> list[tuple[object, ...]]:
+    return [
+        (
+            outcome.job,
+            call.attempt,
+            call.outcome,
+            *call.usage,
+            call.cost,
+            call.latency,
+            call.reply,
+            call.at,
+        )
+        for call in outcome.calls
+    ]
+
+
+def _verdict_row(outcome: Outcome) -> tuple[int, bytes, bytes | None]:
+    verdict = outcome.verdict
+    if verdict is None:
+        raise ValueError("an outcome without a verdict has no row")
     items = verdict.items
-    ranking = struct.pack(f"<{len(items)}i", *items)
-    if len(items) == len(verdict.groups):
-        return ranking, None
-    return ranking, bytes(i > 0 for group in verdict.groups for i in range(len(group)))
+    return outcome.job, struct.pack(f"<{len(items)}i", *items), bytes(verdict.tied) or None
+
+
+def late(outcome: Outcome) -> Outcome:
+    """An outcome for a job that is settled already: paid duplicates, and no verdict."""
+    calls = tuple(call._replace(outcome="duplicate") for call in outcome.calls)
+    return outcome._replace(verdict=None, calls=calls)
