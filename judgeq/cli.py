@@ -22,10 +22,11 @@ if TYPE_CHECKING:
     from judgeq.results import Result
     from judgeq.sitting import Prepared
 
-EXIT_CODES = """
-Exit codes: 0 done · 1 a bug in judgeq · 2 usage · 3 data · 4 judge (can't be used, or jobs failed) ·
-5 stopped, can be resumed · 6 budget used up · 7 run (not there, in use, changed, damaged).
-"""
+EXIT_CODES = (
+    "Exit codes: 0 done; 1 a bug in judgeq; 2 usage; 3 data; 4 judge (it can't be used, or jobs "
+    "failed); 5 stopped, can be resumed; 6 budget used up; 7 run (not there, in use, changed or "
+    "damaged)."
+)
 
 
 class _Group(TyperGroup):
@@ -390,7 +391,7 @@ def resume(
 
 
 def _play(prepared: Prepared, quiet: bool, as_json: bool, retry_failed: bool) -> None:
-    from judgeq import dashboard, sitting
+    from judgeq import dashboard, results, sitting
 
     face = dashboard.choose(_console(stderr=True), quiet=quiet)
     try:
@@ -399,6 +400,8 @@ def _play(prepared: Prepared, quiet: bool, as_json: bool, retry_failed: bool) ->
                 prepared, face, beside=face.draw_forever, retry_failed=retry_failed
             )
     except StoppedError as error:
+        if as_json:
+            _print_json(asyncio.run(results.state(prepared.folder)).as_json())
         raise StoppedError(
             f"{error}. Nothing that was answered is lost: the same command, or "
             f"`judgeq resume {prepared.folder.id}`, goes on."
@@ -553,13 +556,18 @@ def show_prompt(
 def _console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
-    return Console(stderr=stderr, highlight=False)
+    # A file or a pipe has no width to fit into.
+    width = None if (sys.stderr if stderr else sys.stdout).isatty() else 160
+    return Console(stderr=stderr, highlight=False, width=width)
 
 
 def _print(*renderables: RenderableType) -> None:
+    from rich.table import Table
+
     console = _console()
     for renderable in renderables:
-        console.print(renderable, soft_wrap=isinstance(renderable, str), markup=False)
+        # Only tables are laid out; a line of text (a path, a prompt) is left for the terminal to wrap.
+        console.print(renderable, soft_wrap=not isinstance(renderable, Table), markup=False)
 
 
 def _print_json(value: Any) -> None:

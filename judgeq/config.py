@@ -20,6 +20,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_valida
 
 from judgeq import strategies
 from judgeq.datasets import Dataset, DatasetSpec
+from judgeq.datasets.tables import FORMATS
 from judgeq.errors import DataError, UsageError
 from judgeq.judge.simulated import Faults, Simulation
 from judgeq.prompts import PromptSet
@@ -96,6 +97,17 @@ class Settings(BaseModel):
     def dataset_spec(self) -> DatasetSpec:
         """What to load."""
         return DatasetSpec(**{name: getattr(self, name) for name in DatasetSpec.model_fields})
+
+    def rooted(self) -> Settings:
+        """With absolute paths, so that a run can be taken up from another folder."""
+        changes: dict[str, Any] = {}
+        if Path(self.dataset).suffix.lower() in FORMATS:
+            changes["dataset"] = str(Path(self.dataset).absolute())
+        if self.prompt is not None and Path(self.prompt).suffix == ".toml":
+            changes["prompt"] = str(Path(self.prompt).absolute())
+        if self.data_dir is not None:
+            changes["data_dir"] = self.data_dir.absolute()
+        return self.model_copy(update=changes)
 
     def make_strategy(self) -> Strategy:
         """The strategy. Raises UsageError for one that can't be."""
@@ -183,16 +195,15 @@ def deciding_facts(
 ) -> dict[str, Any]:
     """Everything that decides a run's verdicts, as plain JSON."""
     simulated = settings.judge == "simulated"
-    judge = {"name": settings.judge}
-    if simulated:
-        # The simulated judge answers from the labels; a model never sees them, so that adding a
-        # gold column to a finished run costs nothing.
-        judge |= {**settings.simulation().model_dump(), "labels": dataset.labels}
+    simulation = settings.simulation().model_dump() if simulated else {}
     return {
         "version": 1,
         "dataset": dataset.content,
         "strategy": {"kind": strategy.kind, **asdict(strategy)},  # type: ignore[call-overload]
-        "judge": judge,
+        # The simulated judge answers from the labels; a model never sees them, so that adding a
+        # gold column to a finished run costs nothing.
+        "labels": dataset.labels if simulated else None,
+        "judge": {"name": settings.judge, **simulation},
         "prompt": prompt.model_dump() if prompt else None,
         "seed": settings.seed,
     }

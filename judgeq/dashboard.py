@@ -165,7 +165,7 @@ class PlainLines:
             return
         match event:
             case RunStarted():
-                self._tell(start_line(self.progress, event.counts), now)
+                self._tell(start_line(self.progress), now)
             case RoundRated():
                 self._tell(round_line(self.progress), now)
             case Stopping() if not was_stopping:

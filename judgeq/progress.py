@@ -23,6 +23,7 @@ from judgeq.types import (
     RoundStarted,
     RunStarted,
     Stopping,
+    Totals,
 )
 
 SLOT = 0.5  # seconds; calls a second are looked at over the last SLOTS of them
@@ -38,16 +39,17 @@ class Progress:
     """A run as one sitting sees it: fold every event in, read anything at any time.
 
     `done`, `invalid`, `failed` and `total` are jobs of the current round; `of_run` adds the other
-    rounds. This sitting's alone are the jobs `claimed`, of which `ended` got an outcome and
-    `given_back` none, and the calls, tokens and cost. `cost` is in dollars over the calls with a
-    known price; `unpriced` counts the others. Replies from the cache are `cache_hits`, not calls.
+    rounds. Calls, tokens and cost are those of all sittings; `before` is what earlier ones had.
+    This sitting's alone are the jobs `claimed`, of which `ended` got an outcome and `given_back`
+    none. `cost` is in dollars over the calls with a known price; `unpriced` counts the others.
+    Replies from the cache are `cache_hits`, not calls.
     """
 
     run: str = ""
     judge: str = ""
     items: int = 0
     rounds: int = 0
-    resumed: bool = False
+    before: Totals = field(default_factory=Totals)
     started: float | None = None
     working_since: float | None = None
 
@@ -80,7 +82,8 @@ class Progress:
     notices_lost: int = 0
     stopping: bool = False
 
-    _others: Counts = field(default_factory=Counts)  # all jobs outside the current round
+    _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
+    _earlier: int = 0  # rounds that earlier sittings planned
     _ring: list[int] = field(default_factory=lambda: [0] * SLOTS)  # `calls` as each slot began
     _slot: int = 0
     _slot_end: float = float("-inf")
@@ -139,13 +142,25 @@ class Progress:
     @property
     def of_run(self) -> Counts:
         """The jobs of all rounds planned so far by state."""
-        return self._others + self.of_round
+        others = (counts for round, counts in self._planned.items() if round != self.round)
+        return sum(others, self.of_round)
+
+    @property
+    def resumed(self) -> bool:
+        """Whether an earlier sitting had begun the run."""
+        return bool(self._earlier)
 
     @property
     def expected(self) -> int:
         """Jobs of the whole run, if the rounds to come are the size of this one."""
-        coming = max(0, self.rounds - self.round) if self.round else 0
+        coming = max(0, self.rounds - max(self._planned, default=0))
         return self.of_run.total + coming * self.total
+
+    @property
+    def left(self) -> int:
+        """Jobs of the whole run that have no outcome yet."""
+        of_run = self.of_run
+        return max(0, self.expected - (of_run.total - of_run.left))
 
     @property
     def finished(self) -> bool:
@@ -157,7 +172,8 @@ class Progress:
         if self._first is None:
             return 0.0
         if self.finished and self.working_since is not None and self.rated_at is not None:
-            return self.calls / max(self.rated_at - self.working_since, SLOT)
+            calls = self.calls - self.before.calls
+            return calls / max(self.rated_at - self.working_since, SLOT)
         if now >= self._slot_end:
             self._turn(now)
         oldest = self._slot - SLOTS + 1
@@ -168,15 +184,13 @@ class Progress:
         """Seconds to the end at this sitting's pace of finished jobs; None while it has none."""
         if self.working_since is None or not self.ended:
             return None
-        of_run = self.of_run
-        left = self.expected - (of_run.total - of_run.left)
-        return max(0, left) * max(0.0, now - self.working_since) / self.ended
+        return self.left * max(0.0, now - self.working_since) / self.ended
 
     def projected_cost(self) -> float | None:
         """Dollars for the whole run at this sitting's cost of a finished job; None if unknown."""
         if self.unpriced or not self.ended:
             return None
-        return self.cost / self.ended * self.expected
+        return self.cost + (self.cost - self.before.cost) / self.ended * self.left
 
     def take_notices(self) -> list[Notice]:
         """The notices that came since this was last asked, oldest first."""
@@ -194,13 +208,15 @@ class Progress:
         match event:
             case RunStarted():
                 self.run, self.judge, self.items = event.run, event.judge, event.items
-                self.rounds, self.resumed, self.started = event.rounds, event.resumed, now
-                self._others = _settled(event.counts)
+                self.rounds, self.started = event.rounds, now
+                self._earlier = len(event.planned)
+                self._planned = dict(enumerate(event.planned, start=1))
+                self._take_over(event.totals)
                 self._turn(now)
             case RoundStarted():
                 if self.working_since is None:
                     self.working_since = now
-                self._start_round(event)
+                self._start_round(event.round, event.counts)
             case RoundRated():
                 self.rated, self.rated_at, self.moved = event.round, now, event.moved
                 self.top = tuple(sorted(event.top, key=_elo, reverse=True)[:ENDS])
@@ -213,21 +229,18 @@ class Progress:
             case _:
                 pass
 
-    def _start_round(self, event: RoundStarted) -> None:
-        """Jobs of a round taken up again are in RunStarted's counts already, of a new one not."""
-        others, counts = self._others, event.counts
+    def _take_over(self, totals: Totals) -> None:
+        """Begin with what earlier sittings spent."""
+        self.before = totals
+        self.calls, self.retries = totals.calls, totals.retries
+        self.input, self.cached, self.output, self.reasoning = totals.usage
+        self.cost, self.unpriced = totals.cost, totals.unpriced
+
+    def _start_round(self, round: int, counts: Counts) -> None:
         if self.round:
-            others += _settled(self.of_round)
-        if counts.total > counts.left or 0 < counts.left <= others.pending:
-            others = Counts(
-                max(0, others.pending - counts.left),
-                0,
-                max(0, others.done - counts.done),
-                max(0, others.invalid - counts.invalid),
-                max(0, others.failed - counts.failed),
-            )
-        self._others = others
-        self.round, self.total = event.round, counts.total
+            self._planned[self.round] = self.of_round
+        self._planned[round] = counts
+        self.round, self.total = round, counts.total
         self.done, self.invalid, self.failed = counts.done, counts.invalid, counts.failed
 
     def _turn(self, now: float) -> None:
@@ -243,11 +256,6 @@ class Progress:
             self._ring[passed % SLOTS] = self.calls
         self._slot = max(self._slot, slot)
         self._slot_end = (self._slot + 1) * SLOT
-
-
-def _settled(counts: Counts) -> Counts:
-    """The counts with nothing in flight: what runs is counted in one place only."""
-    return Counts(counts.left, 0, counts.done, counts.invalid, counts.failed)
 
 
 def _elo(placed: Placed) -> float:

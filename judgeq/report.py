@@ -7,6 +7,7 @@ from dataclasses import asdict
 from typing import Any
 
 import numpy as np
+from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
@@ -56,9 +57,7 @@ def summary(result: Result, info: RunInfo) -> Iterator[RenderableType]:
 def facts(result: Result, info: RunInfo) -> Table:
     """Dataset, strategy, judge, jobs, calls and cost, a line each."""
     grid = Table.grid(padding=(0, 2))
-    source = f"{info.dataset}, {count(info.items)} items" + (
-        f" ({info.licence})" if info.licence else ""
-    )
+    source = f"{info.dataset}, {count(info.items)} items"
     rounds = f"{result.rounds_planned} of {result.rounds} rounds"
     rating = "Elo; " + (
         f"Bradley-Terry (bt, MAP with σ = {result.bt_sigma:g})"
@@ -100,7 +99,7 @@ def calls(totals: Totals) -> str:
     if totals.retries:
         parts.append(f"{count(totals.retries)} of them without a usable answer")
     if totals.unknown:
-        parts.append(f"{count(totals.unknown)} more lost in a crash (unknown, possibly paid)")
+        parts.append(f"{count(totals.unknown)} more were sent and never answered (unknown, possibly paid)")
     return ", ".join(parts)
 
 
@@ -116,6 +115,7 @@ def cost(totals: Totals) -> str:
 def detection(rows: dict[str, dict[str, Any]]) -> Table:
     """Positive against negative, by rating."""
     table = Table(
+        box=SIMPLE_HEAD,
         title="Detection against the gold labels (positive: elo > 1500, bt > 0)",
         title_justify="left",
         title_style="",
@@ -134,7 +134,12 @@ def detection(rows: dict[str, dict[str, Any]]) -> Table:
 
 def correlation(subsets: dict[str, dict[str, dict[str, Any]]]) -> Table:
     """Spearman and Pearson against the gold, by subset and rating."""
-    table = Table(title="Correlation with the gold labels", title_justify="left", title_style="")
+    table = Table(
+        box=SIMPLE_HEAD,
+        title="Correlation with the gold labels",
+        title_justify="left",
+        title_style="",
+    )
     for name in ("items", "rating"):
         table.add_column(name)
     for name in ("Spearman", "Pearson", "n"):
@@ -181,35 +186,32 @@ def status(state: State) -> Iterator[RenderableType]:
 
 def _ends(ids: Sequence[str], ratings: Floats, round: int) -> Table:
     """The items that round began with at the top and the bottom."""
-    table = Table(
-        title=f"Top and bottom before round {round}", title_justify="left", title_style=""
-    )
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column(f"before round {round}")
     table.add_column("item")
     table.add_column("elo", justify="right")
     order = np.argsort(-ratings, kind="stable")
     shown = min(3, len(order) // 2)
-    for rows in (order[:shown], order[-shown:]):
+    for end, rows in (("top", order[:shown]), ("bottom", order[-shown:])):
         for row in rows.tolist():
-            table.add_row(Text(plain(ids[row], 60)), f"{ratings[row]:.0f}")
-        table.add_section()
+            table.add_row(end, Text(plain(ids[row], 60)), f"{ratings[row]:.0f}")
     return table
 
 
 def run_table(states: Sequence[State]) -> Table:
-    """The runs, a line each."""
-    table = Table()
-    for name in ("run", "state", "dataset", "strategy", "judge", "begun"):
-        table.add_column(name, overflow="fold")
-    table.add_column("jobs done", justify="right")
-    table.add_column("cost", justify="right")
+    """The runs, a line each; dataset, strategy and judge are in the id."""
+    table = Table(box=SIMPLE_HEAD)
+    table.add_column("run", overflow="fold")
+    for name in ("state", "begun"):
+        table.add_column(name, no_wrap=True)
+    for name in ("items", "jobs done", "cost"):
+        table.add_column(name, justify="right", no_wrap=True)
     for state in states:
         table.add_row(
             spoken(state.run.id),
             state.word,
-            spoken(state.info.dataset),
-            spoken(state.info.strategy),
-            spoken(state.info.settings.judge),
             f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
+            count(state.info.items),
             f"{count(state.counts.done)}/{count(state.counts.total)}",
             cost(state.totals),
         )
@@ -218,16 +220,15 @@ def run_table(states: Sequence[State]) -> Table:
 
 def dataset_tables(known: Sequence[DatasetInfo]) -> Iterator[RenderableType]:
     """The known datasets, and what each is."""
-    table = Table()
-    for name in ("dataset", "gold", "prompt set", "texts"):
-        table.add_column(name, overflow="fold")
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("dataset", "gold", "texts"):
+        table.add_column(name, no_wrap=True)
     table.add_column("items", justify="right")
     table.add_column("size", justify="right")
     for info in known:
         table.add_row(
             Text(info.name),
             info.gold_kind or "none",
-            info.prompt or "–",
             _where(info),
             "any (--n)" if info.items is None else count(info.items),
             "–" if info.size is None else f"{info.size / 1e6:.1f} MB",
@@ -239,6 +240,8 @@ def dataset_tables(known: Sequence[DatasetInfo]) -> Iterator[RenderableType]:
         yield Text(f"  {info.description}")
         if info.gold_meaning:
             yield Text(f"  Gold: {info.gold_meaning}.")
+        if info.prompt:
+            yield Text(f"  Prompt set: {info.prompt}.")
         if info.licence:
             yield Text(f"  Licence: {info.licence}.")
         if info.citation:
@@ -297,7 +300,7 @@ def strategy_table(n: int) -> Iterator[RenderableType]:
 
 def prompt_table(known: Sequence[PromptSet]) -> Table:
     """The prompt sets, a line each."""
-    table = Table()
+    table = Table(box=SIMPLE_HEAD)
     for name in ("prompt set", "about", "feature"):
         table.add_column(name)
     for prompt in known:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -180,12 +180,16 @@ async def state(run: RunFolder, *, ratings: bool = False) -> State:
         rounds: list[Counts] = []
         while (counts := await store.round_state(len(rounds) + 1)) is not None:
             rounds.append(counts)
+        totals = await store.totals()
+        if not running:  # what a killed process had in flight
+            lost = sum(counts.running for counts in rounds)
+            totals = replace(totals, unknown=totals.unknown + lost)
         return State(
             run=run,
             info=info,
             running=running,
             rounds=rounds,
-            totals=await store.totals(),
+            totals=totals,
             ids=(await store.items()).ids if ratings else [],
             ratings=await store.ratings(len(rounds)) if ratings and len(rounds) > 1 else None,
         )

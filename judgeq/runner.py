@@ -61,12 +61,7 @@ async def play(run: Run) -> results.Result:
     """
     store, n = run.store, len(run.dataset)
     epoch = await store.lead(whoami(), LEAD_FOR)
-    counts = await store.counts()
-    run.emit(
-        RunStarted(
-            run.folder.id, n, run.strategy.rounds, run.judge.backend.name, counts, counts.total > 0
-        )
-    )
+    run.emit(await _started(run))
     judged = results.Judged(elo.start(n))
     for round in range(1, run.strategy.rounds + 1):
         before = judged.elo
@@ -84,6 +79,20 @@ async def play(run: Run) -> results.Result:
     settings = run.settings
     return await results.rate(
         run.folder, store, judged, run.strategy.rounds, settings.rating, settings.bt_sigma
+    )
+
+
+async def _started(run: Run) -> RunStarted:
+    planned: list[Counts] = []
+    while (counts := await run.store.round_state(len(planned) + 1)) is not None:
+        planned.append(counts)
+    return RunStarted(
+        run=run.folder.id,
+        items=len(run.dataset),
+        rounds=run.strategy.rounds,
+        judge=run.judge.backend.name,
+        planned=planned,
+        totals=await run.store.totals(),
     )
 
 

@@ -51,13 +51,14 @@ def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
 
     Raises UsageError, DataError or RunError for what can't be.
     """
+    settings = settings.rooted()
     judge.check(settings.judge)
     strategy = settings.make_strategy()
     dataset = datasets.load(settings.dataset_spec(), seed=settings.seed)
     if len(dataset) < strategy.least_items:
         raise UsageError(
             f"--strategy {strategy.name}: a list of {strategy.least_items} is larger than the "
-            f"dataset, which has {len(dataset)} items; give --k {len(dataset)} or less."
+            f"dataset, which has {len(dataset)} items: give listwise{len(dataset)} or smaller."
         )
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)

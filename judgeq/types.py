@@ -258,14 +258,15 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A sitting begins. `done` etc. tell what earlier sittings left (all 0 for a new run)."""
+    """A sitting begins. `planned` holds the jobs of the rounds that earlier sittings planned, round
+    by round, and `totals` what they spent: nothing for a new run."""
 
     run: str
     items: int
     rounds: int
     judge: str
-    counts: Counts
-    resumed: bool
+    planned: Sequence[Counts] = ()
+    totals: Totals = Totals()
 
 
 @dataclass(frozen=True, slots=True)

@@ -9,7 +9,6 @@ import unicodedata
 from rich.cells import cell_len, get_character_cell_size
 
 from judgeq.progress import Progress
-from judgeq.types import Counts
 
 _ANSI = re.compile(
     r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
@@ -96,12 +95,14 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02} h"
 
 
-def start_line(progress: Progress, counts: Counts) -> str:
+def start_line(progress: Progress) -> str:
     """What begins: the run, its judge and size, and what earlier sittings left."""
     state = "new run"
     if progress.resumed:
+        counts = progress.of_run
+        known = "resumed" if progress.left else "finished before"
         state = (
-            f"resumed: {several(counts.done, 'job')} done, {count(counts.failed)} failed, "
+            f"{known}: {several(counts.done, 'job')} done, {count(counts.failed)} failed, "
             f"{count(counts.invalid)} invalid, {count(counts.left)} left"
         )
     run, judge = plain(progress.run, 200), plain(progress.judge, 200)
@@ -139,13 +140,12 @@ def spent(progress: Progress) -> list[str]:
     """What was spent, and what all of it may come to; never $0 for what has no known price."""
     if not progress.calls:
         return ["nothing spent yet"]
-    so_far = "this sitting" if progress.resumed else "so far"
     if progress.unpriced:
         calls = several(progress.unpriced, "call")
         if not progress.cost:
             return [f"price unknown ({calls})"]
-        return [f"≥ {money(progress.cost)} {so_far} ({calls} unpriced)"]
-    parts = [f"{money(progress.cost)} {so_far}"]
+        return [f"≥ {money(progress.cost)} so far ({calls} unpriced)"]
+    parts = [f"{money(progress.cost)} so far"]
     projected = progress.projected_cost()
     if projected is not None and not progress.finished:
         parts.append(f"about {money(projected, digits=2)} in all")

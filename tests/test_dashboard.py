@@ -103,7 +103,7 @@ def a_run(word: str = "word", jobs: int = 40) -> list[Event]:
     """The middle of the second of three rounds; `word` stands wherever strangers' words may."""
     ends = [Placed(f"{word}{n}", f"{word} {word * 50}", 1500.4 + n) for n in range(5)]
     return [
-        RunStarted(f"r-{word}", 100, 3, f"judge {word}", Counts(), resumed=False),
+        RunStarted(f"r-{word}", 100, 3, f"judge {word}"),
         RoundStarted(1, Counts(pending=50)),
         *(event for _ in range(48) for event in job()),
         *job(JobState.FAILED),
@@ -156,7 +156,7 @@ def test_a_picture_before_any_event() -> None:
 
 
 def test_a_run_that_has_no_round_yet() -> None:
-    face = shown(RunStarted("r", 9, 3, "j", Counts(), resumed=False))
+    face = shown(RunStarted("r", 9, 3, "j"))
     assert "round" not in picture(face)
     assert "nothing spent yet" in picture(face)
 
@@ -171,17 +171,17 @@ def test_a_run_that_has_no_round_yet() -> None:
 )
 def test_an_unknown_price_is_never_nothing(costs: list[float | None], text: str) -> None:
     face = shown(
-        RunStarted("r", 9, 1, "j", Counts(), resumed=False),
+        RunStarted("r", 9, 1, "j"),
         RoundStarted(1, Counts(pending=4)),
         *(event for cost in costs for event in job(cost=cost)),
     )
     assert text in picture(face)
 
 
-def test_after_a_resume_the_cost_is_this_sittings() -> None:
-    counts = Counts(pending=5, done=5)
-    face = shown(RunStarted("r", 9, 1, "j", counts, resumed=True), RoundStarted(1, counts), *job())
-    assert "$0.01 this sitting · about $0.10 in all" in picture(face)
+def test_after_a_resume_the_cost_goes_on_from_what_was_spent() -> None:
+    counts, totals = Counts(pending=5, done=5), Totals(calls=5, cost=0.1)
+    face = shown(RunStarted("r", 9, 1, "j", [counts], totals), RoundStarted(1, counts), *job())
+    assert "$0.11 so far · about $0.15 in all" in picture(face)
 
 
 def test_stopping_says_how_many_calls_are_out() -> None:
@@ -333,7 +333,7 @@ def test_plain_lines_tell_the_run() -> None:
 def test_plain_lines_of_a_resumed_run() -> None:
     console = log()
     counts = Counts(pending=1200, running=3, done=5000, invalid=1, failed=2)
-    PlainLines(console)(RunStarted("r", 1000, 24, "j", counts, resumed=True))
+    PlainLines(console)(RunStarted("r", 1000, 24, "j", [counts]))
     assert "resumed: 5,000 jobs done, 2 failed, 1 invalid, 1,203 left\n" in written(console)
 
 

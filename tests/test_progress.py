@@ -29,7 +29,7 @@ DONE, FAILED, INVALID, PENDING = (
 
 def started(counts: Counts | None = None, rounds: int = 3) -> RunStarted:
     counts = counts or Counts()
-    return RunStarted("r1", 100, rounds, "sim", counts, resumed=counts.total > 0)
+    return RunStarted("r1", 100, rounds, "sim", [counts] if counts.total else [])
 
 
 def call(cost: float | None = 0.01, outcome: str = "ok", *, cached: bool = False) -> CallEnded:
