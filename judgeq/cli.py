@@ -5,7 +5,6 @@ What a command needs is imported when it runs, so that `judgeq --help` stays qui
 
 from __future__ import annotations
 
-import asyncio
 import json
 import sys
 from pathlib import Path
@@ -15,6 +14,46 @@ import typer
 from typer.core import TyperGroup
 
 from judgeq.errors import JudgeqError, RunError, StoppedError
+from judgeq.options import (
+    BtSigma,
+    Concurrency,
+    ConfigFile,
+    DataDir,
+    Dataset,
+    Feature,
+    GoldColumn,
+    GoldLevels,
+    IdColumn,
+    Json,
+    Judge,
+    LatentColumn,
+    ListSize,
+    Matchmaking,
+    Overlap,
+    Prompt,
+    Quiet,
+    RatingName,
+    RetryFailed,
+    Rounds,
+    RunName,
+    RunsDir,
+    Seed,
+    SimAccuracy,
+    SimBias,
+    SimBiasedItems,
+    SimDistance,
+    SimLatency,
+    SimModel,
+    SimPmax,
+    SimRateLimited,
+    SimSpread,
+    SimTimeouts,
+    SimUnreadable,
+    StartAfresh,
+    Strategy,
+    SyntheticSize,
+    TextColumn,
+)
 
 if TYPE_CHECKING:
     from rich.console import Console, RenderableType
@@ -25,7 +64,7 @@ if TYPE_CHECKING:
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a bug in judgeq; 2 usage; 3 data; 4 judge (it can't be used, or jobs "
     "failed); 5 stopped, can be resumed; 6 budget used up; 7 run (not there, in use, changed or "
-    "damaged)."
+    "damaged); 8 a rating did not converge."
 )
 
 
@@ -66,92 +105,6 @@ def main() -> None:
     app()
 
 
-# What options share
-
-DATA, STRATEGY, JUDGE = "Dataset", "Strategy", "Judge"
-SIMULATED, RATING, SITTING = "Simulated judge", "Rating", "Running"
-
-
-def _complete_dataset(incomplete: str) -> list[str]:
-    from judgeq import datasets
-
-    return [info.name for info in datasets.known() if info.name.startswith(incomplete)]
-
-
-def _complete_run(incomplete: str) -> list[str]:
-    from judgeq import runs
-
-    names = ["last", *(run.id for run in runs.all_runs(Path("runs")))]
-    return [name for name in names if name.startswith(incomplete)]
-
-
-def _complete_strategy(incomplete: str) -> list[str]:
-    return [name for name in ("listwise10", "pairwise") if name.startswith(incomplete)]
-
-
-RunsDir = Annotated[
-    Path,
-    typer.Option(envvar="JUDGEQ_RUNS", help="Where run folders are kept.", rich_help_panel=SITTING),
-]
-Json = Annotated[
-    bool, typer.Option("--json", help="Print one JSON object; all else goes to standard error.")
-]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors.")]
-RunName = Annotated[
-    str,
-    typer.Argument(
-        metavar="RUN",
-        help="A run's id, a unique beginning of it, its folder, or 'last'.",
-        autocompletion=_complete_run,
-        show_default=False,
-    ),
-]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Calls in flight at most.", show_default="64", rich_help_panel=SITTING
-    ),
-]
-RatingName = Annotated[
-    str | None,
-    typer.Option(
-        "--rating",
-        metavar="bt|bt-mm",
-        help="Bradley-Terry: bt is the MAP under θ ~ N(0, σ²); bt-mm the paper's estimator.",
-        show_default="bt",
-        rich_help_panel=RATING,
-    ),
-]
-BtSigma = Annotated[
-    float | None,
-    typer.Option(help="σ of bt's prior.", show_default="2", rich_help_panel=RATING),
-]
-RetryFailed = Annotated[
-    bool,
-    typer.Option(
-        "--retry-failed", help="Ask failed and invalid jobs again.", rich_help_panel=SITTING
-    ),
-]
-
-
-def _simulated(text: str, default: str) -> Any:
-    return typer.Option(help=text, show_default=default, rich_help_panel=SIMULATED)
-
-
-SimLatency = Annotated[
-    float | None, _simulated("Seconds that an answer takes (× 0.5 to 1.5).", "0")
-]
-SimRateLimited = Annotated[
-    float | None, _simulated("Share of calls refused with 'rate limited', for rehearsal.", "0")
-]
-SimTimeouts = Annotated[
-    float | None, _simulated("Share of calls that time out, for rehearsal.", "0")
-]
-SimUnreadable = Annotated[
-    float | None, _simulated("Share of unusable replies, for rehearsal.", "0")
-]
-
-
 # Commands
 
 
@@ -168,155 +121,30 @@ def _root(
 
 @app.command(epilog=EXIT_CODES)
 def run(
-    dataset: Annotated[
-        str | None,
-        typer.Option(
-            "--dataset",
-            "-d",
-            help="babe, us_vs_them, demo, synthetic:normal (linear, bimodal, binary), or the path "
-            "of a CSV, TSV, JSONL or Parquet file.",
-            rich_help_panel=DATA,
-            autocompletion=_complete_dataset,
-            show_default=False,
-        ),
-    ] = None,
-    text_column: Annotated[
-        str | None,
-        typer.Option(help="A file's column of texts.", show_default="text", rich_help_panel=DATA),
-    ] = None,
-    id_column: Annotated[
-        str | None,
-        typer.Option(
-            help="A file's column of ids.", show_default="the row number", rich_help_panel=DATA
-        ),
-    ] = None,
-    gold_column: Annotated[
-        str | None,
-        typer.Option(help="A file's column of gold labels.", rich_help_panel=DATA),
-    ] = None,
-    gold_levels: Annotated[
-        str | None,
-        typer.Option(
-            metavar="LOW,…,HIGH",
-            help="The gold labels from least to most of the feature, where they are words.",
-            rich_help_panel=DATA,
-        ),
-    ] = None,
-    latent_column: Annotated[
-        str | None,
-        typer.Option(
-            help="A column of numbers that the simulated judge answers from.",
-            show_default="the gold",
-            rich_help_panel=DATA,
-        ),
-    ] = None,
-    n: Annotated[
-        int | None,
-        typer.Option(
-            "--n", help="How many synthetic items.", show_default="1000", rich_help_panel=DATA
-        ),
-    ] = None,
-    data_dir: Annotated[
-        Path | None,
-        typer.Option(help="Where the known corpora's files lie.", rich_help_panel=DATA),
-    ] = None,
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            "--strategy",
-            "-s",
-            help="listwise<k>[x<rounds>] or pairwise[<rounds>]; see `judgeq strategies`.",
-            show_default="listwise10",
-            rich_help_panel=STRATEGY,
-            autocompletion=_complete_strategy,
-        ),
-    ] = None,
-    rounds: Annotated[
-        int | None,
-        typer.Option(
-            min=1,
-            help="Rounds.",
-            show_default="3 of lists, 24 of pairs",
-            rich_help_panel=STRATEGY,
-        ),
-    ] = None,
-    k: Annotated[
-        int | None,
-        typer.Option("--k", help="Items a list.", show_default="10", rich_help_panel=STRATEGY),
-    ] = None,
-    overlap: Annotated[
-        int | None,
-        typer.Option(
-            help="Items that consecutive lists share.", show_default="0", rich_help_panel=STRATEGY
-        ),
-    ] = None,
-    matchmaking: Annotated[
-        str | None,
-        typer.Option(
-            metavar="similar|random",
-            help="Who meets whom: items of similar rating, or any.",
-            show_default="similar",
-            rich_help_panel=STRATEGY,
-        ),
-    ] = None,
-    judge: Annotated[
-        str | None,
-        typer.Option(
-            "--judge",
-            "-j",
-            help="Who answers. The simulated judge knows the gold labels and costs nothing.",
-            show_default="simulated",
-            rich_help_panel=JUDGE,
-        ),
-    ] = None,
-    prompt: Annotated[
-        str | None,
-        typer.Option(
-            help="A prompt set's name, or the path of one of your own.",
-            show_default="the dataset's",
-            rich_help_panel=JUDGE,
-        ),
-    ] = None,
-    feature: Annotated[
-        str | None,
-        typer.Option(
-            help="What to compare by, in words, for the prompt set 'generic'.",
-            rich_help_panel=JUDGE,
-        ),
-    ] = None,
-    seed: Annotated[
-        int | None,
-        typer.Option(
-            min=0, help="The seed of all randomness.", show_default="0", rich_help_panel=STRATEGY
-        ),
-    ] = None,
-    sim_model: Annotated[
-        str | None,
-        typer.Option(
-            metavar="vg|rrt",
-            help="How lists are ranked: vg, noise by item; rrt, noise by pair.",
-            show_default="vg",
-            rich_help_panel=SIMULATED,
-        ),
-    ] = None,
-    sim_accuracy: Annotated[
-        float | None, _simulated("Share of right answers to a pair at --sim-distance.", "0.8")
-    ] = None,
-    sim_pmax: Annotated[
-        float | None, _simulated("Share of right answers however far apart.", "0.99")
-    ] = None,
-    sim_distance: Annotated[
-        float | None, _simulated("The distance of --sim-accuracy, on a scale of 1..1000.", "90")
-    ] = None,
-    sim_spread: Annotated[
-        float | None, _simulated("Spread (sd) of the two groups of a binary gold.", "100")
-    ] = None,
-    sim_biased_items: Annotated[
-        int | None, _simulated("Items that the judge always sees wrongly, by --sim-bias.", "0")
-    ] = None,
-    sim_bias: Annotated[
-        float | None, _simulated("How much higher or lower it sees them.", "200")
-    ] = None,
+    dataset: Dataset = None,
+    text_column: TextColumn = None,
+    id_column: IdColumn = None,
+    gold_column: GoldColumn = None,
+    gold_levels: GoldLevels = None,
+    latent_column: LatentColumn = None,
+    n: SyntheticSize = None,
+    data_dir: DataDir = None,
+    strategy: Strategy = None,
+    rounds: Rounds = None,
+    k: ListSize = None,
+    overlap: Overlap = None,
+    matchmaking: Matchmaking = None,
+    judge: Judge = None,
+    prompt: Prompt = None,
+    feature: Feature = None,
+    seed: Seed = None,
+    sim_model: SimModel = None,
+    sim_accuracy: SimAccuracy = None,
+    sim_pmax: SimPmax = None,
+    sim_distance: SimDistance = None,
+    sim_spread: SimSpread = None,
+    sim_biased_items: SimBiasedItems = None,
+    sim_bias: SimBias = None,
     sim_latency: SimLatency = None,
     sim_rate_limited: SimRateLimited = None,
     sim_timeouts: SimTimeouts = None,
@@ -325,27 +153,25 @@ def run(
     bt_sigma: BtSigma = None,
     concurrency: Concurrency = None,
     retry_failed: RetryFailed = False,
-    new: Annotated[
-        bool,
-        typer.Option(
-            "--new", help="Start afresh beside a run of the same.", rich_help_panel=SITTING
-        ),
-    ] = False,
-    config: Annotated[
-        Path | None,
-        typer.Option(
-            help="A TOML file of settings, named as these flags; flags win.",
-            rich_help_panel=SITTING,
-        ),
-    ] = None,
+    new: StartAfresh = False,
+    config: ConfigFile = None,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Judge a dataset from start to scores, or go on with a run that was interrupted.
 
-    The same command again goes on with the same run: interrupted, it resumes; finished, it shows
-    its result and asks nothing. Ctrl-C once lets the calls in flight finish, twice stops now.
+    The same command again goes on with the same run: interrupted, it resumes;
+    finished, it shows its result and asks nothing. Ctrl-C once lets the calls
+    in flight finish, twice stops now.
+
+    Examples:
+
+      judgeq run --dataset babe --strategy listwise10
+
+      judgeq run -d my.csv --text-column body --gold-column label
+
+      judgeq run -d demo -s pairwise --sim-latency 0.5
     """
     given = dict(locals())
     for name in ("config", "runs_dir", "quiet", "as_json", "new", "retry_failed"):
@@ -391,6 +217,8 @@ def resume(
 
 
 def _play(prepared: Prepared, quiet: bool, as_json: bool, retry_failed: bool) -> None:
+    import asyncio
+
     from judgeq import dashboard, results, sitting
 
     face = dashboard.choose(_console(stderr=True), quiet=quiet)
@@ -428,6 +256,8 @@ def rate(
 
     A run that isn't finished is rated by what there is, and marked as partial.
     """
+    import asyncio
+
     from judgeq import config, results, runs
 
     folder = runs.find(runs_dir, name)
@@ -442,6 +272,8 @@ def rate(
 @app.command(epilog=EXIT_CODES)
 def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
     """Show how far a run is, from any terminal, while it runs or afterwards."""
+    import asyncio
+
     from judgeq import report, results, runs
 
     folder = runs.find(runs_dir, name)
@@ -455,6 +287,8 @@ def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Js
 @app.command("runs", epilog=EXIT_CODES)
 def list_runs(runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
     """List the runs, the latest first."""
+    import asyncio
+
     from judgeq import report, results, runs
 
     states, problems = [], []

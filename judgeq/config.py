@@ -56,7 +56,7 @@ class Settings(BaseModel):
     n: int | None = None
     data_dir: Path | None = None
 
-    strategy: str = "listwise10"
+    strategy: str = "listwise"
     rounds: int | None = None
     k: int | None = None
     overlap: int | None = None

@@ -91,11 +91,17 @@ class Dashboard:
     """A picture at the foot of the terminal, drawn anew every `interval` seconds (0.1 at least)."""
 
     def __init__(
-        self, console: Console, *, clock: Clock = time.monotonic, interval: float = 0.25
+        self,
+        console: Console,
+        *,
+        clock: Clock = time.monotonic,
+        cpu_clock: Clock = time.process_time,
+        interval: float = 0.25,
     ) -> None:
         self.progress = Progress()
         self._console = console
         self._clock = clock
+        self._cpu_clock = cpu_clock
         self._interval = max(0.1, interval)
         self._cost = 0.0
         # stdout stays untouched: what the command prints there may go into a pipe.
@@ -135,13 +141,22 @@ class Dashboard:
             self._console.quiet = True
 
     async def draw_forever(self) -> None:
-        """Draw every `interval` seconds, seldomer where drawing would take over 2 % of the time."""
+        """Draw every `interval` seconds, seldomer where drawing would take over 2 % of the time,
+        or, as long as once a second is not too seldom, of what the run takes of the processor."""
+        busy = 1.0
         while True:
-            began = self._clock()
+            began, used = self._clock(), self._cpu_clock()
             self.draw()
             # Half the old cost stays in: a single hiccup shouldn't stretch the pause that much.
             self._cost = (self._cost + self._clock() - began) / 2
-            await asyncio.sleep(max(self._interval, min(self._cost / SHARE, LONGEST_PAUSE)))
+            pause = max(
+                self._interval,
+                min(self._cost / SHARE, LONGEST_PAUSE),
+                min(self._cost / SHARE / max(busy, 0.01), 1.0),
+            )
+            await asyncio.sleep(pause)
+            passed = self._clock() - began
+            busy = (self._cpu_clock() - used) / passed if passed > 0 else 1.0
 
 
 class PlainLines:

@@ -11,7 +11,8 @@
     │   └── UnusableReplyError        an answer came, and is no verdict
     ├── StoppedError              5   the run was stopped and can go on
     ├── BudgetError               6   the money or the calls allowed are used up
-    └── RunError                  7   a run's folder: not there, in use, of another version, changed
+    ├── RunError                  7   a run's folder: not there, in use, of another version, changed
+    └── NotConvergedError         8   a rating's fit did not reach its tolerance
 
 An error's message says what happened, to what, and what to do next, in words for the user.
 """
@@ -98,3 +99,9 @@ class RunError(JudgeqError):
     """A run's folder is not there, in use, of another version, or doesn't fit what it was made of."""
 
     exit_code = 7
+
+
+class NotConvergedError(JudgeqError):
+    """A rating's fit did not reach its tolerance; its numbers are not shown."""
+
+    exit_code = 8

@@ -64,7 +64,11 @@ def load(name: str, feature: str | None = None) -> PromptSet:
             )
     prompt = _read(path)
     fields = prompt.model_dump()
-    wants = any("$feature" in str(value) for value in fields.values())
+    wants = any(
+        "feature" in Template(value).get_identifiers()
+        for value in fields.values()
+        if isinstance(value, str)
+    )
     if wants and not feature:
         raise UsageError(
             f"prompt set {prompt.name!r} needs --feature, for example "
@@ -116,7 +120,8 @@ def labels(k: int) -> tuple[str, ...]:
     return tuple(found)
 
 
-_FENCE = re.compile(r"<(?=\s*/?\s*text)", re.IGNORECASE)
+# Between "<" and "text" anything but letters: slashes, spaces, characters without width.
+_FENCE = re.compile(r"<(?=[^\w<]*text)", re.IGNORECASE)
 
 
 def fenced(label: str, text: str) -> str:
@@ -241,34 +246,42 @@ def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:
 
 
 def _shown(value: Any) -> str:
-    text = value if isinstance(value, str) else json.dumps(value)
+    try:
+        text = value if isinstance(value, str) else json.dumps(value)
+    except RecursionError:
+        text = "(nested too deeply)"
     return repr(text if len(text) <= 40 else text[:40] + "…")
 
 
 def _answer(text: str, key: str) -> Any:
     """The value of `key` in the reply's JSON object; code fences and prose around it are read
-    through, as long as exactly one object has the key."""
+    through, as long as the key is there exactly once."""
     try:
         whole = orjson.loads(text)
     except orjson.JSONDecodeError:
         pass
     else:
-        if isinstance(whole, dict) and key in whole:
+        if not isinstance(whole, dict) or key not in whole:
+            raise UnusableReplyError(f'the answer must be a JSON object with "{key}".')
+        # orjson takes the last of several equal keys: look closer where there may be some.
+        if text.count(key) == 1 and "\\" not in text:
             return whole[key]
-        raise UnusableReplyError(f'the answer must be a JSON object with "{key}".')
-    found = [value[key] for value in _objects(text) if key in value]
+    found = [value for pairs in _objects(text) for name, value in pairs if name == key]
     if len(found) == 1:
         return found[0]
     if not text.strip():
         raise UnusableReplyError("the answer was empty.")
     if found:
-        raise UnusableReplyError(f'the answer holds {len(found)} JSON objects with "{key}".')
+        raise UnusableReplyError(f'the answer gives "{key}" {len(found)} times.')
     raise UnusableReplyError(f'the answer holds no JSON object with "{key}".')
 
 
-def _objects(text: str) -> Iterator[dict[str, Any]]:
-    """The JSON objects in a text, outermost only. A hostile reply costs at most 100 tries."""
-    decoder = json.JSONDecoder()
+def _objects(text: str) -> Iterator[Sequence[tuple[str, Any]]]:
+    """The JSON objects in a text, outermost only, as pairs: a key may stand there twice.
+
+    Raises UnusableReplyError after 100 tries, so that a hostile reply costs little.
+    """
+    decoder = json.JSONDecoder(object_pairs_hook=tuple)
     at = text.find("{")
     for _ in range(100):
         if at < 0:
@@ -280,3 +293,5 @@ def _objects(text: str) -> Iterator[dict[str, Any]]:
         else:
             yield value
         at = text.find("{", end)
+    if at >= 0:
+        raise UnusableReplyError("the answer is cluttered with braces that open no JSON object.")

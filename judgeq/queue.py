@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable
 from itertools import zip_longest
 from typing import Any
 
-from judgeq.errors import JudgeqError, StoppedError
+from judgeq.errors import StoppedError
 from judgeq.store import Store
 from judgeq.types import Job, JobState, Outcome
 
@@ -39,10 +39,11 @@ class Stop:
 
     async def sleep(self, seconds: float) -> None:
         """Wait, or raise StoppedError as soon as a stop is asked for."""
-        try:
-            await asyncio.wait_for(self._asked.wait(), seconds)
-        except TimeoutError:
-            return
+        if not self.asked:
+            try:
+                await asyncio.wait_for(self._asked.wait(), seconds)
+            except TimeoutError:
+                return
         raise StoppedError("the run was stopped")
 
 
@@ -76,12 +77,14 @@ class Queue:
         self._pump = asyncio.create_task(self._run(), name="judgeq-queue")
         return self
 
-    async def __aexit__(self, *_: object) -> None:
+    async def __aexit__(self, kind: type[BaseException] | None, *_: object) -> None:
         if self._pump is not None:
             self._pump.cancel()
             await asyncio.gather(self._pump, return_exceptions=True)
         if self._error is None:
             await self._settle()
+        elif kind is None:  # the workers were done already: nobody else heard of it
+            raise self._error
 
     async def get(self) -> Job | None:
         """The next job, its attempt committed; None when there is none left, or on a stop.
@@ -115,33 +118,41 @@ class Queue:
         try:
             while True:
                 await self._wake.wait()
-                self._wake.clear()
                 since = self._clock() - self._committed
                 # All workers wait for us, or it is a while since the last commit: at once.
                 if self._in_flight and since < INTERVAL:
                     await self._sleep(INTERVAL - since)
+                self._wake.clear()
                 await self._turn()
                 self._committed = self._clock()
-        except JudgeqError as error:
-            self._give_up(error)
+        except asyncio.CancelledError:
+            raise
+        except BaseException as error:
+            self._give_up(error)  # whatever it was: who waits must not wait for ever
+            raise
 
     async def _turn(self) -> None:
         """One grouped commit of everything that is wanted."""
         await self._settle()
         if self._beginning:
-            beginning, self._beginning = self._beginning, []
-            await self._store.begin(self._worker, [job for job, _ in beginning])
+            count = len(self._beginning)
+            await self._store.begin(self._worker, [job for job, _ in self._beginning])
+            beginning, self._beginning = self._beginning[:count], self._beginning[count:]
             for _, begun in beginning:
                 if not begun.done():
                     begun.set_result(None)
-        waiting = [future for future in self._waiting if not future.done()]
-        self._waiting = []
+        self._waiting = [future for future in self._waiting if not future.done()]
+        count = len(self._waiting)
         jobs: list[Job] = []
-        if waiting and not self._stop.asked:
-            jobs = await self._store.claim(self._worker, len(waiting), LEASE)
+        if count and not self._stop.asked:
+            jobs = await self._store.claim(self._worker, count, LEASE)
         self._in_flight += len(jobs)
+        waiting, self._waiting = self._waiting[:count], self._waiting[count:]
         for future, job in zip_longest(waiting, jobs):
-            future.set_result(job)
+            if not future.done():
+                future.set_result(job)
+            elif job is not None:  # its worker was cancelled meanwhile
+                self.settle(Outcome(job.match.id, JobState.PENDING, unsent=True))
 
     async def _settle(self) -> None:
         if self._outcomes:

@@ -99,7 +99,9 @@ def calls(totals: Totals) -> str:
     if totals.retries:
         parts.append(f"{count(totals.retries)} of them without a usable answer")
     if totals.unknown:
-        parts.append(f"{count(totals.unknown)} more were sent and never answered (unknown, possibly paid)")
+        parts.append(
+            f"{count(totals.unknown)} more were sent and never answered (unknown, possibly paid)"
+        )
     return ", ".join(parts)
 
 

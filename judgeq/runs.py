@@ -10,7 +10,7 @@ import re
 import socket
 import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
@@ -92,12 +92,13 @@ class RunFolder:
 
     def touched(self) -> float:
         """When the ledger was last written, in seconds since the epoch; 0 if never."""
-        times = [
-            path.stat().st_mtime
-            for path in (self.database, self.database.with_name("run.db-wal"))
-            if path.exists()
-        ]
-        return max(times, default=0.0)
+        times = [0.0]
+        for path in (self.database, self.database.with_name("run.db-wal")):
+            with suppress(FileNotFoundError):  # the log goes when its writer ends
+                stat = path.stat()
+                if stat.st_size:  # a reader leaves an empty log behind
+                    times.append(stat.st_mtime)
+        return max(times)
 
     def is_running(self) -> bool:
         """Whether a process holds the run now."""
@@ -115,7 +116,11 @@ class RunFolder:
 
     @contextmanager
     def locked(self) -> Iterator[None]:
-        """Hold the run. Raises RunError while another process does."""
+        """Hold the run, and make its folder. Raises RunError while another process holds it."""
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise _unwritable(self.path, error) from error
         lock = FileLock(self.path / "lock")
         try:
             lock.acquire(timeout=LOCK_WAIT)
@@ -124,6 +129,8 @@ class RunFolder:
                 f"run {self.id} is in use{self._holder()}. `judgeq status {self.id}` shows how far "
                 "it is; to run the same from the start beside it, add --new."
             ) from error
+        except (OSError, NotImplementedError) as error:
+            raise RunError(f"run {self.id} can't be locked: {error}.") from error
         try:
             (self.path / "holder").write_text(f"{whoami()}\n", encoding="utf-8")
             yield
@@ -146,7 +153,19 @@ def whoami() -> str:
 
 @contextmanager
 def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when all went well."""
+    """A temporary path beside `path` that takes its place when all went well.
+
+    Raises RunError when the folder can't be written to.
+    """
+    try:
+        with _replacing(path) as temporary:
+            yield temporary
+    except OSError as error:
+        raise _unwritable(path, error) from error
+
+
+@contextmanager
+def _replacing(path: Path) -> Iterator[Path]:
     handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
     temporary = Path(name)
     try:
@@ -159,6 +178,13 @@ def replacing(path: Path) -> Iterator[Path]:
     except BaseException:
         temporary.unlink(missing_ok=True)
         raise
+
+
+def _unwritable(path: Path, error: OSError) -> RunError:
+    return RunError(
+        f"{path} can't be written: {error.strerror}. Make room, or set --runs-dir to a folder that "
+        "can be written to; nothing that was answered is lost."
+    )
 
 
 def _umask() -> int:

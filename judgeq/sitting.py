@@ -42,6 +42,7 @@ class Prepared:
     dataset: Dataset
     strategy: Strategy
     prompt: PromptSet | None
+    backend: Backend
     facts: Mapping[str, Any]
     folder: RunFolder
 
@@ -64,7 +65,8 @@ def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     name = f"{dataset.name}-{strategy.name}-{settings.judge}"
     folder = runs.place(root, name, config.fingerprint(facts), new)
-    return Prepared(settings, dataset, strategy, prompt, facts, folder)
+    backend = _backend(settings, dataset)
+    return Prepared(settings, dataset, strategy, prompt, backend, facts, folder)
 
 
 def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
@@ -86,7 +88,8 @@ def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
             f"since it was begun (dataset: {dataset.source}). Put back what it was, or start "
             "another run with `judgeq run`; nothing was changed."
         )
-    return Prepared(settings, dataset, strategy, prompt, facts, folder)
+    backend = _backend(settings, dataset)
+    return Prepared(settings, dataset, strategy, prompt, backend, facts, folder)
 
 
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
@@ -105,7 +108,6 @@ def sit(
     JudgeError, RunError as they come; all that was answered is kept.
     """
     folder = prepared.folder
-    folder.path.mkdir(parents=True, exist_ok=True)
     with folder.locked():
         _begin(prepared, emit)
         result = asyncio.run(_with(beside, _sit(prepared, emit, retry_failed)))
@@ -175,8 +177,7 @@ async def _sit(prepared: Prepared, emit: Emit, retry_failed: bool) -> results.Re
             if retry_failed:
                 reopened = await store.reopen(JobState.FAILED, JobState.INVALID)
                 emit(Notice(f"{reopened} failed or invalid jobs are asked again."))
-            backend = _backend(prepared)
-            asking = Judge(backend, prepared.prompt, dataset.texts, emit, stop.sleep)
+            asking = Judge(prepared.backend, prepared.prompt, dataset.texts, emit, stop.sleep)
             try:
                 return await play(
                     Run(
@@ -191,7 +192,7 @@ async def _sit(prepared: Prepared, emit: Emit, retry_failed: bool) -> results.Re
                     )
                 )
             finally:
-                await backend.close()
+                await prepared.backend.close()
     finally:
         await store.close()
 
@@ -206,8 +207,8 @@ async def _fill(store: SqliteStore, dataset: Dataset, folder: RunFolder) -> None
         await store.set_items(items)
 
 
-def _backend(prepared: Prepared) -> Backend:
-    settings, dataset = prepared.settings, prepared.dataset
+def _backend(settings: Settings, dataset: Dataset) -> Backend:
+    """The judge. Raises UsageError or DataError for a dataset that it can't judge."""
     backend = judge.make_simulated(
         settings.simulation(),
         settings.faults(),

@@ -5,14 +5,13 @@ from __future__ import annotations
 import asyncio
 from collections.abc import Callable
 
-from judgeq.errors import JudgeError
 from judgeq.judge.judge import Judge
 from judgeq.queue import Queue, Stop
 from judgeq.types import Event, JobEnded, JobStarted, JobState, Outcome
 
 
 async def work(queue: Queue, judge: Judge, stop: Stop, emit: Callable[[Event], None]) -> None:
-    """One worker. A JudgeError asks all others to stop, and is raised when its job is given back."""
+    """One worker. An error asks all others to stop, and is raised when its job is given back."""
     while (job := await queue.get()) is not None:
         number = job.match.id
         if stop.asked:  # between the claim and this turn: nothing has been sent
@@ -21,7 +20,7 @@ async def work(queue: Queue, judge: Judge, stop: Stop, emit: Callable[[Event], N
         emit(JobStarted(number))
         try:
             outcome = await judge.ask(job, queue)
-        except JudgeError:
+        except Exception:
             queue.settle(Outcome(number, JobState.PENDING))
             emit(JobEnded(number, JobState.PENDING))
             stop.ask()

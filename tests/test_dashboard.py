@@ -23,6 +23,7 @@ from judgeq.types import (
     RoundStarted,
     RunStarted,
     Stopping,
+    Totals,
     Usage,
 )
 
@@ -291,17 +292,22 @@ def test_it_draws_ten_times_a_second_at_most(monkeypatch: pytest.MonkeyPatch) ->
         assert screen.writes - before <= 101
 
 
-@pytest.mark.parametrize(("cost", "pause"), [(0.001, 0.25), (0.02, 1.0), (3.0, 5.0)])
+@pytest.mark.parametrize(
+    ("cost", "busy", "pause"),
+    [(0.001, 1, 0.25), (0.02, 1, 1.0), (3.0, 1, 5.0), (0.001, 0.1, 0.5), (0.001, 0, 1.0)],
+)
 def test_slow_drawing_draws_seldomer(
-    monkeypatch: pytest.MonkeyPatch, cost: float, pause: float
+    monkeypatch: pytest.MonkeyPatch, cost: float, busy: float, pause: float
 ) -> None:
+    """`busy` is the share of the time that the run has the processor work."""
     clock = Clock()
 
     class Slow(Dashboard):
         def draw(self) -> None:
             clock.now += cost
 
-    pauses = run_drawing(Slow(terminal(), clock=clock), clock, monkeypatch, seconds=60)
+    face = Slow(terminal(), clock=clock, cpu_clock=lambda: clock.now * busy)
+    pauses = run_drawing(face, clock, monkeypatch, seconds=60)
     assert pauses[-1] == pytest.approx(pause, rel=0.02)
 
 

@@ -16,6 +16,7 @@ from numpy.testing import assert_array_equal
 
 from judgeq import paths
 from judgeq.datasets import Dataset, DatasetSpec, load, tables
+from judgeq.datasets.content import labels
 from judgeq.errors import DataError, UsageError
 
 
@@ -77,7 +78,7 @@ def test_every_format_gives_the_same(name: str, content: str) -> None:
         gold_column="g",
         latent_column="x",
     )
-    assert data.content == plain.content
+    assert (data.content, data.labels) == (plain.content, plain.labels)
 
 
 def test_parquet() -> None:
@@ -134,6 +135,9 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.jsonl", JSON_X + '{"text":5}', {}, r"row 2 .*column 'text': expected text, got 5"),
     ("a.jsonl", JSON_X + '{"text":null}', {}, r"row 2.*the text is empty"),
     ("a.jsonl", JSON_X + '{"text":"\\u0000"}', {}, r"row 2.*NUL"),
+    ("a.jsonl", JSON_X + '{"text":"\\ud800"}', {}, r"row 2 \(line 2\): broken JSON: .*surrogate"),
+    ("a.jsonl", JSON_X + '{"text":"y","i":"\\udc00"}', ID, r"row 2 \(line 2\).*surrogate"),
+    ("a.csv", b"text\nx\n\xed\xa0\x80\n", {}, r"line 3, byte 1 \(0xed\): not UTF-8"),
     ("a.jsonl", JSON_X + '{"text":"y","i":1.5}', ID, r"1\.5 can't be an id"),
     ("a.jsonl", JSON_X + '{"text":"y","i":true}', ID, r"True can't be an id"),
     ("a.jsonl", JSON_X + '{"text":"y","i":null}', ID, r"the id is empty"),
@@ -206,7 +210,7 @@ def gold_of(cells: Sequence[str], **settings: object) -> Dataset:
     ("cells", "levels", "kind", "gold"),
     [
         (["0", "1", ""], None, "binary", [0, 1, np.nan]),
-        (["2", "-1", "2"], None, "binary", [1, 0, 1]),
+        (["2", "-1", "2"], None, "binary", [2, -1, 2]),
         (["true", "FALSE"], None, "binary", [1, 0]),
         (["1", "2", "3"], None, "ordinal", [1, 2, 3]),
         (["4", "4"], None, "ordinal", [4, 4]),
@@ -286,7 +290,8 @@ def test_synthetic(shape: str) -> None:
     data = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=3)
     again = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=3)
     other = load(DatasetSpec(dataset=f"synthetic:{shape}"), seed=4)
-    assert data.content == again.content != other.content
+    assert data.content == again.content
+    assert data.labels == again.labels != other.labels
     assert data.latent is not None
     assert data.gold is not None
     assert (data.name, len(data), data.texts) == (f"synthetic-{shape}", 1000, None)
@@ -312,6 +317,20 @@ def test_synthetic(shape: str) -> None:
         assert data.gold_kind == "continuous"
 
 
+def test_synthetic_content_is_shape_and_size() -> None:
+    """The seed is no part of it: the run's fingerprint holds it already."""
+    data = load(DatasetSpec(dataset="synthetic:linear", n=5), seed=1)
+    assert data.content == "synthetic:linear n=5"
+
+
+def test_synthetic_items_stay_the_same_from_version_to_version() -> None:
+    linear = load(DatasetSpec(dataset="synthetic:linear", n=5), seed=1)
+    assert_array_equal(linear.latent, [500.5, 250.75, 1000, 1, 750.25])
+    normal = load(DatasetSpec(dataset="synthetic:normal", n=5), seed=1)
+    assert normal.latent is not None
+    assert_array_equal(np.round(normal.latent[:3], 3), [459.096, 568.683, 676.049])
+
+
 def test_row_ids_are_a_sequence() -> None:
     ids = load(DatasetSpec(dataset="synthetic:linear", n=5)).ids
     assert (list(ids), ids[-1], ids[1:3], len(ids)) == (list("01234"), "4", ["1", "2"], 5)
@@ -319,29 +338,52 @@ def test_row_ids_are_a_sequence() -> None:
         ids[5]
 
 
-# Content
+# Content and labels
 
 
-def test_content_tells_datasets_apart() -> None:
-    spec = {"id_column": "id", "gold_column": "g"}
+def test_content_tells_items_apart() -> None:
     tables = [
-        "id,text,g\na,bc,1\nd,e,0\n",
-        "id,text,g\nd,e,0\na,bc,1\n",  # another order
-        "id,text,g\na,b,1\nd,ce,0\n",  # the same characters, cut elsewhere
-        "id,text,g\nab,c,1\nd,e,0\n",
-        "id,text,g\na,bc,1\nd,e,\n",
-        "id,text,g\na,bc,1\nd,e,0\nf,g,0\n",
+        "id,text\na,bc\nd,e\n",
+        "id,text\nd,e\na,bc\n",  # another order
+        "id,text\na,b\nd,ce\n",  # the same characters, cut elsewhere
+        "id,text\nab,c\nd,e\n",
+        "id,text\na,bc\nd,e\nf,g\n",
     ]
-    contents = [load_file("a.csv", table, **spec).content for table in tables]
-    contents.append(load_file("a.csv", tables[0]).content)
+    contents = [load_file("a.csv", table, id_column="id").content for table in tables]
+    contents.append(load_file("a.csv", tables[0]).content)  # the rows as ids
     assert len(set(contents)) == len(contents)
-    assert load_file("b.csv", tables[0], **spec).content == contents[0]
+    assert load_file("b.csv", tables[0], id_column="id").content == contents[0]
 
 
-def test_content_stays_the_same_from_version_to_version() -> None:
-    """Run ids derive from it: a change here makes every user's runs start anew."""
-    data = load_file("a.csv", "text,g\nä,1\ny,\nz,0\n", gold_column="g")
-    assert data.content[:12] == "ea6c999cdbd5"
+def test_labels_tell_gold_and_latent_apart_and_content_does_not() -> None:
+    numbers = ["1,2\n3,4", "1,2\n3,5", "1,2\n4,4", "1,2\n,4", "3,4\n1,2", "2,1\n4,3"]
+    data = []
+    for pair in numbers:
+        first, second = pair.split()
+        table = f"text,g,x\nt,{first}\nu,{second}\n"
+        data.append(load_file("a.csv", table, gold_column="g", latent_column="x"))
+    table = "text,g,x\nt,1,2\nu,3,4\n"
+    data.append(load_file("a.csv", table, gold_column="g"))
+    data.append(load_file("a.csv", table, latent_column="g"))
+    data.append(load_file("a.csv", table))
+    assert len({each.labels for each in data}) == len(data)
+    assert len({each.content for each in data}) == 1
+
+
+def test_labels_are_of_values_not_of_bits() -> None:
+    """Zero and nan have several bit patterns, and which one a cell gives is nobody's concern."""
+    zeros = labels(np.array([0.0, np.nan, 1]), None)
+    assert zeros == labels(np.array([-0.0, -np.nan, 1]), None)
+    assert zeros != labels(None, np.array([0.0, np.nan, 1]))
+
+
+def test_content_and_labels_stay_the_same_from_version_to_version() -> None:
+    """Run ids derive from them: a change here makes every user's runs start anew."""
+    data = load_file("a.csv", "text,g,x\nä,1,5\ny,,6\nz,0,7\n", gold_column="g", latent_column="x")
+    assert data.content[:12] == "edec5af47706"
+    assert data.labels[:12] == "8a0c92fd5b1e"
+    named = load_file("a.csv", "text,i\nä,b\ny,ü\n", id_column="i")
+    assert named.content[:12] == "64e9a348f982"
 
 
 def test_arrays_cannot_be_changed() -> None:
@@ -373,21 +415,19 @@ def test_what_is_written_is_read(
     keys = ("id", "text", "gold")
     lines = "\n".join(json.dumps(dict(zip(keys, row, strict=True))) for row in rows)
     (folder / "p.jsonl").write_bytes(lines.encode())
-    contents = set()
+    seen = set()
     for name in ("p.csv", "p.jsonl"):
         spec = DatasetSpec(dataset=name, id_column="id", gold_column="gold")
         data = load(spec, base=folder)
         assert list(data.ids) == [row[0] for row in rows]
         assert data.texts == [row[1] for row in rows]
         gold = np.array([row[2] for row in rows], dtype=np.float64)
-        if data.gold_kind == "binary":  # two distinct numbers become 0 and 1
-            gold = np.where(np.isnan(gold), np.nan, gold == np.nanmax(gold))
         if data.gold is None:
             assert np.isnan(gold).all()
         else:
             assert_array_equal(data.gold, gold)
-        contents.add(data.content)
-    assert len(contents) == 1
+        seen.add((data.content, data.labels))
+    assert len(seen) == 1
 
 
 def test_importing_stays_light() -> None:

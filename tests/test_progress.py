@@ -16,6 +16,7 @@ from judgeq.types import (
     RoundStarted,
     RunStarted,
     Stopping,
+    Totals,
     Usage,
 )
 
@@ -27,9 +28,8 @@ DONE, FAILED, INVALID, PENDING = (
 )
 
 
-def started(counts: Counts | None = None, rounds: int = 3) -> RunStarted:
-    counts = counts or Counts()
-    return RunStarted("r1", 100, rounds, "sim", [counts] if counts.total else [])
+def started(*planned: Counts, rounds: int = 3, totals: Totals | None = None) -> RunStarted:
+    return RunStarted("r1", 100, rounds, "sim", planned, totals or Totals())
 
 
 def call(cost: float | None = 0.01, outcome: str = "ok", *, cached: bool = False) -> CallEnded:
@@ -82,8 +82,8 @@ def test_rounds_add_up() -> None:
 
 
 def test_a_round_taken_up_again_is_not_counted_twice() -> None:
-    earlier = Counts(pending=3, running=1, done=15, invalid=1)
-    progress = folded(started(earlier), RoundStarted(2, Counts(pending=4, done=6)))
+    earlier = Counts(done=9, invalid=1), Counts(pending=3, running=1, done=6)
+    progress = folded(started(*earlier), RoundStarted(2, Counts(pending=4, done=6)))
     assert progress.of_run == Counts(pending=4, done=15, invalid=1)
     assert progress.expected == 20 + 10
     finish(progress, 4, 1.0)
@@ -93,10 +93,28 @@ def test_a_round_taken_up_again_is_not_counted_twice() -> None:
 
 
 def test_a_round_planned_and_never_begun_is_taken_up_again() -> None:
-    progress = folded(
-        started(Counts(pending=10, done=10)), RoundStarted(2, Counts(pending=8, running=2))
-    )
+    earlier = Counts(done=10), Counts(pending=10)
+    progress = folded(started(*earlier), RoundStarted(2, Counts(pending=8, running=2)))
     assert progress.of_run == Counts(pending=10, done=10)
+
+
+def test_rounds_planned_by_earlier_sittings_count_before_they_are_reached() -> None:
+    """The runner goes through the rounds from the first, also when only the last has work left."""
+    earlier = Counts(done=10), Counts(pending=3, done=5)
+    progress = folded(started(*earlier))
+    assert progress.resumed
+    assert progress.of_run == Counts(pending=3, done=15)
+    progress.fold(RoundStarted(1, Counts(done=10)), 1.0)
+    assert progress.of_round == Counts(done=10)
+    assert progress.of_run == Counts(pending=3, done=15)
+    assert progress.left == 3 + 10  # and a third round, the size of this one
+    progress.fold(RoundRated(1, None, [], []), 1.0)
+    progress.fold(RoundStarted(2, Counts(pending=3, done=5)), 1.0)
+    assert progress.of_run == Counts(pending=3, done=15)
+
+
+def test_a_new_run_is_not_resumed() -> None:
+    assert not folded(started(), RoundStarted(1, Counts(pending=3))).resumed
 
 
 def test_a_new_round_after_a_resume_between_rounds() -> None:
@@ -128,6 +146,28 @@ def test_calls_retries_cache_and_tokens() -> None:
     assert (progress.output, progress.reasoning) == (90, 30)
     assert progress.cost == pytest.approx(0.012)
     assert progress.unpriced == 0
+
+
+def test_calls_go_on_from_those_of_earlier_sittings() -> None:
+    totals = Totals(calls=7, retries=2, usage=Usage(700, 70, 30, 10), cost=0.5, unpriced=1)
+    progress = folded(started(Counts(pending=5, done=5), totals=totals), now=100.0)
+    assert (progress.calls, progress.retries, progress.unpriced) == (7, 2, 1)
+    assert (progress.input, progress.cached) == (700, 70)
+    assert (progress.output, progress.reasoning) == (30, 10)
+    assert progress.cost == pytest.approx(0.5)
+    progress.fold(call(), 101.0)
+    assert (progress.calls, progress.input) == (8, 800)
+    assert progress.cost == pytest.approx(0.51)
+    # What earlier sittings asked is no pace of this one's.
+    assert progress.call_rate(104.0) == pytest.approx(1 / 4)
+
+
+def test_earlier_spending_is_kept_apart_in_the_rate_of_a_finished_run() -> None:
+    counts = Counts(pending=5, done=5)
+    progress = folded(started(counts, rounds=1, totals=Totals(calls=90)), RoundStarted(1, counts))
+    finish(progress, 5, 10.0)
+    progress.fold(RoundRated(1, None, [], []), 20.0)
+    assert progress.call_rate(500.0) == pytest.approx(5 / 20)
 
 
 def test_the_rate_forgets_what_is_older_than_the_window() -> None:
@@ -173,6 +213,16 @@ def test_projected_cost_is_for_all_rounds() -> None:
     finish(progress, 5, 1.0)
     assert progress.cost == pytest.approx(0.05)
     assert progress.projected_cost() == pytest.approx(0.3)
+
+
+def test_projected_cost_adds_to_what_earlier_sittings_spent() -> None:
+    counts = Counts(pending=4, done=5)
+    progress = folded(
+        started(counts, rounds=1, totals=Totals(calls=5, cost=7.0)), RoundStarted(1, counts)
+    )
+    assert progress.projected_cost() is None  # this sitting's prices may be others
+    finish(progress, 1, 1.0)
+    assert progress.projected_cost() == pytest.approx(7.01 + 3 * 0.01)
 
 
 def test_one_unpriced_call_makes_the_projection_unknown() -> None:

@@ -71,8 +71,12 @@ class _Asking:
     async def outcome(self) -> Outcome:
         job, judge = self._job, self._judge
         ties = judge.prompt is not None and judge.prompt.ties
+        asked = False
         while True:
             try:
+                if asked:
+                    await judge.sleep(0)  # raises on a stop
+                    await self._again()
                 reply, started = await retried(self._send, self._again, judge.policy, judge.sleep)
             except CallError as error:
                 return Outcome(job.match.id, JobState.FAILED, error=str(error))
@@ -90,7 +94,7 @@ class _Asking:
                 return Outcome(job.match.id, JobState.INVALID, None, (call,), self._problem)
             self._ask += 1
             self._note(call)
-            await self._again()
+            asked = True
 
     async def _send(self) -> tuple[Reply, float]:
         judge, match, problem = self._judge, self._job.match, self._problem

@@ -12,15 +12,11 @@ from collections.abc import Iterable
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.errors import JudgeqError
+from judgeq.errors import NotConvergedError
 from judgeq.rating.comparisons import slots_by_size, tie_groups
 from judgeq.types import Bools, Comparisons, Floats, Verdicts
 
 SIGMA = 2.0
-
-
-class NotConvergedError(JudgeqError):
-    """A fit did not reach its tolerance; its numbers are not shown."""
 
 
 _AT_ONCE = 4096
@@ -138,7 +134,8 @@ class _Rankings:
 
 
 def fit_map(verdicts: Verdicts, n: int, sigma: float = SIGMA, tolerance: float = 1e-8) -> Floats:
-    """The MAP of θ under θ ~ N(0, σ²), shape (n,), within `tolerance` of the optimum.
+    """The MAP of θ under θ ~ N(0, σ²), shape (n,), within `tolerance` of the optimum, or as near as
+    rounding lets it come (5e−8 at σ = 100).
 
     Newton steps by conjugate gradients with backtracking (Nocedal and Wright 2006, algorithm 7.1).
     The objective is strongly convex with modulus 1/σ², so that |θ − θ*| ≤ σ²·|gradient|: that bound

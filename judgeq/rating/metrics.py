@@ -81,10 +81,15 @@ def mean_ranks(values: Floats) -> Floats:
 
 
 def pearson(x: Floats, y: Floats) -> float | None:
-    """Pearson's r; items with a nan left out; None for fewer than 2 items or a constant."""
+    """Pearson's r; items with a nan left out; None for fewer than 2 items or a constant.
+
+    Scaled first, so that squares of very large and very small numbers stay within range.
+    """
     both = ~(np.isnan(x) | np.isnan(y))
     x, y = x[both], y[both]
     if len(x) < 2 or bool((x == x[0]).all()) or bool((y == y[0]).all()):
         return None
+    x, y = x / np.abs(x).max(), y / np.abs(y).max()
     x, y = x - x.mean(), y - y.mean()
-    return float((x * y).sum() / ((x * x).sum() * (y * y).sum()) ** 0.5)
+    r = float((x * y).sum() / ((x * x).sum() * (y * y).sum()) ** 0.5)
+    return max(-1.0, min(1.0, r))  # rounding

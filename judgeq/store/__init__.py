@@ -122,8 +122,9 @@ class Store(Protocol):
 
         An answer to a job that is still open is kept, whoever holds it now; one to a job that was
         settled meanwhile goes into the ledger as a paid "duplicate" and changes nothing else.
-        A RUNNING outcome leaves the job as it is and only adds its calls. An outcome without an
-        error leaves the last one standing.
+        Without a verdict, only the worker that has the job changes its state. A RUNNING outcome
+        leaves it as it is and only adds its calls. An outcome without an error leaves the last one
+        standing.
         """
 
     async def renew(self, worker: str, lease: float) -> None:

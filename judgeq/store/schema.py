@@ -44,29 +44,37 @@ MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {}
 """From version v to v + 1; empty while there is only one version."""
 
 
-def prepare(connection: sqlite3.Connection, path: Path) -> None:
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether nothing was written into the file yet."""
+    version = connection.execute("PRAGMA user_version").fetchone()[0]
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return bool(version == tables == 0)
+
+
+def prepare(connection: sqlite3.Connection) -> None:
     """Make the schema in an empty file, or migrate an older one, in one transaction."""
     connection.execute("BEGIN IMMEDIATE")
     try:
-        version = connection.execute("PRAGMA user_version").fetchone()[0]
-        empty = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0] == 0
-        if version == 0 and empty:
+        if is_empty(connection):
             for statement in SCHEMA.split(";"):
                 connection.execute(statement)
             connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
         else:
-            check(connection, path, oldest=1)
+            version = connection.execute("PRAGMA user_version").fetchone()[0]
             for old in range(version, VERSION):
                 MIGRATIONS[old](connection)
         connection.execute(f"PRAGMA user_version = {VERSION}")
         connection.execute("COMMIT")
     except BaseException:
-        connection.execute("ROLLBACK")
+        if connection.in_transaction:
+            connection.execute("ROLLBACK")
         raise
 
 
-def check(connection: sqlite3.Connection, path: Path, oldest: int = VERSION) -> None:
-    """Raise RunError unless the file is a run's and of a version we can read."""
+def check(connection: sqlite3.Connection, path: Path, oldest: int) -> None:
+    """Raise RunError unless the file is a run's, of a version from `oldest` to VERSION."""
+    if is_empty(connection):
+        raise RunError(f"{path} is empty: the run was never begun.")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     version = connection.execute("PRAGMA user_version").fetchone()[0]
     if application != APPLICATION_ID:

@@ -17,7 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.errors import RunError
-from judgeq.store import Grant, Items, schema
+from judgeq.store import Grant, Items, rows, schema
 from judgeq.store.flusher import Flusher, sync_file
 from judgeq.types import (
     Bools,
@@ -25,10 +25,8 @@ from judgeq.types import (
     Floats,
     Job,
     JobState,
-    Match,
     Matches,
     Outcome,
-    Rows,
     Totals,
     Usage,
     Verdicts,
@@ -41,9 +39,12 @@ VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 _INSERT_VERDICT = "INSERT INTO verdicts VALUES (?, ?, ?)"
 _UPDATE_JOB = """
-UPDATE jobs SET state = ?, unusable = unusable + ?, attempts = attempts - ?, error = coalesce(?, error)
+UPDATE jobs SET
+    state = CASE WHEN ? OR worker = ? THEN ? ELSE state END,
+    unusable = unusable + ?, attempts = attempts - ?, error = coalesce(?, error)
 WHERE id = ? AND state IN ('pending', 'running')
 """
+_UNSENT = "UPDATE jobs SET attempts = attempts - ? WHERE id = ?"
 _REOPEN_JOBS = """
 UPDATE jobs SET state = 'pending', unusable = 0, error = NULL WHERE state = ?
 """
@@ -76,13 +77,15 @@ class SqliteStore:
             with self._told():
                 self._db.execute("PRAGMA trusted_schema = OFF")
                 self._db.execute("PRAGMA cell_size_check = ON")
+                # Before anything is written: the file may be another program's.
+                if read_only or not schema.is_empty(self._db):
+                    schema.check(self._db, path, oldest=schema.VERSION if read_only else 1)
                 if read_only:
-                    schema.check(self._db, path)
                     return
                 self._db.execute("PRAGMA journal_mode = WAL")
                 self._db.execute("PRAGMA synchronous = NORMAL")
                 self._db.execute("PRAGMA wal_autocheckpoint = 0")
-                schema.prepare(self._db, path)
+                schema.prepare(self._db)
         except BaseException:
             self._db.close()
             raise
@@ -91,16 +94,25 @@ class SqliteStore:
 
     @contextmanager
     def _told(self) -> Iterator[None]:
-        """Turn SQLite's errors into ours, which name the file."""
+        """Turn SQLite's errors, and the disk's, into ours, which name the file."""
         try:
             yield
-        except sqlite3.Error as error:
+        except (sqlite3.Error, OSError) as error:
             hint = ""
             if "full" in str(error):
                 hint = " Free some space; nothing committed is lost, and the run can be resumed."
             elif "not a database" in str(error) or "malformed" in str(error):
                 hint = " The file is damaged or not a judgeq run."
             raise RunError(f"{self.path}: {error}.{hint}") from error
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """As `_told`; and say so where a row holds what we never wrote. A file may be anybody's."""
+        with self._told():
+            try:
+                yield
+            except (TypeError, ValueError, struct.error) as error:
+                raise RunError(f"{self.path} is damaged: {error}.") from error
 
     @contextmanager
     def _transaction(self) -> Iterator[sqlite3.Connection]:
@@ -139,16 +151,16 @@ class SqliteStore:
 
     async def items(self) -> Items:
         """See Store."""
-        with self._told():
+        with self._reading():
             found = self._db.execute("SELECT id, gold FROM items ORDER BY row").fetchall()
             members = self._db.execute("SELECT name, row FROM subsets ORDER BY name").fetchall()
-        gold = np.array([np.nan if g is None else g for _, g in found], dtype=np.float64)
-        subsets: dict[str, Bools] = {}
-        for name, row in members:
-            mask = subsets.setdefault(str(name), np.zeros(len(found), dtype=np.bool_))
-            if not 0 <= row < len(found):
-                raise RunError(f"{self.path} is damaged: subset {name!r} names no item.")
-            mask[row] = True
+            gold = np.array([np.nan if g is None else g for _, g in found], dtype=np.float64)
+            subsets: dict[str, Bools] = {}
+            for name, row in members:
+                mask = subsets.setdefault(str(name), np.zeros(len(found), dtype=np.bool_))
+                if not 0 <= row < len(found):
+                    raise ValueError(f"subset {name!r} names no item")
+                mask[row] = True
         return Items([i for i, _ in found], None if np.isnan(gold).all() else gold, subsets)
 
     # The scheduler
@@ -207,58 +219,34 @@ class SqliteStore:
         return self._count(*_EVERY)
 
     def _count(self, first: int, last: int) -> Counts:
-        with self._told():
+        with self._reading():
             found = self._db.execute(
                 "SELECT state, count(*) FROM jobs WHERE id BETWEEN ? AND ? GROUP BY state",
                 (first, last),
             ).fetchall()
-        return Counts(**{str(JobState(state)): count for state, count in found})
+            return Counts(**{str(JobState(state)): count for state, count in found})
 
     async def ratings(self, round: int) -> Floats | None:
         """See Store."""
-        with self._told():
+        with self._reading():
             found = self._db.execute(
                 "SELECT ratings FROM rounds WHERE round = ?", (round,)
             ).fetchone()
-        return None if found is None else np.frombuffer(found[0], dtype="<f8").astype(np.float64)
+            return (
+                None if found is None else np.frombuffer(found[0], dtype="<f8").astype(np.float64)
+            )
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
         """See Store."""
         span = _EVERY if round is None else self._span(round) or (0, -1)
-        with self._told():
-            rows = self._db.execute(
+        with self._reading():
+            found = self._db.execute(
                 "SELECT job, ranking, ties, items FROM verdicts JOIN jobs ON jobs.id = job "
                 "WHERE job BETWEEN ? AND ? ORDER BY job",
                 span,
             ).fetchall()
-        try:
-            lengths = np.array([len(row[1]) // 4 for row in rows], dtype=np.int64)
-            offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-            np.cumsum(lengths, out=offsets[1:])
-            ranked = _rows(b"".join(row[1] for row in rows))
-            asked = _rows(b"".join(row[3] for row in rows))
-            ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
-            tied = np.frombuffer(ties, dtype=np.bool_)
-            self._check_verdicts(ranked, asked, offsets, tied)
-        except (TypeError, ValueError) as error:
-            raise RunError(f"{self.path} is damaged: a verdict can't be read ({error}).") from error
-        jobs = np.array([row[0] for row in rows], dtype=np.int64)
-        return Verdicts(matches=jobs, items=ranked, offsets=offsets, tied=tied)
-
-    def _check_verdicts(
-        self, ranked: Rows, asked: Rows, offsets: np.ndarray, tied: np.ndarray
-    ) -> None:
-        """Each verdict must rank exactly the items of its match; run files may be anybody's."""
-        if len(ranked) != len(asked) or len(tied) != len(ranked):
-            raise ValueError("its length is not that of its match")
-        which = np.repeat(np.arange(len(offsets) - 1) << 32, np.diff(offsets))
-        if not np.array_equal(np.sort(which + ranked), np.sort(which + asked)):
-            raise ValueError("it doesn't rank the items of its match")
-        if len(tied) and (tied[offsets[:-1]].any() or np.diff(offsets).min() < 2):
-            raise ValueError("its ties can't be")
-        n = self._db.execute("SELECT count(*) FROM items").fetchone()[0]
-        if len(ranked) and not 0 <= int(ranked.min()) <= int(ranked.max()) < n:
-            raise ValueError("it ranks an item that isn't there")
+            n = self._db.execute("SELECT count(*) FROM items").fetchone()[0]
+            return rows.verdicts(found, n)
 
     async def totals(self) -> Totals:
         """See Store."""
@@ -289,7 +277,7 @@ class SqliteStore:
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """See Store."""
-        with self._transaction() as db:
+        with self._reading(), self._transaction() as db:
             found = db.execute(
                 "SELECT id, items, attempts, unusable, error FROM jobs "
                 "WHERE state = 'pending' ORDER BY id LIMIT ?",
@@ -302,15 +290,7 @@ class SqliteStore:
                 ((worker, until, row[0]) for row in found),
             )
             rounds = self._rounds_of([row[0] for row in found])
-        return [
-            Job(
-                Match(id_, round, struct.unpack(f"<{len(items) // 4}i", items)),
-                attempts + 1,
-                unusable,
-                error,
-            )
-            for (id_, items, attempts, unusable, error), round in zip(found, rounds, strict=True)
-        ]
+            return [rows.job(row, round) for row, round in zip(found, rounds, strict=True)]
 
     def _rounds_of(self, jobs: Sequence[int]) -> list[int]:
         if not jobs:
@@ -330,17 +310,20 @@ class SqliteStore:
         """See Store."""
         with self._transaction() as db:
             db.execute("SAVEPOINT settle")
-            if db.executemany(_UPDATE_JOB, map(_job_row, outcomes)).rowcount < len(outcomes):
+            updates = [rows.update(outcome, worker) for outcome in outcomes]
+            if db.executemany(_UPDATE_JOB, updates).rowcount < len(outcomes):
                 # Some job was settled meanwhile, by another worker: ask which, one by one.
                 db.execute("ROLLBACK TO settle")
+                kept = [db.execute(_UPDATE_JOB, update).rowcount > 0 for update in updates]
+                gone = [o for o, ok in zip(outcomes, kept, strict=True) if not ok]
+                db.executemany(_UNSENT, ((o.unsent, o.job) for o in gone))
                 outcomes = [
-                    outcome
-                    if db.execute(_UPDATE_JOB, _job_row(outcome)).rowcount
-                    else late(outcome)
-                    for outcome in outcomes
+                    rows.late(o) if not ok else o for o, ok in zip(outcomes, kept, strict=True)
                 ]
-            db.executemany(_INSERT_CALL, [row for o in outcomes for row in _call_rows(o)])
-            db.executemany(_INSERT_VERDICT, [_verdict_row(o) for o in outcomes if o.verdict])
+            db.executemany(_INSERT_CALL, [row for o in outcomes for row in rows.calls(o)])
+            db.executemany(
+                _INSERT_VERDICT, [rows.verdict(o.job, o.verdict) for o in outcomes if o.verdict]
+            )
 
     async def renew(self, worker: str, lease: float) -> None:
         """See Store."""
@@ -376,8 +359,9 @@ class SqliteStore:
             if found is None:
                 raise RunError(f"{self.path}: no limits were set for {bucket!r}.")
             _, rpm, tpm, has_requests, has_tokens, at = found
-            has_requests = min(rpm, has_requests + (now - at) * rpm / 60)
-            has_tokens = min(tpm, has_tokens + (now - at) * tpm / 60)
+            passed = max(0.0, now - at)  # clocks are set back, too
+            has_requests = min(rpm, has_requests + passed * rpm / 60)
+            has_tokens = min(tpm, has_tokens + passed * tpm / 60)
             # A question larger than the bucket goes out when the bucket is full.
             short_requests = min(requests, rpm) - has_requests
             short_tokens = min(tokens, tpm) - has_tokens
@@ -391,48 +375,11 @@ class SqliteStore:
 
     async def close(self) -> None:
         """See Store. The log is synced, moved into the database and removed."""
-        if self._flusher is not None:
-            self._flusher.stop()
-            sync_file(self.path.with_name(self.path.name + "-wal"))
-            with self._told():
-                self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
-        self._db.close()
-
-
-def _rows(data: bytes) -> Rows:
-    return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
-
-
-def _job_row(outcome: Outcome) -> tuple[object, ...]:
-    unusable = sum(call.outcome == "unusable" for call in outcome.calls)
-    return outcome.state, unusable, outcome.unsent, outcome.error, outcome.job
-
-
-def _call_rows(outcome: Outcome) -> list[tuple[object, ...]]:
-    return [
-        (
-            outcome.job,
-            call.attempt,
-            call.outcome,
-            *call.usage,
-            call.cost,
-            call.latency,
-            call.reply,
-            call.at,
-        )
-        for call in outcome.calls
-    ]
-
-
-def _verdict_row(outcome: Outcome) -> tuple[int, bytes, bytes | None]:
-    verdict = outcome.verdict
-    if verdict is None:
-        raise ValueError("an outcome without a verdict has no row")
-    items = verdict.items
-    return outcome.job, struct.pack(f"<{len(items)}i", *items), bytes(verdict.tied) or None
-
-
-def late(outcome: Outcome) -> Outcome:
-    """An outcome for a job that is settled already: paid duplicates, and no verdict."""
-    calls = tuple(call._replace(outcome="duplicate") for call in outcome.calls)
-    return outcome._replace(verdict=None, calls=calls)
+        try:
+            if self._flusher is not None:
+                self._flusher.stop()
+                with self._told():
+                    sync_file(self.path.with_name(self.path.name + "-wal"))
+                    self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+        finally:
+            self._db.close()

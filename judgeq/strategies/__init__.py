@@ -62,14 +62,14 @@ class Entry:
 
 REGISTRY: Mapping[str, Entry] = {
     "listwise": Entry(
-        re.compile(r"listwise(?P<k>\d+)?(?:x(?P<rounds>\d+))?"),
+        re.compile(r"listwise(?P<k>\d{1,9})?(?:x(?P<rounds>\d{1,9}))?"),
         Listwise,
         "listwise<k>[x<rounds>]",
         "Lists of k (10) are ranked, in 3 rounds: the best ranking for the money. Choose it first.",
         ("k", "rounds", "overlap", "matchmaking"),
     ),
     "pairwise": Entry(
-        re.compile(r"pairwise(?P<rounds>\d+)?"),
+        re.compile(r"pairwise(?P<rounds>\d{1,9})?"),
         Pairwise,
         "pairwise[<rounds>]",
         "Pairs are compared, in 24 rounds: the simplest question, for judges that can't rank lists.",
@@ -112,17 +112,23 @@ def parse(text: str, **flags: Any) -> Strategy:
                 "give it once."
             )
         settings[name] = value
-    _check(text, settings)
+    _check(text, settings, flags)
     return entry.make(**settings)
 
 
-def _check(text: str, settings: Mapping[str, Any]) -> None:
-    """Raise UsageError for values that can't be."""
+def _check(text: str, settings: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
+    """Raise UsageError, naming the flag that says so, for values that can't be."""
+
+    def said(name: str) -> str:
+        value = flags.get(name)
+        return f"--strategy {text}" if value is None else f"--{name} {value}"
+
     k = settings.get("k", 10)
     if k < 2:
-        raise UsageError(f"--strategy {text}: a list needs at least 2 items, not k = {k}.")
-    if settings.get("rounds", 1) < 1:
-        raise UsageError(f"--strategy {text}: at least 1 round is needed.")
+        raise UsageError(f"{said('k')}: a list needs at least 2 items, not {k}.")
+    rounds = settings.get("rounds", 1)
+    if rounds < 1:
+        raise UsageError(f"{said('rounds')}: at least 1 round is needed, not {rounds}.")
     overlap = settings.get("overlap", 0)
     if not 0 <= overlap < k:
         raise UsageError(

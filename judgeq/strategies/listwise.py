@@ -29,7 +29,7 @@ class Listwise:
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it, with what differs from the default."""
+        """The strategy as one writes it; settings that have only a flag are left out."""
         return f"{self.kind}{self.k}" + ("" if self.rounds == 3 else f"x{self.rounds}")
 
     def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:

@@ -23,7 +23,7 @@ class Pairwise:
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it, with what differs from the default."""
+        """The strategy as one writes it; settings that have only a flag are left out."""
         return self.kind if self.rounds == 24 else f"{self.kind}{self.rounds}"
 
     def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:

@@ -1,0 +1,110 @@
+"""`python -m benchmarks [help|babe|scaling|dashboard …]`: print the numbers."""
+
+from __future__ import annotations
+
+import math
+import sqlite3
+import sys
+import tempfile
+import time
+from collections.abc import Callable, Mapping
+from pathlib import Path
+
+from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
+
+
+def help_() -> None:
+    """`judgeq --help` against a bare import of its two face libraries. Goal: under 3 times."""
+    ours, bare = by_turns(
+        7,
+        ((*JUDGEQ, "--help"), False),
+        ((PYTHON, "-c", "import typer, rich"), False),
+    )
+    print(f"judgeq --help                        {cpu(ours):6.3f} s CPU")
+    print(f'python -c "import typer, rich"       {cpu(bare):6.3f} s CPU')
+    print(f"ratio                                {cpu(ours) / cpu(bare):6.2f}   (goal: under 3)")
+
+
+def babe() -> None:
+    """All of BABE, from start to scores. Goal: under 3 s of CPU."""
+    job = (*JUDGEQ, "run", "--dataset", "babe", "--strategy", "listwise10", "--quiet")
+    libraries = "import asyncio, numpy, orjson, pydantic, rich, sqlite3, tenacity, typer"
+    ours, bare = by_turns(5, (job, False), ((PYTHON, "-c", libraries), False))
+    print(f"judgeq run --dataset babe            {cpu(ours):6.3f} s CPU   (goal: under 3)")
+    print(f"importing its libraries alone        {cpu(bare):6.3f} s CPU")
+    print(f"ratio                                {cpu(ours) / cpu(bare):6.2f}")
+
+
+def scaling() -> None:
+    """10⁴ to 10⁶ items, 3 rounds of lists of 10. Goals: at 10⁵ items 5,000 durable jobs a second
+    end to end and under 1 GB; time growing no faster than n·log n."""
+    print("    items      jobs    wall s   jobs/s   × floor   peak MB   growth   n·log n")
+    before: tuple[int, float] | None = None
+    for n in (10_000, 100_000, 1_000_000):
+        jobs = 3 * math.ceil(n / 10)
+        floor = _floor(jobs)
+        job = (*JUDGEQ, "run", "--dataset", "synthetic:normal", "--n", str(n), "--quiet")
+        best = min((cost(job) for _ in range(3 if n < 1_000_000 else 1)), key=lambda c: c.wall)
+        growth = allowed = ""
+        if before is not None:
+            growth = f"{best.wall / before[1]:.1f}×"
+            allowed = f"{n * math.log(n) / (before[0] * math.log(before[0])):.1f}×"
+        print(
+            f"{n:9,} {jobs:9,} {best.wall:9.2f} {jobs / best.wall:8,.0f} {best.wall / floor:9.1f} "
+            f"{best.memory:9,.0f} {growth:>8} {allowed:>9}"
+        )
+        before = n, best.wall
+    print("floor: committing as many small rows to SQLite (WAL), 64 at a time, and nothing else")
+
+
+def _floor(jobs: int) -> float:
+    """Seconds to commit this many rows of a reply's size, 64 at a time, as the queue does."""
+    reply = '{"ranking":["A","B","C","D","E","F","G","H","I","J"]}'
+    with tempfile.TemporaryDirectory() as folder:
+        database = sqlite3.connect(Path(folder) / "floor.db", isolation_level=None)
+        database.execute("PRAGMA journal_mode = WAL")
+        database.execute("PRAGMA synchronous = NORMAL")
+        database.execute("CREATE TABLE calls (id INTEGER PRIMARY KEY, reply TEXT)")
+        begun = time.perf_counter()
+        for start in range(0, jobs, 64):
+            database.execute("BEGIN")
+            database.executemany(
+                "INSERT INTO calls VALUES (?, ?)",
+                [(row, reply) for row in range(start, min(start + 64, jobs))],
+            )
+            database.execute("COMMIT")
+        seconds = time.perf_counter() - begun
+        database.close()
+    return seconds
+
+
+def dashboard() -> None:
+    """The same run with the dashboard drawn on a terminal, and quiet. Goal: under 5 % more CPU."""
+    job = (*JUDGEQ, "run", "--dataset", "synthetic:normal", "--n", "20000", "--sim-latency", "0.2")
+    on, off = by_turns(7, (job, True), ((*job, "--quiet"), False))
+    print(f"dashboard on                         {cpu(on):6.3f} s CPU")
+    print(f"dashboard off (--quiet)              {cpu(off):6.3f} s CPU")
+    more = (cpu(on) / cpu(off) - 1) * 100
+    print(f"more                                 {more:6.1f} %  (goal: under 5)")
+
+
+BENCHMARKS: Mapping[str, Callable[[], None]] = {
+    "help": help_,
+    "babe": babe,
+    "scaling": scaling,
+    "dashboard": dashboard,
+}
+
+
+def main() -> None:
+    chosen = sys.argv[1:] or list(BENCHMARKS)
+    for name in chosen:
+        if name not in BENCHMARKS:
+            raise SystemExit(f"no benchmark {name!r}; there are {', '.join(BENCHMARKS)}")
+        print(f"── {name} ──")
+        BENCHMARKS[name]()
+        print()
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,102 @@
+"""How jobs, calls and verdicts stand in the rows of the SQLite file, and are read back.
+
+A run's file may be anybody's: what can't have been written by us raises TypeError, ValueError or
+struct.error, which the store turns into an error that names the file.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+
+from judgeq.types import Bools, Job, JobState, Match, Offsets, Outcome, Rows, Verdict, Verdicts
+
+
+def job(row: Sequence[Any], round: int) -> Job:
+    """The job as claimed, from (id, items, attempts before, unusable, error)."""
+    number, items, attempts, unusable, error = row
+    presented = struct.unpack(f"<{len(items) // 4}i", items)
+    return Job(Match(number, round, presented), attempts + 1, unusable, error)
+
+
+def update(outcome: Outcome, worker: str) -> tuple[object, ...]:
+    """What an outcome says about its job.
+
+    (whether anybody's word, else whose word, gives it this state; state; unusable replies more;
+    attempts less; error; job). While it goes on nobody's word does: NULL equals no worker.
+    """
+    return (
+        outcome.verdict is not None,
+        None if outcome.state is JobState.RUNNING else worker,
+        outcome.state,
+        sum(call.outcome == "unusable" for call in outcome.calls),
+        outcome.unsent,
+        outcome.error,
+        outcome.job,
+    )
+
+
+def late(outcome: Outcome) -> Outcome:
+    """An outcome for a job that is settled already: paid duplicates, and no verdict."""
+    calls = tuple(call._replace(outcome="duplicate") for call in outcome.calls)
+    return outcome._replace(verdict=None, calls=calls)
+
+
+def calls(outcome: Outcome) -> list[tuple[object, ...]]:
+    """A row for each call of an outcome."""
+    return [
+        (
+            outcome.job,
+            call.attempt,
+            call.outcome,
+            *call.usage,
+            call.cost,
+            call.latency,
+            call.reply,
+            call.at,
+        )
+        for call in outcome.calls
+    ]
+
+
+def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None]:
+    """(job, items most of the feature first, ties or None)."""
+    items = said.items
+    return job, struct.pack(f"<{len(items)}i", *items), bytes(said.tied) or None
+
+
+def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
+    """The verdicts from (job, ranking, ties, the match's items), over n items.
+
+    Raises ValueError unless each ranks exactly the items of its match.
+    """
+    if any(len(row[1]) != len(row[3]) for row in rows):
+        raise ValueError("a verdict's length is not that of its match")
+    lengths = np.array([len(row[1]) // 4 for row in rows], dtype=np.int64)
+    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    ranked = _unpacked(b"".join(row[1] for row in rows))
+    asked = _unpacked(b"".join(row[3] for row in rows))
+    ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
+    tied = np.frombuffer(ties, dtype=np.uint8) != 0
+    _check(ranked, asked, offsets, tied, n)
+    jobs = np.array([row[0] for row in rows], dtype=np.int64)
+    return Verdicts(matches=jobs, items=ranked, offsets=offsets, tied=tied)
+
+
+def _unpacked(data: bytes) -> Rows:
+    return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
+
+
+def _check(ranked: Rows, asked: Rows, offsets: Offsets, tied: Bools, n: int) -> None:
+    lengths = np.diff(offsets)
+    which = np.repeat(np.arange(len(lengths)) << 32, lengths)
+    if not np.array_equal(np.sort(which + ranked), np.sort(which + asked)):
+        raise ValueError("a verdict doesn't rank the items of its match")
+    if len(tied) != len(ranked) or (lengths < 2).any() or tied[offsets[:-1]].any():
+        raise ValueError("a verdict's ties can't be")
+    if len(ranked) and not 0 <= int(ranked.min()) <= int(ranked.max()) < n:
+        raise ValueError("a verdict ranks an item that isn't there")

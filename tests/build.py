@@ -1,0 +1,66 @@
+"""Small inputs for many tests: verdicts from rankings, any rankings, and the published recordings."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import strategies as st
+
+from judgeq.types import Verdicts
+
+Ranking: TypeAlias = Sequence[int | Sequence[int]]
+"""Items, most of the feature first; a group of tied ones stands as a sequence."""
+
+SHARED = Path(__file__).resolve().parents[2] / "shared"
+needs_recordings = pytest.mark.skipif(
+    not (SHARED / "recordings").is_dir(),
+    reason="the recordings may not be shipped and are not at ../shared",
+)
+
+
+def grouped(ranking: Ranking) -> list[list[int]]:
+    """The ranking's groups, those of one item too."""
+    return [[each] if isinstance(each, int) else list(each) for each in ranking]
+
+
+def verdicts(rankings: Iterable[Ranking]) -> Verdicts:
+    """The answers to matches 0, 1, 2 …"""
+    every = [grouped(ranking) for ranking in rankings]
+    sizes = [sum(map(len, groups)) for groups in every]
+    return Verdicts(
+        matches=np.arange(len(every)),
+        items=np.array(
+            [item for groups in every for group in groups for item in group], dtype=np.int32
+        ),
+        offsets=np.cumsum([0, *sizes]),
+        tied=np.array(
+            [at > 0 for groups in every for group in groups for at in range(len(group))],
+            dtype=np.bool_,
+        ),
+    )
+
+
+@st.composite
+def rankings(draw: st.DrawFn, n: int = 7, size: int | None = None, ties: bool = True) -> Ranking:
+    """A ranking of `size` (default: 2 to n) of n items."""
+    items = draw(st.permutations(range(n)))[: size or draw(st.integers(2, n))]
+    groups: list[list[int]] = []
+    for item in items:
+        if groups and ties and draw(st.booleans()):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    return groups
+
+
+def recording(name: str) -> list[Verdicts]:
+    """The verdicts of a published recording, round by round."""
+    lines = (SHARED / "recordings" / f"{name}.jsonl").read_text().splitlines()
+    rounds = groupby(map(json.loads, lines), key=lambda line: line["round"])
+    return [verdicts(line["ranking"] for line in some) for _, some in rounds]

@@ -1,0 +1,105 @@
+"""Stand-ins for what a test must hold still: time, the queue's store, the judge's backend."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import deque
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from itertools import count
+
+from judgeq import prompts
+from judgeq.judge.backend import Reply, Request
+from judgeq.types import Call, Job, Match, Outcome, Usage, Verdict
+
+
+class Clock:
+    """Seconds that pass only when told to, or slept."""
+
+    def __init__(self, now: float = 1000.0) -> None:
+        self.now = now
+        self.slept: list[float] = []
+
+    def __call__(self) -> float:
+        return self.now
+
+    async def sleep(self, seconds: float) -> None:
+        self.slept.append(seconds)
+        self.now += seconds
+
+
+async def turns(some: int = 20) -> None:
+    """Let everything that can go on do so."""
+    for _ in range(some):
+        await asyncio.sleep(0)
+
+
+def call(
+    attempt: int = 1, outcome: str = "ok", cost: float | None = 0.25, usage: Usage | None = None
+) -> Call:
+    return Call(attempt, outcome, usage or Usage(10, 2, 5, 3), cost, 0.5, "a reply", 1000.0)
+
+
+class FakeStore:
+    """The workers' side of a store, in memory: pairs (0, 1) to ask about, and what was done.
+
+    An operation named in `fails` raises its error; one named in `gates` waits for its event.
+    """
+
+    def __init__(self, jobs: int = 0) -> None:
+        self.pending = deque(Job(Match(number, 1, (0, 1))) for number in range(jobs))
+        self.done: list[tuple[str, list[int]]] = []
+        self.outcomes: list[Outcome] = []
+        self.fails: dict[str, BaseException] = {}
+        self.gates: dict[str, asyncio.Event] = {}
+        self.on_claim: Callable[[], None] = lambda: None
+
+    async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
+        await self._do("claim", [n])
+        self.on_claim()
+        return [self.pending.popleft() for _ in range(min(n, len(self.pending)))]
+
+    async def begin(self, worker: str, jobs: Sequence[int]) -> None:
+        await self._do("begin", jobs)
+
+    async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
+        await self._do("settle", [outcome.job for outcome in outcomes])
+        self.outcomes += outcomes
+
+    async def _do(self, operation: str, what: Iterable[int]) -> None:
+        if operation in self.gates:
+            await self.gates[operation].wait()
+        if operation in self.fails:
+            raise self.fails[operation]
+        self.done.append((operation, list(what)))
+
+
+Answer = str | Exception | Callable[[Request], Awaitable[str]]
+
+
+class FakeBackend:
+    """Gives the scripted answers, one a request, and the presented order when they are used up."""
+
+    name = "fake"
+    reads_text = True
+
+    def __init__(self, *answers: Answer) -> None:
+        self.answers = list(answers)
+        self.requests: list[Request] = []
+        self._numbers = count()
+
+    async def complete(self, request: Request) -> Reply:
+        self.requests.append(request)
+        number = next(self._numbers)
+        answer = self.answers[number] if number < len(self.answers) else in_order(request.match)
+        if isinstance(answer, Exception):
+            raise answer
+        text = answer if isinstance(answer, str) else await answer(request)
+        return Reply(text, Usage(10, 2, 5, 3), 0.25)
+
+    async def close(self) -> None:
+        pass
+
+
+def in_order(match: Match) -> str:
+    """The reply that ranks a match's items as presented."""
+    return prompts.reply(Verdict(match.items), match)

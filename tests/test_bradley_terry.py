@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from random import Random
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize
+
+from judgeq.datasets import DatasetSpec, load
+from judgeq.errors import NotConvergedError
+from judgeq.rating import bradley_terry, comparisons, elo, metrics
+from judgeq.rating.bradley_terry import _Rankings, fit_map, fit_mm
+from judgeq.types import Floats
+from tests.build import SHARED, Ranking, grouped, needs_recordings, rankings, recording, verdicts
+
+N = 6
+MANY = st.lists(rankings(N), min_size=1, max_size=8)
+THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
+
+
+def wins(many: list[Ranking], n: int) -> Floats:
+    """How often the row's item beat the column's, a tie as half a win each way, by definition."""
+    won = np.zeros((n, n))
+    for ranking in many:
+        groups = grouped(ranking)
+        for place, group in enumerate(groups):
+            for item in group:
+                for other in group:
+                    won[item, other] += 0.5 * (other != item)
+                for after in groups[place + 1 :]:
+                    won[item, after] += 1
+    return won
+
+
+def minus_log_likelihood(theta: Floats, won: Floats) -> float:
+    return float((won * np.logaddexp(0, theta[None, :] - theta[:, None])).sum())
+
+
+def slope(theta: Floats, won: Floats) -> Floats:
+    upset = won / (1 + np.exp(theta[:, None] - theta[None, :]))
+    return np.asarray(upset.sum(axis=0) - upset.sum(axis=1))
+
+
+def random_rankings(n: int, count: int, seed: int) -> list[Ranking]:
+    """Of mixed sizes, with ties, more or less in the order of the items' numbers."""
+    random = np.random.default_rng(seed)
+    many: list[Ranking] = []
+    for _ in range(count):
+        items = random.choice(n, int(random.integers(2, 6)), replace=False)
+        noisy = items + random.normal(0, n / 4, len(items))
+        groups: list[list[int]] = []
+        for item in items[np.argsort(-noisy)].tolist():
+            if groups and random.random() < 0.2:
+                groups[-1].append(item)
+            else:
+                groups.append([item])
+        many.append(groups)
+    return many
+
+
+# The MAP
+
+
+@settings(max_examples=40, deadline=None)
+@given(many=MANY, sigma=st.sampled_from([0.3, 1.0, 2.0, 5.0]))
+def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
+    won = wins(many, N)
+    prior = 1 / sigma**2
+
+    def objective(theta: Floats) -> float:
+        return minus_log_likelihood(theta, won) + prior / 2 * float(theta @ theta)
+
+    def gradient(theta: Floats) -> Floats:
+        return slope(theta, won) + prior * theta
+
+    best = optimize.minimize(
+        objective, np.zeros(N), jac=gradient, method="BFGS", options={"gtol": 1e-8}
+    )
+    theta = fit_map(verdicts(many), N, sigma)
+    assert_allclose(theta, best.x, atol=2e-7 * max(1, sigma**2))
+    # The reference itself is only so good; the strongly convex objective bounds the rest.
+    assert np.linalg.norm(gradient(theta)) * sigma**2 <= 1.01e-8
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_the_map_of_more_items_is_the_optimum_too(seed: int) -> None:
+    n, sigma = 60, 2.0
+    many = random_rankings(n, 80, seed)
+    theta = fit_map(verdicts(many), n, sigma)
+    gradient = slope(theta, wins(many, n)) + theta / sigma**2
+    assert np.linalg.norm(gradient) * sigma**2 <= 1.01e-8
+
+
+@pytest.mark.parametrize(("sigma", "times"), [(2.0, 1), (1.0, 3), (10.0, 5)])
+def test_two_items_in_closed_form(sigma: float, times: int) -> None:
+    """By symmetry θ0 = −θ1 = x with x = σ²·times·σ(−2x)."""
+    theta = fit_map(verdicts([(0, 1)] * times), 2, sigma)
+    x = optimize.brentq(lambda x: x - sigma**2 * times / (1 + math.exp(2 * x)), 0, 100)
+    assert_allclose(theta, [x, -x], atol=1e-8)
+
+
+def test_an_item_that_won_everything_is_finite() -> None:
+    theta = fit_map(verdicts([(0, 1, 2, 3)] * 50), 4, 100.0)
+    assert np.isfinite(theta).all()
+    assert (np.diff(theta) < -1).all()
+
+
+def test_items_never_compared_are_0() -> None:
+    theta = fit_map(verdicts([(4, 1), (4, 1)]), 6)
+    assert (theta != 0).tolist() == [False, True, False, False, True, False]
+    assert_array_equal(fit_map(verdicts([]), 3), np.zeros(3))
+
+
+def test_nothing_but_ties_is_0() -> None:
+    assert_array_equal(fit_map(verdicts([((0, 1, 2),), ((2, 1),)]), 3), np.zeros(3))
+
+
+def test_a_wider_prior_spreads_the_items_more() -> None:
+    many = verdicts(random_rankings(10, 30, 0))
+    spreads = [float(fit_map(many, 10, sigma).std()) for sigma in (0.1, 0.5, 1, 2, 4)]
+    assert spreads == sorted(spreads)
+    assert_array_equal(fit_map(many, 10), fit_map(many, 10, 2.0))
+
+
+@settings(max_examples=30, deadline=None)
+@given(many=MANY, names=st.permutations(range(N)), order=st.randoms(use_true_random=False))
+def test_neither_names_nor_order_matter(
+    many: list[Ranking], names: list[int], order: Random
+) -> None:
+    theta = fit_map(verdicts(many), N)
+    renamed = [[[names[item] for item in group] for group in grouped(each)] for each in many]
+    order.shuffle(renamed)
+    assert_allclose(fit_map(verdicts(renamed), N)[names], theta, atol=2.1e-8)
+
+
+def test_the_map_is_never_shown_before_it_has_converged(monkeypatch: pytest.MonkeyPatch) -> None:
+    def no_step(rankings: _Rankings, prior: float, gradient: Floats, norm: float) -> Floats:
+        return np.zeros_like(gradient)
+
+    monkeypatch.setattr(bradley_terry, "_newton_step", no_step)
+    with pytest.raises(NotConvergedError, match=r"σ = 3\) did not converge.*--bt-sigma"):
+        fit_map(verdicts([(0, 1)]), 2, 3.0)
+
+
+# Its parts
+
+
+@settings(max_examples=40, deadline=None)
+@given(many=MANY, theta=THETA, direction=THETA)
+def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
+    some, won = _Rankings(verdicts(many), N), wins(many, N)
+    loss = some.loss(theta)
+    assert loss == pytest.approx(minus_log_likelihood(theta, won))
+    gradient = some.gradient(theta)  # also sets where `hessian` and `diagonal` look from
+    product, diagonal = some.hessian(direction), some.diagonal()
+    step = 1e-5
+
+    def along(function: Callable[[Floats], Floats], way: Floats) -> Floats:
+        return (function(theta + step * way) - function(theta - step * way)) / (2 * step)
+
+    every = np.eye(N)
+    differences = [
+        (some.loss(theta + step * way) - some.loss(theta - step * way)) / (2 * step)
+        for way in every
+    ]
+    assert_allclose(gradient, differences, atol=1e-6)
+    assert_allclose(product, along(some.gradient, direction), atol=1e-6)
+    assert_allclose(diagonal, [along(some.gradient, way) @ way for way in every], atol=1e-6)
+    assert_array_equal(some.degree(), (won + won.T).sum(axis=1))
+
+
+@pytest.mark.parametrize("gap", [50.0, 800.0, 1e5])
+def test_no_gap_is_too_large(gap: float) -> None:
+    """Overflow is a warning, and a warning an error here."""
+    some = _Rankings(verdicts([(0, 1), (1, 0)]), 2)
+    theta = np.array([gap, 0.0])
+    assert some.loss(theta) == pytest.approx(gap)
+    assert_allclose(some.gradient(theta), [1, -1])
+    assert_allclose(some.hessian(theta), [0, 0], atol=1e-12)
+
+
+def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
+    many = verdicts(random_rankings(30, 60, 1))
+    whole = fit_map(many, 30)
+    monkeypatch.setattr(bradley_terry, "_AT_ONCE", 7)
+    assert_allclose(fit_map(many, 30), whole, atol=2e-8)
+
+
+# The paper's estimator
+
+
+def mm_by_loops(many: list[Ranking], n: int, prior: float, tolerance: float) -> Floats:
+    won = wins(many, n)
+    strength = [1.0] * n
+    while True:
+        new = []
+        for i in range(n):
+            rate = sum((won[i, j] + won[j, i]) / (strength[i] + strength[j]) for j in range(n))
+            new.append((won[i].sum() + prior) / (rate + prior))
+        mean = math.prod(new) ** (1 / n)
+        new = [each / mean for each in new]
+        change = max(abs(math.log(a / b)) for a, b in zip(new, strength, strict=True))
+        strength = new
+        if change < tolerance:
+            return np.log(strength)
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_mm_is_its_definition(seed: int) -> None:
+    n = 8
+    many = random_rankings(n, 40, seed)
+    theta = fit_mm(comparisons.imply(verdicts(many)), n)
+    assert_allclose(theta, mm_by_loops(many, n, 1e-6, 1e-6), atol=1e-9)
+    assert theta.mean() == pytest.approx(0, abs=1e-12)
+
+
+def test_mm_reads_its_settings() -> None:
+    many = random_rankings(8, 40, 9)
+    theta = fit_mm(comparisons.imply(verdicts(many)), 8, prior=0.5, tolerance=1e-3)
+    assert_allclose(theta, mm_by_loops(many, 8, 0.5, 1e-3), atol=1e-9)
+
+
+def test_mm_without_comparisons() -> None:
+    assert_array_equal(fit_mm(comparisons.imply(verdicts([])), 3), np.zeros(3))
+
+
+def test_mm_of_an_item_that_won_everything_is_large_and_finite() -> None:
+    theta = fit_mm(comparisons.imply(verdicts([(0, 1), (1, 2), (2, 1)])), 3)
+    assert np.isfinite(theta).all()
+    assert theta[0] > 5 > theta[1] + 5
+
+
+def test_mm_that_has_not_converged_raises() -> None:
+    with pytest.raises(NotConvergedError, match=r"did not converge in 1 sweeps.*--rating bt"):
+        fit_mm(comparisons.imply(verdicts([(0, 1, 2), (1, 0)])), 3, sweeps=1)
+
+
+@needs_recordings
+def test_the_published_detection_of_babe() -> None:
+    """Haak and Schaer, GPT-5-mini, three rounds of lists of 10."""
+    gold = load(DatasetSpec(dataset="babe", data_dir=SHARED / "data"), download=False).gold
+    assert gold is not None
+    n = len(gold)
+    rounds = recording("babe_gpt-5-mini_listwise10x3")
+    ratings = elo.start(n)
+    for some in rounds:
+        ratings = elo.fold(ratings, some)
+    theta = fit_mm(comparisons.imply(comparisons.joined(rounds)), n)
+    by_elo, by_theta = metrics.detection(ratings, gold, 1500), metrics.detection(theta, gold, 0)
+    assert by_elo is not None
+    assert by_theta is not None
+    assert by_theta.n == 3673
+    found = [by_elo.recall, by_elo.accuracy, by_elo.precision, by_elo.f1]
+    assert found == pytest.approx([0.783, 0.779, 0.772, 0.778], abs=0.0005)
+    found = [by_theta.recall, by_theta.accuracy, by_theta.precision, by_theta.f1]
+    assert found == pytest.approx([0.850, 0.802, 0.772, 0.809], abs=0.0015)

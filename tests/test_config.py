@@ -1,0 +1,255 @@
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import given
+from hypothesis import settings as hypothesis_settings
+from hypothesis import strategies as st
+
+from judgeq import prompts
+from judgeq.config import SITTING, Settings, deciding_facts, fingerprint, flag, settle
+from judgeq.datasets import Dataset, DatasetSpec, load
+from judgeq.errors import DataError, UsageError
+from judgeq.judge.simulated import Faults, Simulation
+from judgeq.strategies.listwise import Listwise
+
+# Settings that decide the verdicts by themselves, and another value of each.
+DECIDING: Mapping[str, Any] = {
+    "strategy": "pairwise",
+    "rounds": 2,
+    "k": 5,
+    "overlap": 3,
+    "matchmaking": "random",
+    "judge": "another",
+    "seed": 1,
+    "sim_model": "rrt",
+    "sim_accuracy": 0.7,
+    "sim_pmax": 0.95,
+    "sim_distance": 80.0,
+    "sim_spread": 50.0,
+    "sim_biased_items": 3,
+    "sim_bias": 100.0,
+}
+# Settings that choose the items or the prompt, whose content then decides.
+CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature"}
+# Settings of a sitting, and another value of each.
+OTHER_SITTING: Mapping[str, Any] = {
+    "concurrency": 1,
+    "rating": "bt-mm",
+    "bt_sigma": 1.0,
+    "sim_latency": 0.5,
+    "sim_rate_limited": 0.1,
+    "sim_timeouts": 0.1,
+    "sim_unreadable": 0.1,
+}
+
+BASE: Mapping[str, Any] = {"dataset": "synthetic:normal", "n": 20, "strategy": "listwise"}
+
+
+@pytest.fixture(scope="module")
+def dataset() -> Dataset:
+    return load(Settings(**BASE).dataset_spec(), seed=0)
+
+
+def facts_of(
+    dataset: Dataset, prompt: prompts.PromptSet | None = None, **changes: Any
+) -> dict[str, Any]:
+    settings = Settings(**{**BASE, **changes})
+    return deciding_facts(settings, settings.make_strategy(), dataset, prompt)
+
+
+# Flags and files
+
+
+def written(folder: Path, text: str | bytes) -> Path:
+    path = folder / "my.toml"
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return path
+
+
+def test_defaults_are_the_commands() -> None:
+    settings = settle({"dataset": "demo"})
+    assert settings == Settings(dataset="demo")
+    assert settings.make_strategy() == Listwise()
+    assert settings.simulation() == Simulation()
+    assert settings.faults() == Faults()
+
+
+def test_flags_go_over_the_file_and_what_is_not_given_does_not(tmp_path: Path) -> None:
+    path = written(
+        tmp_path,
+        'dataset = "demo"\nseed = 3\nsim-spread = 5\nsim_accuracy = 0.7\n'
+        'gold_levels = ["low", "high"]\ndata_dir = "there"\n',
+    )
+    settings = settle({"seed": 4, "sim_accuracy": None, "sim_latency": 0.0}, path)
+    assert (settings.dataset, settings.seed, settings.sim_spread) == ("demo", 4, 5)
+    assert (settings.sim_accuracy, settings.gold_levels) == (0.7, ("low", "high"))
+    assert settings.dataset_spec() == DatasetSpec(
+        dataset="demo", gold_levels=("low", "high"), data_dir=Path("there")
+    )
+    assert settings.simulation() == Simulation(spread=5, accuracy=0.7)
+    assert settings.faults() == Faults()
+
+
+def test_every_flag_reaches_what_it_is_for() -> None:
+    settings = Settings(
+        dataset="x", strategy="listwise", k=7, rounds=2, overlap=1, matchmaking="random",
+        sim_latency=1, sim_rate_limited=0.1, sim_timeouts=0.2, sim_unreadable=0.3,
+    )  # fmt: skip
+    assert settings.make_strategy() == Listwise(7, 2, 1, "random")
+    assert settings.faults() == Faults(latency=1, rate_limited=0.1, timeouts=0.2, unreadable=0.3)
+    assert flag("sim_rate_limited") == "--sim-rate-limited"
+
+
+def test_a_dataset_is_needed() -> None:
+    with pytest.raises(UsageError, match="--dataset is missing: name one"):
+        settle({"seed": 1, "dataset": None})
+
+
+@pytest.mark.parametrize(
+    ("text", "told"),
+    [
+        ("sim_acuracy = 0.9", "there is no setting 'sim_acuracy'; did you mean 'sim_accuracy'?"),
+        ("zzz = 1", "there is no setting 'zzz'. Settings are named as the flags"),
+        ("seed = ", "is no valid TOML"),
+        (b"dataset = '\xe9'", "is not UTF-8 (byte 11)"),
+        ("seed = 'x'", "seed = 'x': Input should be a valid integer"),
+        ("sim_accuracy = 0.4", "sim_accuracy = 0.4: Input should be greater than 0.5"),
+        ("[sim_model]\nx = 1", "sim_model = {'x': 1}: Input should be 'vg' or 'rrt'"),
+    ],
+)
+def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
+    tmp_path: Path, text: str | bytes, told: str
+) -> None:
+    path = written(tmp_path, text)
+    with pytest.raises(DataError) as caught:
+        settle({"dataset": "demo"}, path)
+    assert told in str(caught.value)
+    assert str(path) in str(caught.value)
+
+
+def test_a_file_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(DataError, match=r"--config .*none\.toml can't be read: No such file"):
+        settle({"dataset": "demo"}, tmp_path / "none.toml")
+    with pytest.raises(DataError, match="can't be read: Is a directory"):
+        settle({"dataset": "demo"}, tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("given", "told"),
+    [
+        ({"seed": -1}, "--seed -1: Input should be greater than or equal to 0"),
+        ({"sim_accuracy": 1.5}, "--sim-accuracy 1.5: "),
+        ({"concurrency": 0}, "--concurrency 0: "),
+        ({"matchmaking": "best"}, "--matchmaking best: Input should be 'similar' or 'random'"),
+        ({"sim_accuracy": 0.9, "sim_pmax": 0.9}, "--sim-accuracy must be below --sim-pmax"),
+        ({"sim_rate_limited": 0.6, "sim_timeouts": 0.6}, "together exceed 1."),
+        ({"seed": "x", "rating": "elo"}, "--seed x: "),
+        ({"seed": "x", "rating": "elo"}, "; --rating elo: "),
+    ],
+)
+def test_what_is_wrong_in_a_flag_is_told_with_the_flag(given: dict[str, Any], told: str) -> None:
+    with pytest.raises(UsageError) as caught:
+        settle({"dataset": "demo", **given})
+    assert told in str(caught.value)
+
+
+def test_a_flag_mends_a_file_and_is_blamed_itself(tmp_path: Path) -> None:
+    path = written(tmp_path, "seed = -1\nsim_spread = 5")
+    assert settle({"dataset": "demo", "seed": 2}, path).seed == 2
+    with pytest.raises(UsageError, match="--seed -2"):
+        settle({"dataset": "demo", "seed": -2}, path)
+
+
+# The fingerprint
+
+
+def test_every_setting_is_known_to_decide_or_not() -> None:
+    """A new setting fails here until somebody says whether it makes another run."""
+    kinds = [set(DECIDING), CHOOSING, set(SITTING)]
+    assert set.union(*kinds) == set(Settings.model_fields)
+    assert sum(map(len, kinds)) == len(Settings.model_fields)
+    assert set(OTHER_SITTING) == SITTING
+    defaults = Settings(dataset="x")
+    for name, other in {**DECIDING, **OTHER_SITTING}.items():
+        assert getattr(defaults, name) != other
+
+
+@pytest.mark.parametrize("name", DECIDING)
+def test_what_decides_makes_another_run(dataset: Dataset, name: str) -> None:
+    facts = facts_of(dataset)
+    changed = facts_of(dataset, **{name: DECIDING[name]})
+    assert fingerprint(changed) != fingerprint(facts)
+
+
+@pytest.mark.parametrize("name", sorted(SITTING))
+def test_what_is_of_the_sitting_makes_no_other_run(dataset: Dataset, name: str) -> None:
+    assert facts_of(dataset, **{name: OTHER_SITTING[name]}) == facts_of(dataset)
+
+
+def test_items_and_prompt_decide_by_what_they_hold(dataset: Dataset) -> None:
+    bias = prompts.load("bias")
+    facts = [
+        facts_of(dataset),
+        facts_of(replace(dataset, content="other items")),
+        facts_of(replace(dataset, labels="other labels")),
+        facts_of(dataset, bias),
+        facts_of(dataset, bias.model_copy(update={"pair": bias.pair + " "})),
+        facts_of(dataset, bias.model_copy(update={"ties": True})),
+        facts_of(dataset, prompts.load("generic", "zest")),
+        facts_of(dataset, prompts.load("generic", "zeal")),
+    ]
+    assert len({fingerprint(each) for each in facts}) == len(facts)
+    same = replace(dataset, source="elsewhere", licence="?", notices=("!",), name="renamed")
+    assert facts_of(same) == facts_of(dataset)
+
+
+def test_a_judge_that_reads_never_sees_the_labels(dataset: Dataset) -> None:
+    relabelled = replace(dataset, labels="other labels")
+    assert facts_of(relabelled, judge="m") == facts_of(dataset, judge="m")
+    for name in Simulation.model_fields:
+        setting = f"sim_{name}"
+        assert facts_of(dataset, judge="m", **{setting: DECIDING[setting]}) == facts_of(
+            dataset, judge="m"
+        )
+
+
+def test_the_same_strategy_written_otherwise_is_the_same_run(dataset: Dataset) -> None:
+    same: list[dict[str, Any]] = [{"strategy": "listwise10x3"}, {"k": 10}, {"rounds": 3}]
+    assert all(facts_of(dataset, **each) == facts_of(dataset) for each in same)
+
+
+def test_fingerprints_are_the_same_in_every_version(dataset: Dataset) -> None:
+    """With another fingerprint a command would not find the run that it began."""
+    assert fingerprint({"b": [1, 0.5, None, True, "ü"], "a": {"d": 1, "c": 2}}) == (
+        "187a1bf325bf71215fe5b171930cc8fdf69890f6b394da6348ea92a209387b2d"
+    )
+    assert fingerprint(facts_of(dataset)) == (
+        "9faf95842f2cdadf066b30674ee6534c0b2172f8f38c923ea1fd18cd8cb66e86"
+    )
+
+
+JSON = st.recursive(
+    st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5)
+    | st.floats(allow_nan=False, allow_infinity=False),
+    lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=5), inner, max_size=3),
+    max_leaves=10,
+)  # fmt: skip
+
+
+def turned(value: Any) -> Any:
+    """The same JSON with its keys in the opposite order."""
+    if isinstance(value, dict):
+        return {key: turned(value[key]) for key in reversed(value)}
+    return [turned(each) for each in value] if isinstance(value, list) else value
+
+
+@hypothesis_settings(max_examples=100, deadline=None)
+@given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
+def test_the_order_of_keys_means_nothing(facts: dict[str, Any]) -> None:
+    assert fingerprint(turned(facts)) == fingerprint(facts)
+    assert fingerprint({**facts, "another": 1}) != fingerprint(facts)

@@ -1,0 +1,118 @@
+from __future__ import annotations
+
+import csv
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from judgeq.rating.elo import fold, start
+from judgeq.types import Floats
+from tests.build import SHARED, Ranking, grouped, needs_recordings, rankings, recording, verdicts
+
+N = 7
+RATINGS = st.lists(st.floats(0, 3000), min_size=N, max_size=N).map(np.array)
+
+
+def naive(ratings: Floats, many: list[Ranking]) -> Floats:
+    """Elo over lists by its definition."""
+    folded = ratings.tolist()
+    for ranking in many:
+        flat = [(item, place) for place, group in enumerate(grouped(ranking)) for item in group]
+        for at, (a, place) in enumerate(flat):
+            for b, other in flat[at + 1 :]:
+                expected = 1 / (1 + 10 ** ((folded[b] - folded[a]) / 400))
+                change = 32 * ((0.5 if place == other else 1) - expected)
+                folded[a] += change
+                folded[b] -= change
+    return np.array(folded)
+
+
+@needs_recordings
+@pytest.mark.parametrize(
+    "name", ["babe_gpt-5-mini_listwise10x3", "us_vs_them_gpt-5-mini_listwise10x3"]
+)
+def test_the_published_elo_comes_out_to_the_last_bit(name: str) -> None:
+    with (SHARED / "recordings" / f"{name}.scores.csv").open(newline="") as file:
+        published = {int(line["row"]): float(line["elo"]) for line in csv.DictReader(file)}
+    ratings = start(len(published))
+    for some in recording(name):
+        ratings = fold(ratings, some)
+    assert dict(enumerate(ratings.tolist())) == published
+
+
+def test_a_pair_by_hand() -> None:
+    assert_array_equal(fold(start(3), verdicts([(2, 0)])), [1484, 1500, 1516])
+    # 400 above: expected 10/11.
+    ratings = np.array([1900.0, 1500.0])
+    assert_allclose(fold(ratings, verdicts([(0, 1)])), [1900 + 32 / 11, 1500 - 32 / 11])
+    assert_allclose(fold(ratings, verdicts([(1, 0)])), [1900 - 320 / 11, 1500 + 320 / 11])
+    assert_array_equal(fold(start(2), verdicts([(0, 1)]), k=10), [1505, 1495])
+
+
+def test_a_list_by_hand() -> None:
+    """Each pair reads what the one before it has left: (0,1), (0,2), (1,2)."""
+    first, second, third = 1500.0, 1500.0, 1500.0
+    first, second = first + 16, second - 16
+    change = 32 * (1 - 1 / (1 + 10 ** ((third - first) / 400)))
+    first, third = first + change, third - change
+    change = 32 * (1 - 1 / (1 + 10 ** ((third - second) / 400)))
+    second, third = second + change, third - change
+    assert_array_equal(fold(start(3), verdicts([(0, 1, 2)])), [first, second, third])
+
+
+def test_ties_by_hand() -> None:
+    assert_array_equal(fold(start(2), verdicts([((0, 1),)])), [1500, 1500])
+    assert_array_equal(fold(start(3), verdicts([((0, 1, 2),)])), [1500, 1500, 1500])
+    ratings = np.array([1900.0, 1500.0])
+    moved = 32 * (10 / 11 - 0.5)
+    assert_allclose(fold(ratings, verdicts([((0, 1),)])), [1900 - moved, 1500 + moved])
+
+
+@settings(max_examples=100, deadline=None)
+@given(ratings=RATINGS, many=st.lists(rankings(N), min_size=1, max_size=5))
+def test_lists_are_folded_one_after_the_other(ratings: Floats, many: list[Ranking]) -> None:
+    many = [*many, (0, 1, 2)]  # a round of pairs alone is folded otherwise
+    assert_array_equal(fold(ratings, verdicts(many)), naive(ratings, many))
+
+
+@settings(max_examples=60, deadline=None)
+@given(ratings=RATINGS, many=st.lists(rankings(N, 2), min_size=1, max_size=8))
+def test_a_round_of_pairs_reads_the_rounds_starting_ratings(
+    ratings: Floats, many: list[Ranking]
+) -> None:
+    changes = [naive(ratings, [pair]) - ratings for pair in many]
+    assert_allclose(fold(ratings, verdicts(many)), ratings + np.sum(changes, axis=0), atol=1e-9)
+
+
+@settings(max_examples=60, deadline=None)
+@given(ratings=RATINGS, many=st.lists(rankings(N), max_size=6))
+def test_the_sum_is_kept_and_the_old_ratings_too(ratings: Floats, many: list[Ranking]) -> None:
+    before = ratings.copy()
+    after = fold(ratings, verdicts(many))
+    assert after.sum() == pytest.approx(before.sum(), abs=1e-8)
+    assert_array_equal(ratings, before)
+    assert after is not ratings
+
+
+def test_of_disjoint_lists_the_order_does_not_matter() -> None:
+    ratings = np.linspace(1300, 1700, 7)
+    one, other = (3, 0, 5), (1, (6, 2), 4)
+    assert_array_equal(fold(ratings, verdicts([one, other])), fold(ratings, verdicts([other, one])))
+
+
+def test_of_overlapping_lists_the_order_does_matter() -> None:
+    one, other = (0, 1, 2), (2, 3, 4)
+    first, second = fold(start(5), verdicts([one, other])), fold(start(5), verdicts([other, one]))
+    assert np.abs(first - second).max() > 0.1
+
+
+def test_the_number_of_rounds_matters_to_pairs_and_not_to_lists() -> None:
+    """A round's pairs don't see each other; lists do."""
+    pairs, lists = [(0, 1), (1, 2)], [(0, 1, 2), (2, 1, 3)]
+    for many, same in ((pairs, False), (lists, True)):
+        once = fold(start(4), verdicts(many))
+        twice = fold(fold(start(4), verdicts(many[:1])), verdicts(many[1:]))
+        assert bool((once == twice).all()) is same

@@ -1,0 +1,111 @@
+"""Real kills of real processes: what was committed is kept, and never asked again."""
+
+from __future__ import annotations
+
+import random
+import signal
+import subprocess
+from pathlib import Path
+
+import pytest
+
+from tests.cli import judgeq, only_run, query, scores, start
+
+JOB = ("run", "--dataset", "synthetic:normal", "--n", "3000", "--quiet", "--concurrency", "10")
+KILLS = 20
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    judgeq(folder, *JOB)
+    return scores(only_run(folder))
+
+
+def done_jobs(folder: Path) -> dict[int, int]:
+    """The committed jobs, and their attempts; none before the ledger is there."""
+    if not list(folder.glob("runs/*/run.db")):
+        return {}
+    try:
+        rows = query(only_run(folder), "SELECT id, attempts FROM jobs WHERE state = 'done'")
+    except Exception as error:  # noqa: BLE001  (killed before the schema was there)
+        assert "no such table" in str(error)  # noqa: PT017
+        return {}
+    return dict((row[0], row[1]) for row in rows)
+
+
+def test_killed_twenty_times_the_scores_are_the_same(tmp_path: Path, uninterrupted: str) -> None:
+    moments = random.Random(20)
+    committed: dict[int, int] = {}
+    deaths = 0
+    for _ in range(KILLS):
+        process = start(tmp_path, *JOB, "--sim-latency", "0.3")
+        try:
+            process.wait(timeout=moments.uniform(0.2, 2.2))
+        except subprocess.TimeoutExpired:
+            process.kill()
+        process.communicate()
+        deaths += process.returncode == -signal.SIGKILL
+        now = done_jobs(tmp_path)
+        assert committed.items() <= now.items()  # kept, and not attempted again
+        committed = now
+    assert deaths == KILLS
+    assert 50 < len(committed) < 900, "the kills fell neither all before the work nor all after"
+
+    judgeq(tmp_path, *JOB)
+    run = only_run(tmp_path)
+    assert scores(run) == uninterrupted
+    assert committed.items() <= done_jobs(tmp_path).items()
+    assert query(run, "SELECT count(*), count(DISTINCT job) FROM calls") == [(900, 900)]
+    assert query(run, "SELECT count(*) FROM verdicts") == [(900,)]
+    ((attempts,),) = query(run, "SELECT sum(attempts) FROM jobs")
+    assert attempts - 900 <= KILLS * 10, "at most what was in flight at the kills is asked twice"
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_signal_stops_cleanly_and_says_how_to_go_on(
+    tmp_path: Path, uninterrupted: str, number: signal.Signals
+) -> None:
+    process = start(tmp_path, *JOB[:-3], "--concurrency", "10", "--sim-latency", "0.3")
+    assert process.stderr is not None
+    assert "new run" in process.stderr.readline()  # the handlers are there from before this line
+    process.send_signal(number)
+    _, err = process.communicate(timeout=30)
+    run = only_run(tmp_path)
+    assert process.returncode == 5, err
+    assert f"judgeq resume {run.name}" in err
+    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
+    assert query(run, "SELECT sum(attempts) FROM jobs") == query(run, "SELECT count(*) FROM calls")
+    done = judgeq(tmp_path, "resume", "last", "--sim-latency", "0")
+    assert "resumed: " in done.stderr
+    assert scores(run) == uninterrupted
+
+
+def test_the_second_signal_stops_at_once(tmp_path: Path, uninterrupted: str) -> None:
+    process = start(tmp_path, *JOB[:-3], "--concurrency", "10", "--sim-latency", "100")
+    assert process.stderr is not None
+    assert "new run" in process.stderr.readline()
+    while query(only_run(tmp_path), "SELECT count(*) FROM jobs WHERE state = 'running'") != [(10,)]:
+        pass
+    process.send_signal(signal.SIGINT)
+    assert "letting 10 calls finish" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    _, err = process.communicate(timeout=30)
+    assert process.returncode == 5, err
+    judgeq(tmp_path, "resume", "last", "--sim-latency", "0", "--quiet")
+    assert scores(only_run(tmp_path)) == uninterrupted
+    status = judgeq(tmp_path, "status", "--json").stdout
+    assert '"unknown_attempts": 10' in status
+
+
+def test_a_second_process_gets_a_clear_error(tmp_path: Path) -> None:
+    process = start(tmp_path, *JOB[:-3], "--sim-latency", "100")
+    try:
+        assert process.stderr is not None
+        assert "new run" in process.stderr.readline()
+        done = judgeq(tmp_path, *JOB, expect=7)
+        assert f"in use by process {process.pid}" in done.stderr
+        assert '"state": "running"' in judgeq(tmp_path, "status", "--json").stdout
+    finally:
+        process.kill()
+        process.communicate()

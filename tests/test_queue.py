@@ -1,0 +1,287 @@
+from __future__ import annotations
+
+import asyncio
+import re
+from typing import cast
+
+import pytest
+
+from judgeq.errors import RunError, StoppedError
+from judgeq.queue import INTERVAL, Queue, Stop
+from judgeq.store import Store
+from judgeq.types import Job, JobState, Outcome, Verdict
+from tests.fakes import Clock, FakeStore, turns
+
+
+def queue_of(store: FakeStore, stop: Stop | None = None, clock: Clock | None = None) -> Queue:
+    clock = clock or Clock()
+    return Queue(cast("Store", store), "me", stop or Stop(), clock=clock, sleep=clock.sleep)
+
+
+def done(job: Job) -> Outcome:
+    return Outcome(job.match.id, JobState.DONE, Verdict(job.match.items))
+
+
+async def wanted(queue: Queue) -> Job:
+    job = await queue.get()
+    assert job is not None
+    return job
+
+
+# Grouping
+
+
+def test_one_turn_is_one_claim_and_one_settle() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=50)
+        async with queue_of(store) as queue:
+            jobs = await asyncio.gather(*(wanted(queue) for _ in range(50)))
+            assert sorted(job.match.id for job in jobs) == list(range(50))
+            for job in jobs:
+                queue.settle(done(job))
+            assert await queue.get() is None
+        every = list(range(50))
+        assert store.done == [("claim", [50]), ("settle", every), ("claim", [1])]
+
+    asyncio.run(story())
+
+
+def test_no_more_is_claimed_than_workers_wait() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=50)
+        async with queue_of(store) as queue:
+            for waiting in (1, 7):
+                jobs = await asyncio.gather(*(wanted(queue) for _ in range(waiting)))
+                assert store.done[-1] == ("claim", [waiting])
+                for job in jobs:
+                    queue.settle(done(job))
+            await turns()
+        assert [what for operation, what in store.done if operation == "claim"] == [[1], [7]]
+
+    asyncio.run(story())
+
+
+def test_who_was_cancelled_while_waiting_gets_no_job() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=2)
+        async with queue_of(store) as queue:
+            gone, stays = (asyncio.create_task(queue.get()) for _ in range(2))
+            await asyncio.sleep(0)
+            gone.cancel()
+            assert (await stays) is not None
+            assert store.done == [("claim", [1])]
+            assert gone.cancelled()
+
+    asyncio.run(story())
+
+
+def test_a_job_for_a_worker_that_was_cancelled_meanwhile_is_given_back() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=1)
+        store.gates["claim"] = gate = asyncio.Event()
+        async with queue_of(store) as queue:
+            gone = asyncio.create_task(queue.get())
+            await turns()
+            gone.cancel()
+            await turns()
+            gate.set()
+            await turns()
+        assert store.outcomes == [Outcome(0, JobState.PENDING, unsent=True)]
+
+    asyncio.run(story())
+
+
+def test_answers_that_pour_in_share_a_commit() -> None:
+    """While workers are busy, a commit waits until INTERVAL has passed since the one before."""
+
+    async def story() -> None:
+        clock = Clock()
+        store = FakeStore(jobs=3)
+        slept: list[float] = []
+        awake = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            slept.append(seconds)
+            await awake.wait()
+
+        async with Queue(cast("Store", store), "me", Stop(), clock=clock, sleep=sleep) as queue:
+            jobs = await asyncio.gather(*(wanted(queue) for _ in range(3)))
+            assert slept == []  # the first at once
+            clock.now += INTERVAL / 4
+            for job in jobs[:2]:  # in two turns
+                queue.settle(done(job))
+                await turns()
+            assert slept == [pytest.approx(INTERVAL * 3 / 4)]
+            assert store.outcomes == []
+            awake.set()
+            await turns()
+            assert store.done[-1] == ("settle", [0, 1])
+
+            clock.now += 2 * INTERVAL  # a while later: at once
+            queue.settle(Outcome(2, JobState.RUNNING))
+            await turns()
+            assert store.done[-1] == ("settle", [2])
+            assert len(slept) == 1
+
+    asyncio.run(story())
+
+
+def test_nobody_waits_for_more_answers_when_all_have_come() -> None:
+    async def story() -> None:
+        clock = Clock()
+        store = FakeStore(jobs=2)
+        async with queue_of(store, clock=clock) as queue:
+            for _ in range(2):  # no time passes
+                queue.settle(done(await wanted(queue)))
+            assert await queue.get() is None
+        assert clock.slept == []
+
+    asyncio.run(story())
+
+
+# What workers wait for
+
+
+def test_none_when_drained_and_none_after_a_stop() -> None:
+    async def story() -> None:
+        stop, store = Stop(), FakeStore(jobs=3)
+        async with queue_of(store, stop) as queue:
+            assert (await wanted(queue)).match.id == 0
+            stop.ask()
+            assert await queue.get() is None
+        assert len(store.pending) == 2
+        async with queue_of(FakeStore()) as queue:
+            assert await queue.get() is None
+
+    asyncio.run(story())
+
+
+def test_begin_returns_when_it_is_committed() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=2)
+        store.gates["begin"] = gate = asyncio.Event()
+        async with queue_of(store) as queue:
+            jobs = await asyncio.gather(wanted(queue), wanted(queue))
+            begun = [asyncio.create_task(queue.begin(job.match.id)) for job in jobs]
+            await turns()
+            assert not any(task.done() for task in begun)
+            gate.set()
+            await asyncio.gather(*begun)
+            assert store.done[-1] == ("begin", [0, 1])
+
+    asyncio.run(story())
+
+
+def test_outcomes_go_before_retries_and_claims() -> None:
+    """A note that an attempt failed must be there before the next attempt is."""
+
+    async def story() -> None:
+        store = FakeStore(jobs=2)
+        async with queue_of(store) as queue:
+            job = await wanted(queue)
+            queue.settle(Outcome(job.match.id, JobState.RUNNING))
+            await asyncio.gather(queue.begin(job.match.id), queue.get())
+        assert store.done[1:] == [("settle", [0]), ("begin", [0]), ("claim", [1])]
+
+    asyncio.run(story())
+
+
+def test_leaving_commits_what_is_left() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=1)
+        async with queue_of(store) as queue:
+            queue.settle(done(await wanted(queue)))
+        assert [outcome.job for outcome in store.outcomes] == [0]
+
+    asyncio.run(story())
+
+
+def test_leaving_by_an_error_commits_what_is_left() -> None:
+    store = FakeStore(jobs=1)
+
+    async def story() -> None:
+        async with queue_of(store) as queue:
+            queue.settle(done(await wanted(queue)))
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(story())
+    assert [outcome.job for outcome in store.outcomes] == [0]
+
+
+# A store that can't commit
+
+
+@pytest.mark.parametrize("error", [RunError("disk full"), ValueError("a bug")])
+@pytest.mark.parametrize("operation", ["settle", "begin", "claim"])
+def test_all_who_wait_are_told_and_all_who_come(operation: str, error: Exception) -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=9)
+        async with queue_of(store) as queue:
+            job = await wanted(queue)
+            store.fails[operation] = error
+            queue.settle(Outcome(job.match.id, JobState.RUNNING))
+            waiting = [queue.get(), queue.get()]
+            if operation != "claim":
+                waiting.append(queue.begin(job.match.id))
+            async with asyncio.timeout(10):
+                told = await asyncio.gather(*waiting, return_exceptions=True)
+            assert told == [error] * len(waiting)
+            store.fails.clear()
+            before = list(store.done)
+            for late in (queue.get(), queue.begin(0)):
+                with pytest.raises(type(error), match=re.escape(str(error))):
+                    await late
+            assert store.done == before  # nothing is tried again
+
+    with pytest.raises(type(error), match=re.escape(str(error))):
+        asyncio.run(story())
+
+
+def test_an_error_while_nobody_waits_comes_out_at_the_end() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=1)
+        async with queue_of(store) as queue:
+            job = await wanted(queue)
+            store.fails["settle"] = RunError("disk full")
+            queue.settle(done(job))
+            await turns()
+
+    with pytest.raises(RunError, match="disk full"):
+        asyncio.run(story())
+
+
+def test_an_error_at_the_end_does_not_hide_another() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=1)
+        async with queue_of(store) as queue:
+            job = await wanted(queue)
+            store.fails["settle"] = RunError("disk full")
+            queue.settle(done(job))
+            await turns()
+            raise ZeroDivisionError
+
+    with pytest.raises(ZeroDivisionError):
+        asyncio.run(story())
+
+
+# Stop
+
+
+def test_sleep_ends_with_its_time_or_at_once_on_a_stop() -> None:
+    async def story() -> None:
+        stop = Stop()
+        await stop.sleep(0)
+        await stop.sleep(0.001)
+        assert not stop.asked
+        long = asyncio.create_task(stop.sleep(3600))
+        await asyncio.sleep(0)
+        stop.ask()
+        with pytest.raises(StoppedError):
+            await asyncio.wait_for(long, 10)
+        assert stop.asked
+        for seconds in (0, 3600):
+            with pytest.raises(StoppedError):
+                await asyncio.wait_for(stop.sleep(seconds), 10)
+
+    asyncio.run(story())

@@ -1,0 +1,221 @@
+"""The whole run, from the command line: what it writes, says, and does the second time."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+
+from tests.cli import judgeq, only_run, query, score_columns, scores
+
+SMALL = ("run", "--dataset", "synthetic:normal", "--n", "120")
+
+
+def test_babe_without_its_texts_goes_from_start_to_scores(tmp_path: Path) -> None:
+    done = judgeq(tmp_path, "run", "--dataset", "babe", "--strategy", "listwise10")
+    run = only_run(tmp_path)
+    assert "texts of babe are not here" in done.stderr
+    assert "The judge was simulated" in done.stdout
+    assert "so by construction" in done.stdout
+    assert "F1 (positive)" in done.stdout
+    assert "5,511 cost-equivalent calls" in done.stdout
+    assert f"runs/{run.name}/scores.csv" in done.stdout
+    assert query(run, "SELECT count(*) FROM jobs") == [(3 * 368,)]
+    columns = score_columns(run)
+    assert list(columns) == ["id", "elo", "bt", "matches", "wins", "gold"]
+    assert columns["id"] == [str(row) for row in range(3674)]
+    assert set(columns["matches"]) == {"3"}
+    assert sorted(set(columns["gold"])) == ["", "0.0", "1.0"]
+    assert sum(map(float, columns["elo"])) == pytest.approx(1500 * 3674)
+    assert sum(map(float, columns["wins"])) == 3 * (362 * 45 + 6 * 36)
+
+
+def test_the_same_command_on_a_finished_run_judges_nothing(tmp_path: Path) -> None:
+    judgeq(tmp_path, *SMALL)
+    run = only_run(tmp_path)
+    before = scores(run), query(run, "SELECT * FROM calls")
+    done = judgeq(tmp_path, *SMALL)
+    assert "finished before: 36 jobs done" in done.stderr
+    assert (scores(run), query(run, "SELECT * FROM calls")) == before
+
+
+def test_new_starts_afresh_and_is_then_the_one_that_goes_on(tmp_path: Path) -> None:
+    judgeq(tmp_path, *SMALL)
+    judgeq(tmp_path, *SMALL, "--new")
+    first, second = sorted((tmp_path / "runs").iterdir())
+    assert second.name == f"{first.name}-2"
+    assert scores(first) == scores(second)
+    done = json.loads(judgeq(tmp_path, *SMALL, "--json").stdout)
+    assert done["run"] == second.name
+
+
+@pytest.mark.parametrize("strategy", ["listwise10", "listwise7x2", "pairwise5"])
+@pytest.mark.parametrize("model", ["vg", "rrt"])
+def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model: str) -> None:
+    job = (*SMALL, "--strategy", strategy, "--sim-model", model, "--quiet")
+    found = set()
+    for name, flags in {
+        "one": ("--concurrency", "1"),
+        "many": ("--concurrency", "500", "--sim-latency", "0.02"),
+        "faults": ("--sim-rate-limited", "0.1", "--sim-timeouts", "0.05"),
+    }.items():
+        judgeq(tmp_path, *job, *flags, "--runs-dir", name)
+        (run,) = (tmp_path / name).iterdir()
+        found.add(scores(run))
+    assert len(found) == 1
+
+
+def test_faults_are_retried_counted_and_never_verdicts(tmp_path: Path) -> None:
+    done = judgeq(tmp_path, *SMALL, "--sim-unreadable", "0.3", "--json")
+    result = json.loads(done.stdout)
+    run = only_run(tmp_path)
+    jobs = result["jobs"]
+    assert jobs["invalid"] > 0
+    assert jobs["done"] + jobs["invalid"] == 36
+    assert query(run, "SELECT count(*) FROM verdicts") == [(jobs["done"],)]
+    twice = "SELECT count(*) FROM jobs WHERE state = 'invalid' AND attempts = 2 AND unusable = 2"
+    assert query(run, twice) == [(jobs["invalid"],)]
+    assert result["calls"] == query(run, "SELECT sum(attempts) FROM jobs")[0][0]
+    # Asked again without the faults, they become verdicts.
+    again = judgeq(
+        tmp_path, "resume", "--retry-failed", "--sim-unreadable", "0", "--json", "--quiet"
+    )
+    assert json.loads(again.stdout)["jobs"]["done"] == 36
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    judgeq(whole, *SMALL, "--quiet")
+    matches = score_columns(run)["matches"]
+    assert matches == score_columns(only_run(whole))["matches"] == ["3"] * 120
+
+
+def test_json_is_one_object_and_all_else_is_on_standard_error(tmp_path: Path) -> None:
+    done = judgeq(tmp_path, "run", "--dataset", "babe", "--json")
+    result = json.loads(done.stdout)
+    assert result["jobs"]["done"] == 1104
+    assert not result["partial"]
+    assert set(result["evaluation"]["detection"]) == {"elo", "bt"}
+    assert "round 3/3 rated" in done.stderr
+    assert judgeq(tmp_path, "run", "--dataset", "babe", "--quiet").stdout == ""
+
+
+def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
+    judgeq(tmp_path, *SMALL)
+    run = only_run(tmp_path)
+    assert f"{run.name}: finished" in judgeq(tmp_path, "status", run.name[:20]).stdout
+    state = json.loads(judgeq(tmp_path, "status", "last", "--json").stdout)
+    assert state["jobs_by_round"][2]["done"] == 12
+    assert run.name in judgeq(tmp_path, "runs").stdout
+    assert json.loads(judgeq(tmp_path, "runs", "--json").stdout)[0]["run"] == run.name
+
+    first = score_columns(run)
+    done = json.loads(judgeq(tmp_path, "rate", "--rating", "bt-mm", "--json").stdout)
+    second = score_columns(run)
+    assert done["rating"] == {"name": "bt-mm"}
+    assert first["elo"] == second["elo"]
+    assert first["bt"] != second["bt"]
+    judgeq(tmp_path, "rate")
+    assert score_columns(run) == first
+    judgeq(tmp_path, "rate", "--bt-sigma", "0.5")
+    assert max(map(float, score_columns(run)["bt"])) < max(map(float, first["bt"]))
+
+
+def test_rating_an_unfinished_run_is_marked_as_partial(tmp_path: Path) -> None:
+    judgeq(tmp_path, *SMALL)
+    run = only_run(tmp_path)
+    import sqlite3
+
+    database = sqlite3.connect(run / "run.db")
+    with database:
+        database.execute("DELETE FROM verdicts WHERE job >= 30")
+        database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 30")
+    database.close()
+    assert f"{run.name}: partial" in judgeq(tmp_path, "rate").stdout
+    assert f"{run.name}: stopped" in judgeq(tmp_path, "status").stdout
+    assert set(score_columns(run)["matches"]) == {"2", "3"}
+
+
+def test_a_changed_dataset_prompt_or_configuration_is_not_mixed_in(tmp_path: Path) -> None:
+    data, prompt = tmp_path / "my.csv", tmp_path / "my.toml"
+    data.write_text("text,gold\n" + "".join(f"text {i},{i}\n" for i in range(12)))
+    words = 'name = "mine"\nfeature = "x"\nsystem = "s"\npair = "p"\nlist = "l"\ndirect = "d"\n'
+    prompt.write_text(words)
+    job = ("run", "--dataset", "my.csv", "--gold-column", "gold", "--prompt", "my.toml")
+    judgeq(tmp_path, *job, "-s", "listwise4", "--quiet")
+    run = only_run(tmp_path)
+    before = scores(run)
+
+    data.write_text(data.read_text().replace("text 3", "text three"))
+    assert "its dataset changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
+    data.write_text(data.read_text().replace("text three", "text 3").replace(",7", ",70"))
+    assert "its labels changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
+    data.write_text(data.read_text().replace(",70", ",7"))
+    prompt.write_text(words.replace('"p"', '"q"'))
+    assert "its prompt changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
+    prompt.write_text(words)
+    config = json.loads((run / "config.json").read_text())
+    config["settings"]["strategy"] = "listwise5"
+    (run / "config.json").write_text(json.dumps(config))
+    assert "its strategy changed" in judgeq(tmp_path, "resume", "last", expect=7).stderr
+    config["settings"]["strategy"] = "listwise4"
+    (run / "config.json").write_text(json.dumps(config))
+    elsewhere = tmp_path / "elsewhere"
+    elsewhere.mkdir()
+    judgeq(elsewhere, "resume", run, "--quiet")
+    assert scores(run) == before
+
+
+def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> None:
+    (tmp_path / "two.csv").write_text("text\na\nb\n")
+    (tmp_path / "bad.toml").write_text("sim_acuracy = 1\n")
+    for code, words, *arguments in (
+        (2, "--dataset is missing", "run"),
+        (2, "Did you mean 'babe'?", "run", "--dataset", "bab"),
+        (3, "There is no file", "run", "--dataset", "gone.csv"),
+        (2, "at least 2 items", "run", "--dataset", "demo", "-s", "listwise1"),
+        (2, "which has 240 items", "run", "--dataset", "demo", "-s", "listwise241"),
+        (2, "--sim-accuracy", "run", "--dataset", "demo", "--sim-accuracy", "1.5"),
+        (2, "--rating", "run", "--dataset", "demo", "--rating", "glicko"),
+        (2, "no such judge", "run", "--dataset", "demo", "--judge", "gpt-5-mini"),
+        (2, "has none: give --gold-column", "run", "--dataset", "two.csv", "-s", "listwise2"),
+        (3, "did you mean 'sim_accuracy'", "run", "--dataset", "demo", "--config", "bad.toml"),
+        (7, "no runs", "status"),
+        (2, "No such option", "run", "--bogus"),
+    ):
+        done = judgeq(tmp_path, *arguments, expect=int(str(code)))
+        assert str(words) in " ".join(done.stderr.split()), (words, done.stderr)
+        assert done.stdout == ""
+    assert not (tmp_path / "runs").exists() or not list((tmp_path / "runs").iterdir())
+
+
+def test_settings_come_from_a_file_and_flags_win(tmp_path: Path) -> None:
+    (tmp_path / "job.toml").write_text(
+        'dataset = "synthetic:linear"\nn = 60\nstrategy = "listwise6"\nseed = 3\n'
+    )
+    judgeq(tmp_path, "run", "--config", "job.toml", "--seed", "4", "--quiet")
+    settings = json.loads((only_run(tmp_path) / "config.json").read_text())["settings"]
+    assert (settings["n"], settings["strategy"], settings["seed"]) == (60, "listwise6", 4)
+
+
+def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("")
+    done = judgeq(tmp_path, *SMALL, "--runs-dir", "file", expect=7)
+    assert "can't be written" in done.stderr
+
+
+def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> None:
+    rows = "".join(f'"[bold red]{i}\x1b[31m","text \x1b[2J [link=x]{i}",{i}\n' for i in range(6))
+    (tmp_path / "evil.jsonl").write_text(
+        "".join(
+            json.dumps({"id": f"[bold]{i}[/bold]", "text": f"\x1b[2J[red]{i}", "gold": i}) + "\n"
+            for i in range(6)
+        )
+    )
+    assert rows
+    judgeq(
+        tmp_path, "run", "--dataset", "evil.jsonl", "--id-column", "id", "--gold-column", "gold",
+        "-s", "listwise3",
+    )  # fmt: skip
+    shown = judgeq(tmp_path, "status").stdout
+    assert "[bold]5[/bold]" in shown
+    assert "\x1b" not in shown

@@ -1,0 +1,310 @@
+from __future__ import annotations
+
+import asyncio
+import math
+from collections import Counter
+from collections.abc import Iterable
+from itertools import combinations
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+from pydantic import ValidationError
+
+from judgeq import prompts
+from judgeq.errors import CallTimeoutError, RateLimitedError, UnusableReplyError
+from judgeq.judge.backend import Request
+from judgeq.judge.simulated import (
+    Faults,
+    SimulatedJudge,
+    Simulation,
+    latent_scores,
+    probability_correct,
+    seen_scores,
+)
+from judgeq.types import Floats, Match
+from tests.fakes import Clock
+
+VG, RRT = Simulation(), Simulation(model="rrt")
+DRAWS = 4000
+
+GOLDEN_VG_2 = [(9, 8), (9, 8), (9, 8), (8, 9)]
+GOLDEN_VG_5 = [(7, 9, 8, 6, 5), (9, 8, 6, 7, 5), (5, 9, 8, 6, 7), (5, 7, 8, 9, 6)]
+GOLDEN_RRT_5 = [(8, 9, 7, 6, 5), (8, 9, 7, 6, 5), (9, 8, 6, 7, 5), (9, 5, 8, 7, 6)]
+
+
+def p(gap: float, settings: Simulation = VG) -> float:
+    return float(probability_correct(np.array([gap]), settings)[0])
+
+
+def close(wins: int, draws: int, expected: float) -> bool:
+    """Within four standard deviations."""
+    return abs(wins - draws * expected) <= 4 * math.sqrt(draws * expected * (1 - expected))
+
+
+def judged(
+    scores: Iterable[float], settings: Simulation, draws: int, seed: int = 1
+) -> list[dict[int, int]]:
+    """Where each item stands, in so many matches that present all of them in order."""
+    latent = np.array(list(scores), dtype=np.float64)
+    judge = SimulatedJudge(latent, settings, seed=seed)
+    items = tuple(range(len(latent)))
+    return [
+        {item: place for place, item in enumerate(judge.judge(Match(number, 1, items)).items)}
+        for number in range(draws)
+    ]
+
+
+def wins(places: list[dict[int, int]], a: int, b: int) -> int:
+    return sum(each[a] < each[b] for each in places)
+
+
+# The curve
+
+
+def test_the_curve_goes_through_its_points() -> None:
+    assert pytest.approx(95, abs=0.01) == VG.tau
+    assert p(0) == 0.5
+    assert p(90) == pytest.approx(0.8)
+    assert p(1e9) == pytest.approx(0.99)
+    other = Simulation(accuracy=0.7, pmax=0.9, distance=50)
+    assert p(50, other) == pytest.approx(0.7)
+    assert p(1e9, other) == pytest.approx(0.9)
+
+
+@pytest.mark.parametrize("gap", [0.0, 30.0, 90.0, 300.0, 900.0])
+@pytest.mark.parametrize("settings", [VG, RRT, Simulation(accuracy=0.7, pmax=0.8)])
+def test_pairs_follow_the_curve(settings: Simulation, gap: float) -> None:
+    expected = p(gap, settings)
+    for scores in ((gap, 0.0), (0.0, gap)):  # whichever is presented first
+        places = judged(scores, settings, DRAWS)
+        better = int(scores[1] > scores[0])
+        assert close(wins(places, better, 1 - better), DRAWS, expected)
+
+
+def test_every_pair_of_a_list_follows_the_curve() -> None:
+    scores = [500.0, 530.0, 620.0, 100.0, 900.0, 500.0, 590.0]
+    places = judged(scores, VG, DRAWS)
+    for a, b in combinations(range(len(scores)), 2):
+        better, worse = (a, b) if scores[a] > scores[b] else (b, a)
+        expected = p(scores[better] - scores[worse])
+        assert close(wins(places, better, worse), DRAWS, expected), (better, worse)
+
+
+def test_the_pairs_of_a_list_hang_together() -> None:
+    """Of two pairs that share an item, both are rightly judged more often than if independent."""
+    places = judged([590.0, 500.0, 500.0], VG, DRAWS)
+    both = sum(each[0] < each[1] and each[0] < each[2] for each in places)
+    assert both > DRAWS * p(90) ** 2 + 4 * math.sqrt(DRAWS * 0.25)
+
+
+def test_lists_of_rrt_rank_by_wins_and_then_by_score() -> None:
+    certain = Simulation(model="rrt", accuracy=0.999, pmax=1, distance=0.001)
+    assert judged([3.0, 1.0, 4.0, 2.0], certain, 1) == [{2: 0, 0: 1, 3: 2, 1: 3}]
+    # Three items all alike: each wins twice, or once (a circle, in score's order, here as given).
+    orders = Counter(
+        tuple(sorted(each, key=each.__getitem__)) for each in judged([5.0] * 3, RRT, DRAWS)
+    )
+    circle = 2 / 8
+    for order, found in orders.items():
+        assert close(found, DRAWS, 1 / 8 + circle * (order == (0, 1, 2)))
+
+
+def test_lapses_hit_items_and_not_only_close_ones() -> None:
+    """Far apart, only a lapse errs: for a pair with 1 − pmax, for the best of a list by its own."""
+    places = judged([1000.0, 1.0], Simulation(accuracy=0.799, pmax=0.8, distance=1), DRAWS)
+    assert close(wins(places, 0, 1), DRAWS, 0.8)
+    lapse = 1 - math.sqrt(2 * 0.8 - 1)
+    places = judged([4e4, 3e4, 2e4, 1e4], Simulation(accuracy=0.799, pmax=0.8, distance=1), DRAWS)
+    in_order = sum(list(each.values()) == [0, 1, 2, 3] for each in places)
+    assert in_order > DRAWS * (1 - lapse) ** 4 - 4 * math.sqrt(DRAWS * 0.25)
+    last = sum(each[0] == 3 for each in places)
+    assert last < DRAWS * lapse / 2 + 4 * math.sqrt(DRAWS * 0.25)
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"accuracy": 0.5},
+        {"accuracy": 0.99},
+        {"pmax": 1.1},
+        {"distance": 0},
+        {"bias": -1},
+        {"model": "other"},
+        {"noise": 1},
+    ],
+)
+def test_a_curve_that_can_not_be(wrong: dict[str, object]) -> None:
+    with pytest.raises(ValidationError):
+        Simulation.model_validate(wrong)
+
+
+# What answers depend on
+
+
+def ask(judge: SimulatedJudge, match: Match, attempt: int = 1, asking: int = 1) -> str:
+    """The reply's text; the error's name for a failure."""
+
+    def never() -> list[dict[str, str]]:
+        raise AssertionError("it reads no text")
+
+    try:
+        return asyncio.run(judge.complete(Request(match, attempt, asking, never))).text
+    except (CallTimeoutError, RateLimitedError) as error:
+        return error.outcome
+
+
+LISTS = [Match(number, 1, tuple(range(number % 7, number % 7 + 6))) for number in range(60)]
+SCORES = np.linspace(400, 600, 20)
+
+
+@pytest.mark.parametrize("settings", [VG, RRT], ids=["vg", "rrt"])
+def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None:
+    def answers(order: Iterable[int], seed: int = 3, attempt: int = 1) -> list[str]:
+        judge = SimulatedJudge(SCORES, settings, Faults(rate_limited=0, latency=1e-9), seed)
+        told = {n: ask(judge, LISTS[n], attempt, asking=attempt) for n in order}
+        return [told[n] for n in range(len(LISTS))]
+
+    forward = answers(range(60))
+    assert answers(reversed(range(60))) == forward
+    assert answers(range(60), attempt=5) == forward
+    assert answers(range(60), seed=4) != forward
+    again = SimulatedJudge(SCORES, settings, seed=3)
+    assert [prompts.reply(again.judge(match), match) for match in LISTS] == forward
+    # The same items asked about again, in another match, may be judged otherwise.
+    assert len({again.judge(Match(n, 1, (4, 5, 6, 7))) for n in range(30)}) > 1
+
+
+def test_answers_are_the_same_in_every_version() -> None:
+    """A changed answer would change every run with this judge that is not finished yet."""
+
+    def first(settings: Simulation, k: int) -> list[tuple[int, ...]]:
+        judge = SimulatedJudge(np.linspace(400, 600, 10), settings, seed=0)
+        return [judge.judge(Match(n, 1, tuple(range(10 - k, 10)))).items for n in range(4)]
+
+    assert first(VG, 2) == GOLDEN_VG_2
+    assert first(VG, 5) == GOLDEN_VG_5
+    assert first(RRT, 5) == GOLDEN_RRT_5
+
+
+# Scores
+
+
+def test_two_labels_make_two_groups() -> None:
+    gold = np.array([0.0, 1.0] * 2000)
+    scores = latent_scores(gold, VG, seed=1)
+    for label, centre in ((0, 250), (1, 750)):
+        group = scores[gold == label]
+        assert group.mean() == pytest.approx(centre, abs=4 * 100 / math.sqrt(2000))
+        assert group.std() == pytest.approx(100, abs=7)
+    assert scores.min() >= 1
+    tight = latent_scores(gold * 5 - 2, Simulation(spread=0), seed=1)
+    assert_array_equal(tight, np.where(gold == 1, 750, 250))
+    wide = latent_scores(gold, Simulation(spread=5000), seed=1)
+    assert (wide.min(), wide.max()) == (1, 1000)
+
+
+@pytest.mark.parametrize(
+    "gold", [[0.0, 1.0, 4.0, 2.0], [-10.0, -9.0, -6.0, -8.0], [0.1, 0.3, 0.9, 0.5]]
+)
+def test_more_values_are_scaled_linearly(gold: list[float]) -> None:
+    scores = latent_scores(np.array(gold), VG, seed=1)
+    assert scores == pytest.approx([1, 250.75, 1000, 500.5])
+
+
+def test_items_without_a_label_get_some_score_and_change_no_other() -> None:
+    for values in ([0.0, 1.0], [0.0, 1.0, 2.0], [3.0]):
+        gold = np.array(values * 500)
+        full = latent_scores(gold, VG, seed=1)
+        gold[::7] = np.nan
+        some = latent_scores(gold, VG, seed=1)
+        known = ~np.isnan(gold)
+        assert_array_equal(some[known], full[known])
+        rest = some[~known]
+        assert len(np.unique(rest)) == len(rest)
+        assert ((rest >= 1) & (rest <= 1000)).all()
+        assert rest.mean() == pytest.approx(500, abs=4 * 289 / math.sqrt(len(rest)))
+
+
+def test_no_labels_or_one_are_no_scale() -> None:
+    assert_array_equal(latent_scores(np.array([7.0, 7.0]), VG, seed=1), [500.5, 500.5])
+    nothing = latent_scores(np.full(50, np.nan), VG, seed=1)
+    assert len(np.unique(nothing)) == 50
+    assert_array_equal(nothing, latent_scores(np.full(50, np.nan), VG, seed=1))
+    assert (nothing != latent_scores(np.full(50, np.nan), VG, seed=2)).all()
+
+
+@pytest.mark.parametrize(("asked_for", "found"), [(0, 0), (50, 50), (200, 200), (2000, 1000)])
+def test_so_many_items_are_seen_wrongly(asked_for: int, found: int) -> None:
+    latent: Floats = np.full(1000, 500.0)
+    shift = seen_scores(latent, Simulation(biased_items=asked_for, bias=150), seed=1) - latent
+    assert (latent == 500).all()
+    up, down = int((shift == 150).sum()), int((shift == -150).sum())
+    assert (up + down, int((shift == 0).sum())) == (found, 1000 - found)
+    assert not found or close(up, found, 0.5)
+
+
+# Faults
+
+
+def test_faults_come_as_often_as_told() -> None:
+    faults = Faults(rate_limited=0.1, timeouts=0.2, unreadable=0.3)
+    judge = SimulatedJudge(SCORES, VG, faults, seed=2)
+    found: Counter[str] = Counter()
+    for number in range(1000):
+        for attempt in (1, 2):
+            text = ask(judge, Match(number, 1, (0, 5)), attempt, asking=attempt)
+            found[text if text in ("rate_limited", "timeout") else text[:2]] += 1
+    assert close(found["rate_limited"], 2000, 0.1)
+    assert close(found["timeout"], 2000, 0.2)
+    assert close(found["I "], 2000, 0.7 * 0.3)
+    assert found.total() == 2000
+    assert set(found) == {"rate_limited", "timeout", "I ", '{"'}
+
+
+def test_failures_depend_on_the_attempt_and_unreadable_replies_on_the_asking() -> None:
+    judge = SimulatedJudge(SCORES, VG, Faults(timeouts=0.5), seed=2)
+    same = sum(ask(judge, match, 1) == ask(judge, match, 2) for match in LISTS)
+    assert close(same, len(LISTS), 0.5)
+    for match in LISTS:  # and on nothing else
+        assert ask(judge, match, 1) == ask(judge, match, 1, asking=2)
+
+    judge = SimulatedJudge(SCORES, VG, Faults(unreadable=0.5), seed=2)
+    same = sum(ask(judge, match, 1, 1) == ask(judge, match, 2, 2) for match in LISTS)
+    assert close(same, len(LISTS), 0.5)
+    for match in LISTS:
+        assert ask(judge, match, 1) == ask(judge, match, 9)
+
+
+def test_faults_do_not_change_what_is_answered() -> None:
+    plain = SimulatedJudge(SCORES, VG, seed=2)
+    faulty = SimulatedJudge(SCORES, VG, Faults(rate_limited=0.2, unreadable=0.2), seed=2)
+    answered = [(ask(plain, match), ask(faulty, match)) for match in LISTS]
+    proper = [(a, b) for a, b in answered if b.startswith("{")]
+    assert len(LISTS) // 3 < len(proper) < len(LISTS)
+    assert all(a == b for a, b in proper)
+
+
+def test_an_unreadable_reply_is_unusable() -> None:
+    judge = SimulatedJudge(SCORES, VG, Faults(unreadable=1), seed=2)
+    for match in (LISTS[0], Match(0, 1, (0, 1))):
+        with pytest.raises(UnusableReplyError):
+            prompts.parse(ask(judge, match), match)
+
+
+def test_latency_is_slept_and_varies() -> None:
+    clock = Clock()
+    judge = SimulatedJudge(SCORES, VG, Faults(latency=2), seed=2, sleep=clock.sleep)
+    for match in LISTS:
+        ask(judge, match)
+    assert len(clock.slept) == len(LISTS)
+    assert all(1 <= seconds <= 3 for seconds in clock.slept)
+    assert np.mean(clock.slept) == pytest.approx(2, abs=4 * 0.58 / math.sqrt(len(LISTS)))
+    assert len(set(clock.slept)) == len(LISTS)
+
+
+def test_without_faults_it_does_not_sleep() -> None:
+    clock = Clock()
+    judge = SimulatedJudge(SCORES, VG, seed=2, sleep=clock.sleep)
+    assert ask(judge, LISTS[0]).startswith('{"ranking"')
+    assert clock.slept == []

@@ -1,0 +1,96 @@
+"""One sitting, in this process: what is told, what is refused before anything is written."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from judgeq import config, judge, runs, sitting
+from judgeq.errors import DataError
+from judgeq.judge.simulated import Faults, SimulatedJudge, Simulation
+from judgeq.types import Event, Notice, RoundRated, RunStarted
+
+
+class Reader(SimulatedJudge):
+    """A judge that reads texts."""
+
+    reads_text = True
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
+    monkeypatch.setattr("judgeq.paths.user_cache", lambda: tmp_path / "cache")
+
+
+def prepared(root: Path, **settings: object) -> sitting.Prepared:
+    return sitting.prepare(config.settle(settings), root)
+
+
+def test_a_judge_that_reads_gets_a_clear_error_where_the_texts_are_not(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def make(settings: Simulation, faults: Faults, **_: object) -> Reader:
+        return Reader(np.zeros(4000), settings, faults)
+
+    monkeypatch.setattr(judge, "make_simulated", make)
+    with pytest.raises(DataError) as told:
+        prepared(tmp_path, dataset="babe")
+    message = str(told.value)
+    for words in ("final_labels_SG2.csv", "https://raw.githubusercontent.com/", "c02ebe82"):
+        assert words in message
+    with pytest.raises(DataError, match="without texts"):
+        prepared(tmp_path, dataset="synthetic:linear")
+    assert not list(tmp_path.glob("*"))
+    assert prepared(tmp_path, dataset="demo").dataset.texts
+
+
+def test_events_tell_the_story(tmp_path: Path) -> None:
+    events: list[Event] = []
+    this = prepared(tmp_path, dataset="demo", strategy="listwise10x2")
+    result = sitting.sit(this, events.append)
+    (started,) = (e for e in events if isinstance(e, RunStarted))
+    first, second = (e for e in events if isinstance(e, RoundRated))
+    assert (started.items, started.rounds, list(started.planned)) == (240, 2, [])
+    assert first.moved is None
+    assert second.moved is not None
+    assert 0 < second.moved <= 1
+    best = result.scores.elo.argmax()
+    assert second.top[0].id == result.scores.ids[int(best)]
+    assert this.dataset.texts is not None
+    assert second.top[0].text == this.dataset.texts[int(best)][:200]
+    assert second.bottom[-1].elo == result.scores.elo.min()
+
+    events.clear()
+    again = sitting.sit(sitting.take_up(this.folder, {}), events.append)
+    (started,) = (e for e in events if isinstance(e, RunStarted))
+    assert [counts.done for counts in started.planned] == [24, 24]
+    assert started.totals.calls == again.totals.calls == 48
+
+
+def test_a_network_file_system_gets_a_warning(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runs, "network_file_system", lambda _: "nfs4")
+    events: list[Event] = []
+    sitting.sit(prepared(tmp_path, dataset="synthetic:linear", n=20), events.append)
+    (notice,) = (e for e in events if isinstance(e, Notice))
+    assert notice.warning
+    assert "network file system (nfs4)" in notice.text
+
+
+def test_gold_that_changed_is_taken_over_without_asking_again(tmp_path: Path) -> None:
+    """A model never sees the labels; so a new gold column is no new run, but new in scores.csv."""
+    data = tmp_path / "d.csv"
+    data.write_text("text,latent,gold\n" + "".join(f"t{i},{i},{i % 2}\n" for i in range(20)))
+    given = {"dataset": str(data), "latent_column": "latent"}
+    first = sitting.sit(prepared(tmp_path, **given), lambda _: None)
+    assert first.evaluation == {}
+    changed = prepared(tmp_path, **given, gold_column="gold")
+    # The simulated judge's answers come from the labels: for it this is another run.
+    assert changed.folder.id != first.run.id
+    result = sitting.sit(changed, lambda _: None)
+    assert result.evaluation["detection"]["elo"]["n"] == 20

@@ -1,0 +1,624 @@
+"""What every store must do, tested through the protocol alone."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TypeAlias, cast
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from judgeq.errors import RunError
+from judgeq.store import Items, Store
+from judgeq.store.sqlite import SqliteStore
+from judgeq.types import (
+    Counts,
+    Floats,
+    JobState,
+    Matches,
+    Outcome,
+    Usage,
+    Verdict,
+)
+from tests.fakes import Clock, call
+
+N = 6
+LEASE = 10.0
+PENDING, RUNNING, DONE, INVALID, FAILED = JobState
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where a store is; it may be opened again and again, and closes when left."""
+
+    clock: Clock
+    open: Callable[[], AbstractAsyncContextManager[Store]]
+
+
+def sqlite(folder: Path) -> Place:
+    clock = Clock()
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Store]:
+        store = SqliteStore(folder / "run.db", clock=clock)
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return Place(clock, opened)
+
+
+STORES: Mapping[str, Callable[[Path], Place]] = {"sqlite": sqlite}
+Story: TypeAlias = Callable[[Store, Clock], Awaitable[None]]
+
+
+@pytest.fixture(params=STORES)
+def place(request: pytest.FixtureRequest, tmp_path: Path) -> Place:
+    return STORES[request.param](tmp_path)
+
+
+def contract(story: Story) -> Callable[[Place], None]:
+    """A test of a new store, which is told as a coroutine."""
+
+    def test(place: Place) -> None:
+        async def told() -> None:
+            async with place.open() as store:
+                await story(store, place.clock)
+
+        asyncio.run(told())
+
+    return test
+
+
+def ratings(shift: float = 0.0) -> Floats:
+    return 1500 + shift + np.arange(N) / 3
+
+
+def pairs(n: int) -> Matches:
+    """Match m presents items m and m + 1 (modulo N)."""
+    items = np.array([[m % N, (m + 1) % N] for m in range(n)], dtype=np.int32).reshape(-1)
+    return Matches(items, np.arange(n + 1) * 2)
+
+
+async def begun(store: Store, jobs: int) -> int:
+    """Put in N items and a round of pairs; the epoch."""
+    await store.set_items(Items([f"i{row}" for row in range(N)], None, {}))
+    epoch = await store.lead("scheduler", 60)
+    await store.plan_round(1, epoch, ratings(), pairs(jobs))
+    return epoch
+
+
+async def claimed(store: Store, worker: str, n: int = 1) -> list[int]:
+    return [job.match.id for job in await store.claim(worker, n, LEASE)]
+
+
+def answer(job: int, *items: int, attempt: int = 1) -> Outcome:
+    return Outcome(job, DONE, Verdict(items), (call(attempt),))
+
+
+# Items
+
+
+@contract
+async def test_no_items_at_first(store: Store, clock: Clock) -> None:
+    items = await store.items()
+    assert (list(items.ids), items.gold, dict(items.subsets)) == ([], None, {})
+
+
+@contract
+async def test_items_come_back_and_gold_may_change(store: Store, clock: Clock) -> None:
+    ids = ["a", "β", "'; drop"]
+    first = Items(ids, None, {})
+    await store.set_items(first)
+    assert (await store.items()).same_as(first)
+
+    gold = np.array([0.1, np.nan, -1e300])
+    labelled = Items(ids, gold, {"test": np.array([True, False, True])})
+    await store.set_items(labelled)
+    kept = await store.items()
+    assert kept.same_as(labelled)
+    assert not kept.same_as(first)
+
+    other = Items(ids, np.array([np.nan, 2.0, 3.0]), {"dev": np.array([False, True, True])})
+    await store.set_items(other)
+    assert (await store.items()).same_as(other)
+
+
+def test_items_are_the_same_only_if_all_is() -> None:
+    mask = np.array([True, False])
+    items = Items(["a", "b"], np.array([1.0, np.nan]), {"x": mask})
+    assert items.same_as(Items(("a", "b"), np.array([1.0, np.nan]), {"x": mask.copy()}))
+    for other in (
+        Items(["a"], np.array([1.0]), {"x": mask[:1]}),
+        Items(["a", "c"], items.gold, items.subsets),
+        Items(items.ids, None, items.subsets),
+        Items(items.ids, np.array([1.0, 0.0]), items.subsets),
+        Items(items.ids, items.gold, {}),
+        Items(items.ids, items.gold, {"x": ~mask}),
+    ):
+        assert not items.same_as(other)
+
+
+# The scheduler
+
+
+@contract
+async def test_a_planned_round_is_there_whole(store: Store, clock: Clock) -> None:
+    epoch = await begun(store, 3)
+    assert await store.round_state(1) == Counts(pending=3)
+    assert await store.round_state(2) is None
+    assert await store.ratings(2) is None
+    await store.plan_round(2, epoch, ratings(0.1), pairs(2))
+    for round, shift in ((1, 0.0), (2, 0.1)):
+        found = await store.ratings(round)
+        assert found is not None
+        assert found.dtype == np.float64
+        assert_array_equal(found, ratings(shift))
+    jobs = await store.claim("a", 10, LEASE)
+    assert [(j.match.id, j.match.round, j.match.items) for j in jobs] == [
+        (0, 1, (0, 1)),
+        (1, 1, (1, 2)),
+        (2, 1, (2, 3)),
+        (3, 2, (0, 1)),
+        (4, 2, (1, 2)),
+    ]
+
+
+@contract
+async def test_matches_may_differ_in_size_and_a_round_may_be_empty(
+    store: Store, clock: Clock
+) -> None:
+    epoch = await begun(store, 0)
+    ragged = Matches(np.array([5, 0, 1, 4, 3, 2], dtype=np.int32), np.array([0, 4, 6]))
+    await store.plan_round(2, epoch, ratings(), ragged)
+    assert await store.round_state(1) == Counts()
+    jobs = await store.claim("a", 10, LEASE)
+    assert [(j.match.id, j.match.round, j.match.items) for j in jobs] == [
+        (0, 2, (5, 0, 1, 4)),
+        (1, 2, (3, 2)),
+    ]
+
+
+@contract
+async def test_an_old_epoch_can_plan_nothing(store: Store, clock: Clock) -> None:
+    old = await begun(store, 2)
+    new = await store.lead("another", 60)
+    assert new > old
+    with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
+        await store.plan_round(2, old, ratings(), pairs(3))
+    assert await store.round_state(2) is None
+    assert await store.counts() == Counts(pending=2)
+    await store.plan_round(2, new, ratings(), pairs(1))
+    assert await store.counts() == Counts(pending=3)
+
+
+@contract
+async def test_nobody_plans_without_leading(store: Store, clock: Clock) -> None:
+    for epoch in (0, 1):
+        with pytest.raises(RunError):
+            await store.plan_round(1, epoch, ratings(), pairs(3))
+    assert await store.counts() == Counts()
+
+
+@contract
+async def test_rounds_come_once_and_in_turn(store: Store, clock: Clock) -> None:
+    epoch = await begun(store, 2)
+    for wrong in (1, 3, 0):
+        with pytest.raises(RunError, match=f"round {wrong} can't follow round 1"):
+            await store.plan_round(wrong, epoch, ratings(), pairs(3))
+    assert await store.counts() == Counts(pending=2)
+    found = await store.ratings(1)
+    assert found is not None
+    assert_array_equal(found, ratings())
+
+
+@contract
+async def test_jobs_are_counted_by_round_and_state(store: Store, clock: Clock) -> None:
+    epoch = await begun(store, 5)
+    await store.plan_round(2, epoch, ratings(), pairs(2))
+    await claimed(store, "a", 6)
+    await store.settle(
+        "a",
+        [
+            answer(0, 0, 1),
+            Outcome(1, INVALID, calls=(call(1, "unusable"),)),
+            Outcome(2, FAILED, error="no network"),
+            Outcome(3, PENDING),
+        ],
+    )
+    one = Counts(pending=1, running=1, done=1, invalid=1, failed=1)
+    assert await store.round_state(1) == one
+    assert await store.round_state(2) == Counts(pending=1, running=1)
+    assert await store.counts() == one + Counts(pending=1, running=1)
+
+
+def test_epochs_rise_when_the_store_is_opened_again(place: Place) -> None:
+    async def told() -> None:
+        epochs = []
+        for _ in range(3):
+            async with place.open() as store:
+                epochs += [await store.lead("a", 60), await store.lead("a", 60)]
+        assert epochs == sorted(set(epochs))
+
+    asyncio.run(told())
+
+
+def test_what_was_committed_is_there_when_opened_again(place: Place) -> None:
+    async def told() -> None:
+        async with place.open() as store:
+            await begun(store, 3)
+            await claimed(store, "a", 2)
+            await store.settle("a", [answer(0, 1, 0)])
+            before = await store.totals()
+        async with place.open() as store:
+            assert await store.counts() == Counts(pending=1, running=1, done=1)
+            assert await store.totals() == before
+            assert (await store.verdicts(1)).items.tolist() == [1, 0]
+
+    asyncio.run(told())
+
+
+# Claims and leases
+
+
+@contract
+async def test_claims_take_the_lowest_numbers_and_no_more_than_there_are(
+    store: Store, clock: Clock
+) -> None:
+    await begun(store, 5)
+    assert await claimed(store, "a", 2) == [0, 1]
+    await store.settle("a", [Outcome(0, PENDING)])
+    assert await claimed(store, "b", 2) == [0, 2]
+    assert await claimed(store, "a", 9) == [3, 4]
+    assert await claimed(store, "a", 9) == []
+
+
+@contract
+async def test_claiming_and_beginning_commit_an_attempt(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    first = await store.claim("a", 2, LEASE)
+    assert [job.attempts for job in first] == [1, 1]
+    await store.begin("a", [0])
+    await store.settle("a", [Outcome(0, PENDING), Outcome(1, PENDING)])
+    assert [job.attempts for job in await store.claim("a", 2, LEASE)] == [3, 2]
+
+
+@contract
+async def test_a_request_that_never_left_is_no_attempt(store: Store, clock: Clock) -> None:
+    await begun(store, 1)
+    await claimed(store, "a")
+    await store.settle("a", [Outcome(0, PENDING, unsent=True)])
+    assert (await store.totals()).unknown == 0
+    (job,) = await store.claim("a", 1, LEASE)
+    assert job.attempts == 1
+
+
+@contract
+async def test_a_lease_ends_unless_it_is_renewed(store: Store, clock: Clock) -> None:
+    await begun(store, 3)
+    await claimed(store, "a", 2)
+    await claimed(store, "b")
+    clock.now += LEASE
+    assert await store.reap() == 0
+    await store.renew("b", LEASE)
+    clock.now += 1
+    assert await store.reap() == 2
+    assert await store.counts() == Counts(pending=2, running=1)
+    clock.now += LEASE - 1
+    assert await store.reap() == 0
+    clock.now += 1
+    assert await store.reap() == 1
+    await store.renew("a", LEASE)  # has none of them any longer
+    assert await store.counts() == Counts(pending=3)
+    assert await claimed(store, "c", 3) == [0, 1, 2]
+
+
+@contract
+async def test_a_settled_job_is_not_reaped(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    await claimed(store, "a", 2)
+    await store.settle("a", [answer(0, 0, 1), Outcome(1, FAILED)])
+    clock.now += 2 * LEASE
+    assert await store.reap() == 0
+    assert await store.counts() == Counts(done=1, failed=1)
+
+
+# Outcomes
+
+
+@contract
+async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, clock: Clock) -> None:
+    epoch = await begun(store, 2)
+    lists = Matches(np.array([4, 2, 0, 1], dtype=np.int32), np.array([0, 4]))
+    await store.plan_round(2, epoch, ratings(), lists)
+    await claimed(store, "a", 3)
+    tied = Verdict.of([[0], [4, 1], [2]])
+    await store.settle("a", [Outcome(2, DONE, tied, (call(),))])
+    await store.settle("a", [answer(1, 2, 1), answer(0, 0, 1)])
+    every = await store.verdicts()
+    assert every.matches.tolist() == [0, 1, 2]
+    assert every.items.tolist() == [0, 1, 2, 1, 0, 4, 1, 2]
+    assert every.offsets.tolist() == [0, 2, 4, 8]
+    assert every.tied.tolist() == [False] * 6 + [True, False]
+    assert every.items.dtype == np.int32
+    assert every.tied.dtype == np.bool_
+    assert (await store.verdicts(1)).items.tolist() == [0, 1, 2, 1]
+    assert (await store.verdicts(2)).matches.tolist() == [2]
+    assert len(await store.verdicts(3)) == 0
+
+
+@contract
+async def test_a_job_that_goes_on_only_gains_calls(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    await claimed(store, "a")
+    note = Outcome(0, RUNNING, calls=(call(1, "unusable"),), error="missing: B")
+    await store.settle("a", [note, Outcome(0, RUNNING, calls=(call(2, "timeout"),))])
+    assert await store.counts() == Counts(pending=1, running=1)
+    assert (await store.totals()).calls == 2
+    assert len(await store.verdicts()) == 0
+
+
+@contract
+async def test_several_outcomes_of_one_job_in_one_batch(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    await claimed(store, "a", 2)
+    await store.begin("a", [0])
+    note = Outcome(0, RUNNING, calls=(call(1, "unusable"),), error="missing: B")
+    await store.settle("a", [note, answer(1, 1, 2), answer(0, 1, 0, attempt=2)])
+    assert await store.counts() == Counts(done=2)
+    assert (await store.totals()).calls == 3
+    assert (await store.verdicts()).items.tolist() == [1, 0, 1, 2]
+
+
+@contract
+async def test_the_next_claim_is_told_what_was_wrong(store: Store, clock: Clock) -> None:
+    await begun(store, 1)
+    (job,) = await store.claim("a", 1, LEASE)
+    assert (job.unusable, job.error) == (0, None)
+    unusable = Outcome(0, RUNNING, calls=(call(1, "unusable"),), error="missing: B")
+    await store.settle("a", [unusable, Outcome(0, PENDING)])
+    (job,) = await store.claim("a", 1, LEASE)
+    assert (job.attempts, job.unusable, job.error) == (2, 1, "missing: B")
+    later = Outcome(0, PENDING, calls=(call(2, "timeout"),), error="no answer")
+    await store.settle("a", [later])
+    (job,) = await store.claim("a", 1, LEASE)
+    assert (job.attempts, job.unusable, job.error) == (3, 1, "no answer")
+
+
+@contract
+async def test_the_ledger_adds_up(store: Store, clock: Clock) -> None:
+    await begun(store, 4)
+    await claimed(store, "a", 4)
+    await store.begin("a", [1])
+    await store.settle(
+        "a",
+        [
+            Outcome(0, DONE, Verdict((0, 1)), (call(1, "ok", 0.5, Usage(1, 2, 3, 1)),)),
+            Outcome(1, FAILED, None, (call(1, "timeout", None), call(2, "connection", 0.0))),
+            Outcome(2, INVALID, None, (call(1, "unusable", 0.25, Usage(100, 200, 300, 100)),)),
+        ],
+    )
+    totals = await store.totals()
+    assert totals.usage == Usage(101 + 20, 202 + 4, 303 + 10, 101 + 6)
+    assert (totals.calls, totals.retries, totals.unpriced) == (4, 3, 1)
+    assert totals.cost == 0.75
+    assert totals.unknown == 0  # job 3 is running
+
+
+@contract
+async def test_an_attempt_that_nobody_answered_is_unknown(store: Store, clock: Clock) -> None:
+    await begun(store, 3)
+    await claimed(store, "lost", 2)
+    assert (await store.totals()).unknown == 0
+    clock.now += 2 * LEASE
+    await store.reap()
+    assert (await store.totals()).unknown == 2
+    await claimed(store, "a", 3)
+    assert (await store.totals()).unknown == 2
+    await store.settle("a", [answer(job, job, job + 1) for job in range(3)])
+    assert (await store.totals()).unknown == 2
+
+
+@contract
+async def test_reopened_jobs_start_afresh(store: Store, clock: Clock) -> None:
+    await begun(store, 4)
+    await claimed(store, "a", 3)
+    await store.settle(
+        "a",
+        [
+            Outcome(0, INVALID, None, (call(1, "unusable"), call(1, "unusable")), "missing: B"),
+            Outcome(1, FAILED, error="no network"),
+            answer(2, 2, 3),
+        ],
+    )
+    assert await store.reopen(FAILED) == 1
+    assert await store.reopen(FAILED, INVALID) == 1
+    assert await store.counts() == Counts(pending=3, done=1)
+    jobs = await store.claim("a", 9, LEASE)
+    assert [(j.match.id, j.unusable, j.error) for j in jobs] == [
+        (0, 0, None),
+        (1, 0, None),
+        (3, 0, None),
+    ]
+    await store.settle("a", [answer(0, 1, 0)])
+    assert (await store.verdicts()).items.tolist() == [1, 0, 2, 3]
+
+
+# Who comes late
+
+
+async def taken_over(store: Store, clock: Clock) -> None:
+    """Job 0 is claimed by a, whose lease ends, and then by b."""
+    await begun(store, 1)
+    assert await claimed(store, "a") == [0]
+    clock.now += 2 * LEASE
+    assert await store.reap() == 1
+    assert await claimed(store, "b") == [0]
+
+
+@contract
+async def test_the_first_answer_counts_and_a_later_one_is_a_duplicate(
+    store: Store, clock: Clock
+) -> None:
+    await taken_over(store, clock)
+    await store.settle("a", [answer(0, 1, 0)])
+    assert await store.counts() == Counts(done=1)
+    for late in (answer(0, 0, 1, attempt=2), Outcome(0, INVALID), Outcome(0, FAILED, error="x")):
+        await store.settle("b", [late])
+        assert await store.counts() == Counts(done=1)
+        assert (await store.verdicts()).items.tolist() == [1, 0]
+    totals = await store.totals()
+    assert (totals.calls, totals.cost, totals.unknown) == (2, 0.5, 0)
+
+
+@contract
+async def test_both_answers_in_one_batch(store: Store, clock: Clock) -> None:
+    await taken_over(store, clock)
+    await store.settle("b", [answer(0, 1, 0), answer(0, 0, 1)])
+    assert (await store.verdicts()).items.tolist() == [1, 0]
+    assert (await store.totals()).calls == 2
+
+
+@contract
+async def test_a_late_answer_is_kept_while_nobody_has_the_job(store: Store, clock: Clock) -> None:
+    await begun(store, 1)
+    await claimed(store, "a")
+    clock.now += 2 * LEASE
+    await store.reap()
+    await store.settle("a", [answer(0, 1, 0)])
+    assert await store.counts() == Counts(done=1)
+    assert await claimed(store, "b") == []
+
+
+@contract
+async def test_without_an_answer_a_late_worker_changes_nothing(store: Store, clock: Clock) -> None:
+    await taken_over(store, clock)
+    for calls, late in enumerate((PENDING, FAILED, INVALID, RUNNING), 1):
+        await store.settle("a", [Outcome(0, late, None, (call(1, "timeout"),))])
+        assert await store.counts() == Counts(running=1)
+        assert (await store.totals()).calls == calls
+    await store.settle("b", [answer(0, 0, 1)])
+    assert await store.counts() == Counts(done=1)
+
+
+@contract
+async def test_a_late_note_does_not_take_the_job_up_again(store: Store, clock: Clock) -> None:
+    await begun(store, 1)
+    await claimed(store, "a")
+    clock.now += 2 * LEASE
+    await store.reap()
+    await store.settle("a", [Outcome(0, RUNNING, calls=(call(1, "timeout"),))])
+    assert await store.counts() == Counts(pending=1)
+
+
+@contract
+async def test_a_late_worker_can_take_an_unsent_attempt_back(store: Store, clock: Clock) -> None:
+    await taken_over(store, clock)
+    await store.settle("b", [answer(0, 0, 1)])
+    assert (await store.totals()).unknown == 1
+    await store.settle("a", [Outcome(0, PENDING, unsent=True)])
+    assert await store.counts() == Counts(done=1)
+    assert (await store.totals()).unknown == 0
+
+
+# Whole or not at all
+
+
+@contract
+async def test_a_batch_that_can_not_be_kept_leaves_nothing(store: Store, clock: Clock) -> None:
+    await begun(store, 2)
+    await claimed(store, "a", 2)
+    before = await store.totals()
+    unkeepable = call()._replace(reply=cast("str", object()))
+    with pytest.raises((RunError, TypeError, ValueError)):
+        await store.settle("a", [answer(0, 0, 1), Outcome(1, DONE, Verdict((1, 2)), (unkeepable,))])
+    assert await store.counts() == Counts(running=2)
+    assert await store.totals() == before
+    assert len(await store.verdicts()) == 0
+    await store.settle("a", [answer(0, 0, 1)])
+    assert await store.counts() == Counts(running=1, done=1)
+
+
+@contract
+async def test_items_that_can_not_be_kept_leave_the_old_ones(store: Store, clock: Clock) -> None:
+    old = Items(["a", "b"], np.array([1.0, 2.0]), {"x": np.array([True, False])})
+    await store.set_items(old)
+    unkeepable = {cast("str", object()): np.array([True, True])}
+    with pytest.raises((RunError, TypeError, ValueError)):
+        await store.set_items(Items(["a", "b"], np.array([3.0, 4.0]), unkeepable))
+    assert (await store.items()).same_as(old)
+
+
+# Limits
+
+
+@contract
+async def test_a_bucket_of_requests_empties_and_fills(store: Store, clock: Clock) -> None:
+    await store.limit("model", 60, 600_000)
+    for _ in range(60):
+        assert (await store.take("model", 1, 10)).granted
+    for _ in range(2):  # asking takes nothing
+        grant = await store.take("model", 1, 10)
+        assert not grant.granted
+        assert grant.wait == pytest.approx(1.0)
+    clock.now += 0.5
+    assert (await store.take("model", 1, 10)).wait == pytest.approx(0.5)
+    clock.now += 0.5
+    assert (await store.take("model", 1, 10)).granted
+    clock.now += 3600
+    granted = [(await store.take("model", 1, 10)).granted for _ in range(61)]
+    assert granted == [True] * 60 + [False]
+
+
+@contract
+async def test_a_bucket_of_tokens_empties_and_fills(store: Store, clock: Clock) -> None:
+    await store.limit("model", 60, 600)
+    assert (await store.take("model", 1, 400)).granted
+    grant = await store.take("model", 1, 300)
+    assert not grant.granted
+    assert grant.wait == pytest.approx(10.0)
+    clock.now += 10
+    assert (await store.take("model", 1, 300)).granted
+
+
+@contract
+async def test_a_question_larger_than_its_bucket_waits_for_a_full_one(
+    store: Store, clock: Clock
+) -> None:
+    await store.limit("model", 60, 600)
+    assert (await store.take("model", 1, 60)).granted
+    assert (await store.take("model", 1, 1200)).wait == pytest.approx(6.0)
+    clock.now += 6
+    assert (await store.take("model", 1, 1200)).granted
+    assert (await store.take("model", 1, 60)).wait == pytest.approx(66.0)  # it is paid back
+    await store.limit("model", 60, 600)
+    assert (await store.take("model", 120, 1)).granted
+    assert (await store.take("model", 1, 1)).wait == pytest.approx(61.0)
+
+
+@contract
+async def test_buckets_are_apart_and_a_new_limit_starts_full(store: Store, clock: Clock) -> None:
+    await store.limit("one", 1, 100)
+    await store.limit("two", 1, 100)
+    assert (await store.take("one", 1, 1)).granted
+    assert not (await store.take("one", 1, 1)).granted
+    assert (await store.take("two", 1, 1)).granted
+    await store.limit("one", 2, 100)
+    assert (await store.take("one", 1, 1)).granted
+    with pytest.raises(RunError, match="no limits were set for 'three'"):
+        await store.take("three", 1, 1)
+
+
+@contract
+async def test_a_clock_set_back_takes_nothing_away(store: Store, clock: Clock) -> None:
+    await store.limit("model", 60, 600)
+    assert (await store.take("model", 30, 1)).granted
+    clock.now -= 3600
+    assert (await store.take("model", 30, 1)).granted
+    assert (await store.take("model", 1, 1)).wait == pytest.approx(1.0)

@@ -1,0 +1,574 @@
+"""What is particular to the store in a SQLite file: whose file, damage, kills, readers, the disk."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import sqlite3
+import subprocess
+import sys
+import threading
+from collections.abc import Awaitable, Callable, Iterator
+from contextlib import closing, contextmanager
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from judgeq.errors import RunError
+from judgeq.store import Items, flusher, schema
+from judgeq.store.flusher import Flusher, sync_file
+from judgeq.store.sqlite import SqliteStore
+from judgeq.types import Counts, JobState, Matches, Outcome, Verdict
+from tests.fakes import call
+
+N = 4
+
+
+@contextmanager
+def opened(path: Path, *, read_only: bool = False) -> Iterator[SqliteStore]:
+    store = SqliteStore(path, read_only=read_only)
+    try:
+        yield store
+    finally:
+        asyncio.run(store.close())
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def query(path: Path, sql: str) -> list[tuple[object, ...]]:
+    with closing(sqlite3.connect(path)) as connection:
+        return connection.execute(sql).fetchall()
+
+
+def done(job: int, *items: int) -> Outcome:
+    return Outcome(job, JobState.DONE, Verdict(items), (call(),))
+
+
+async def fill(store: SqliteStore, jobs: int = 3) -> None:
+    """Four items, and a round of pairs (0, 1), (1, 2), …"""
+    await store.set_items(
+        Items(list("abcd"), np.arange(N, dtype=np.float64), {"x": np.ones(N, dtype=np.bool_)})
+    )
+    epoch = await store.lead("test", 60)
+    items = np.array([[m % N, (m + 1) % N] for m in range(jobs)], dtype=np.int32).ravel()
+    await store.plan_round(1, epoch, np.zeros(N), Matches(items, np.arange(jobs + 1) * 2))
+
+
+async def answered(store: SqliteStore) -> None:
+    """Three jobs, two of them answered."""
+    await fill(store)
+    await store.claim("a", 2, 60)
+    await store.settle("a", [done(0, 1, 0), done(1, 1, 2)])
+
+
+@pytest.fixture
+def path(tmp_path: Path) -> Path:
+    """A run's file, closed."""
+    path = tmp_path / "run.db"
+    with opened(path) as store:
+        asyncio.run(answered(store))
+    return path
+
+
+def refused(path: Path, match: str, *, read_only: bool = False) -> None:
+    """Opening says why not, and leaves the file as it was."""
+    before = path.read_bytes()
+    with pytest.raises(RunError, match=match):
+        SqliteStore(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+# Whose file
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_newer_schema_is_refused_and_left_alone(path: Path, read_only: bool) -> None:
+    execute(path, f"PRAGMA user_version = {schema.VERSION + 1}")
+    refused(path, r"run\.db has schema version 2.*newer judgeq.*Upgrade", read_only=read_only)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+@pytest.mark.parametrize("version", [0, schema.VERSION])
+def test_another_programs_file_is_left_alone(tmp_path: Path, version: int, read_only: bool) -> None:
+    path = tmp_path / "run.db"
+    execute(path, "CREATE TABLE t (a)", f"PRAGMA user_version = {version}")
+    refused(path, "no judgeq run: it is another program's", read_only=read_only)
+
+
+@pytest.mark.parametrize("read_only", [False, True])
+def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, read_only: bool) -> None:
+    path = tmp_path / "run.db"
+    path.write_text("id,score\n" * 200, encoding="utf-8")
+    refused(path, r"run\.db: .*not a database.*not a judgeq run", read_only=read_only)
+
+
+def test_only_a_writer_makes_a_file(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with pytest.raises(RunError, match="not there: the run was never begun"):
+        SqliteStore(path, read_only=True)
+    assert not path.exists()
+    path.touch()
+    refused(path, "empty: the run was never begun", read_only=True)
+    with opened(path):
+        pass
+    with opened(path, read_only=True) as store:
+        assert asyncio.run(store.counts()) == Counts()
+
+
+def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
+    with pytest.raises(RunError, match=r"run\.db: unable to open"):
+        SqliteStore(tmp_path / "none" / "run.db")
+
+
+def test_an_older_schema_is_migrated_by_a_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def add(connection: sqlite3.Connection) -> None:
+        connection.execute("CREATE TABLE later (a)")
+
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: add})
+    refused(path, "schema version 1.*`judgeq resume` brings it up to date", read_only=True)
+    with opened(path) as store:
+        assert asyncio.run(store.counts()).total == 3
+    assert query(path, "PRAGMA user_version") == [(2,)]
+    assert query(path, "SELECT * FROM later") == []
+
+
+def test_a_migration_that_fails_leaves_the_file_as_it_was(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(connection: sqlite3.Connection) -> None:
+        connection.execute("DELETE FROM jobs")
+        connection.execute("SELECT nonsense")
+
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {1: fail})
+    with pytest.raises(RunError, match="no such column"):
+        SqliteStore(path)
+    assert query(path, "PRAGMA user_version") == [(1,)]
+    assert query(path, "SELECT count(*) FROM jobs") == [(3,)]
+
+
+# Damage
+
+
+@pytest.fixture(scope="module")
+def undamaged(tmp_path_factory: pytest.TempPathFactory) -> bytes:
+    path = tmp_path_factory.mktemp("undamaged") / "run.db"
+    with opened(path) as store:
+        asyncio.run(answered(store))
+    return path.read_bytes()
+
+
+Read = Callable[[SqliteStore], Awaitable[object]]
+VERDICTS: Read = lambda store: store.verdicts()  # noqa: E731
+ITEMS: Read = lambda store: store.items()  # noqa: E731
+DAMAGE: list[tuple[str, Read]] = [
+    ("UPDATE verdicts SET ranking = substr(ranking, 1, 6) WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ranking = x'' WHERE job = 1", VERDICTS),
+    ("UPDATE verdicts SET ranking = 'abcdefgh' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ranking = 7 WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ranking = x'0000000000000000' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ranking = x'0000000002000000' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ties = x'01' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ties = x'0100' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ties = x'000100' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ties = 'no' WHERE job = 0", VERDICTS),
+    ("UPDATE jobs SET items = x'' WHERE id = 0", VERDICTS),
+    ("DELETE FROM items WHERE row > 1", VERDICTS),
+    ("UPDATE items SET gold = 'much' WHERE row = 1", ITEMS),
+    ("UPDATE items SET id = CAST(x'ff' AS TEXT) WHERE row = 1", ITEMS),
+    ("UPDATE subsets SET row = 99 WHERE row = 1", ITEMS),
+    ("UPDATE subsets SET row = 'x' WHERE row = 1", ITEMS),
+    ("UPDATE rounds SET ratings = x'00'", lambda store: store.ratings(1)),
+    ("UPDATE jobs SET state = 'odd' WHERE id = 0", lambda store: store.counts()),
+    ("UPDATE jobs SET items = x'000000' WHERE id = 2", lambda store: store.claim("a", 1, 60)),
+    ("UPDATE jobs SET items = 'x' WHERE id = 2", lambda store: store.claim("a", 1, 60)),
+    ("DROP TABLE calls", lambda store: store.totals()),
+]
+
+
+@pytest.mark.parametrize(("damage", "read"), DAMAGE, ids=[damage for damage, _ in DAMAGE])
+def test_damage_is_told(undamaged: bytes, tmp_path: Path, damage: str, read: Read) -> None:
+    path = tmp_path / "run.db"
+    path.write_bytes(undamaged)
+    execute(path, damage)
+
+    async def told() -> None:
+        store = SqliteStore(path)
+        try:
+            with pytest.raises(RunError, match=r"run\.db.*(damaged|no such table|decode)"):
+                await read(store)
+        finally:
+            await store.close()
+
+    asyncio.run(told())
+
+
+def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
+    async def told() -> None:
+        store = SqliteStore(tmp_path / "run.db")
+        await store.set_items(Items([str(row) for row in range(5)], None, {}))
+        epoch = await store.lead("a", 60)
+        matches = Matches(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
+        await store.plan_round(1, epoch, np.zeros(5), matches)
+        await store.claim("a", 2, 60)
+        await store.settle("a", [done(0, 0, 1, 2), done(1, 3, 4)])
+        with pytest.raises(RunError, match="length is not that of its match"):
+            await store.verdicts()
+        await store.close()
+
+    asyncio.run(told())
+
+
+def test_a_damaged_page_is_told(path: Path) -> None:
+    size = path.stat().st_size
+    with path.open("rb+") as file:
+        file.seek(4096)
+        file.write(b"\xa5" * (size - 4096))
+    with pytest.raises(RunError, match=r"run\.db: .*(malformed|not a database).*damaged"):
+        asyncio.run(read_everything(path))
+
+
+async def read_everything(path: Path) -> None:
+    store = SqliteStore(path, read_only=True)
+    try:
+        await store.items()
+        await store.verdicts()
+    finally:
+        await store.close()
+
+
+# Transactions
+
+
+def test_an_error_within_a_transaction_leaves_nothing(path: Path) -> None:
+    """Each operation changes several rows; here the last of them can't be."""
+    no = "BEGIN SELECT RAISE(ABORT, 'no'); END"
+    execute(
+        path,
+        f"CREATE TRIGGER one AFTER INSERT ON jobs WHEN new.id = 5 {no}",
+        f"CREATE TRIGGER two AFTER INSERT ON verdicts WHEN new.job = 2 {no}",
+        f"CREATE TRIGGER three AFTER UPDATE ON jobs WHEN new.id = 2 AND new.attempts > 1 {no}",
+    )
+
+    async def told() -> None:
+        store = SqliteStore(path)
+        epoch = await store.lead("test", 60)
+        pairs = Matches(np.array([0, 1] * 3, dtype=np.int32), np.arange(4) * 2)
+        with pytest.raises(RunError, match="no"):
+            await store.plan_round(2, epoch, np.zeros(N), pairs)
+        assert await store.round_state(2) is None
+        await store.claim("a", 1, 60)
+        with pytest.raises(RunError, match="no"):
+            await store.begin("a", [0, 1, 2])
+        with pytest.raises(RunError, match="no"):
+            await store.settle("a", [done(0, 0, 1), done(2, 2, 3)])
+        assert await store.counts() == Counts(running=1, done=2)
+        assert (await store.totals()).calls == 2
+        await store.close()
+
+    asyncio.run(told())
+    assert query(path, "SELECT attempts FROM jobs") == [(1,), (1,), (1,)]
+    assert query(path, "SELECT count(*), max(job) FROM calls") == [(2, 1)]
+
+
+def test_calls_are_kept_whole_and_a_late_one_as_a_duplicate(path: Path) -> None:
+    with opened(path) as store:
+        asyncio.run(store.settle("b", [done(0, 0, 1)._replace(calls=(call(2),))]))
+    assert query(path, "SELECT * FROM calls WHERE job = 0 ORDER BY id") == [
+        (1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0),
+        (3, 0, 2, "duplicate", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0),
+    ]
+
+
+def test_leading_puts_back_what_the_dead_held(path: Path) -> None:
+    async def told() -> None:
+        store = SqliteStore(path)
+        await store.claim("dead", 9, 3600)
+        await store.lead("heir", 60)
+        assert await store.counts() == Counts(pending=1, done=2)
+        assert (await store.totals()).unknown == 1
+        await store.close()
+
+    asyncio.run(told())
+
+
+SETTLES = """
+import asyncio, sys
+from pathlib import Path
+from judgeq.store.sqlite import SqliteStore
+from tests.test_store_sqlite import done, fill
+
+async def main():
+    store = SqliteStore(Path(sys.argv[1]))
+    await fill(store, 20_000)
+    while jobs := await store.claim("child", 1, 60):
+        await store.settle("child", [done(jobs[0].match.id, *jobs[0].match.items)])
+        print(jobs[0].match.id, flush=True)
+
+asyncio.run(main())
+"""
+
+
+def test_killed_while_settling_every_transaction_is_whole(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    child = subprocess.Popen(
+        [sys.executable, "-c", SETTLES, str(path)],
+        cwd=Path(__file__).parents[1],
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with child:
+        assert child.stdout is not None
+        told = [int(child.stdout.readline()) for _ in range(200)]
+        child.send_signal(signal.SIGKILL)
+        told += [int(line) for line in child.stdout if line.endswith("\n")]
+    assert child.returncode == -signal.SIGKILL
+
+    async def kept() -> list[int]:
+        store = SqliteStore(path, read_only=True)
+        counts, totals, verdicts = (
+            await store.counts(),
+            await store.totals(),
+            await store.verdicts(),
+        )
+        assert counts.total == 20_000
+        assert counts.running <= 1
+        assert counts.done == totals.calls == len(verdicts)
+        await store.close()
+        return [int(match) for match in verdicts.matches]
+
+    kept_jobs = asyncio.run(kept())
+    assert kept_jobs[: len(told)] == told
+    assert len(kept_jobs) <= len(told) + 1
+    with opened(path) as store:
+        asyncio.run(store.lead("heir", 60))
+        assert asyncio.run(store.counts()).running == 0
+
+
+# Readers
+
+
+def test_a_reader_looks_while_a_writer_works(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+
+    async def told() -> None:
+        writer = SqliteStore(path)
+        await fill(writer)
+        reader = SqliteStore(path, read_only=True)
+        assert await reader.counts() == Counts(pending=3)
+        await writer.claim("a", 2, 60)
+        assert await reader.counts() == Counts(pending=1, running=2)  # committed by the claim
+        await writer.begin("a", [0])
+        assert query(path, "SELECT attempts FROM jobs") == [(2,), (1,), (0,)]
+        await writer.settle("a", [done(0, 1, 0)])
+        assert (await reader.verdicts()).items.tolist() == [1, 0]
+        with pytest.raises(RunError, match="readonly"):
+            await reader.claim("b", 1, 60)
+        await reader.close()
+        await writer.close()
+
+    asyncio.run(told())
+
+
+def test_reading_changes_nothing(path: Path) -> None:
+    before = path.read_bytes()
+    asyncio.run(read_everything(path))
+    assert path.read_bytes() == before
+
+
+def test_the_log_is_gone_when_closed(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    log = tmp_path / "run.db-wal"
+    with opened(path) as store:
+        asyncio.run(fill(store))
+        assert log.stat().st_size > 0
+    assert not log.exists() or log.stat().st_size == 0
+    assert query(path, "SELECT count(*) FROM jobs") == [(3,)]
+
+
+def test_the_log_is_emptied_even_beside_a_reader(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with opened(path) as writer:
+        asyncio.run(fill(writer))
+        reader = SqliteStore(path, read_only=True)
+        assert asyncio.run(reader.counts()).total == 3
+    assert (tmp_path / "run.db-wal").stat().st_size == 0
+    assert asyncio.run(reader.counts()).total == 3
+    asyncio.run(reader.close())
+
+
+# The flusher
+
+
+class Turns(threading.Event):
+    """In place of time: at each wait, the next thing happens; then it is time to stop."""
+
+    def __init__(self, *happenings: Callable[[], object]) -> None:
+        super().__init__()
+        self._happenings = list(happenings)
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not self._happenings:
+            return True
+        self._happenings.pop(0)()
+        return False
+
+
+@pytest.fixture
+def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
+    """The names of the files that were synced."""
+    names: list[str] = []
+
+    def sync(path: Path) -> None:
+        names.append(path.name)
+        sync_file(path)
+
+    monkeypatch.setattr(flusher, "sync_file", sync)
+    return names
+
+
+@pytest.fixture
+def writer(path: Path) -> Iterator[sqlite3.Connection]:
+    """A writer without a flusher, as the store sets it up."""
+    with closing(sqlite3.connect(path, isolation_level=None, check_same_thread=False)) as db:
+        db.execute("PRAGMA synchronous = NORMAL")
+        db.execute("PRAGMA wal_autocheckpoint = 0")
+        yield db
+
+
+def flush(path: Path, *happenings: Callable[[], object]) -> Flusher:
+    """A flusher whose turns come after these happenings; run to its end on this thread."""
+    thread = Flusher(path)
+    thread._stop_asked = Turns(*happenings)
+    thread.run()
+    return thread
+
+
+def in_the_database_alone(path: Path) -> list[tuple[object, ...]]:
+    """What the run's last job would hold, were the log lost."""
+    with closing(sqlite3.connect(f"{path.as_uri()}?immutable=1", uri=True)) as connection:
+        return connection.execute("SELECT error FROM jobs WHERE id = 2").fetchall()
+
+
+def written(writer: sqlite3.Connection, error: str) -> None:
+    writer.execute("UPDATE jobs SET error = ? WHERE id = 2", (error,))
+
+
+def test_the_log_is_synced_when_it_was_written(
+    path: Path, writer: sqlite3.Connection, synced: list[str]
+) -> None:
+    written(writer, "first")
+    counted: list[int] = []
+
+    def write() -> None:
+        idle()
+        written(writer, f"after {len(counted)}")
+
+    def idle() -> None:
+        counted.append(len(synced))
+
+    assert flush(path, idle, idle, write, idle, idle, write, idle).error is None
+    assert counted == [0, 1, 1, 2, 2, 2, 3]
+    assert set(synced) == {"run.db-wal"}
+    assert in_the_database_alone(path) == [(None,)]  # too early for a checkpoint
+
+
+def test_the_log_moves_into_the_database_now_and_then(
+    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "CHECKPOINT_EVERY", 2)
+    seen: list[list[tuple[object, ...]]] = []
+
+    def write() -> None:
+        seen.append(in_the_database_alone(path))
+        written(writer, f"turn {len(seen)}")
+
+    assert flush(path, write, write, write).error is None
+    assert seen == [[(None,)], [(None,)], [("turn 2",)]]
+
+
+def test_a_large_log_begins_anew(
+    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(flusher, "CHECKPOINT_EVERY", 1)
+    monkeypatch.setattr(flusher, "RESTART_BYTES", 0)
+    log = path.with_name("run.db-wal")
+    sizes: list[int] = []
+
+    def write() -> None:
+        written(writer, f"turn {len(sizes)}")
+        sizes.append(log.stat().st_size)
+
+    flush(path, *[write] * 5)
+    assert len(set(sizes)) == 1
+
+
+def test_a_flusher_of_its_own_thread_syncs_and_stops(
+    path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    happened = threading.Event()
+    monkeypatch.setattr(flusher, "sync_file", lambda _: happened.set())
+    written(writer, "x")
+    thread = Flusher(path, interval=0.001)
+    thread.start()
+    assert happened.wait(10)
+    thread.stop()
+    assert not thread.is_alive()
+    assert thread.error is None
+
+
+def test_a_disk_that_fails_is_told_to_the_writer(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: Path) -> None:
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(flusher, "sync_file", fail)
+
+    async def told() -> None:
+        store = SqliteStore(path)
+        try:
+            assert store._flusher is not None
+            while store._flusher.error is None:
+                await store.lead("test", 60)
+                store._flusher.join(0.2)
+            with pytest.raises(RunError, match=r"run\.db can't be written.*No space left"):
+                await store.lead("test", 60)
+        finally:
+            await store.close()
+
+    asyncio.run(told())
+
+
+def test_a_disk_that_fails_at_the_end_is_told_and_the_file_let_go(
+    path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def fail(_: int) -> None:
+        raise OSError(5, "Input/output error")
+
+    store = SqliteStore(path)
+    monkeypatch.setattr(os, "fsync", fail)
+    with pytest.raises(RunError, match="Input/output error"):
+        asyncio.run(store.close())
+    with pytest.raises(RunError, match="closed database"):
+        asyncio.run(store.counts())
+
+
+def test_sync_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    sync_file(tmp_path / "none")
+    synced: list[int] = []
+    monkeypatch.setattr(os, "fsync", synced.append)
+    (tmp_path / "log").write_bytes(b"x")
+    sync_file(tmp_path / "log")
+    assert len(synced) == 1
+    with pytest.raises(OSError, match="Bad file"):
+        os.fstat(synced[0])  # it was closed

@@ -1,0 +1,151 @@
+from __future__ import annotations
+
+import asyncio
+from typing import cast
+
+import pytest
+
+from judgeq import prompts
+from judgeq.errors import JudgeError
+from judgeq.judge.backend import Request
+from judgeq.judge.judge import Judge
+from judgeq.queue import Queue, Stop
+from judgeq.store import Store
+from judgeq.types import CallEnded, Event, JobEnded, JobStarted, JobState, Outcome
+from judgeq.worker import drain
+from tests.fakes import FakeBackend, FakeStore, in_order, turns
+
+TEXTS = ["first", "second"]
+
+
+class Scene:
+    """Workers over a store in memory and a scripted backend."""
+
+    def __init__(self, store: FakeStore, backend: FakeBackend) -> None:
+        self.store, self.backend, self.stop = store, backend, Stop()
+        self.events: list[Event] = []
+        self.judge = Judge(
+            backend, prompts.load("bias"), TEXTS, self.events.append, self.stop.sleep
+        )
+
+    async def play(self, workers: int) -> None:
+        async with Queue(cast("Store", self.store), "me", self.stop) as queue:
+            await drain(queue, self.judge, self.stop, self.events.append, workers)
+
+    @property
+    def states(self) -> dict[int, JobState]:
+        return {outcome.job: outcome.state for outcome in self.store.outcomes}
+
+    @property
+    def asked(self) -> list[int]:
+        return [request.match.id for request in self.backend.requests]
+
+
+@pytest.mark.parametrize("workers", [1, 3, 20])
+def test_workers_empty_the_queue(workers: int) -> None:
+    scene = Scene(FakeStore(jobs=10), FakeBackend())
+    asyncio.run(scene.play(workers))
+    assert sorted(scene.asked) == list(range(10))
+    assert scene.states == dict.fromkeys(range(10), JobState.DONE)
+    for job in range(10):
+        at = scene.events.index(JobStarted(job))
+        assert scene.events.index(JobEnded(job, JobState.DONE)) > at
+    assert sum(isinstance(event, CallEnded) for event in scene.events) == 10
+
+
+@pytest.mark.parametrize("error", [JudgeError("no such model"), ValueError("a bug")])
+def test_an_error_of_one_stops_the_others_when_they_have_finished(error: Exception) -> None:
+    async def story() -> None:
+        failed = asyncio.Event()
+        finished: list[int] = []
+
+        async def fail(request: Request) -> str:
+            await turns()
+            failed.set()
+            raise error
+
+        async def finish(request: Request) -> str:
+            await failed.wait()
+            await turns()
+            finished.append(request.match.id)
+            return in_order(request.match)
+
+        scene = Scene(FakeStore(jobs=9), FakeBackend(finish, fail, finish))
+        with pytest.raises(type(error), match=str(error)):
+            await scene.play(3)
+        assert finished == [0, 2]
+        assert scene.asked == [0, 1, 2]
+        assert scene.states == {0: JobState.DONE, 1: JobState.PENDING, 2: JobState.DONE}
+        assert not any(outcome.unsent for outcome in scene.store.outcomes)
+        assert JobEnded(1, JobState.PENDING) in scene.events
+        assert scene.stop.asked
+        assert len(scene.store.pending) == 6
+
+    asyncio.run(story())
+
+
+def test_a_stop_lets_those_in_flight_finish_and_sends_nothing_new() -> None:
+    async def story() -> None:
+        async def answer(request: Request) -> str:
+            await turns()
+            scene.stop.ask()
+            await turns()
+            return in_order(request.match)
+
+        scene = Scene(FakeStore(jobs=5), FakeBackend(answer, answer))
+        await scene.play(2)
+        assert scene.states == {0: JobState.DONE, 1: JobState.DONE}
+        assert len(scene.store.pending) == 3
+
+    asyncio.run(story())
+
+
+def test_a_job_claimed_and_not_sent_takes_its_attempt_back() -> None:
+    async def story() -> None:
+        scene = Scene(FakeStore(jobs=5), FakeBackend())
+        scene.store.on_claim = scene.stop.ask
+        await scene.play(2)
+        assert scene.asked == []
+        assert scene.events == []
+        assert sorted(scene.store.outcomes) == [
+            Outcome(job, JobState.PENDING, unsent=True) for job in (0, 1)
+        ]
+
+    asyncio.run(story())
+
+
+def test_cancelled_it_cancels_all_at_once() -> None:
+    async def story() -> None:
+        cancelled: list[int] = []
+
+        async def hang(request: Request) -> str:
+            try:
+                await asyncio.Event().wait()
+            except asyncio.CancelledError:
+                cancelled.append(request.match.id)
+                raise
+            return ""
+
+        scene = Scene(FakeStore(jobs=5), FakeBackend(hang, hang, hang))
+        playing = asyncio.create_task(scene.play(3))
+        await turns()
+        assert scene.asked == [0, 1, 2]
+        playing.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await playing
+        assert sorted(cancelled) == [0, 1, 2]
+        assert scene.store.outcomes == []  # sent, and perhaps paid for: nothing is taken back
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(story())
+
+
+def test_a_store_that_fails_ends_all() -> None:
+    async def story() -> None:
+        scene = Scene(FakeStore(jobs=50), FakeBackend())
+        scene.store.fails["settle"] = OSError("disk full")
+        with pytest.raises(OSError, match="disk full"):
+            await asyncio.wait_for(scene.play(3), 10)
+        assert len(scene.asked) == 3
+
+    asyncio.run(story())
