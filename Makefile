@@ -2,7 +2,7 @@
 PYTHON ?= python3
 VENV := .venv
 BIN := $(VENV)/bin
-INSTALLED := $(VENV)/.installed
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test lint format bench clean
 
@@ -14,29 +14,35 @@ help:
 	@echo "make bench   print the numbers of benchmarks/"
 	@echo "make clean   remove what these made, but no run"
 
-$(INSTALLED): pyproject.toml
+$(BIN)/python:
 	@$(PYTHON) -c 'import sys; sys.exit(sys.version_info < (3, 11))' || { \
 		echo "judgeq needs Python 3.11 or newer, and $(PYTHON) is older: make PYTHON=/path/to/python" >&2; exit 1; }
 	$(PYTHON) -m venv $(VENV)
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[dev]'
+
+$(VENV)/.user: pyproject.toml | $(BIN)/python
+	$(PIP) --editable .
 	@touch $@
 
-demo: $(INSTALLED)
+$(VENV)/.developer: pyproject.toml | $(BIN)/python
+	$(PIP) --editable '.[dev]'
+	@touch $@ $(VENV)/.user
+
+demo: $(VENV)/.user
 	$(BIN)/judgeq run --dataset babe --strategy listwise10
 
-test: $(INSTALLED)
+test: $(VENV)/.developer
 	$(BIN)/python -m pytest
 
-lint: $(INSTALLED)
+lint: $(VENV)/.developer
 	$(BIN)/ruff check .
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 
-format: $(INSTALLED)
+format: $(VENV)/.developer
 	$(BIN)/ruff check --fix .
 	$(BIN)/ruff format .
 
-bench: $(INSTALLED)
+bench: $(VENV)/.developer
 	$(BIN)/python -m benchmarks
 
 clean:

@@ -232,9 +232,9 @@ class SqliteStore:
             found = self._db.execute(
                 "SELECT ratings FROM rounds WHERE round = ?", (round,)
             ).fetchone()
-            return (
-                None if found is None else np.frombuffer(found[0], dtype="<f8").astype(np.float64)
-            )
+            if found is None:
+                return None
+            return np.frombuffer(found[0], dtype="<f8").astype(np.float64)
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
         """See Store."""
@@ -317,9 +317,7 @@ class SqliteStore:
                 kept = [db.execute(_UPDATE_JOB, update).rowcount > 0 for update in updates]
                 gone = [o for o, ok in zip(outcomes, kept, strict=True) if not ok]
                 db.executemany(_UNSENT, ((o.unsent, o.job) for o in gone))
-                outcomes = [
-                    rows.late(o) if not ok else o for o, ok in zip(outcomes, kept, strict=True)
-                ]
+                outcomes = [o if ok else rows.late(o) for o, ok in zip(outcomes, kept, strict=True)]
             db.executemany(_INSERT_CALL, [row for o in outcomes for row in rows.calls(o)])
             db.executemany(
                 _INSERT_VERDICT, [rows.verdict(o.job, o.verdict) for o in outcomes if o.verdict]
