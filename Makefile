@@ -4,6 +4,7 @@ VENV := .venv
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
+.DELETE_ON_ERROR:
 .PHONY: help demo test lint format bench clean
 
 help:

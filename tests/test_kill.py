@@ -31,7 +31,7 @@ def done_jobs(folder: Path) -> dict[int, int]:
     except Exception as error:  # noqa: BLE001  (killed before the schema was there)
         assert "no such table" in str(error)  # noqa: PT017
         return {}
-    return dict((row[0], row[1]) for row in rows)
+    return {row[0]: row[1] for row in rows}
 
 
 def test_killed_twenty_times_the_scores_are_the_same(tmp_path: Path, uninterrupted: str) -> None:
