@@ -32,7 +32,7 @@ demo: $(VENV)/.user
 	$(BIN)/judgeq run --dataset babe --strategy listwise10
 
 test: $(VENV)/.developer
-	$(BIN)/python -m pytest
+	$(BIN)/python -m pytest -n auto
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .

@@ -20,7 +20,7 @@ def load_dataset(dataset: str, *, seed: int = 0, **settings: Any) -> datasets.Da
     Raises DataError or UsageError.
     """
     given = config.settle({"dataset": dataset, "seed": seed, **settings})
-    return datasets.load(given.dataset_spec(), seed=seed)
+    return datasets.load(given, seed=seed)
 
 
 def run(

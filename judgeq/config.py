@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any, Literal
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, model_validator
+from pydantic import ConfigDict, Field, ValidationError
 
 from judgeq import strategies
 from judgeq.datasets import Dataset, DatasetSpec
@@ -29,32 +29,13 @@ from judgeq.strategies.matchmaking import Matchmaking
 
 Rating = Literal["bt", "bt-mm"]
 
-SITTING = frozenset(
-    {
-        "concurrency",
-        "rating",
-        "bt_sigma",
-        "sim_latency",
-        "sim_rate_limited",
-        "sim_timeouts",
-        "sim_unreadable",
-    }
-)
+SITTING = frozenset({"concurrency", "rating", "bt_sigma", *Faults.model_fields})
 
 
-class Settings(BaseModel):
+class Settings(DatasetSpec, Simulation, Faults):
     """Everything a user can set about a run; the defaults are the command's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    dataset: str
-    text_column: str | None = None
-    id_column: str | None = None
-    gold_column: str | None = None
-    gold_levels: tuple[str, ...] | None = None
-    latent_column: str | None = None
-    n: int | None = None
-    data_dir: Path | None = None
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     strategy: str = "listwise"
     rounds: int | None = None
@@ -65,38 +46,11 @@ class Settings(BaseModel):
     judge: str = "simulated"
     prompt: str | None = None
     feature: str | None = None
-    seed: int = Field(0, ge=0)
-
-    sim_model: Literal["vg", "rrt"] = "vg"
-    sim_accuracy: float = Field(0.8, gt=0.5, lt=1)
-    sim_pmax: float = Field(0.99, gt=0.5, le=1)
-    sim_distance: float = Field(90.0, gt=0)
-    sim_spread: float = Field(100.0, ge=0)
-    sim_biased_items: int = Field(0, ge=0)
-    sim_bias: float = Field(200.0, ge=0)
-
-    sim_latency: float = Field(0.0, ge=0)
-    sim_rate_limited: float = Field(0.0, ge=0, le=1)
-    sim_timeouts: float = Field(0.0, ge=0, le=1)
-    sim_unreadable: float = Field(0.0, ge=0, le=1)
+    seed: int = Field(0, ge=0, lt=2**63)
 
     concurrency: int = Field(64, ge=1, le=10_000)
     rating: Rating = "bt"
     bt_sigma: float = Field(2.0, gt=0, le=100)
-
-    @model_validator(mode="after")
-    def _together(self) -> Settings:
-        if self.sim_accuracy >= self.sim_pmax:
-            raise ValueError(
-                "--sim-accuracy must be below --sim-pmax, which the curve never reaches"
-            )
-        if self.sim_rate_limited + self.sim_timeouts > 1:
-            raise ValueError("--sim-rate-limited and --sim-timeouts together exceed 1")
-        return self
-
-    def dataset_spec(self) -> DatasetSpec:
-        """What to load."""
-        return DatasetSpec(**{name: getattr(self, name) for name in DatasetSpec.model_fields})
 
     def rooted(self) -> Settings:
         """With absolute paths, so that a run can be taken up from another folder."""
@@ -118,16 +72,6 @@ class Settings(BaseModel):
             overlap=self.overlap,
             matchmaking=self.matchmaking,
         )
-
-    def simulation(self) -> Simulation:
-        """What decides the simulated judge's answers."""
-        return Simulation(
-            **{name: getattr(self, f"sim_{name}") for name in Simulation.model_fields}
-        )
-
-    def faults(self) -> Faults:
-        """What the simulated judge is told to do wrong."""
-        return Faults(**{name: getattr(self, f"sim_{name}") for name in Faults.model_fields})
 
 
 def flag(name: str) -> str:
@@ -195,7 +139,7 @@ def deciding_facts(
 ) -> dict[str, Any]:
     """Everything that decides a run's verdicts, as plain JSON."""
     simulated = settings.judge == "simulated"
-    simulation = settings.simulation().model_dump() if simulated else {}
+    simulation = settings.model_dump(include=set(Simulation.model_fields)) if simulated else {}
     return {
         "version": 1,
         "dataset": dataset.content,

@@ -132,7 +132,8 @@ class RunFolder:
         except (OSError, NotImplementedError) as error:
             raise RunError(f"run {self.id} can't be locked: {error}.") from error
         try:
-            (self.path / "holder").write_text(f"{whoami()}\n", encoding="utf-8")
+            with suppress(OSError):  # only tells others who we are
+                (self.path / "holder").write_text(f"{whoami()}\n", encoding="utf-8")
             yield
         finally:
             (self.path / "holder").unlink(missing_ok=True)
@@ -223,8 +224,9 @@ def find(root: Path, name: str) -> RunFolder:
 
     Raises RunError when there is none, or several.
     """
-    if name and (Path(name) / "config.json").is_file():
-        return RunFolder(Path(name).resolve())
+    with suppress(OSError):  # no name of a folder at all
+        if name and (Path(name) / "config.json").is_file():
+            return RunFolder(Path(name).resolve())
     runs = all_runs(root)
     if not runs:
         raise RunError(f"there are no runs in {root}; `judgeq run --dataset demo` makes one.")
@@ -260,5 +262,11 @@ def file_system(folder: Path, mounts: str) -> str | None:
         mounted = Path(re.sub(r"\\(\d{3})", lambda octal: chr(int(octal[1], 8)), fields[1]))
         if folder.is_relative_to(mounted) and len(mounted.parts) >= len(best.parts):
             best, kind = mounted, fields[2]
-    remote = ("nfs", "cifs", "smb", "fuse.sshfs", "lustre", "gpfs", "beegfs", "ceph", "9p", "afs")
+    remote = (
+        *("nfs", "cifs", "smb", "9p", "afs", "lustre", "gpfs", "beegfs", "ceph", "glusterfs"),
+        *(
+            f"fuse.{name}"
+            for name in ("sshfs", "glusterfs", "s3fs", "gcsfuse", "juicefs", "rclone")
+        ),
+    )
     return kind if kind.startswith(remote) else None

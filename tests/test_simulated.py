@@ -25,7 +25,7 @@ from judgeq.judge.simulated import (
 from judgeq.types import Floats, Match
 from tests.fakes import Clock
 
-VG, RRT = Simulation(), Simulation(model="rrt")
+VG, RRT = Simulation(), Simulation(sim_model="rrt")
 DRAWS = 4000
 
 GOLDEN_VG_2 = [(9, 8), (9, 8), (9, 8), (8, 9)]
@@ -67,13 +67,13 @@ def test_the_curve_goes_through_its_points() -> None:
     assert p(0) == 0.5
     assert p(90) == pytest.approx(0.8)
     assert p(1e9) == pytest.approx(0.99)
-    other = Simulation(accuracy=0.7, pmax=0.9, distance=50)
+    other = Simulation(sim_accuracy=0.7, sim_pmax=0.9, sim_distance=50)
     assert p(50, other) == pytest.approx(0.7)
     assert p(1e9, other) == pytest.approx(0.9)
 
 
 @pytest.mark.parametrize("gap", [0.0, 30.0, 90.0, 300.0, 900.0])
-@pytest.mark.parametrize("settings", [VG, RRT, Simulation(accuracy=0.7, pmax=0.8)])
+@pytest.mark.parametrize("settings", [VG, RRT, Simulation(sim_accuracy=0.7, sim_pmax=0.8)])
 def test_pairs_follow_the_curve(settings: Simulation, gap: float) -> None:
     expected = p(gap, settings)
     for scores in ((gap, 0.0), (0.0, gap)):  # whichever is presented first
@@ -99,7 +99,7 @@ def test_the_pairs_of_a_list_hang_together() -> None:
 
 
 def test_lists_of_rrt_rank_by_wins_and_then_by_score() -> None:
-    certain = Simulation(model="rrt", accuracy=0.999, pmax=1, distance=0.001)
+    certain = Simulation(sim_model="rrt", sim_accuracy=0.999, sim_pmax=1, sim_distance=0.001)
     assert judged([3.0, 1.0, 4.0, 2.0], certain, 1) == [{2: 0, 0: 1, 3: 2, 1: 3}]
     # Three items all alike: each wins twice, or once (a circle, in score's order, here as given).
     orders = Counter(
@@ -112,10 +112,14 @@ def test_lists_of_rrt_rank_by_wins_and_then_by_score() -> None:
 
 def test_lapses_hit_items_and_not_only_close_ones() -> None:
     """Far apart, only a lapse errs: for a pair with 1 − pmax, for the best of a list by its own."""
-    places = judged([1000.0, 1.0], Simulation(accuracy=0.799, pmax=0.8, distance=1), DRAWS)
+    places = judged(
+        [1000.0, 1.0], Simulation(sim_accuracy=0.799, sim_pmax=0.8, sim_distance=1), DRAWS
+    )
     assert close(wins(places, 0, 1), DRAWS, 0.8)
     lapse = 1 - math.sqrt(2 * 0.8 - 1)
-    places = judged([4e4, 3e4, 2e4, 1e4], Simulation(accuracy=0.799, pmax=0.8, distance=1), DRAWS)
+    places = judged(
+        [4e4, 3e4, 2e4, 1e4], Simulation(sim_accuracy=0.799, sim_pmax=0.8, sim_distance=1), DRAWS
+    )
     in_order = sum(list(each.values()) == [0, 1, 2, 3] for each in places)
     assert in_order > DRAWS * (1 - lapse) ** 4 - 4 * math.sqrt(DRAWS * 0.25)
     last = sum(each[0] == 3 for each in places)
@@ -161,7 +165,7 @@ SCORES = np.linspace(400, 600, 20)
 @pytest.mark.parametrize("settings", [VG, RRT], ids=["vg", "rrt"])
 def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None:
     def answers(order: Iterable[int], seed: int = 3, attempt: int = 1) -> list[str]:
-        judge = SimulatedJudge(SCORES, settings, Faults(rate_limited=0, latency=1e-9), seed)
+        judge = SimulatedJudge(SCORES, settings, Faults(sim_rate_limited=0, sim_latency=1e-9), seed)
         told = {n: ask(judge, LISTS[n], attempt, asking=attempt) for n in order}
         return [told[n] for n in range(len(LISTS))]
 
@@ -198,9 +202,9 @@ def test_two_labels_make_two_groups() -> None:
         assert group.mean() == pytest.approx(centre, abs=4 * 100 / math.sqrt(2000))
         assert group.std() == pytest.approx(100, abs=7)
     assert scores.min() >= 1
-    tight = latent_scores(gold * 5 - 2, Simulation(spread=0), seed=1)
+    tight = latent_scores(gold * 5 - 2, Simulation(sim_spread=0), seed=1)
     assert_array_equal(tight, np.where(gold == 1, 750, 250))
-    wide = latent_scores(gold, Simulation(spread=5000), seed=1)
+    wide = latent_scores(gold, Simulation(sim_spread=5000), seed=1)
     assert (wide.min(), wide.max()) == (1, 1000)
 
 
@@ -237,7 +241,9 @@ def test_no_labels_or_one_are_no_scale() -> None:
 @pytest.mark.parametrize(("asked_for", "found"), [(0, 0), (50, 50), (200, 200), (2000, 1000)])
 def test_so_many_items_are_seen_wrongly(asked_for: int, found: int) -> None:
     latent: Floats = np.full(1000, 500.0)
-    shift = seen_scores(latent, Simulation(biased_items=asked_for, bias=150), seed=1) - latent
+    shift = (
+        seen_scores(latent, Simulation(sim_biased_items=asked_for, sim_bias=150), seed=1) - latent
+    )
     assert (latent == 500).all()
     up, down = int((shift == 150).sum()), int((shift == -150).sum())
     assert (up + down, int((shift == 0).sum())) == (found, 1000 - found)
@@ -248,7 +254,7 @@ def test_so_many_items_are_seen_wrongly(asked_for: int, found: int) -> None:
 
 
 def test_faults_come_as_often_as_told() -> None:
-    faults = Faults(rate_limited=0.1, timeouts=0.2, unreadable=0.3)
+    faults = Faults(sim_rate_limited=0.1, sim_timeouts=0.2, sim_unreadable=0.3)
     judge = SimulatedJudge(SCORES, VG, faults, seed=2)
     found: Counter[str] = Counter()
     for number in range(1000):
@@ -263,13 +269,13 @@ def test_faults_come_as_often_as_told() -> None:
 
 
 def test_failures_depend_on_the_attempt_and_unreadable_replies_on_the_asking() -> None:
-    judge = SimulatedJudge(SCORES, VG, Faults(timeouts=0.5), seed=2)
+    judge = SimulatedJudge(SCORES, VG, Faults(sim_timeouts=0.5), seed=2)
     same = sum(ask(judge, match, 1) == ask(judge, match, 2) for match in LISTS)
     assert close(same, len(LISTS), 0.5)
     for match in LISTS:  # and on nothing else
         assert ask(judge, match, 1) == ask(judge, match, 1, asking=2)
 
-    judge = SimulatedJudge(SCORES, VG, Faults(unreadable=0.5), seed=2)
+    judge = SimulatedJudge(SCORES, VG, Faults(sim_unreadable=0.5), seed=2)
     same = sum(ask(judge, match, 1, 1) == ask(judge, match, 2, 2) for match in LISTS)
     assert close(same, len(LISTS), 0.5)
     for match in LISTS:
@@ -278,7 +284,7 @@ def test_failures_depend_on_the_attempt_and_unreadable_replies_on_the_asking() -
 
 def test_faults_do_not_change_what_is_answered() -> None:
     plain = SimulatedJudge(SCORES, VG, seed=2)
-    faulty = SimulatedJudge(SCORES, VG, Faults(rate_limited=0.2, unreadable=0.2), seed=2)
+    faulty = SimulatedJudge(SCORES, VG, Faults(sim_rate_limited=0.2, sim_unreadable=0.2), seed=2)
     answered = [(ask(plain, match), ask(faulty, match)) for match in LISTS]
     proper = [(a, b) for a, b in answered if b.startswith("{")]
     assert len(LISTS) // 3 < len(proper) < len(LISTS)
@@ -286,7 +292,7 @@ def test_faults_do_not_change_what_is_answered() -> None:
 
 
 def test_an_unreadable_reply_is_unusable() -> None:
-    judge = SimulatedJudge(SCORES, VG, Faults(unreadable=1), seed=2)
+    judge = SimulatedJudge(SCORES, VG, Faults(sim_unreadable=1), seed=2)
     for match in (LISTS[0], Match(0, 1, (0, 1))):
         with pytest.raises(UnusableReplyError):
             prompts.parse(ask(judge, match), match)
@@ -294,7 +300,7 @@ def test_an_unreadable_reply_is_unusable() -> None:
 
 def test_latency_is_slept_and_varies() -> None:
     clock = Clock()
-    judge = SimulatedJudge(SCORES, VG, Faults(latency=2), seed=2, sleep=clock.sleep)
+    judge = SimulatedJudge(SCORES, VG, Faults(sim_latency=2), seed=2, sleep=clock.sleep)
     for match in LISTS:
         ask(judge, match)
     assert len(clock.slept) == len(LISTS)

@@ -1,7 +1,8 @@
 """A judge that reads no text: it knows the items' latent scores, and errs as a real one would.
 
 A pair Δ apart is judged rightly with P(Δ) = ½ + (pmax − ½)(1 − exp(−Δ/τ)), with τ set by one point
-of the curve: P = `accuracy` at Δ = `distance` (Haak and Schaer, who give 0.8 at 90 on a scale of
+of the curve: P = `sim_accuracy` at Δ =
+`sim_distance` (Haak and Schaer, who give 0.8 at 90 on a scale of
 1..1000). Lists follow one of two models:
 
 `vg`   one noise value for each item and list, G₁ − G₂ with G ~ Gamma(½, scale τ), so that the noise
@@ -20,7 +21,7 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Awaitable, Callable
-from typing import Literal
+from typing import Literal, Self
 
 import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
@@ -37,55 +38,64 @@ NO_TOKENS = Usage()
 class Simulation(BaseModel):
     """What decides the simulated judge's answers."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    model: Literal["vg", "rrt"] = "vg"
-    accuracy: float = Field(0.8, gt=0.5, lt=1)
-    pmax: float = Field(0.99, gt=0.5, le=1)
-    distance: float = Field(90.0, gt=0)
-    spread: float = Field(100.0, ge=0)
-    biased_items: int = Field(0, ge=0)
-    bias: float = Field(200.0, ge=0)
+    sim_model: Literal["vg", "rrt"] = "vg"
+    sim_accuracy: float = Field(0.8, gt=0.5, lt=1)
+    sim_pmax: float = Field(0.99, gt=0.5, le=1)
+    sim_distance: float = Field(90.0, gt=0)
+    sim_spread: float = Field(100.0, ge=0)
+    sim_biased_items: int = Field(0, ge=0)
+    sim_bias: float = Field(200.0, ge=0)
 
     @model_validator(mode="after")
-    def _curve(self) -> Simulation:
-        if self.accuracy >= self.pmax:
-            raise ValueError("accuracy must be below pmax, which the curve never reaches")
+    def _reachable(self) -> Self:
+        if self.sim_accuracy >= self.sim_pmax:
+            raise ValueError(
+                "--sim-accuracy must be below --sim-pmax, which the curve never reaches"
+            )
         return self
 
     @property
     def tau(self) -> float:
-        """τ of the curve: P(`distance`) = `accuracy`."""
-        return -self.distance / math.log(1 - (self.accuracy - 0.5) / (self.pmax - 0.5))
+        """τ of the curve: P(`sim_distance`) = `sim_accuracy`."""
+        share = (self.sim_accuracy - 0.5) / (self.sim_pmax - 0.5)
+        return -self.sim_distance / math.log(1 - share)
 
 
 class Faults(BaseModel):
     """Failures for rehearsal, as shares of attempts; they don't decide what is answered."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid")
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
-    rate_limited: float = Field(0.0, ge=0, le=1)
-    timeouts: float = Field(0.0, ge=0, le=1)
-    unreadable: float = Field(0.0, ge=0, le=1)
-    latency: float = Field(0.0, ge=0)
+    sim_latency: float = Field(0.0, ge=0)
+    sim_rate_limited: float = Field(0.0, ge=0, le=1)
+    sim_timeouts: float = Field(0.0, ge=0, le=1)
+    sim_unreadable: float = Field(0.0, ge=0, le=1)
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.sim_rate_limited + self.sim_timeouts > 1:
+            raise ValueError("--sim-rate-limited and --sim-timeouts together exceed 1")
+        return self
 
 
 def probability_correct(gap: Floats, settings: Simulation) -> Floats:
     """P(Δ) for the gaps Δ ≥ 0, same shape."""
-    return 0.5 + (settings.pmax - 0.5) * -np.expm1(-gap / settings.tau)
+    return 0.5 + (settings.sim_pmax - 0.5) * -np.expm1(-gap / settings.tau)
 
 
 def latent_scores(gold: Floats, settings: Simulation, seed: int) -> Floats:
     """Gold on the simulation's scale 1..1000, same shape.
 
-    Two values make two groups around 250 and 750 with sd `spread`; more are scaled linearly from
+    Two values make two groups around 250 and 750 with sd `sim_spread`; more are scaled linearly from
     least to most. An item without gold (nan) gets a uniform score: somebody must judge it too.
     """
     known = ~np.isnan(gold)
     values = np.unique(gold[known])
     scores = seeds.rng(seed, "latent", "unlabelled").uniform(LOW, HIGH, len(gold))
     if len(values) == 2:
-        noise = seeds.rng(seed, "latent", "spread").normal(0, settings.spread, len(gold))
+        noise = seeds.rng(seed, "latent", "spread").normal(0, settings.sim_spread, len(gold))
         groups = np.where(gold == values[1], 750.0, 250.0) + noise
         scores[known] = np.clip(groups, LOW, HIGH)[known]
     elif len(values) > 2:
@@ -97,12 +107,14 @@ def latent_scores(gold: Floats, settings: Simulation, seed: int) -> Floats:
 
 
 def seen_scores(latent: Floats, settings: Simulation, seed: int) -> Floats:
-    """Latent scores as the annotator sees them: `biased_items` of them always `bias` off, up or
+    """Latent scores as the annotator sees them: `sim_biased_items` of them always `sim_bias` off, up or
     down, each with probability ½ (the paper's annotator bias)."""
     seen = latent.copy()
     rng = seeds.rng(seed, "annotator bias")
-    chosen = rng.choice(len(latent), size=min(settings.biased_items, len(latent)), replace=False)
-    seen[chosen] += settings.bias * rng.choice([-1.0, 1.0], size=len(chosen))
+    chosen = rng.choice(
+        len(latent), size=min(settings.sim_biased_items, len(latent)), replace=False
+    )
+    seen[chosen] += settings.sim_bias * rng.choice([-1.0, 1.0], size=len(chosen))
     return seen
 
 
@@ -123,11 +135,11 @@ class SimulatedJudge:
         self._scores: list[float] = scores.tolist()
         self._settings = settings
         self._faults = faults or Faults()
-        self._any_fault = any(self._faults.model_dump().values())
+        self._any_fault = any(getattr(self._faults, name) for name in Faults.model_fields)
         self._sleep = sleep
         self._tau = settings.tau
-        self._lapse = 1 - math.sqrt(2 * settings.pmax - 1)
-        self._order = self._order_vg if settings.model == "vg" else self._order_rrt
+        self._lapse = 1 - math.sqrt(2 * settings.sim_pmax - 1)
+        self._order = self._order_vg if settings.sim_model == "vg" else self._order_rrt
         self._answers = seeds.Stream(seed, "judge")
         self._failures = seeds.Stream(seed, "failures")
         self._unreadable = seeds.Stream(seed, "unreadable")
@@ -180,14 +192,14 @@ class SimulatedJudge:
         fail, late = self._failures.at(match.id, request.attempt).random(2).tolist()
         # By asking, not by attempt: a kill in between must not change which jobs become invalid.
         garble = self._unreadable.at(match.id, request.ask).random()
-        if faults.latency:
-            await self._sleep(faults.latency * (0.5 + late))
-        if fail < faults.rate_limited:
+        if faults.sim_latency:
+            await self._sleep(faults.sim_latency * (0.5 + late))
+        if fail < faults.sim_rate_limited:
             raise RateLimitedError(
                 "the simulated judge was told to refuse this one (429)", cost=0.0
             )
-        if fail < faults.rate_limited + faults.timeouts:
+        if fail < faults.sim_rate_limited + faults.sim_timeouts:
             raise CallTimeoutError("the simulated judge was told not to answer this one", cost=0.0)
-        if garble < faults.unreadable:
+        if garble < faults.sim_unreadable:
             return "I would rather not rank these, sorry."
         return None

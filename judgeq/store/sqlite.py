@@ -7,6 +7,7 @@ thread would wait for the interpreter lock of a busy loop. Who groups results in
 
 from __future__ import annotations
 
+import os
 import sqlite3
 import struct
 import time
@@ -45,9 +46,23 @@ UPDATE jobs SET
 WHERE id = ? AND state IN ('pending', 'running')
 """
 _UNSENT = "UPDATE jobs SET attempts = attempts - ? WHERE id = ?"
+# A running job's last attempt is still waited for, or its answer is among the calls already.
+_UNKNOWN = """
+SELECT coalesce(sum(max(0, attempts - answered - (state = 'running'))), 0) FROM
+    (SELECT attempts, state, coalesce(answered, 0) AS answered FROM jobs LEFT JOIN
+        (SELECT job, count(*) AS answered FROM calls GROUP BY job) ON job = jobs.id)
+"""
 _REOPEN_JOBS = """
 UPDATE jobs SET state = 'pending', unusable = 0, error = NULL WHERE state = ?
 """
+
+
+def _read_only(path: Path) -> str:
+    """How to open a file for reading: where nobody may write, it can't change either, and SQLite
+    must not try to keep its log there."""
+    log = path.with_name(path.name + "-wal")
+    settled = not os.access(path.parent, os.W_OK) and not log.exists()
+    return "?mode=ro&immutable=1" if settled else "?mode=ro"
 
 
 class SqliteStore:
@@ -69,7 +84,7 @@ class SqliteStore:
                 f"{path} is not there: the run was never begun, or its folder is damaged."
             )
         with self._told():
-            mode = "?mode=ro" if read_only else ""
+            mode = _read_only(path) if read_only else ""
             self._db = sqlite3.connect(
                 f"{path.resolve().as_uri()}{mode}", uri=True, isolation_level=None, timeout=10
             )
@@ -256,16 +271,14 @@ class SqliteStore:
                 "coalesce(sum(output), 0), coalesce(sum(reasoning), 0), coalesce(sum(cost), 0.0), "
                 "count(*) - count(cost), coalesce(sum(outcome <> 'ok'), 0) FROM calls"
             ).fetchone()
-            attempts, running = self._db.execute(
-                "SELECT coalesce(sum(attempts), 0), coalesce(sum(state = 'running'), 0) FROM jobs"
-            ).fetchone()
+            (unknown,) = self._db.execute(_UNKNOWN).fetchone()
         return Totals(
             calls=calls,
             retries=failed,
             usage=Usage(input_, cached, output, reasoning),
             cost=cost,
             unpriced=unpriced,
-            unknown=max(0, attempts - calls - running),
+            unknown=unknown,
         )
 
     async def reopen(self, *states: JobState) -> int:
