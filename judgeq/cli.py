@@ -71,6 +71,12 @@ EXIT_CODES = (
 class _Group(TyperGroup):
     """Turns our errors into a message and an exit code; a user's mistake gets no traceback."""
 
+    def format_help(self, ctx: Any, formatter: Any) -> None:
+        # The list of commands comes plain: typer's rich help imports a Markdown parser and would
+        # take twice as long. The commands' own help, with its groups of options, is rich.
+        self.rich_markup_mode = None
+        super().format_help(ctx, formatter)
+
     def invoke(self, ctx: Any) -> Any:
         try:
             return super().invoke(ctx)
@@ -86,8 +92,8 @@ app = typer.Typer(
     name="judgeq",
     cls=_Group,
     help="Put texts on a continuous scale by having a judge compare them.\n\n"
-    "Start with [bold]judgeq run --dataset demo[/bold]: it is offline and free. No money is ever "
-    "spent unless a model is named with --judge.",
+    "Start with `judgeq run --dataset demo`: it is offline and free. No money is ever spent "
+    "unless a model is named with --judge.",
     epilog=EXIT_CODES,
     no_args_is_help=True,
     rich_markup_mode="rich",
@@ -159,7 +165,7 @@ def run(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Judge a dataset from start to scores, or go on with a run that was interrupted.
+    """Judge a dataset from start to scores, or go on with it.
 
     The same command again goes on with the same run: interrupted, it resumes;
     finished, it shows its result and asks nothing. Ctrl-C once lets the calls
@@ -200,7 +206,10 @@ def resume(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Go on with a run that was stopped or killed; what was answered is never asked again."""
+    """Go on with a run that was stopped or killed.
+
+    What was answered is never asked again.
+    """
     changes = {
         "concurrency": concurrency,
         "rating": rating,
@@ -252,9 +261,9 @@ def rate(
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
-    """Make the ratings again from a run's ledger, and write scores.csv. Asks nothing.
+    """Make the ratings again from a run's ledger.
 
-    A run that isn't finished is rated by what there is, and marked as partial.
+    Writes scores.csv; asks nothing. A run that isn't finished is rated by what there is, and marked as partial.
     """
     import asyncio
 
@@ -271,7 +280,7 @@ def rate(
 
 @app.command(epilog=EXIT_CODES)
 def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
-    """Show how far a run is, from any terminal, while it runs or afterwards."""
+    """Show how far a run is, while it runs or afterwards."""
     import asyncio
 
     from judgeq import report, results, runs
@@ -314,7 +323,7 @@ def datasets(
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """List the known datasets: size, licence, and whether the texts are here."""
+    """List the datasets: size, licence, whether the texts are here."""
     from judgeq import datasets as known_datasets
     from judgeq import report
 
@@ -330,7 +339,7 @@ def strategies(
     n: Annotated[int, typer.Option("--n", min=2, help="Items to tell the cost for.")] = 1000,
     as_json: Json = False,
 ) -> None:
-    """List the strategies: how they are written, what they cost, when to use them."""
+    """List the strategies, what they cost, and when to use them."""
     from judgeq import report
 
     if as_json:

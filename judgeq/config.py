@@ -48,7 +48,7 @@ class Settings(DatasetSpec, Simulation, Faults):
     feature: str | None = None
     seed: int = Field(0, ge=0, lt=2**63)
 
-    concurrency: int = Field(64, ge=1, le=10_000)
+    concurrency: int = Field(256, ge=1, le=10_000)
     rating: Rating = "bt"
     bt_sigma: float = Field(2.0, gt=0, le=100)
 

@@ -48,7 +48,7 @@ RunName = Annotated[
 Concurrency = Annotated[
     int | None,
     typer.Option(
-        min=1, help="Calls in flight at most.", show_default="64", rich_help_panel=SITTING
+        min=1, help="Calls in flight at most.", show_default="256", rich_help_panel=SITTING
     ),
 ]
 RatingName = Annotated[

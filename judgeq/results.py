@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
+import orjson
 
 from judgeq.config import Rating
 from judgeq.rating import comparisons, elo, metrics
@@ -81,13 +82,13 @@ def fit(verdicts: Verdicts, n: int, rating: Rating, sigma: float) -> Floats:
 async def rate(
     run: RunFolder,
     store: Store,
+    items: Items,
     judged: Judged,
     rounds: int,
     rating: Rating,
     sigma: float,
 ) -> Result:
     """The result of a run that was judged so far: Bradley-Terry, and all else that is shown."""
-    items = await store.items()
     n = len(items.ids)
     verdicts = comparisons.joined(judged.verdicts)
     scores = Scores(
@@ -120,7 +121,7 @@ async def read(run: RunFolder, rating: Rating, sigma: float) -> Result:
         judged = Judged(elo.start(info.items))
         while await store.round_state(len(judged.verdicts) + 1) is not None:
             judged.add(await store.verdicts(len(judged.verdicts) + 1))
-        return await rate(run, store, judged, info.rounds, rating, sigma)
+        return await rate(run, store, await store.items(), judged, info.rounds, rating, sigma)
     finally:
         await store.close()
 
@@ -226,19 +227,24 @@ def write_scores(scores: Scores, path: Path) -> None:
 
     Numbers are written so that reading them gives the same bits.
     """
-    gold = ["" if value != value else value for value in scores.gold.tolist()]
     columns = (
         scores.ids,
-        scores.elo.tolist(),
-        scores.bt.tolist(),
+        _cells(scores.elo),
+        _cells(scores.bt),
         scores.matches.tolist(),
-        scores.wins.tolist(),
-        gold,
+        _cells(scores.wins),
+        _cells(scores.gold),
     )
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(("id", "elo", "bt", "matches", "wins", "gold"))
         writer.writerows(zip(*columns, strict=True))
+
+
+def _cells(values: Floats) -> list[str]:
+    """Numbers as the shortest text that reads back as the same bits; "" for nan."""
+    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return ["" if cell == "null" else cell for cell in text[1:-1].split(",")]
 
 
 def as_json(result: Result) -> dict[str, Any]:

@@ -21,7 +21,7 @@ from judgeq.judge.judge import Judge
 from judgeq.queue import Queue, Stop
 from judgeq.rating import elo, metrics
 from judgeq.runs import RunFolder, whoami
-from judgeq.store import Store
+from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
 from judgeq.types import (
     Counts,
@@ -76,9 +76,10 @@ async def play(run: Run) -> results.Result:
         await judge_round(run, round)
         judged.add(await store.verdicts(round))
         run.emit(_rated(run, round, before, judged.elo))
-    settings = run.settings
+    settings, dataset = run.settings, run.dataset
+    items = Items(dataset.ids, dataset.gold, dataset.subsets)
     return await results.rate(
-        run.folder, store, judged, run.strategy.rounds, settings.rating, settings.bt_sigma
+        run.folder, store, items, judged, run.strategy.rounds, settings.rating, settings.bt_sigma
     )
 
 

@@ -34,8 +34,7 @@ class JobState(StrEnum):
     FAILED = "failed"  # never answered: network, limits; left out until asked again
 
 
-@dataclass(frozen=True, slots=True)
-class Match:
+class Match(NamedTuple):
     """One question to the judge: `items` are row numbers in the order presented."""
 
     id: int
@@ -76,8 +75,7 @@ class Matches:
         return len(self.items) / 2
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
+class Job(NamedTuple):
     """A match in the queue.
 
     `attempts` counts the requests that were committed as about to be sent, this one included;
@@ -115,8 +113,7 @@ class Call(NamedTuple):
     at: float
 
 
-@dataclass(frozen=True, slots=True)
-class Verdict:
+class Verdict(NamedTuple):
     """The judge's answer to a match: its `items`, most of the feature first.
 
     `tied[p]` tells that the item at place p is tied with the one before it (never the first);

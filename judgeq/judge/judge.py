@@ -60,6 +60,8 @@ class Judge:
 class _Asking:
     """One job's way through attempts and askings."""
 
+    __slots__ = ("_ask", "_attempt", "_job", "_judge", "_ledger", "_problem")
+
     def __init__(self, judge: Judge, job: Job, ledger: Ledger) -> None:
         self._judge = judge
         self._job = job

@@ -164,16 +164,21 @@ class SimulatedJudge:
 
     def _order_vg(self, scores: list[float], rng: np.random.Generator) -> list[int]:
         # Plain lists: for ten items they are several times faster than arrays.
-        k, tau = len(scores), self._tau
-        noise: list[float] = rng.standard_gamma(0.5, 2 * k).tolist()
-        lapse: list[float] = rng.random(2 * k).tolist()
-        seen = [score + tau * (noise[i] - noise[k + i]) for i, score in enumerate(scores)]
-        if min(lapse[:k]) < self._lapse:
+        # Gamma(½, scale τ) is τ/2 times a squared standard normal, which is quicker to draw.
+        k, half = len(scores), self._tau / 2
+        normal: list[float] = rng.standard_normal(2 * k).tolist()
+        lapse: list[float] = rng.random(k).tolist()
+        seen = [
+            score + half * (up * up - down * down)
+            for score, up, down in zip(scores, normal[:k], normal[k:], strict=True)
+        ]
+        if min(lapse) < self._lapse:
+            among: list[float] = rng.random(k).tolist()
             for i in range(k):
                 if lapse[i] < self._lapse:
                     # Far beyond every score, at either end; among themselves in random order.
                     end = 1e9 if lapse[i] < self._lapse / 2 else -1e9
-                    seen[i] = end * (1 + lapse[k + i])
+                    seen[i] = end * (1 + among[i])
         return sorted(range(k), key=seen.__getitem__, reverse=True)
 
     def _order_rrt(self, scores: list[float], rng: np.random.Generator) -> list[int]:

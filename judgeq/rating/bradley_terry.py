@@ -19,7 +19,7 @@ from judgeq.types import Bools, Comparisons, Floats, Verdicts
 SIGMA = 2.0
 
 
-_AT_ONCE = 4096
+_AT_ONCE = 8192
 """Rankings handled together: their arrays stay in the processor's cache."""
 
 

@@ -296,11 +296,11 @@ class SqliteStore:
                 "WHERE state = 'pending' ORDER BY id LIMIT ?",
                 (n,),
             ).fetchall()
-            until = self._clock() + lease
-            db.executemany(
+            # These were the lowest numbers, so up to the last of them nothing else is pending.
+            db.execute(
                 "UPDATE jobs SET state = 'running', attempts = attempts + 1, worker = ?, lease = ? "
-                "WHERE id = ?",
-                ((worker, until, row[0]) for row in found),
+                "WHERE state = 'pending' AND id <= ?",
+                (worker, self._clock() + lease, found[-1][0] if found else -1),
             )
             rounds = self._rounds_of([row[0] for row in found])
             return [rows.job(row, round) for row, round in zip(found, rounds, strict=True)]
