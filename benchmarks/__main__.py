@@ -44,7 +44,7 @@ def scaling() -> None:
         jobs = 3 * math.ceil(n / 10)
         floor = _floor(jobs)
         job = (*JUDGEQ, "run", "--dataset", "synthetic:normal", "--n", str(n), "--quiet")
-        best = min((cost(job) for _ in range(3 if n < 1_000_000 else 1)), key=lambda c: c.wall)
+        best = min((cost(job) for _ in range(3 if n < 1_000_000 else 2)), key=lambda c: c.wall)
         growth = allowed = ""
         if before is not None:
             growth = f"{best.wall / before[1]:.1f}×"

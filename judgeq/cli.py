@@ -263,7 +263,8 @@ def rate(
 ) -> None:
     """Make the ratings again from a run's ledger.
 
-    Writes scores.csv; asks nothing. A run that isn't finished is rated by what there is, and marked as partial.
+    Writes scores.csv; asks nothing. A run that isn't finished is rated by
+    what there is, and marked as partial.
     """
     import asyncio
 
