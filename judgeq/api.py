@@ -55,9 +55,7 @@ def open_run(
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
     folder = runs.find(Path(runs_dir), name)
-    changes = {"rating": rating, "bt_sigma": bt_sigma}
-    given = {key: value for key, value in changes.items() if value is not None}
-    settings = config.settle(folder.info().settings.model_dump() | given)
+    settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})
     return _outside_a_loop(
         lambda: asyncio.run(results.read(folder, settings.rating, settings.bt_sigma))
     )

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 from typer.core import TyperGroup
 
-from judgeq.errors import JudgeqError, RunError, StoppedError
+from judgeq.errors import JudgeError, JudgeqError, RunError, StoppedError
 from judgeq.options import (
     BtSigma,
     Concurrency,
@@ -245,11 +245,10 @@ def _play(prepared: Prepared, quiet: bool, as_json: bool, retry_failed: bool) ->
         ) from error
     _show(result, quiet, as_json)
     if result.counts.failed:
-        _complain(
+        raise JudgeError(
             f"{result.counts.failed} jobs failed and are left out of the ratings; "
             f"`judgeq resume {result.run.id} --retry-failed` asks them again."
         )
-        raise typer.Exit(4)
 
 
 @app.command(epilog=EXIT_CODES)
@@ -268,12 +267,10 @@ def rate(
     """
     import asyncio
 
-    from judgeq import config, results, runs
+    from judgeq import results, runs
 
     folder = runs.find(runs_dir, name)
-    changes = {"rating": rating, "bt_sigma": bt_sigma}
-    given = {key: value for key, value in changes.items() if value is not None}
-    settings = config.settle(folder.info().settings.model_dump() | given)
+    settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})
     result = asyncio.run(results.read(folder, settings.rating, settings.bt_sigma))
     results.write_scores(result.scores, folder.scores)
     _show(result, quiet, as_json)

@@ -56,7 +56,6 @@ def summary(result: Result, info: RunInfo) -> Iterator[RenderableType]:
 
 def facts(result: Result, info: RunInfo) -> Table:
     """Dataset, strategy, judge, jobs, calls and cost, a line each."""
-    grid = Table.grid(padding=(0, 2))
     source = f"{info.dataset}, {count(info.items)} items"
     rounds = f"{result.rounds_planned} of {result.rounds} rounds"
     rating = "Elo; " + (
@@ -64,7 +63,7 @@ def facts(result: Result, info: RunInfo) -> Table:
         if result.rating == "bt"
         else "Bradley-Terry (bt-mm, the paper's)"
     )
-    for name, value in (
+    return _grid(
         ("dataset", source),
         ("strategy", f"{info.strategy}, {rounds}"),
         ("judge", info.settings.judge),
@@ -76,9 +75,19 @@ def facts(result: Result, info: RunInfo) -> Table:
             "(1 a pair, k/2 a list of k)",
         ),
         ("ratings", rating),
-    ):
+    )
+
+
+def _grid(*rows: tuple[str, str]) -> Table:
+    """Names and what is to be said of each, a line each."""
+    grid = Table.grid(padding=(0, 2))
+    for name, value in rows:
         grid.add_row(Text(name, style="dim"), spoken(value))
     return grid
+
+
+def _titled(title: str) -> Table:
+    return Table(box=SIMPLE_HEAD, title=title, title_justify="left", title_style="")
 
 
 def jobs(counts: Counts) -> str:
@@ -116,12 +125,7 @@ def cost(totals: Totals) -> str:
 
 def detection(rows: dict[str, dict[str, Any]]) -> Table:
     """Positive against negative, by rating."""
-    table = Table(
-        box=SIMPLE_HEAD,
-        title="Detection against the gold labels (positive: elo > 1500, bt > 0)",
-        title_justify="left",
-        title_style="",
-    )
+    table = _titled("Detection against the gold labels (positive: elo > 1500, bt > 0)")
     table.add_column("rating")
     for name in ("recall", "accuracy", "precision", "F1 (positive)", "macro F1", "n"):
         table.add_column(name, justify="right")
@@ -136,12 +140,7 @@ def detection(rows: dict[str, dict[str, Any]]) -> Table:
 
 def correlation(subsets: dict[str, dict[str, dict[str, Any]]]) -> Table:
     """Spearman and Pearson against the gold, by subset and rating."""
-    table = Table(
-        box=SIMPLE_HEAD,
-        title="Correlation with the gold labels",
-        title_justify="left",
-        title_style="",
-    )
+    table = _titled("Correlation with the gold labels")
     for name in ("items", "rating"):
         table.add_column(name)
     for name in ("Spearman", "Pearson", "n"):
@@ -166,9 +165,8 @@ def number(value: float | None) -> str:
 def status(state: State) -> Iterator[RenderableType]:
     """How far a run is."""
     yield spoken(f"{state.run.id}: {state.word}", "bold")
-    grid = Table.grid(padding=(0, 2))
     info = state.info
-    for name, value in (
+    yield _grid(
         ("dataset", f"{info.dataset}, {count(info.items)} items"),
         ("strategy", f"{info.strategy}, {len(state.rounds)} of {info.rounds} rounds"),
         ("judge", info.settings.judge),
@@ -176,9 +174,7 @@ def status(state: State) -> Iterator[RenderableType]:
         ("calls", calls(state.totals)),
         ("cost", cost(state.totals)),
         *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
-    ):
-        grid.add_row(Text(name, style="dim"), spoken(value))
-    yield grid
+    )
     if state.ratings is not None:
         yield Text()
         yield _ends(state.ids, state.ratings, len(state.rounds))

@@ -171,6 +171,14 @@ class State:
         }
 
 
+async def planned(store: Store) -> list[Counts]:
+    """The jobs of the planned rounds by state, round by round."""
+    rounds: list[Counts] = []
+    while (counts := await store.round_state(len(rounds) + 1)) is not None:
+        rounds.append(counts)
+    return rounds
+
+
 async def state(run: RunFolder, *, ratings: bool = False) -> State:
     """How far a run is, read from its folder while it runs or afterwards."""
     info, running = run.info(), run.is_running()
@@ -178,9 +186,7 @@ async def state(run: RunFolder, *, ratings: bool = False) -> State:
         return State(run, info, running, [], Totals(), [], None)
     store = SqliteStore(run.database, read_only=True)
     try:
-        rounds: list[Counts] = []
-        while (counts := await store.round_state(len(rounds) + 1)) is not None:
-            rounds.append(counts)
+        rounds = await planned(store)
         totals = await store.totals()
         if not running:  # what a killed process had in flight
             lost = sum(counts.running for counts in rounds)

@@ -84,15 +84,12 @@ async def play(run: Run) -> results.Result:
 
 
 async def _started(run: Run) -> RunStarted:
-    planned: list[Counts] = []
-    while (counts := await run.store.round_state(len(planned) + 1)) is not None:
-        planned.append(counts)
     return RunStarted(
         run=run.folder.id,
         items=len(run.dataset),
         rounds=run.strategy.rounds,
         judge=run.judge.backend.name,
-        planned=planned,
+        planned=await results.planned(run.store),
         totals=await run.store.totals(),
     )
 

@@ -9,7 +9,7 @@ import os
 import re
 import socket
 import tempfile
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import datetime
@@ -19,7 +19,7 @@ from typing import Any
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from judgeq.config import Settings
+from judgeq.config import Settings, settle
 from judgeq.errors import RunError
 
 LOCK_WAIT = 1.0
@@ -45,6 +45,11 @@ class RunInfo(BaseModel):
     gold_meaning: str
     strategy: str
     rounds: int
+
+    def settings_with(self, changes: Mapping[str, Any]) -> Settings:
+        """The run's settings with these changed (None: as before). Raises as `config.settle`."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return settle(self.settings.model_dump() | given)
 
 
 @dataclass(frozen=True, slots=True)

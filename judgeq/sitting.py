@@ -75,8 +75,7 @@ def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
     Raises RunError when what decides its result has changed since it was begun.
     """
     info = folder.info()
-    given = {name: value for name, value in changes.items() if value is not None}
-    settings = config.settle(info.settings.model_dump() | given)
+    settings = info.settings_with(changes)
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed)
     prompt = _prompt(settings, dataset)

@@ -19,18 +19,23 @@ def test_the_main_commands_output_is_real(tmp_path: Path) -> None:
     assert [line.rstrip() for line in done.stdout.splitlines()] == output.splitlines()
 
 
-def test_the_python_snippet_runs(tmp_path: Path) -> None:
-    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+def python(folder: Path, code: str) -> str:
+    """What a piece of Python prints, run in `folder`."""
     done = subprocess.run(
-        [sys.executable, "-c", snippet],
-        cwd=tmp_path,
-        env=environment(tmp_path),
+        [sys.executable, "-c", code],
+        cwd=folder,
+        env=environment(folder),
         capture_output=True,
         text=True,
         check=False,
     )
     assert done.returncode == 0, done.stderr
-    first, best, rho = done.stdout.splitlines()
+    return done.stdout
+
+
+def test_the_python_snippet_runs(tmp_path: Path) -> None:
+    (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
+    first, best, rho = python(tmp_path, snippet).splitlines()
     assert first.endswith(".")
     assert best.split()[0][-1] in "45"
     assert float(rho) > 0.9
@@ -45,12 +50,4 @@ def test_the_python_interface_works_inside_a_running_loop(tmp_path: Path) -> Non
         "    assert not result.partial\n"
         "asyncio.run(main())\n"
     )
-    done = subprocess.run(
-        [sys.executable, "-c", code],
-        cwd=tmp_path,
-        env=environment(tmp_path),
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
+    python(tmp_path, code)

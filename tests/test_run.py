@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import sqlite3
 from pathlib import Path
 
 import pytest
@@ -123,8 +124,6 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
 def test_rating_an_unfinished_run_is_marked_as_partial(tmp_path: Path) -> None:
     judgeq(tmp_path, *SMALL)
     run = only_run(tmp_path)
-    import sqlite3
-
     database = sqlite3.connect(run / "run.db")
     with database:
         database.execute("DELETE FROM verdicts WHERE job >= 30")
@@ -204,14 +203,12 @@ def test_a_folder_that_cannot_be_written_to_is_told(tmp_path: Path) -> None:
 
 
 def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> None:
-    rows = "".join(f'"[bold red]{i}\x1b[31m","text \x1b[2J [link=x]{i}",{i}\n' for i in range(6))
     (tmp_path / "evil.jsonl").write_text(
         "".join(
             json.dumps({"id": f"[bold]{i}[/bold]", "text": f"\x1b[2J[red]{i}", "gold": i}) + "\n"
             for i in range(6)
         )
     )
-    assert rows
     judgeq(
         tmp_path, "run", "--dataset", "evil.jsonl", "--id-column", "id", "--gold-column", "gold",
         "-s", "listwise3",

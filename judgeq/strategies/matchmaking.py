@@ -172,11 +172,13 @@ def lists(
     else:
         ordered = order_by_rating(ratings, rows, rng)
         _swap_some(ordered, rng)
-    sizes = list_sizes(n, min(k, n), min(overlap, min(k, n) - 1))
+    k = min(k, n)
+    overlap = min(overlap, k - 1)
+    sizes = list_sizes(n, k, overlap)
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
     # List m begins `overlap` positions before the end of list m − 1.
-    back = np.repeat(np.arange(len(sizes)) * min(overlap, min(k, n) - 1), sizes)
+    back = np.repeat(np.arange(len(sizes)) * overlap, sizes)
     items = ordered[np.arange(offsets[-1]) - back]
     presented = np.lexsort((rng.random(len(items)), np.repeat(np.arange(len(sizes)), sizes)))
     return Matches(items=items[presented].astype(np.int32, copy=False), offsets=offsets)
