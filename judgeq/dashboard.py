@@ -316,13 +316,13 @@ def _figures(progress: Progress, now: float, label: int, width: int) -> list[Tex
     rows: dict[str, list[Part]] = {
         "jobs": [
             _amount(of_run.done, "done"),
-            _amount(of_run.running, "in flight"),
             _amount(of_run.failed, "failed", style="bold red"),
             _amount(of_run.invalid, "invalid", style="bold yellow"),
         ],
         "calls": [
             (count(progress.calls), ""),
             (f"{rate(progress.call_rate(now))} calls/s", ""),
+            _amount(progress.in_flight, "in flight"),
             _amount(progress.retries, "retry", "retries"),
             _amount(progress.cache_hits, "cache hit", "cache hits"),
         ],

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from judgeq.types import (
     CallEnded,
+    CallStarted,
     Counts,
     Event,
     JobEnded,
@@ -41,8 +42,9 @@ class Progress:
     `done`, `invalid`, `failed` and `total` are jobs of the current round; `of_run` adds the other
     rounds. Calls, tokens and cost are those of all sittings; `before` is what earlier ones had.
     This sitting's alone are the jobs `claimed`, of which `ended` got an outcome and `given_back`
-    none. `cost` is in dollars over the calls with a known price; `unpriced` counts the others.
-    Replies from the cache are `cache_hits`, not calls.
+    none, and the calls `sent`, of which `returned` have come back. `cost` is in dollars over the
+    calls with a known price; `unpriced` counts the others. Replies from the cache are `cache_hits`,
+    not calls.
     """
 
     run: str = ""
@@ -62,6 +64,8 @@ class Progress:
     ended: int = 0
     given_back: int = 0
 
+    sent: int = 0
+    returned: int = 0
     calls: int = 0
     retries: int = 0
     cache_hits: int = 0
@@ -93,12 +97,15 @@ class Progress:
         """Take one event in. Costs well under a microsecond for those that come by the thousand."""
         if type(event) is JobStarted:
             self.claimed += 1
+        elif type(event) is CallStarted:
+            self.sent += 1
         elif type(event) is CallEnded:
             if event.cached:
                 self.cache_hits += 1
                 return
             if now >= self._slot_end:
                 self._turn(now)
+            self.returned += 1
             self.calls += 1
             if event.outcome != "ok":
                 self.retries += 1
@@ -129,15 +136,15 @@ class Progress:
 
     @property
     def in_flight(self) -> int:
-        """Jobs that a worker holds now."""
-        return max(0, self.claimed - self.ended - self.given_back)
+        """Calls that wait for their answer."""
+        return max(0, self.sent - self.returned)
 
     @property
     def of_round(self) -> Counts:
         """The jobs of the current round by state."""
-        in_flight = self.in_flight
-        pending = max(0, self.total - self.done - self.invalid - self.failed - in_flight)
-        return Counts(pending, in_flight, self.done, self.invalid, self.failed)
+        running = max(0, self.claimed - self.ended - self.given_back)
+        pending = max(0, self.total - self.done - self.invalid - self.failed - running)
+        return Counts(pending, running, self.done, self.invalid, self.failed)
 
     @property
     def of_run(self) -> Counts:

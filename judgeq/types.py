@@ -301,6 +301,10 @@ class JobStarted(NamedTuple):
     job: int
 
 
+class CallStarted(NamedTuple):
+    """A request leaves for the judge."""
+
+
 class CallEnded(NamedTuple):
     """A request came back, or didn't. `cached` tells a reply that the cache gave for nothing."""
 
@@ -354,5 +358,13 @@ class Stopping:
 
 
 Event: TypeAlias = (
-    RunStarted | RoundStarted | JobStarted | CallEnded | JobEnded | RoundRated | Notice | Stopping
+    RunStarted
+    | RoundStarted
+    | JobStarted
+    | CallStarted
+    | CallEnded
+    | JobEnded
+    | RoundRated
+    | Notice
+    | Stopping
 )

@@ -83,6 +83,16 @@ def test_rounding_lets_no_call_too_many_through() -> None:
     asyncio.run(story())
 
 
+def test_an_amount_is_the_decimal_it_is_printed_as() -> None:
+    async def story() -> None:
+        budget = Budget(0.3)  # as a binary fraction less than three times 0.1
+        for _ in range(3):
+            await budget.reserve(0.1)
+        assert budget.reserved == 0.3
+
+    asyncio.run(story())
+
+
 def test_a_stop_ends_all_waiting() -> None:
     async def story() -> None:
         budget = Budget(1.0)

@@ -12,6 +12,7 @@ from rich.console import Console
 from judgeq.dashboard import Dashboard, Face, PlainLines, Quiet, choose
 from judgeq.types import (
     CallEnded,
+    CallStarted,
     Counts,
     Event,
     JobEnded,
@@ -97,7 +98,7 @@ def call(cost: float | None = 0.01, outcome: str = "ok") -> CallEnded:
 
 
 def job(state: JobState = JobState.DONE, cost: float | None = 0.01) -> list[Event]:
-    return [JobStarted(1), call(cost), JobEnded(1, state)]
+    return [JobStarted(1), CallStarted(), call(cost), JobEnded(1, state)]
 
 
 def a_run(word: str = "word", jobs: int = 40) -> list[Event]:
@@ -116,6 +117,7 @@ def a_run(word: str = "word", jobs: int = 40) -> list[Event]:
         RoundStarted(3, Counts(pending=50)),
         *job(),
         JobStarted(2),
+        CallStarted(),
     ]
 
 
@@ -136,8 +138,8 @@ def test_the_picture_tells_what_matters() -> None:
     assert re.search(r"round 3/3 +[━╸╺]+ +1/50 +2 %", text)
     assert re.search(r"run +[━╸╺]+ +89/150 +59 %", text)
     for part in (
-        "89 done · 1 in flight · 1 failed · 1 invalid",
-        "0 retries · 0 cache hits",
+        "89 done · 1 failed · 1 invalid",
+        "1 in flight · 0 retries · 0 cache hits",
         "$0.91 so far · about $1.50 in all",
         "1 min 05 s so far · about 42 s left",
         "91,000 in · 18,200 cached · 27,300 out (9,100 reasoning)",
@@ -186,11 +188,11 @@ def test_after_a_resume_the_cost_goes_on_from_what_was_spent() -> None:
 
 
 def test_stopping_says_how_many_calls_are_out() -> None:
-    face = shown(*a_run(), JobStarted(3), Stopping())
+    face = shown(*a_run(), JobStarted(3), CallStarted(), JobStarted(4), Stopping())
     line = "stopping: letting 2 calls finish (Ctrl-C again to stop now)"
     assert picture(face).splitlines()[-1] == line
     assert " left" not in picture(face)
-    shown(JobEnded(2, JobState.DONE), JobEnded(3, JobState.PENDING), face=face)
+    shown(call(), call(outcome="timeout"), face=face)
     assert picture(face).splitlines()[-1] == "stopped"
 
 

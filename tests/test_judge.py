@@ -33,6 +33,7 @@ from judgeq.types import (
     Attempt,
     Call,
     CallEnded,
+    CallStarted,
     Event,
     Floats,
     Job,
@@ -171,7 +172,7 @@ def test_a_verdict_at_once() -> None:
         7, JobState.DONE, Verdict((0, 4, 2)), (Call(1, "ok", usage, 0.25, 0.5, GOOD, 5000.5, 0.5),)
     )
     assert asking.steps == ["begin", "send 1/1"]
-    assert asking.events == [CallEnded("ok", usage, 0.25, 0.5)]
+    assert asking.events == [CallStarted(), CallEnded("ok", usage, 0.25, 0.5)]
     assert [f"<text {label}>\n{TEXTS[row]}\n</text {label}>" in asking.said(0)
             for label, row in zip("ABC", LIST.items, strict=True)] == [True] * 3  # fmt: skip
     assert "could not be used" not in asking.said(0)

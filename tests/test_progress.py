@@ -5,6 +5,7 @@ import pytest
 from judgeq.progress import NOTICES, SLOT, SLOTS, Progress
 from judgeq.types import (
     CallEnded,
+    CallStarted,
     Counts,
     Event,
     JobEnded,
@@ -67,6 +68,17 @@ def test_jobs_go_from_pending_through_flight_to_their_outcome() -> None:
     assert progress.of_round == Counts(pending=6, running=0, done=2, invalid=1, failed=1)
     assert progress.of_run == progress.of_round
     assert progress.ended == 4
+    assert progress.in_flight == 0
+
+
+def test_a_call_is_in_flight_from_leaving_to_coming_back_and_a_cache_hit_never() -> None:
+    sent: list[Event] = [JobStarted(1), JobStarted(2), JobStarted(3), CallStarted(), CallStarted()]
+    progress = folded(started(), RoundStarted(1, Counts(pending=10)), *sent)
+    assert (progress.in_flight, progress.of_round.running) == (2, 3)
+    progress.fold(CallEnded("ok", Usage(), 0.0, 0.1, cached=True), 1.0)
+    assert progress.in_flight == 2
+    progress.fold(CallEnded("timeout", Usage(), None, 0.1), 1.0)
+    assert progress.in_flight == 1
 
 
 def test_rounds_add_up() -> None:

@@ -7,8 +7,8 @@ one another. Amounts are kept in whole nano-dollars: rounding must not let one c
 from __future__ import annotations
 
 import asyncio
-import math
 from collections import deque
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from judgeq.errors import BudgetError, StoppedError
 
@@ -19,7 +19,7 @@ class Budget:
     """Dollars that may be spent in all (`cap`; None: no cap), and what was spent before (`spent`)."""
 
     def __init__(self, cap: float | None, spent: float = 0.0) -> None:
-        self._cap = None if cap is None else math.floor(cap * NANO)
+        self._cap = None if cap is None else _nano(cap, ROUND_FLOOR)
         self._spent = _up(spent)
         self._reserved = 0
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
@@ -115,4 +115,9 @@ class Budget:
 
 def _up(dollars: float | None) -> int:
     """Nano-dollars, rounded up."""
-    return 0 if dollars is None else math.ceil(dollars * NANO)
+    return 0 if dollars is None else _nano(dollars, ROUND_CEILING)
+
+
+def _nano(dollars: float, rounding: str) -> int:
+    """Nano-dollars of the decimal that `dollars` is printed as, which is what was meant by it."""
+    return int((Decimal(repr(dollars)) * NANO).to_integral_value(rounding))

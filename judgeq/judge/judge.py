@@ -28,7 +28,18 @@ from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy, retried
-from judgeq.types import Attempt, Call, CallEnded, Event, Job, JobState, Match, Outcome, Usage
+from judgeq.types import (
+    Attempt,
+    Call,
+    CallEnded,
+    CallStarted,
+    Event,
+    Job,
+    JobState,
+    Match,
+    Outcome,
+    Usage,
+)
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -253,6 +264,7 @@ class _Asking:
         """Send, and tell ledger and limiter how it went."""
         judge = self._judge
         started = judge.clock()
+        judge.emit(CallStarted())
         try:
             reply = await judge.backend.complete(self._request(), self._prepared)
         except JudgeError as error:
