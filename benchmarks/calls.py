@@ -74,8 +74,11 @@ asyncio.run(main())
 """
 CURATOR = """
 import json, os, sys
+from importlib.util import find_spec
+# Its tokenizer's words come from the web; litellm, which it needs anyhow, brings the same file.
+words = find_spec("litellm").submodule_search_locations[0] + "/litellm_core_utils/tokenizers"
 os.environ.update(CURATOR_DISABLE_CACHE="1", TELEMETRY_ENABLED="0", CURATOR_DISABLE_RICH_DISPLAY="1",
-                  OPENAI_API_KEY="x")
+                  OPENAI_API_KEY="x", TIKTOKEN_CACHE_DIR=words)
 from bespokelabs import curator
 url, path, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
 bodies = [json.loads(line) for line in open(path)][:n]
