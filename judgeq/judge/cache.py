@@ -272,8 +272,7 @@ class ReplyCache:
         found = _values(cache, work.lookups)
         if work.writes:
             with cache.transact():
-                for name, tag, value in work.writes:
-                    cache.set(name, value, tag=tag)
+                _put(cache, work.writes, self._clock())
         return found
 
     def _end(self) -> None:
@@ -325,6 +324,18 @@ def _values(cache: diskcache.Cache, keys: Sequence[str]) -> list[bytes | None]:
             with suppress(ValueError):
                 found[key] = cache.disk.fetch(mode, filename, value, read=False)
     return [found.get(key) for key in keys]
+
+
+def _put(cache: diskcache.Cache, writes: Sequence[tuple[str, str, bytes]], now: float) -> None:
+    """Keep (key, tag, value) each, as diskcache's own `set` would: that takes five times as long."""
+    cache._con.executemany(
+        "INSERT INTO Cache (key, raw, store_time, expire_time, access_time, access_count, tag, size, "
+        "mode, filename, value) VALUES (?, 1, ?, NULL, ?, 0, ?, 0, ?, NULL, ?) "
+        "ON CONFLICT (key, raw) DO UPDATE SET store_time = excluded.store_time, expire_time = NULL, "
+        "access_time = excluded.access_time, access_count = 0, tag = excluded.tag, size = 0, "
+        "mode = excluded.mode, filename = NULL, value = excluded.value",
+        [(name, now, now, tag, diskcache.core.MODE_RAW, value) for name, tag, value in writes],
+    )
 
 
 def _read(value: bytes) -> Cached | None:
