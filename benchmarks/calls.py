@@ -98,12 +98,19 @@ if bodies:
 @contextmanager
 def server(*flags: str) -> Iterator[str]:
     """The base URL of a mock server that runs while inside."""
+    with serving(*flags) as (url, _):
+        yield url
+
+
+@contextmanager
+def serving(*flags: str) -> Iterator[tuple[str, subprocess.Popen[str]]]:
+    """As `server`, with its process."""
     process = subprocess.Popen(
         (*JUDGEQ, "mock-server", "--port", "0", "--json", *flags), stdout=subprocess.PIPE, text=True
     )
     try:
         assert process.stdout is not None
-        yield json.loads(process.stdout.readline())["url"]
+        yield json.loads(process.stdout.readline())["url"], process
     finally:
         process.send_signal(signal.SIGTERM)
         process.communicate()
@@ -251,7 +258,7 @@ def _expose(rate: int) -> None:
         folder = Path(name)
         texts = write_texts(folder, CALLS, words=6)
         for turn in range(10):
-            with server("--latency", "0.1") as url:
+            with serving("--latency", "0.1") as (url, mock):
                 run = judgeq_run(url, texts, str(turn), "--no-cache", "--rpm", str(rate * 60))
                 process = subprocess.Popen(run, cwd=folder, stderr=subprocess.DEVNULL)
                 while (before := _count(seen(url), "answered")) < 1000 + 100 * turn:
@@ -259,9 +266,12 @@ def _expose(rate: int) -> None:
                 begun = time.perf_counter()
                 time.sleep(1.0)
                 answered = _count(seen(url), "answered")
+                rates.append((answered - before) / (time.perf_counter() - begun))
+                # The server is held up meanwhile: what it says to the dead was not delivered.
+                mock.send_signal(signal.SIGSTOP)
                 process.kill()
                 process.wait()
-                rates.append((answered - before) / (time.perf_counter() - begun))
+                mock.send_signal(signal.SIGCONT)
                 time.sleep(0.5)
                 answered = _count(seen(url), "answered")
             (ledger,) = (folder / f"runs{turn}").glob("*/run.db")
