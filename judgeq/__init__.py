@@ -3,7 +3,7 @@
     import judgeq
 
     result = judgeq.run("demo", strategy="listwise10", seed=1)
-    result.scores.elo        # a NumPy array, one number an item, in the order of scores.ids
+    result.scores.ratings["elo"]    # a NumPy array, one number an item, as result.scores.ids
     result.evaluation        # against the gold labels
 
 `judgeq --help` is the same on the command line.

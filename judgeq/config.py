@@ -45,6 +45,11 @@ class Settings(DatasetSpec, Simulation, Faults, Model, Access):
     k: int | None = None
     overlap: int | None = None
     matchmaking: Matchmaking | None = None
+    streak_length: int | None = None
+    opponents: int | None = None
+    warm_up: int | None = None
+    cut: int | None = None
+    repeats: int | None = None
     both_orders: bool = False
 
     judge: str = "simulated"
@@ -75,13 +80,8 @@ class Settings(DatasetSpec, Simulation, Faults, Model, Access):
 
     def make_strategy(self) -> Strategy:
         """The strategy. Raises UsageError for one that can't be."""
-        return strategies.parse(
-            self.strategy,
-            k=self.k,
-            rounds=self.rounds,
-            overlap=self.overlap,
-            matchmaking=self.matchmaking,
-        )
+        given = {name: getattr(self, name) for name in strategies.FLAGS}
+        return strategies.parse(self.strategy, **given)
 
 
 def flag(name: str) -> str:

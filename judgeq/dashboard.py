@@ -372,7 +372,7 @@ def _ends(progress: Progress, label: int, width: int) -> list[Text]:
     for name, placed in ends:
         for index, item in enumerate(placed):
             line = _line().append(("" if index else name).ljust(label), "dim")
-            line.append(f"{item.elo:4.0f} ")
+            line.append(f"{item.rating:4.0f} " if item.rating > 1 else f"{item.rating:4.2f} ")
             line.append(set_cell_size(ids[len(lines)], column), "cyan")
             room = max(1, width - line.cell_len - 1)
             lines.append(line.append(f" {plain(item.text or '', room)}", "dim"))

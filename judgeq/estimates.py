@@ -14,15 +14,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import numpy as np
-
-from judgeq import asking, prompts, results, seeds
+from judgeq import asking, prompts, results
 from judgeq.errors import UnusableReplyError
 from judgeq.judge import JUDGES
 from judgeq.judge.backend import Request
 from judgeq.judge.judge import Judge
 from judgeq.queue import Stop
-from judgeq.rating import elo, order_bias
+from judgeq.runner import asked
 from judgeq.sitting import Prepared
 from judgeq.store import rows
 from judgeq.store.sqlite import SqliteStore
@@ -30,7 +28,6 @@ from judgeq.types import (
     Event,
     Match,
     Matches,
-    Standings,
     Totals,
     Usage,
     Verdict,
@@ -139,12 +136,14 @@ async def _look(
 ) -> int:
     """Play the known part of the run through. How many rounds remain that nobody can look into."""
     n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
-    judged = results.Judged(elo.start(n), settings.both_orders)
+    judged = results.Judged.begin(n, strategy, settings)
     first = 0
     for round in range(1, strategy.rounds + 1):
+        if judged.over:
+            break
         counts = None if store is None else await store.round_state(round)
         if store is not None and counts is not None:
-            judged.add(await store.verdicts(round))
+            judged.add(await store.verdicts(round), counts.total)
             looked.done += counts.total - counts.left
             first += counts.total
             left = await store.left(round)
@@ -152,14 +151,11 @@ async def _look(
                 await _ask_cache(judge, left, looked)
                 return strategy.rounds - round
             continue
-        standings = Standings(judged.elo, np.ones(n, dtype=np.bool_))
-        matches = strategy.next_round(standings, seeds.rng(settings.seed, "round", round))
-        if settings.both_orders:
-            matches = order_bias.doubled(matches)
+        matches = asked(judged.standings, strategy, settings, round)
         found = await _ask_cache(judge, _numbered(matches, round, first), looked)
         if len(found) < len(matches):
             return strategy.rounds - round
-        judged.add(_verdicts(found, matches, first, n))
+        judged.add(_verdicts(found, matches, first, n), len(matches))
         first += len(matches)
     return 0
 
@@ -206,9 +202,10 @@ def _verdicts(found: Sequence[Verdict], matches: Matches, first: int, n: int) ->
     """A whole round's verdicts, as the ledger would give them."""
     presented = matches.items.astype("<i4", copy=False).tobytes()
     bounds = (matches.offsets * 4).tolist()
+    judges = [0] * len(matches) if matches.judges is None else matches.judges.tolist()
     stored = [
-        (*rows.verdict(first + m, verdict), presented[bounds[m] : bounds[m + 1]])
-        for m, verdict in enumerate(found)
+        (*rows.verdict(first + m, verdict), presented[bounds[m] : bounds[m + 1]], judge)
+        for m, (verdict, judge) in enumerate(zip(found, judges, strict=True))
     ]
     return rows.verdicts(stored, n)
 

@@ -14,6 +14,7 @@ from judgeq.types import (
     CallEnded,
     CallStarted,
     Counts,
+    EndedEarly,
     Event,
     JobEnded,
     JobStarted,
@@ -226,8 +227,10 @@ class Progress:
                 self._start_round(event.round, event.counts)
             case RoundRated():
                 self.rated, self.rated_at, self.moved = event.round, now, event.moved
-                self.top = tuple(sorted(event.top, key=_elo, reverse=True)[:ENDS])
-                self.bottom = tuple(sorted(event.bottom, key=_elo)[:ENDS][::-1])
+                self.top = tuple(sorted(event.top, key=_rating, reverse=True)[:ENDS])
+                self.bottom = tuple(sorted(event.bottom, key=_rating)[:ENDS][::-1])
+            case EndedEarly():
+                self.rounds = event.rounds
             case Notice():
                 self.notices_lost += len(self.notices) == NOTICES
                 self.notices.append(event)
@@ -265,5 +268,5 @@ class Progress:
         self._slot_end = (self._slot + 1) * SLOT
 
 
-def _elo(placed: Placed) -> float:
-    return placed.elo
+def _rating(placed: Placed) -> float:
+    return placed.rating

@@ -212,6 +212,8 @@ def schema(k: int, ties: bool) -> dict[str, Any]:
 def reply(verdict: Verdict, match: Match) -> str:
     """The reply that says this verdict, as a well-behaved judge would write it."""
     names = dict(zip(match.items, labels(len(match.items)), strict=True))
+    if verdict.score is not None:
+        return f'{{"score": {verdict.score}}}'
     if match.kind == "pair":
         return f'{{"winner": "{"tie" if verdict.tied else names[verdict.items[0]]}"}}'
     ranking: list[str | list[str]] = [names[item] for item in verdict.items]
@@ -226,6 +228,8 @@ def parse(text: str, match: Match, ties: bool = False) -> Verdict:
     names = labels(len(match.items))
     if match.kind == "pair":
         return _winner(_answer(text, "winner"), match, names, ties)
+    if match.kind == "direct":
+        return Verdict(match.items, (), _score(text))
     answer = _answer(text, "ranking")
     if not isinstance(answer, list):
         raise UnusableReplyError(f'"ranking" must be an array of labels, not {_shown(answer)}.')
@@ -239,8 +243,7 @@ def parse(text: str, match: Match, ties: bool = False) -> Verdict:
     return Verdict(items)
 
 
-def score(text: str) -> float:
-    """The score of one text, 0 to 1. Raises UnusableReplyError, which says what is wrong."""
+def _score(text: str) -> float:
     answer = _answer(text, "score")
     if type(answer) not in (int, float) or not 0 <= answer <= 1:
         raise UnusableReplyError(f'"score" must be a number from 0 to 1, not {_shown(answer)}.')

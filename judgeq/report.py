@@ -14,9 +14,10 @@ from rich.table import Table
 from rich.text import Text
 
 from judgeq.datasets import DatasetInfo
+from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
 from judgeq.rating import order_bias
-from judgeq.results import Result, State
+from judgeq.results import MIDDLE, Result, State
 from judgeq.runs import RunInfo
 from judgeq.strategies import REGISTRY
 from judgeq.types import Counts, Floats, Totals
@@ -46,13 +47,13 @@ def summary(result: Result, info: RunInfo) -> Iterator[RenderableType]:
         yield Text()
         yield correlation(result.evaluation["correlation"])
     yield from order(result)
-    if info.settings.judge == "simulated":
+    if info.judge == "simulated":
         yield Text(SIMULATED, style="yellow")
     yield Text()
     yield (
         Text("Scores ")
         .append(str(result.run.scores), "bold")
-        .append("  (id, elo, bt, matches, wins, gold)")
+        .append(f"  ({', '.join(result.scores.columns)})")
     )
     yield Text(f"Ledger {result.run.database}  (every call and verdict)")
     yield Text(f"Config {result.run.path / 'config.json'}")
@@ -62,15 +63,13 @@ def facts(result: Result, info: RunInfo) -> Table:
     """Dataset, strategy, judge, jobs, calls and cost, a line each."""
     source = f"{info.dataset}, {count(info.items)} items"
     rounds = f"{result.rounds_planned} of {result.rounds} rounds"
-    rating = "Elo; " + (
-        f"Bradley-Terry (bt, MAP with σ = {result.bt_sigma:g})"
-        if result.rating == "bt"
-        else "Bradley-Terry (bt-mm, the paper's)"
-    )
+    left = int((result.scores.left_after > 0).sum())
+    if left:
+        rounds += f"; {several(left, 'item')} left early"
     return grid(
         ("dataset", source),
         ("strategy", f"{info.strategy}, {rounds}"),
-        ("judge", info.settings.judge),
+        ("judge", info.judge),
         ("jobs", jobs(result.counts)),
         ("calls", calls(result.totals)),
         (
@@ -78,8 +77,17 @@ def facts(result: Result, info: RunInfo) -> Table:
             f"{cost(result.totals)}; {result.cost_equivalent_calls:,.0f} cost-equivalent calls "
             "(1 a pair, k/2 a list of k)",
         ),
-        ("ratings", rating),
+        ("ratings", ratings(result)),
     )
+
+
+def ratings(result: Result) -> str:
+    """How the scores were made, in words."""
+    if "direct" in result.scores.ratings:
+        return "direct scores, 0 to 1, of each item judged alone"
+    if result.rating == "bt":
+        return f"Elo; Bradley-Terry (bt, MAP with σ = {result.bt_sigma:g})"
+    return "Elo; Bradley-Terry (bt-mm, the paper's)"
 
 
 def grid(*rows: tuple[str, str]) -> Table:
@@ -135,7 +143,8 @@ def cost(totals: Totals) -> str:
 
 def detection(rows: dict[str, dict[str, Any]]) -> Table:
     """Positive against negative, by rating."""
-    table = _titled("Detection against the gold labels (positive: elo > 1500, bt > 0)")
+    over = ", ".join(f"{name} > {MIDDLE[name]:g}" for name in rows)
+    table = _titled(f"Detection against the gold labels (positive: {over})")
     table.add_column("rating")
     for name in ("recall", "accuracy", "precision", "F1 (positive)", "macro F1", "n"):
         table.add_column(name, justify="right")
@@ -211,7 +220,7 @@ def status(state: State) -> Iterator[RenderableType]:
     yield grid(
         ("dataset", f"{info.dataset}, {count(info.items)} items"),
         ("strategy", f"{info.strategy}, {len(state.rounds)} of {info.rounds} rounds"),
-        ("judge", info.settings.judge),
+        ("judge", info.judge),
         ("jobs", jobs(state.counts)),
         ("calls", calls(state.totals)),
         ("cost", cost(state.totals)),
@@ -308,17 +317,25 @@ def strategies_json(n: int) -> list[dict[str, Any]]:
     found = []
     for name, entry in REGISTRY.items():
         strategy = entry.make()
-        enough = n >= strategy.least_items
+        try:
+            strategy.check(n)
+        except UsageError as error:
+            refused: str | None = str(error)
+        else:
+            refused = None
         found.append(
             {
                 "name": name,
                 "usage": entry.usage,
                 "summary": entry.summary,
-                "settings": list(entry.settings),
+                "when": entry.when,
+                "settings": list(entry.settings.values()),
                 "rounds": strategy.rounds,
+                "prunes": strategy.prunes,
                 "items": n,
-                "calls": strategy.calls(n) if enough else None,
-                "cost_equivalent_calls": strategy.cost(n) if enough else None,
+                "calls": None if refused else strategy.calls(n),
+                "cost_equivalent_calls": None if refused else strategy.cost(n),
+                "refused": refused,
             }
         )
     return found
@@ -328,13 +345,18 @@ def strategy_table(n: int) -> Iterator[RenderableType]:
     """The strategies, and what their defaults cost over n items."""
     for row in strategies_json(n):
         yield Text(row["usage"], "bold")
-        yield Text(f"  {row['summary']}")
-        flags = ", ".join(f"--{name}" for name in row["settings"])
-        yield Text(f"  Settings: {flags}.")
-        if row["calls"] is not None:
+        yield Text(f"  {row['summary']} {row['when']}")
+        if row["settings"]:
+            flags = ", ".join("--" + name.replace("_", "-") for name in row["settings"])
+            yield Text(f"  Settings: {flags}.")
+        if row["refused"]:
+            yield Text(f"  {row['refused']}")
+        else:
+            most = "at most " if row["prunes"] else ""
             yield Text(
-                f"  Over {count(n)} items by default: {count(row['calls'])} calls in "
-                f"{row['rounds']} rounds, {row['cost_equivalent_calls']:,.0f} cost-equivalent."
+                f"  Over {count(n)} items by default: {most}{several(row['calls'], 'call')} in "
+                f"{most}{several(row['rounds'], 'round')}, {row['cost_equivalent_calls']:,.0f} "
+                "cost-equivalent."
             )
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
@@ -11,30 +11,42 @@ from typing import Any
 import numpy as np
 import orjson
 
-from judgeq.config import Rating
+from judgeq import seeds
+from judgeq.config import Rating, Settings
 from judgeq.rating import comparisons, elo, metrics, order_bias
 from judgeq.rating.order_bias import Flips, Slots
 from judgeq.runs import RunFolder, RunInfo, replacing
 from judgeq.store import Items, Store
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Counts, Floats, Offsets, Totals, Verdicts
+from judgeq.strategies import Strategy
+from judgeq.types import Bools, Counts, Floats, Offsets, Standings, Totals, Verdicts
+
+MIDDLE: Mapping[str, float] = {"elo": elo.START, "bt": 0.0, "direct": 0.5}
+"""What divides positive from negative, by rating."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scores:
     """The ratings of n items; all arrays of shape (n,).
 
-    `elo` starts at 1500; `bt` is Bradley-Terry's θ (0 is the middle); `matches` counts the judged
-    questions that the item was in; `wins` the comparisons they imply that it won (a tie counts ½);
-    `gold` is nan where there is no label.
+    `ratings` are by name: `elo` starts at 1500 and `bt` is Bradley-Terry's θ (0 is the middle); or
+    `direct`, the score of each item judged alone (0 to 1; nan where there is none). `matches` counts
+    the judged questions that the item was in; `wins` the comparisons they imply that it won (a tie
+    counts ½); `left_after` is the round after which it left early, or 0; `gold` is nan where there
+    is no label.
     """
 
     ids: Sequence[str]
-    elo: Floats
-    bt: Floats
+    ratings: Mapping[str, Floats]
     matches: Offsets
     wins: Floats
+    left_after: Offsets
     gold: Floats
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of scores.csv."""
+        return ["id", *self.ratings, "matches", "wins", "left_after", "gold"]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -62,25 +74,70 @@ class Result:
 
 @dataclass(slots=True, eq=False)
 class Judged:
-    """The verdicts of the rounds so far, and the Elo ratings of shape (n,) that they fold to.
+    """The verdicts of the rounds so far, and what they fold to: arrays of shape (n,).
 
-    With `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches.
+    `elo` are the ratings, `active` who is still compared, `left_after` the round after which an item
+    left (0: it didn't). With `both_orders`, `verdicts` are those of the couples, and `asked` those
+    of the matches. `strategy` is None for judgments that were imported. `over` once a round is
+    planned that has no matches: the strategy had nobody left to compare.
     """
 
     elo: Floats
+    active: Bools
+    left_after: Offsets
+    strategy: Strategy | None
+    seed: int = 0
     both_orders: bool = False
     verdicts: list[Verdicts] = field(default_factory=list)
     asked: list[Verdicts] = field(default_factory=list)
     flips: Flips | None = None
+    over: bool = False
 
-    def add(self, verdicts: Verdicts) -> None:
-        """Fold the next round's verdicts."""
+    @classmethod
+    def begin(cls, n: int, strategy: Strategy | None, settings: Settings) -> Judged:
+        """Before anything was judged."""
+        return cls(
+            elo=elo.start(n),
+            active=np.ones(n, dtype=np.bool_),
+            left_after=np.zeros(n, dtype=np.int64),
+            strategy=strategy,
+            seed=settings.seed,
+            both_orders=settings.both_orders,
+        )
+
+    @property
+    def standings(self) -> Standings:
+        """What the next round is made from."""
+        return Standings(self.elo, self.active)
+
+    @property
+    def direct(self) -> Floats | None:
+        """The scores of items that were judged alone, nan where there is none; None for others."""
+        alone = [some for some in self.verdicts if some.scores is not None]
+        if not alone and (self.strategy is None or self.strategy.kind != "direct"):
+            return None
+        found = np.full(len(self.elo), np.nan)
+        for some in alone:
+            found[some.items] = some.scores
+        return found
+
+    def add(self, verdicts: Verdicts, planned: int | None = None) -> None:
+        """Fold the next round's verdicts; `planned` is how many matches it had."""
+        if planned == 0:
+            self.over = True
+            return
         self.asked.append(verdicts)
         if self.both_orders:
             verdicts, flips = order_bias.merged(verdicts)
             self.flips = flips if self.flips is None else order_bias.plus(self.flips, flips)
         self.verdicts.append(verdicts)
-        self.elo = elo.fold(self.elo, verdicts)
+        if verdicts.scores is None:
+            self.elo = elo.fold(self.elo, verdicts)
+        if self.strategy is not None and self.strategy.prunes:
+            rng = seeds.rng(self.seed, "leave", len(self.verdicts))
+            stay = self.strategy.stay(self.standings, self.verdicts, rng)
+            self.left_after[self.active & ~stay] = len(self.verdicts)
+            self.active = stay
 
 
 def fit(verdicts: Verdicts, n: int, rating: Rating, sigma: float) -> Floats:
@@ -105,12 +162,17 @@ async def rate(
     n = len(items.ids)
     verdicts = comparisons.joined(judged.verdicts)
     asked = comparisons.joined(judged.asked) if judged.both_orders else verdicts
+    direct = judged.direct
+    if direct is None:
+        ratings = {"elo": judged.elo, "bt": fit(verdicts, n, rating, sigma)}
+    else:
+        ratings = {"direct": direct}
     scores = Scores(
         ids=items.ids,
-        elo=judged.elo,
-        bt=fit(verdicts, n, rating, sigma),
+        ratings=ratings,
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
+        left_after=judged.left_after,
         gold=np.full(n, np.nan) if items.gold is None else items.gold,
     )
     return Result(
@@ -119,7 +181,7 @@ async def rate(
         evaluation=evaluate(scores, items),
         rating=rating,
         bt_sigma=sigma,
-        rounds=rounds,
+        rounds=len(judged.verdicts) if judged.over else rounds,
         rounds_planned=len(judged.verdicts),
         counts=await store.counts(),
         totals=await store.totals(),
@@ -134,17 +196,29 @@ async def read(run: RunFolder, rating: Rating, sigma: float) -> Result:
     info = run.info()
     store = SqliteStore(run.database, read_only=True)
     try:
-        judged = Judged(elo.start(info.items), info.settings.both_orders)
-        while await store.round_state(len(judged.verdicts) + 1) is not None:
-            judged.add(await store.verdicts(len(judged.verdicts) + 1))
+        judged = await replayed(info, store)
         return await rate(run, store, await store.items(), judged, info.rounds, rating, sigma)
     finally:
         await store.close()
 
 
+async def replayed(info: RunInfo, store: Store) -> Judged:
+    """All that a run's ledger says, folded round by round."""
+    strategy = None if info.imported else info.settings.make_strategy()
+    judged = Judged.begin(info.items, strategy, info.settings)
+    round = 1
+    while (counts := await store.round_state(round)) is not None:
+        judged.add(await store.verdicts(round), counts.total)
+        round += 1
+    return judged
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """How far a run is; `ratings` are those that its latest round was made from."""
+    """How far a run is; `ratings` are those that its latest round was made from.
+
+    `over` when the strategy had nobody left to compare, so that no more rounds come.
+    """
 
     run: RunFolder
     info: RunInfo
@@ -153,6 +227,7 @@ class State:
     totals: Totals
     ids: Sequence[str]
     ratings: Floats | None
+    over: bool = False
 
     @property
     def counts(self) -> Counts:
@@ -164,7 +239,7 @@ class State:
         """ "running", "finished", or "stopped"."""
         if self.running:
             return "running"
-        whole = len(self.rounds) == self.info.rounds and not self.counts.left
+        whole = (self.over or len(self.rounds) == self.info.rounds) and not self.counts.left
         return "finished" if whole else "stopped"
 
     def as_json(self) -> dict[str, Any]:
@@ -177,7 +252,7 @@ class State:
             "dataset": self.info.dataset,
             "items": self.info.items,
             "strategy": self.info.strategy,
-            "judge": self.info.settings.judge,
+            "judge": self.info.judge,
             "seed": self.info.settings.seed,
             "rounds": self.info.rounds,
             "rounds_planned": len(self.rounds),
@@ -187,12 +262,15 @@ class State:
         }
 
 
-async def planned(store: Store) -> list[Counts]:
-    """The jobs of the planned rounds by state, round by round."""
+async def planned(store: Store) -> tuple[list[Counts], bool]:
+    """The jobs of the planned rounds by state, round by round; and whether no more come, because
+    the last one planned has no matches."""
     rounds: list[Counts] = []
     while (counts := await store.round_state(len(rounds) + 1)) is not None:
+        if not counts.total:
+            return rounds, True
         rounds.append(counts)
-    return rounds
+    return rounds, False
 
 
 async def state(run: RunFolder, *, ratings: bool = False) -> State:
@@ -202,7 +280,7 @@ async def state(run: RunFolder, *, ratings: bool = False) -> State:
         return State(run, info, running, [], Totals(), [], None)
     store = SqliteStore(run.database, read_only=True)
     try:
-        rounds = await planned(store)
+        rounds, over = await planned(store)
         totals = await store.totals()
         if not running:  # what a killed process had in flight
             totals = replace(totals, unknown=totals.unknown + totals.in_flight, in_flight=0)
@@ -214,6 +292,7 @@ async def state(run: RunFolder, *, ratings: bool = False) -> State:
             totals=totals,
             ids=(await store.items()).ids if ratings else [],
             ratings=await store.ratings(len(rounds)) if ratings and len(rounds) > 1 else None,
+            over=over,
         )
     finally:
         await store.close()
@@ -226,39 +305,41 @@ def evaluate(scores: Scores, items: Items) -> dict[str, Any]:
     """
     if items.gold is None:
         return {}
-    rated = {"elo": (scores.elo, elo.START), "bt": (scores.bt, 0.0)}
     correlation: dict[str, Any] = {}
     everything = np.ones(len(items.ids), dtype=np.bool_)
     for subset, mask in {"all": everything, **items.subsets}.items():
         correlation[subset] = {
             name: {
-                "n": int((mask & ~np.isnan(items.gold)).sum()),
+                "n": int((mask & ~np.isnan(items.gold) & ~np.isnan(values)).sum()),
                 "spearman": metrics.spearman(values[mask], items.gold[mask]),
                 "pearson": metrics.pearson(values[mask], items.gold[mask]),
             }
-            for name, (values, _) in rated.items()
+            for name, values in scores.ratings.items()
         }
-    found = {name: metrics.detection(pair[0], items.gold, pair[1]) for name, pair in rated.items()}
+    found = {
+        name: metrics.detection(values, items.gold, MIDDLE[name])
+        for name, values in scores.ratings.items()
+    }
     detection = {name: asdict(value) for name, value in found.items() if value is not None}
     return {"correlation": correlation} | ({"detection": detection} if detection else {})
 
 
 def write_scores(scores: Scores, path: Path) -> None:
-    """scores.csv, whole or not at all: id, elo, bt, matches, wins, gold (empty: no label).
+    """scores.csv, whole or not at all: `scores.columns`, where empty cells say that there is none.
 
     Numbers are written so that reading them gives the same bits.
     """
     columns = (
         scores.ids,
-        _cells(scores.elo),
-        _cells(scores.bt),
+        *(_cells(values) for values in scores.ratings.values()),
         scores.matches.tolist(),
         _cells(scores.wins),
+        [round or "" for round in scores.left_after.tolist()],
         _cells(scores.gold),
     )
     with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(("id", "elo", "bt", "matches", "wins", "gold"))
+        writer.writerow(scores.columns)
         writer.writerows(zip(*columns, strict=True))
 
 
@@ -284,6 +365,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "cost_equivalent_calls": result.cost_equivalent_calls,
         "rating": {"name": result.rating}
         | ({"sigma": result.bt_sigma} if result.rating == "bt" else {}),
+        "left_early": int((result.scores.left_after > 0).sum()),
         "evaluation": result.evaluation,
         "order": _order(result),
     }

@@ -19,14 +19,16 @@ from judgeq.datasets import Dataset
 from judgeq.errors import StoppedError
 from judgeq.judge.judge import Judge
 from judgeq.queue import Queue, Stop
-from judgeq.rating import elo, metrics, order_bias
+from judgeq.rating import metrics, order_bias
 from judgeq.runs import RunFolder, whoami
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
 from judgeq.types import (
     Counts,
+    EndedEarly,
     Event,
     Floats,
+    Matches,
     Placed,
     RoundRated,
     RoundStarted,
@@ -62,27 +64,37 @@ async def play(run: Run) -> results.Result:
     store, n = run.store, len(run.dataset)
     epoch = await store.lead(whoami(), LEAD_FOR)
     run.emit(await _started(run))
-    judged = results.Judged(elo.start(n), run.settings.both_orders)
+    judged = results.Judged.begin(n, run.strategy, run.settings)
     for round in range(1, run.strategy.rounds + 1):
         before = judged.elo
-        if await store.round_state(round) is None:
+        counts = await store.round_state(round)
+        if counts is None:
             if run.stop.asked:
                 raise StoppedError(f"stopped before round {round}")
-            standings = Standings(before, np.ones(n, dtype=np.bool_))
-            matches = run.strategy.next_round(
-                standings, seeds.rng(run.settings.seed, "round", round)
-            )
-            if run.settings.both_orders:
-                matches = order_bias.doubled(matches)
+            matches = asked(judged.standings, run.strategy, run.settings, round)
             await store.plan_round(round, epoch, before, matches)
+            counts = await _state(run, round)
+        if not counts.total:  # a round without matches says in the ledger that no more come
+            judged.over = True
+            run.emit(EndedEarly(round - 1))
+            break
         await judge_round(run, round)
         judged.add(await store.verdicts(round))
-        run.emit(_rated(run, round, before, judged.elo))
+        run.emit(_rated(run, round, before, judged))
     settings, dataset = run.settings, run.dataset
     items = Items(dataset.ids, dataset.gold, dataset.subsets)
     return await results.rate(
         run.folder, store, items, judged, run.strategy.rounds, settings.rating, settings.bt_sigma
     )
+
+
+def asked(standings: Standings, strategy: Strategy, settings: Settings, round: int) -> Matches:
+    """The questions of a round: the strategy's, to those whom the settings say, in the orders they
+    say."""
+    matches = strategy.next_round(standings, seeds.rng(settings.seed, "round", round))
+    if settings.both_orders:
+        matches = order_bias.doubled(matches)
+    return matches
 
 
 async def _started(run: Run) -> RunStarted:
@@ -91,7 +103,7 @@ async def _started(run: Run) -> RunStarted:
         items=len(run.dataset),
         rounds=run.strategy.rounds,
         judge=run.judge.backend.name,
-        planned=await results.planned(run.store),
+        planned=(await results.planned(run.store))[0],
         totals=await run.store.totals(),
     )
 
@@ -117,7 +129,9 @@ async def _state(run: Run, round: int) -> Counts:
     return counts
 
 
-def _rated(run: Run, round: int, before: Floats, after: Floats) -> RoundRated:
+def _rated(run: Run, round: int, before: Floats, judged: results.Judged) -> RoundRated:
+    direct = judged.direct
+    after = judged.elo if direct is None else np.nan_to_num(direct)
     moved = metrics.spearman(before, after) if round > 1 else None
     shown = min(SHOWN, len(after))
     order = np.lexsort((np.arange(len(after)), -after))

@@ -45,6 +45,12 @@ class RunInfo(BaseModel):
     gold_meaning: str
     strategy: str
     rounds: int
+    imported: bool = False
+
+    @property
+    def judge(self) -> str:
+        """Who answers, for screens."""
+        return "recorded" if self.imported else self.settings.judge
 
     def settings_with(self, changes: Mapping[str, Any]) -> Settings:
         """The run's settings with these changed (None: as before). Raises as `config.settle`."""

@@ -59,12 +59,8 @@ def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
     judge.check(settings.judge, settings)
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed)
-    if len(dataset) < strategy.least_items:
-        raise UsageError(
-            f"--strategy {strategy.name}: a list of {strategy.least_items} is larger than the "
-            f"dataset, which has {len(dataset)} items: give listwise{len(dataset)} or smaller."
-        )
-    if settings.both_orders and strategy.kind != "pairwise":
+    strategy.check(len(dataset))
+    if settings.both_orders and strategy.kind in ("listwise", "direct"):
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)

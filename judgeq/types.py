@@ -35,16 +35,19 @@ class JobState(StrEnum):
 
 
 class Match(NamedTuple):
-    """One question to the judge: `items` are row numbers in the order presented."""
+    """One question to the judge: `items` are row numbers in the order presented. Of several judges
+    `judge` says which one is asked."""
 
     id: int
     round: int
     items: tuple[int, ...]
+    judge: int = 0
 
     @property
-    def kind(self) -> Literal["pair", "list"]:
-        """What is asked: which of two has more of the feature, or a ranking of several."""
-        return "pair" if len(self.items) == 2 else "list"
+    def kind(self) -> Literal["direct", "pair", "list"]:
+        """What is asked: a score of one, which of two has more of the feature, or a ranking."""
+        k = len(self.items)
+        return "list" if k > 2 else "pair" if k == 2 else "direct"
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -53,10 +56,12 @@ class Matches:
 
     Match `m` (0-based in the round) presents `items[offsets[m]:offsets[m + 1]]`.
     `items`: int32, shape (slots,). `offsets`: int64, shape (matches + 1,), from 0 to slots.
+    `judges`: int32, shape (matches,): who is asked; None where there is one judge.
     """
 
     items: Rows
     offsets: Offsets
+    judges: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -71,7 +76,7 @@ class Matches:
 
     @property
     def cost(self) -> float:
-        """Cost-equivalent calls: 1 a pair, k/2 a list of k (the paper's measure)."""
+        """Cost-equivalent calls: 1 a pair, k/2 a list of k (the paper's measure), ½ a text alone."""
         return len(self.items) / 2
 
 
@@ -120,11 +125,12 @@ class Verdict(NamedTuple):
     """The judge's answer to a match: its `items`, most of the feature first.
 
     `tied[p]` tells that the item at place p is tied with the one before it (never the first);
-    empty where nothing is tied.
+    empty where nothing is tied. `score`, 0 to 1, is the verdict on one item alone.
     """
 
     items: tuple[int, ...]
     tied: tuple[bool, ...] = ()
+    score: float | None = None
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -176,7 +182,9 @@ class Verdicts:
 
     Verdict `v` answers match `matches[v]` and ranks `items[offsets[v]:offsets[v + 1]]`, most of the
     feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
-    `presented` holds the same items, verdict by verdict, in the order presented.
+    `presented` holds the same items, verdict by verdict, in the order presented. `scores`, shape
+    (verdicts,), are those of items alone; None where none was judged alone. `judges`, shape
+    (verdicts,), says who answered; None where there is one judge.
     """
 
     matches: Offsets
@@ -184,14 +192,32 @@ class Verdicts:
     offsets: Offsets
     tied: Bools
     presented: Rows
+    scores: Floats | None = None
+    judges: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.matches)
 
     @property
     def cost(self) -> float:
-        """Cost-equivalent calls: 1 a pair, k/2 a list of k."""
+        """Cost-equivalent calls: 1 a pair, k/2 a list of k, ½ a text alone."""
         return len(self.items) / 2
+
+    def where(self, chosen: Bools) -> Verdicts:
+        """Those verdicts alone for which `chosen`, shape (verdicts,), is true."""
+        lengths = np.diff(self.offsets)
+        slots = np.repeat(chosen, lengths)
+        offsets = np.zeros(int(chosen.sum()) + 1, dtype=np.int64)
+        np.cumsum(lengths[chosen], out=offsets[1:])
+        return Verdicts(
+            matches=self.matches[chosen],
+            items=self.items[slots],
+            offsets=offsets,
+            tied=self.tied[slots],
+            presented=self.presented[slots],
+            scores=None if self.scores is None else self.scores[chosen],
+            judges=None if self.judges is None else self.judges[chosen],
+        )
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -324,11 +350,19 @@ class JobEnded(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Placed:
-    """An item at an end of the current ranking; `text` is None where the texts aren't here."""
+    """An item at an end of the current ranking; `text` is None where the texts aren't here.
+    `rating` is its Elo, or the score (0 to 1) of one that was judged alone."""
 
     id: str
     text: str | None
-    elo: float
+    rating: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndedEarly:
+    """The strategy has nobody left to compare: there were only `rounds` rounds."""
+
+    rounds: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -365,6 +399,7 @@ Event: TypeAlias = (
     | CallEnded
     | JobEnded
     | RoundRated
+    | EndedEarly
     | Notice
     | Stopping
 )

@@ -24,6 +24,11 @@ DECIDING: Mapping[str, Any] = {
     "k": 5,
     "overlap": 3,
     "matchmaking": "random",
+    "streak_length": 5,
+    "opponents": 2,
+    "warm_up": 4,
+    "cut": 10,
+    "repeats": 2,
     "judge": "another",
     "seed": 1,
     "both_orders": True,
@@ -34,6 +39,13 @@ DECIDING: Mapping[str, Any] = {
     "sim_spread": 50.0,
     "sim_biased_items": 3,
     "sim_bias": 100.0,
+}
+STRATEGY_OF = {
+    "streak_length": "streak",
+    "opponents": "streak",
+    "warm_up": "tail",
+    "cut": "tail",
+    "repeats": "complete",
 }
 # Settings that decide what a model answers.
 OF_A_MODEL: Mapping[str, Any] = {
@@ -208,8 +220,9 @@ def test_every_setting_is_known_to_decide_or_not() -> None:
 
 @pytest.mark.parametrize("name", DECIDING)
 def test_what_decides_makes_another_run(dataset: Dataset, name: str) -> None:
-    facts = facts_of(dataset)
-    changed = facts_of(dataset, **{name: DECIDING[name]})
+    strategy = {"strategy": STRATEGY_OF[name]} if name in STRATEGY_OF else {}
+    facts = facts_of(dataset, **strategy)
+    changed = facts_of(dataset, **strategy, **{name: DECIDING[name]})
     assert fingerprint(changed) != fingerprint(facts)
 
 

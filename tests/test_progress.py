@@ -249,8 +249,8 @@ def test_one_unpriced_call_makes_the_projection_unknown() -> None:
 def test_the_ends_of_the_ranking_are_three_each_best_first() -> None:
     placed = [Placed(f"i{elo}", None, elo) for elo in (1400, 1600, 1500, 1300, 1700)]
     progress = folded(RoundRated(2, 0.9, placed, placed))
-    assert [item.elo for item in progress.top] == [1700, 1600, 1500]
-    assert [item.elo for item in progress.bottom] == [1500, 1400, 1300]
+    assert [item.rating for item in progress.top] == [1700, 1600, 1500]
+    assert [item.rating for item in progress.bottom] == [1500, 1400, 1300]
     assert (progress.rated, progress.moved) == (2, 0.9)
 
 

@@ -412,6 +412,9 @@ def test_a_text_by_itself_is_asked_about_with_the_words_for_it() -> None:
     assert '{"score": s}, a number from 0 to 1' in user["content"]
 
 
+ALONE = Match(0, 1, (7,))
+
+
 @pytest.mark.parametrize(
     ("text", "score"),
     [
@@ -421,7 +424,9 @@ def test_a_text_by_itself_is_asked_about_with_the_words_for_it() -> None:
     ],
 )
 def test_scores_are_read(text: str, score: float) -> None:
-    assert prompts.score(text) == score
+    verdict = prompts.parse(text, ALONE)
+    assert verdict == Verdict((7,), (), score)
+    assert prompts.parse(prompts.reply(verdict, ALONE), ALONE) == verdict
 
 
 @pytest.mark.parametrize(
@@ -431,4 +436,4 @@ def test_scores_are_read(text: str, score: float) -> None:
 )  # fmt: skip
 def test_what_is_no_score_is_unusable(text: str) -> None:
     with pytest.raises(UnusableReplyError):
-        prompts.score(text)
+        prompts.parse(text, ALONE)

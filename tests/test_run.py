@@ -24,7 +24,7 @@ def test_babe_without_its_texts_goes_from_start_to_scores(tmp_path: Path) -> Non
     assert f"runs/{run.name}/scores.csv" in done.stdout
     assert query(run, "SELECT count(*) FROM jobs") == [(3 * 368,)]
     columns = score_columns(run)
-    assert list(columns) == ["id", "elo", "bt", "matches", "wins", "gold"]
+    assert list(columns) == ["id", "elo", "bt", "matches", "wins", "left_after", "gold"]
     assert columns["id"] == [str(row) for row in range(3674)]
     assert set(columns["matches"]) == {"3"}
     assert sorted(set(columns["gold"])) == ["", "0.0", "1.0"]

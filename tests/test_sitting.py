@@ -61,11 +61,11 @@ def test_events_tell_the_story(tmp_path: Path) -> None:
     assert first.moved is None
     assert second.moved is not None
     assert 0 < second.moved <= 1
-    best = result.scores.elo.argmax()
+    best = result.scores.ratings["elo"].argmax()
     assert second.top[0].id == result.scores.ids[int(best)]
     assert this.dataset.texts is not None
     assert second.top[0].text == this.dataset.texts[int(best)][:200]
-    assert second.bottom[-1].elo == result.scores.elo.min()
+    assert second.bottom[-1].rating == result.scores.ratings["elo"].min()
 
     events.clear()
     again = sitting.sit(sitting.take_up(this.folder, {}), events.append)

@@ -91,7 +91,7 @@ def refused(path: Path, match: str, *, read_only: bool = False) -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_newer_schema_is_refused_and_left_alone(path: Path, read_only: bool) -> None:
     execute(path, f"PRAGMA user_version = {schema.VERSION + 1}")
-    refused(path, r"run\.db has schema version 3.*newer judgeq.*Upgrade", read_only=read_only)
+    refused(path, r"run\.db has schema version 4.*newer judgeq.*Upgrade", read_only=read_only)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -133,12 +133,12 @@ def test_an_older_schema_is_migrated_by_a_writer(
     def add(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE later (a)")
 
-    monkeypatch.setattr(schema, "VERSION", 3)
-    monkeypatch.setattr(schema, "MIGRATIONS", {2: add})
-    refused(path, "schema version 2.*`judgeq resume` brings it up to date", read_only=True)
+    monkeypatch.setattr(schema, "VERSION", 4)
+    monkeypatch.setattr(schema, "MIGRATIONS", {3: add})
+    refused(path, "schema version 3.*`judgeq resume` brings it up to date", read_only=True)
     with opened(path) as store:
         assert asyncio.run(store.counts()).total == 3
-    assert query(path, "PRAGMA user_version") == [(3,)]
+    assert query(path, "PRAGMA user_version") == [(4,)]
     assert query(path, "SELECT * FROM later") == []
 
 
@@ -147,7 +147,11 @@ def test_version_1_is_brought_up_to_date(path: Path) -> None:
     first, and job 2 was in flight when the process died."""
     execute(
         path,
-        *(f"ALTER TABLE jobs DROP COLUMN {name}" for name in ("open", "at_risk", "unbounded")),
+        "ALTER TABLE verdicts DROP COLUMN score",
+        *(
+            f"ALTER TABLE jobs DROP COLUMN {name}"
+            for name in ("open", "at_risk", "unbounded", "judge")
+        ),
         "UPDATE jobs SET attempts = 2 - (id > 0)",
         "UPDATE jobs SET state = 'running' WHERE id = 2",
         "PRAGMA user_version = 1",
@@ -166,11 +170,11 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
         connection.execute("DELETE FROM jobs")
         connection.execute("SELECT nonsense")
 
-    monkeypatch.setattr(schema, "VERSION", 3)
-    monkeypatch.setattr(schema, "MIGRATIONS", {2: fail})
+    monkeypatch.setattr(schema, "VERSION", 4)
+    monkeypatch.setattr(schema, "MIGRATIONS", {3: fail})
     with pytest.raises(RunError, match="no such column"):
         SqliteStore(path)
-    assert query(path, "PRAGMA user_version") == [(2,)]
+    assert query(path, "PRAGMA user_version") == [(3,)]
     assert query(path, "SELECT count(*) FROM jobs") == [(3,)]
 
 

@@ -11,9 +11,10 @@ from numpy.testing import assert_array_equal
 
 from judgeq.errors import UsageError
 from judgeq.strategies import REGISTRY, Strategy, matchmaking, parse
+from judgeq.strategies.direct import Direct
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.matchmaking import Matchmaking, list_sizes, similar_couples, window
-from judgeq.strategies.pairwise import Pairwise
+from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.types import Bools, Floats, Matches, Standings
 
 BOTH: tuple[Matchmaking, ...] = ("similar", "random")
@@ -79,7 +80,7 @@ def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -
 @settings(max_examples=60, deadline=None)
 @given(strategy=STRATEGIES, n=st.integers(2, 300), seed=SEEDS)
 def test_calls_and_cost_are_those_of_the_rounds(strategy: Strategy, n: int, seed: int) -> None:
-    assume(n >= strategy.least_items)
+    assume(n >= getattr(strategy, "k", 2))
     random = generator(seed)
     rounds = [
         strategy.next_round(everyone(random.normal(size=n)), random) for _ in range(strategy.rounds)
@@ -305,6 +306,16 @@ def test_too_few_for_a_pair_make_none(n: int, how: Matchmaking) -> None:
         ("listwise5", {"k": 5, "overlap": 0, "matchmaking": "random"}, Listwise(5, 3, 0, "random")),
         ("pairwise", {"rounds": 7, "matchmaking": "random"}, Pairwise(7, "random")),
         ("pairwise7", {"rounds": 7, "k": None, "overlap": None}, Pairwise(7)),
+        ("listwise:k=5,overlap=2", {"rounds": 2}, Listwise(5, 2, 2)),
+        ("streak", {}, Streak(24, "similar", 4, 3)),
+        ("streak:r=2", {}, Streak(r=2, d=2)),
+        ("Streak: r=5, d=2", {"rounds": 9}, Streak(9, r=5, d=2)),
+        ("streak", {"streak_length": 3, "opponents": 2}, Streak(r=3, d=2)),
+        ("tail:w=8,p=20", {"warm_up": 8}, Tail(w=8, p=20)),
+        ("tail:warm-up=4,cut=10,matchmaking=random", {}, Tail(24, "random", 4, 10)),
+        ("complete:m=2", {}, Complete(2)),
+        ("complete", {"repeats": 3}, Complete(3)),
+        ("direct", {}, Direct()),
     ],
 )
 def test_parse(text: str, flags: dict[str, object], expected: Strategy) -> None:
@@ -321,9 +332,13 @@ def test_parse(text: str, flags: dict[str, object], expected: Strategy) -> None:
         ("pairwise12x3", {}, "--strategy 'pairwise12x3'"),
         ("listwise10 x3", {}, "--strategy 'listwise10 x3'"),
         ("listwise" + "9" * 5000, {}, "--strategy 'listwise9+': no such strategy"),
-        ("listwise10", {"k": 5}, "--strategy listwise10 says k = 10, but --k says 5: give it once"),
-        ("listwise10x3", {"rounds": 2}, "says rounds = 3, but --rounds says 2"),
-        ("pairwise12", {"rounds": 3}, "says rounds = 12, but --rounds says 3"),
+        (
+            "listwise10",
+            {"k": 5},
+            "--strategy listwise10 says k = 10, but --k 5 says 5: give it once",
+        ),
+        ("listwise10x3", {"rounds": 2}, "says rounds = 3, but --rounds 2 says 2"),
+        ("pairwise12", {"rounds": 3}, "says rounds = 12, but --rounds 3 says 3"),
         ("pairwise", {"k": 5}, "--k doesn't go with --strategy pairwise.* --rounds, --matchmaking"),
         ("pairwise", {"overlap": 0}, "--overlap doesn't go with --strategy pairwise"),
         ("listwise1", {}, "--strategy listwise1: a list needs at least 2 items, not 1"),
@@ -333,7 +348,22 @@ def test_parse(text: str, flags: dict[str, object], expected: Strategy) -> None:
         ("listwise5", {"overlap": 5}, "--overlap 5: consecutive lists of 5 can share 0 to 4"),
         ("listwise", {"overlap": 10}, "--overlap 10: consecutive lists of 10 can share 0 to 9"),
         ("listwise5", {"overlap": -1}, "--overlap -1"),
-        ("pairwise", {"matchmaking": "nearest"}, "--matchmaking 'nearest': give similar or random"),
+        ("pairwise", {"matchmaking": "nearest"}, "--matchmaking nearest: .* similar or random"),
+        ("streak:r=0", {}, "--strategy streak:r=0: a streak is at least 1 match long, not 0"),
+        ("streak", {"opponents": 0}, "--opponents 0: a streak is against at least 1 opponent"),
+        ("streak:r=3", {"streak_length": 4}, "streak:r=3 says r = 3, but --streak-length 4 says 4"),
+        ("streak:q=3", {}, "'q=3' is no setting of it; it takes r=…, d=…"),
+        ("streak:r", {}, "'r' is no setting of it"),
+        ("tail:w=x", {}, "--strategy tail:w=x: w = 'x' is no whole number"),
+        ("tail:p=50", {}, "--strategy tail:p=50: at most 49 %"),
+        ("tail", {"cut": 0}, "--cut 0: at least 1 % leave"),
+        ("complete:m=0", {}, "--strategy complete:m=0"),
+        ("complete", {"rounds": 2}, "--rounds doesn't go with --strategy complete.* --repeats"),
+        (
+            "direct",
+            {"rounds": 2},
+            "--rounds doesn't go with --strategy direct, which has no settings",
+        ),
     ],
 )
 def test_what_cannot_be_parsed(text: str, flags: dict[str, object], message: str) -> None:
@@ -358,7 +388,20 @@ def test_defaults_are_not_in_the_name() -> None:
         "pairwise",
         "pairwise3",
     ]
+    others = (Streak(), Streak(9), Tail(w=4), Complete(), Complete(2), Direct())
+    assert [each.name for each in others] == [
+        "streak:r=4,d=3",
+        "streak:r=4,d=3,rounds=9",
+        "tail:w=4,p=20",
+        "complete",
+        "complete:m=2",
+        "direct",
+    ]
+    assert [parse(each.name) for each in others] == list(others)
 
 
 def test_the_fewest_items() -> None:
-    assert (Listwise(7).least_items, Pairwise().least_items) == (7, 2)
+    for strategy, least in ((Listwise(7), 7), (Pairwise(), 2)):
+        strategy.check(least)
+        with pytest.raises(UsageError, match=f"--strategy {strategy.name}"):
+            strategy.check(least - 1)

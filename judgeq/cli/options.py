@@ -25,7 +25,9 @@ def _complete_run(incomplete: str) -> list[str]:
 
 
 def _complete_strategy(incomplete: str) -> list[str]:
-    return [name for name in ("listwise10", "pairwise") if name.startswith(incomplete)]
+    from judgeq.strategies import REGISTRY
+
+    return [name for name in ("listwise10", *REGISTRY) if name.startswith(incomplete)]
 
 
 RunsDir = Annotated[
@@ -147,8 +149,8 @@ Strategy = Annotated[
     typer.Option(
         "--strategy",
         "-s",
-        help="listwise10 (k), listwise10x3 (k, rounds), pairwise, pairwise24 (rounds); "
-        "`judgeq strategies` explains them.",
+        help="listwise10 (k), listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, "
+        "tail:w=8,p=20, complete, direct; `judgeq strategies` explains them.",
         show_default="listwise10",
         rich_help_panel=STRATEGY,
         autocompletion=_complete_strategy,
@@ -179,6 +181,46 @@ Matchmaking = Annotated[
         metavar="similar|random",
         help="Who meets whom: items of similar rating, or any.",
         show_default="similar",
+        rich_help_panel=STRATEGY,
+    ),
+]
+StreakLength = Annotated[
+    int | None,
+    typer.Option(
+        help="streak: matches won, or lost, in a row after which an item leaves (r).",
+        show_default="4",
+        rich_help_panel=STRATEGY,
+    ),
+]
+Opponents = Annotated[
+    int | None,
+    typer.Option(
+        help="streak: distinct opponents that this takes (d).",
+        show_default="3",
+        rich_help_panel=STRATEGY,
+    ),
+]
+WarmUp = Annotated[
+    int | None,
+    typer.Option(
+        help="tail: the round from which on items leave (w).",
+        show_default="8",
+        rich_help_panel=STRATEGY,
+    ),
+]
+Cut = Annotated[
+    int | None,
+    typer.Option(
+        help="tail: percent of the active items that leave from each end, each round (p).",
+        show_default="20",
+        rich_help_panel=STRATEGY,
+    ),
+]
+Repeats = Annotated[
+    int | None,
+    typer.Option(
+        help="complete: how often each pair is asked (m).",
+        show_default="1",
         rich_help_panel=STRATEGY,
     ),
 ]

@@ -11,6 +11,8 @@ of the curve: P = `sim_accuracy` at Δ =
        a list hang together as those of a real judge do.
 `rrt`  all pairs of the list are drawn independently, and it is ranked by wins, ties by latent score.
 
+A text alone is scored as `vg` sees it, on a scale from 0 to 1 in hundredths.
+
 What it answers to a match depends on the seed and the match alone, whatever the attempt: so a
 failure that is retried, a kill or another order of completion never changes a score. Failures are
 drawn from the seed, the match and the attempt.
@@ -128,7 +130,16 @@ class Noise:
         self._lapse = 1 - math.sqrt(2 * settings.sim_pmax - 1)
         self.order = self._order_vg if settings.sim_model == "vg" else self._order_rrt
 
+    def score(self, score: float, rng: np.random.Generator) -> float:
+        """What an item alone is said to have of the feature, 0 to 1."""
+        (seen,) = self._seen([score], rng)
+        return round(min(1.0, max(0.0, (seen - LOW) / (HIGH - LOW))), 2)
+
     def _order_vg(self, scores: list[float], rng: np.random.Generator) -> list[int]:
+        return sorted(range(len(scores)), key=self._seen(scores, rng).__getitem__, reverse=True)
+
+    def _seen(self, scores: list[float], rng: np.random.Generator) -> list[float]:
+        """The scores of one question's items with `vg`'s noise."""
         # Plain lists: for ten items they are several times faster than arrays.
         # Gamma(½, scale τ) is τ/2 times a squared standard normal, which is quicker to draw.
         k, half = len(scores), self._tau / 2
@@ -145,7 +156,7 @@ class Noise:
                     # Far beyond every score, at either end; among themselves in random order.
                     end = 1e9 if lapse[i] < self._lapse / 2 else -1e9
                     seen[i] = end * (1 + among[i])
-        return sorted(range(k), key=seen.__getitem__, reverse=True)
+        return seen
 
     def _order_rrt(self, scores: list[float], rng: np.random.Generator) -> list[int]:
         latent = np.array(scores)
@@ -177,7 +188,8 @@ class SimulatedJudge:
         self._faults = faults or Faults()
         self._any_fault = any(getattr(self._faults, name) for name in Faults.model_fields)
         self._sleep = sleep
-        self._order = Noise(settings).order
+        noise = Noise(settings)
+        self._order, self._score = noise.order, noise.score
         self._answers = seeds.Stream(seed, "judge")
         self._failures = seeds.Stream(seed, "failures")
         self._unreadable = seeds.Stream(seed, "unreadable")
@@ -204,6 +216,8 @@ class SimulatedJudge:
     def judge(self, match: Match) -> Verdict:
         """The verdict on a match: the same whenever it is asked."""
         scores = [self._scores[item] for item in match.items]
+        if match.kind == "direct":
+            return Verdict(match.items, (), self._score(scores[0], self._answers.at(match.id)))
         order = self._order(scores, self._answers.at(match.id))
         return Verdict(tuple([match.items[place] for place in order]))
 

@@ -286,12 +286,12 @@ class MockServer:
         """What the simulated judge says to the texts between the fences."""
         texts = [text for _, text in prompts.texts_in(content)]
         scores = [self._score(text) for text in texts]
-        if len(texts) < 2:
-            share = (scores[0] - LOW) / (HIGH - LOW) if scores else 0.5
-            return f'{{"score": {share:.3f}}}'
-        order = self._noise.order(scores, self._answers.at(int(number[:15], 16)))
+        rng = self._answers.at(int(number[:15], 16))
         match = Match(0, 1, tuple(range(len(texts))))
-        return prompts.reply(Verdict(tuple(order)), match)
+        if len(texts) < 2:
+            score = self._noise.score(scores[0], rng) if scores else 0.5
+            return prompts.reply(Verdict(match.items, (), score), match)
+        return prompts.reply(Verdict(tuple(self._noise.order(scores, rng))), match)
 
     def _score(self, text: str) -> float:
         """The latent score of a text: as given, else by its hash."""

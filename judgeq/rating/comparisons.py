@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from typing import Any
 
 import numpy as np
 
@@ -20,6 +21,17 @@ def joined(rounds: Sequence[Verdicts]) -> Verdicts:
         ),
         tied=np.concatenate([np.empty(0, np.bool_), *(some.tied for some in rounds)]),
         presented=np.concatenate([np.empty(0, np.int32), *(some.presented for some in rounds)]),
+        scores=_filled([(some.scores, len(some)) for some in rounds], np.nan),
+        judges=_filled([(some.judges, len(some)) for some in rounds], np.int32(0)),
+    )
+
+
+def _filled(columns: Sequence[tuple[Any, int]], missing: Any) -> Any:
+    """Columns as one, with `missing` for those that are None; None if all are."""
+    if all(column is None for column, _ in columns):
+        return None
+    return np.concatenate(
+        [np.full(n, missing) if column is None else column for column, n in columns]
     )
 
 

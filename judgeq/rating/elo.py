@@ -1,8 +1,8 @@
 """Elo, online: E = 1/(1+10^((R2−R1)/400)), R1 += K(S−E), R2 −= K(S−E)  (Elo 1978).
 
 A ranked list of k is folded as its pairs (1st,2nd), (1st,3rd) … (k−1th,kth), each updating the
-ratings that the next one reads; lists in match order. A round of pairs alone reads the round's
-starting ratings (Haak and Schaer).
+ratings that the next one reads; lists in match order. Pairs likewise: where each item is in one
+pair, as in Haak and Schaer's rounds, each reads the round's starting ratings.
 
 Scalar on purpose: Python's power is the C library's, so that the published ratings come out equal
 to the last bit; NumPy's vectorised power differs in the last place from machine to machine.
@@ -36,14 +36,13 @@ def fold(ratings: Floats, verdicts: Verdicts, k: float = K) -> Floats:
 
 
 def _fold_pairs(ratings: Floats, verdicts: Verdicts, k: float) -> Floats:
-    before: list[float] = ratings.tolist()
-    folded = before.copy()
+    folded: list[float] = ratings.tolist()
     items: list[int] = verdicts.items.tolist()
     for first, second, tied in zip(
         items[0::2], items[1::2], verdicts.tied[1::2].tolist(), strict=True
     ):
         score = 0.5 if tied else 1.0
-        change = k * (score - 1.0 / (1.0 + 10.0 ** ((before[second] - before[first]) / 400.0)))
+        change = k * (score - 1.0 / (1.0 + 10.0 ** ((folded[second] - folded[first]) / 400.0)))
         folded[first] += change
         folded[second] -= change
     return np.array(folded)

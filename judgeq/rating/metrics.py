@@ -36,9 +36,10 @@ class Detection:
 def detection(scores: Floats, gold: Floats, threshold: float) -> Detection | None:
     """Label items positive when their score is over `threshold`, and compare with binary gold.
 
-    The larger of gold's two values is positive. None when fewer than two values occur.
+    Items without a score or a label (nan) are left out. The larger of gold's two values is
+    positive. None when fewer than two values occur.
     """
-    labelled = ~np.isnan(gold)
+    labelled = ~(np.isnan(gold) | np.isnan(scores))
     values = np.unique(gold[labelled])
     if len(values) != 2:
         return None

@@ -49,12 +49,12 @@ class Flips:
 
 
 def slots(verdicts: Verdicts) -> Slots | None:
-    """The win rates of the slots; None without a verdict.
+    """The win rates of the slots; None without a verdict, and where items were judged alone.
 
     Of pairs the intervals are Wilson's (1927). Of lists they are mean ± 1.96 standard errors over
     lists, cut to 0..1: lists are independent of one another, the comparisons within one are not.
     """
-    if not len(verdicts):
+    if not len(verdicts) or verdicts.scores is not None:
         return None
     share = _shares(verdicts)
     slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
@@ -141,6 +141,7 @@ def merged(verdicts: Verdicts) -> tuple[Verdicts, Flips]:
             presented=np.ascontiguousarray(
                 verdicts.presented.reshape(-1, 2)[first], dtype=np.int32
             ).reshape(-1),
+            judges=None if verdicts.judges is None else verdicts.judges[first],
         ),
         flips,
     )

@@ -20,10 +20,10 @@ CACHED = "cached"
 
 
 def job(row: Sequence[Any], round: int) -> Job:
-    """The job as claimed, from (id, items, attempts, unusable, error)."""
-    number, items, attempts, unusable, error = row
+    """The job as claimed, from (id, items, judge, attempts, unusable, error)."""
+    number, items, judge, attempts, unusable, error = row
     presented = struct.unpack(f"<{len(items) // 4}i", items)
-    return Job(Match(number, round, presented), attempts, unusable, error)
+    return Job(Match(number, round, presented, judge), attempts, unusable, error)
 
 
 def nano(bound: float | None) -> tuple[int, int]:
@@ -89,29 +89,41 @@ def calls(outcome: Outcome) -> list[tuple[object, ...]]:
     ]
 
 
-def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None]:
-    """(job, items most of the feature first, ties or None)."""
+def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None, float | None]:
+    """(job, items most of the feature first, ties or None, score or None)."""
     items = said.items
-    return job, struct.pack(f"<{len(items)}i", *items), bytes(said.tied) or None
+    return job, struct.pack(f"<{len(items)}i", *items), bytes(said.tied) or None, said.score
 
 
 def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
-    """The verdicts from (job, ranking, ties, the match's items), over n items.
+    """The verdicts from (job, ranking, ties, score, the match's items, its judge), over n items.
 
-    Raises ValueError unless each ranks exactly the items of its match.
+    Raises ValueError unless each ranks exactly the items of its match, or scores its one item.
     """
-    if any(len(row[1]) != len(row[3]) for row in rows):
+    if any(len(row[1]) != len(row[4]) for row in rows):
         raise ValueError("a verdict's length is not that of its match")
     lengths = np.array([len(row[1]) // 4 for row in rows], dtype=np.int64)
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
     ranked = _unpacked(b"".join(row[1] for row in rows))
-    asked = _unpacked(b"".join(row[3] for row in rows))
+    asked = _unpacked(b"".join(row[4] for row in rows))
+    scores = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)
+    judges = np.array([row[5] for row in rows], dtype=np.int32)
     ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
     tied = np.frombuffer(ties, dtype=np.uint8) != 0
     _check(ranked, asked, offsets, tied, n)
-    jobs = np.array([row[0] for row in rows], dtype=np.int64)
-    return Verdicts(matches=jobs, items=ranked, offsets=offsets, tied=tied, presented=asked)
+    alone = lengths == 1
+    if not np.array_equal(alone, ~np.isnan(scores)) or ((scores < 0) | (scores > 1)).any():
+        raise ValueError("a score can't be")
+    return Verdicts(
+        matches=np.array([row[0] for row in rows], dtype=np.int64),
+        items=ranked,
+        offsets=offsets,
+        tied=tied,
+        presented=asked,
+        scores=scores if alone.any() else None,
+        judges=judges if judges.any() else None,
+    )
 
 
 def _unpacked(data: bytes) -> Rows:
@@ -123,7 +135,7 @@ def _check(ranked: Rows, asked: Rows, offsets: Offsets, tied: Bools, n: int) -> 
     which = np.repeat(np.arange(len(lengths)) << 32, lengths)
     if not np.array_equal(np.sort(which + ranked), np.sort(which + asked)):
         raise ValueError("a verdict doesn't rank the items of its match")
-    if len(tied) != len(ranked) or (lengths < 2).any() or tied[offsets[:-1]].any():
+    if len(tied) != len(ranked) or (lengths < 1).any() or tied[offsets[:-1]].any():
         raise ValueError("a verdict's ties can't be")
     if len(ranked) and not 0 <= int(ranked.min()) <= int(ranked.max()) < n:
         raise ValueError("a verdict ranks an item that isn't there")

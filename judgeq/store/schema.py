@@ -13,12 +13,13 @@ from pathlib import Path
 from judgeq.errors import RunError
 
 APPLICATION_ID = 0x6A716462  # "jqdb"
-VERSION = 2
+VERSION = 3
 
 # No STRICT, RETURNING and the like: clusters run Python 3.11 over SQLite 3.26.
 # Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot.
 # Of a job's attempts, `open` have no outcome yet. Those without a known cost, open or not, may have
-# cost `at_risk` nano-dollars more, and `unbounded` of them an unknown amount.
+# cost `at_risk` nano-dollars more, and `unbounded` of them an unknown amount. Of several judges
+# `judge` is the one that is asked.
 SCHEMA = """
 CREATE TABLE lead (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,
                    holder TEXT NOT NULL, until REAL NOT NULL);
@@ -32,13 +33,14 @@ CREATE TABLE jobs (id INTEGER PRIMARY KEY, items BLOB NOT NULL,
                    attempts INTEGER NOT NULL DEFAULT 0, unusable INTEGER NOT NULL DEFAULT 0,
                    worker TEXT, lease REAL, error TEXT,
                    open INTEGER NOT NULL DEFAULT 0, at_risk INTEGER NOT NULL DEFAULT 0,
-                   unbounded INTEGER NOT NULL DEFAULT 0);
+                   unbounded INTEGER NOT NULL DEFAULT 0, judge INTEGER NOT NULL DEFAULT 0);
 CREATE INDEX jobs_pending ON jobs (id) WHERE state = 'pending';
 CREATE TABLE calls (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, attempt INTEGER NOT NULL,
                     outcome TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL,
                     output INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
                     latency REAL NOT NULL, reply TEXT, at REAL NOT NULL);
-CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB);
+CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB,
+                       score REAL);
 CREATE TABLE buckets (name TEXT PRIMARY KEY, requests_a_minute REAL NOT NULL,
                       tokens_a_minute REAL NOT NULL, requests REAL NOT NULL, tokens REAL NOT NULL,
                       at REAL NOT NULL);
@@ -58,7 +60,16 @@ def _count_open_attempts(connection: sqlite3.Connection) -> None:
     connection.execute("DROP TABLE answered")
 
 
-MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {1: _count_open_attempts}
+def _add_scores_and_judges(connection: sqlite3.Connection) -> None:
+    """2 → 3. There was one judge, and no text was judged alone."""
+    connection.execute("ALTER TABLE jobs ADD COLUMN judge INTEGER NOT NULL DEFAULT 0")
+    connection.execute("ALTER TABLE verdicts ADD COLUMN score REAL")
+
+
+MIGRATIONS: Mapping[int, Callable[[sqlite3.Connection], None]] = {
+    1: _count_open_attempts,
+    2: _add_scores_and_judges,
+}
 """From version v to v + 1."""
 
 

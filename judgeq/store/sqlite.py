@@ -207,9 +207,13 @@ class SqliteStore:
             )
             data = matches.items.astype("<i4", copy=False).tobytes()
             bounds = (matches.offsets * 4).tolist()
+            judges = [0] * len(matches) if matches.judges is None else matches.judges.tolist()
             db.executemany(
-                "INSERT INTO jobs (id, items) VALUES (?, ?)",
-                ((first + m, data[bounds[m] : bounds[m + 1]]) for m in range(len(matches))),
+                "INSERT INTO jobs (id, items, judge) VALUES (?, ?, ?)",
+                (
+                    (first + m, data[bounds[m] : bounds[m + 1]], judge)
+                    for m, judge in enumerate(judges)
+                ),
             )
 
     def _span(self, round: int) -> tuple[int, int] | None:
@@ -228,7 +232,7 @@ class SqliteStore:
         """See Store."""
         with self._reading():
             found = self._db.execute(
-                "SELECT id, items, attempts, unusable, error FROM jobs "
+                "SELECT id, items, judge, attempts, unusable, error FROM jobs "
                 "WHERE state IN ('pending', 'running') AND id BETWEEN ? AND ? ORDER BY id",
                 self._span(round) or (0, -1),
             )
@@ -261,7 +265,8 @@ class SqliteStore:
         span = _EVERY if round is None else self._span(round) or (0, -1)
         with self._reading():
             found = self._db.execute(
-                "SELECT job, ranking, ties, items FROM verdicts JOIN jobs ON jobs.id = job "
+                "SELECT job, ranking, ties, score, items, judge FROM verdicts "
+                "JOIN jobs ON jobs.id = job "
                 "WHERE job BETWEEN ? AND ? ORDER BY job",
                 span,
             ).fetchall()
@@ -301,7 +306,7 @@ class SqliteStore:
         """See Store."""
         with self._reading(), self._transaction() as db:
             found = db.execute(
-                "SELECT id, items, attempts, unusable, error FROM jobs "
+                "SELECT id, items, judge, attempts, unusable, error FROM jobs "
                 "WHERE state = 'pending' ORDER BY id LIMIT ?",
                 (n,),
             ).fetchall()

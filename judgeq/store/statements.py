@@ -6,7 +6,7 @@ INSERT_CALL = """
 INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-INSERT_VERDICT = "INSERT INTO verdicts VALUES (?, ?, ?)"
+INSERT_VERDICT = "INSERT INTO verdicts (job, ranking, ties, score) VALUES (?, ?, ?, ?)"
 UPDATE_JOB = """
 UPDATE jobs SET
     state = CASE WHEN ? OR worker = ? THEN ? ELSE state END, unusable = unusable + ?,

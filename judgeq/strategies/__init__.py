@@ -1,23 +1,23 @@
 """How rounds of questions are made: the Strategy protocol, the registry, and reading a name.
 
-A strategy is a frozen dataclass of its parameters. "listwise10x3" reads: lists of 10, 3 rounds;
-"pairwise24": pairs, 24 rounds. A setting may stand in the name or in a flag, not in both with
-different values.
+A strategy is a frozen dataclass of its parameters. They stand in its name ("listwise10x3": lists of
+10, 3 rounds; "tail:w=8,p=20") or in flags, not in both with different values.
 """
 
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
 
 from judgeq.errors import UsageError
+from judgeq.strategies.direct import Direct
 from judgeq.strategies.listwise import Listwise
-from judgeq.strategies.pairwise import Pairwise
-from judgeq.types import Matches, Standings
+from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
+from judgeq.types import Bools, Matches, Standings, Verdicts
 
 
 class Strategy(Protocol):
@@ -33,31 +33,44 @@ class Strategy(Protocol):
 
     @property
     def rounds(self) -> int:
-        """How many rounds there will be."""
+        """How many rounds there will be, at most."""
 
     @property
-    def least_items(self) -> int:
-        """The fewest items it can work on."""
+    def prunes(self) -> bool:
+        """Whether items may leave early."""
+
+    def check(self, n: int) -> None:
+        """Raise UsageError when n items can't be judged so."""
 
     def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
-        """The next round's questions over the active items."""
+        """The next round's questions over the active items; none when too few are left."""
+
+    def stay(
+        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
+    ) -> Bools:
+        """Who stays active, shape (items,), after the rounds `judged` so far."""
 
     def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds."""
+        """Questions asked over n items in all rounds, at most."""
 
     def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds."""
+        """Cost-equivalent calls over n items in all rounds, at most."""
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One registered strategy: how it is written, read and told."""
+    """One registered strategy: how it is written, read and told.
+
+    `pattern` reads its short form. `settings` gives the flag's name of each parameter; the class
+    calls them by the paper's letters, and so may the name ("tail:w=8").
+    """
 
     pattern: re.Pattern[str]
-    make: type[Listwise] | type[Pairwise]
+    make: Callable[..., Strategy]
     usage: str
     summary: str
-    settings: tuple[str, ...]
+    when: str
+    settings: Mapping[str, str]
 
 
 REGISTRY: Mapping[str, Entry] = {
@@ -65,16 +78,72 @@ REGISTRY: Mapping[str, Entry] = {
         re.compile(r"listwise(?P<k>\d{1,9})?(?:x(?P<rounds>\d{1,9}))?"),
         Listwise,
         "listwise<k>[x<rounds>]",
-        "Lists of k (10) are ranked, in 3 rounds: the best ranking for the money. Choose it first.",
-        ("k", "rounds", "overlap", "matchmaking"),
+        "Lists of k (10) are ranked, in 3 rounds.",
+        "The best ranking for the money: choose it first.",
+        {"k": "k", "rounds": "rounds", "overlap": "overlap", "matchmaking": "matchmaking"},
     ),
     "pairwise": Entry(
         re.compile(r"pairwise(?P<rounds>\d{1,9})?"),
         Pairwise,
         "pairwise[<rounds>]",
-        "Pairs are compared, in 24 rounds: the simplest question, for judges that can't rank lists.",
-        ("rounds", "matchmaking"),
+        "Pairs are compared, in 24 rounds.",
+        "The simplest question, for judges that can't rank lists.",
+        {"rounds": "rounds", "matchmaking": "matchmaking"},
     ),
+    "streak": Entry(
+        re.compile(r"streak"),
+        Streak,
+        "streak[:r=4,d=3]",
+        "As pairwise, but an item leaves once it has won, or lost, r matches in a row against at "
+        "least d distinct opponents.",
+        "Pairs for less, when a rough place of the clear cases will do.",
+        {
+            "r": "streak_length",
+            "d": "opponents",
+            "rounds": "rounds",
+            "matchmaking": "matchmaking",
+        },
+    ),
+    "tail": Entry(
+        re.compile(r"tail"),
+        Tail,
+        "tail[:w=8,p=20]",
+        "As pairwise, but from round w on, after each round p % of the active items leave from "
+        "each end of the ranking.",
+        "Pairs for less, when what matters is the border in the middle.",
+        {"w": "warm_up", "p": "cut", "rounds": "rounds", "matchmaking": "matchmaking"},
+    ),
+    "complete": Entry(
+        re.compile(r"complete"),
+        Complete,
+        "complete[:m=1]",
+        "All pairs are compared, m times.",
+        "For a few hundred items at most, as a yardstick for the others.",
+        {"m": "repeats"},
+    ),
+    "direct": Entry(
+        re.compile(r"direct"),
+        Direct,
+        "direct",
+        "Each text is scored alone, 0 to 1.",
+        "The baseline: one short call an item, and usually the coarsest ranking.",
+        {},
+    ),
+}
+
+FLAGS = tuple(
+    dict.fromkeys(flag for entry in REGISTRY.values() for flag in entry.settings.values())
+)
+"""The settings of all strategies, by their flags' names."""
+LEAST: Mapping[str, tuple[int, str]] = {
+    "k": (2, "a list needs at least 2 items"),
+    "rounds": (1, "at least 1 round is needed"),
+    "overlap": (0, "no lists share fewer than 0 items"),
+    "r": (1, "a streak is at least 1 match long"),
+    "d": (1, "a streak is against at least 1 opponent"),
+    "w": (1, "the first to leave can do so after round 1"),
+    "p": (1, "at least 1 % leave"),
+    "m": (1, "all pairs are compared at least once"),
 }
 
 
@@ -84,8 +153,9 @@ def parse(text: str, **flags: Any) -> Strategy:
     Raises UsageError for an unknown name, a setting the strategy doesn't have, a setting given
     twice with different values, or a value that can't be.
     """
+    short, _, long = text.strip().lower().partition(":")
     for entry in REGISTRY.values():
-        found = entry.pattern.fullmatch(text.strip().lower())
+        found = entry.pattern.fullmatch(short)
         if found:
             break
     else:
@@ -94,46 +164,69 @@ def parse(text: str, **flags: Any) -> Strategy:
             f"--strategy {text!r}: no such strategy. Give one of {forms}, for example listwise10; "
             "`judgeq strategies` explains them."
         )
-    settings: dict[str, Any] = {
-        name: int(value) for name, value in found.groupdict().items() if value is not None
-    }
-    for name, value in flags.items():
+    said: dict[str, str] = {}
+    settings: dict[str, Any] = {}
+    for name, value in [*found.groupdict().items(), *_pairs_in(text, long, entry)]:
+        if value is not None:
+            _take(settings, said, name, _number(text, name, value), f"--strategy {text}")
+    by_flag = {flag: name for name, flag in entry.settings.items()}
+    for flag, value in flags.items():
         if value is None:
             continue
-        if name not in entry.settings:
-            raise UsageError(
-                f"--{name} doesn't go with --strategy {text}, which has "
-                + ", ".join(f"--{setting}" for setting in entry.settings)
-                + "."
-            )
-        if settings.get(name, value) != value:
-            raise UsageError(
-                f"--strategy {text} says {name} = {settings[name]}, but --{name} says {value}: "
-                "give it once."
-            )
-        settings[name] = value
-    _check(text, settings, flags)
+        spelled = "--" + flag.replace("_", "-")
+        if flag not in by_flag:
+            has = ", ".join("--" + flag.replace("_", "-") for flag in by_flag) or "no settings"
+            raise UsageError(f"{spelled} doesn't go with --strategy {text}, which has {has}.")
+        _take(settings, said, by_flag[flag], value, f"{spelled} {value}")
+    _check(settings, said)
+    if "r" in settings:  # by default no more opponents than matches are asked for
+        settings.setdefault("d", min(Streak().d, settings["r"]))
     return entry.make(**settings)
 
 
-def _check(text: str, settings: Mapping[str, Any], flags: Mapping[str, Any]) -> None:
-    """Raise UsageError, naming the flag that says so, for values that can't be."""
+def _pairs_in(text: str, long: str, entry: Entry) -> list[tuple[str, str]]:
+    """The settings after the colon: "w=8,p=20"."""
+    names = {spelling: name for name, flag in entry.settings.items() for spelling in (name, flag)}
+    found = []
+    for part in filter(None, long.split(",")):
+        spelling, equals, value = part.partition("=")
+        name = names.get(spelling.strip().replace("-", "_"))
+        if name is None or not equals:
+            has = ", ".join(f"{name}=…" for name in entry.settings) or "nothing"
+            raise UsageError(f"--strategy {text}: {part!r} is no setting of it; it takes {has}.")
+        found.append((name, value.strip()))
+    return found
 
-    def said(name: str) -> str:
-        value = flags.get(name)
-        return f"--strategy {text}" if value is None else f"--{name} {value}"
 
-    k = settings.get("k", 10)
-    if k < 2:
-        raise UsageError(f"{said('k')}: a list needs at least 2 items, not {k}.")
-    rounds = settings.get("rounds", 1)
-    if rounds < 1:
-        raise UsageError(f"{said('rounds')}: at least 1 round is needed, not {rounds}.")
-    overlap = settings.get("overlap", 0)
-    if not 0 <= overlap < k:
+def _number(text: str, name: str, value: str) -> int | str:
+    if name == "matchmaking":
+        return value
+    if not re.fullmatch(r"\d{1,9}", value):
+        raise UsageError(f"--strategy {text}: {name} = {value!r} is no whole number.")
+    return int(value)
+
+
+def _take(settings: dict[str, Any], said: dict[str, str], name: str, value: Any, by: str) -> None:
+    if settings.get(name, value) != value:
         raise UsageError(
-            f"--overlap {overlap}: consecutive lists of {k} can share 0 to {k - 1} items."
+            f"{said[name]} says {name} = {settings[name]}, but {by} says {value}: give it once."
         )
+    settings[name] = value
+    said[name] = by
+
+
+def _check(settings: Mapping[str, Any], said: Mapping[str, str]) -> None:
+    """Raise UsageError, naming what says so, for values that can't be."""
+    for name, (least, why) in LEAST.items():
+        if settings.get(name, least) < least:
+            raise UsageError(f"{said[name]}: {why}, not {settings[name]}.")
+    k, overlap = settings.get("k", 10), settings.get("overlap", 0)
+    if overlap >= k:
+        raise UsageError(
+            f"{said['overlap']}: consecutive lists of {k} can share 0 to {k - 1} items."
+        )
+    if settings.get("p", 1) > 49:
+        raise UsageError(f"{said['p']}: at most 49 % can leave from each end.")
     how = settings.get("matchmaking", "similar")
     if how not in ("similar", "random"):
-        raise UsageError(f"--matchmaking {how!r}: give similar or random.")
+        raise UsageError(f"{said['matchmaking']}: matchmaking is similar or random.")

@@ -1,14 +1,17 @@
-"""Pairs: each round every item meets one other."""
+"""Pairs: each round every active item meets one other. Streak and tail pruning let items leave."""
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
 import numpy as np
+from numpy.typing import NDArray
 
+from judgeq.errors import UsageError
 from judgeq.strategies import matchmaking
-from judgeq.types import Matches, Rows, Standings
+from judgeq.types import Bools, Matches, Rows, Standings, Verdicts
 
 
 @dataclass(frozen=True, slots=True)
@@ -19,21 +22,206 @@ class Pairwise:
     matchmaking: matchmaking.Matchmaking = "similar"
 
     kind: ClassVar[str] = "pairwise"
-    least_items: ClassVar[int] = 2
+    prunes: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """The strategy as one writes it; settings that have only a flag are left out."""
         return self.kind if self.rounds == 24 else f"{self.kind}{self.rounds}"
 
+    def check(self, n: int) -> None:
+        """Raise UsageError when n items can't be judged so."""
+        if n < 2:
+            raise UsageError(f"--strategy {self.name}: {n} items make no pair.")
+
     def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
-        """The next round's pairs over the active items."""
+        """The next round's pairs over the active items; none when fewer than two are active."""
         rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
         return matchmaking.pairs(standings.elo, rows, self.matchmaking, rng)
+
+    def stay(
+        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
+    ) -> Bools:
+        """Who stays active after the rounds `judged` so far: everybody."""
+        return standings.active
 
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""
         return self.rounds * (n // 2)
+
+    def cost(self, n: int) -> float:
+        """Cost-equivalent calls over n items in all rounds: 1 a pair."""
+        return float(self.calls(n))
+
+
+@dataclass(frozen=True, slots=True)
+class Streak(Pairwise):
+    """As Pairwise, but an item leaves once it has won, or lost, `r` matches in a row against at
+    least `d` distinct opponents (Haak and Schaer). `rounds` is the most there will be."""
+
+    r: int = 4
+    d: int = 3
+
+    kind: ClassVar[str] = "streak"
+    prunes: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The strategy as one writes it; settings that have only a flag are left out."""
+        return f"{self.kind}:r={self.r},d={self.d}" + (
+            "" if self.rounds == 24 else f",rounds={self.rounds}"
+        )
+
+    def stay(
+        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
+    ) -> Bools:
+        """Who stays active after the rounds `judged` so far: who has no streak.
+
+        Read backwards from the last round until every streak is broken. A tie breaks a streak; a
+        round that an item sat out, or whose judge gave no verdict, doesn't.
+        """
+        n = len(standings.active)
+        going = standings.active.copy()  # whose streak isn't known to be broken
+        way = np.zeros(n, dtype=np.int8)  # 1: wins, −1: losses, 0: not known yet
+        length = np.zeros(n, dtype=np.int64)
+        met = np.full((n, self.d), -1, dtype=np.int32)  # the first d distinct opponents
+        distinct = np.zeros(n, dtype=np.int64)
+        for verdicts in reversed(judged):
+            item, opponent, result = _results(verdicts)
+            chosen = going[item]
+            item, opponent, result = item[chosen], opponent[chosen], result[chosen]
+            on = (result != 0) & ((way[item] == 0) | (way[item] == result))
+            going[item[~on]] = False
+            item, opponent = item[on], opponent[on]
+            way[item] = result[on]
+            length[item] += 1
+            new = (met[item] != opponent[:, None]).all(axis=1) & (distinct[item] < self.d)
+            met[item[new], distinct[item[new]]] = opponent[new]
+            distinct[item[new]] += 1
+            going &= (length < self.r) | (distinct < self.d)  # who leaves needs no further look
+            if not going.any():
+                break
+        return standings.active & ((length < self.r) | (distinct < self.d))
+
+
+def _results(verdicts: Verdicts) -> tuple[NDArray[np.intp], Rows, NDArray[np.int8]]:
+    """Both sides of each pair: item, opponent, and 1 for won, −1 for lost, 0 for a tie."""
+    pairs = verdicts.items.reshape(-1, 2)
+    tied = verdicts.tied.reshape(-1, 2)[:, 1]
+    won = np.where(tied, 0, 1).astype(np.int8)
+    return (
+        np.concatenate([pairs[:, 0], pairs[:, 1]]).astype(np.intp),
+        np.concatenate([pairs[:, 1], pairs[:, 0]]),
+        np.concatenate([won, -won]),
+    )
+
+
+@dataclass(frozen=True, slots=True)
+class Tail(Pairwise):
+    """As Pairwise, but from round `w` on, after each round `p` % of the active items leave from each
+    tail of the ranking: the floor of it, at least one a tail, while two items remain."""
+
+    w: int = 8
+    p: int = 20
+
+    kind: ClassVar[str] = "tail"
+    prunes: ClassVar[bool] = True
+
+    @property
+    def name(self) -> str:
+        """The strategy as one writes it; settings that have only a flag are left out."""
+        return f"{self.kind}:w={self.w},p={self.p}" + (
+            "" if self.rounds == 24 else f",rounds={self.rounds}"
+        )
+
+    def stay(
+        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
+    ) -> Bools:
+        """Who stays active after the rounds `judged` so far: the middle, from round w on."""
+        rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
+        leave = self._leave(len(judged), len(rows))
+        if not leave:
+            return standings.active
+        ordered = matchmaking.order_by_rating(standings.elo, rows, rng)
+        stay = np.zeros(len(standings.active), dtype=np.bool_)
+        stay[ordered[leave:-leave]] = True
+        return stay
+
+    def _leave(self, round: int, active: int) -> int:
+        """How many of the active items leave from each tail after a round."""
+        if round < self.w:
+            return 0
+        return min(max(1, active * self.p // 100), (active - 2) // 2 if active > 2 else 0)
+
+    def calls(self, n: int) -> int:
+        """Questions asked over n items in all rounds."""
+        pairs = 0
+        for round in range(1, self.rounds + 1):
+            pairs += n // 2
+            n -= 2 * self._leave(round, n)
+        return pairs
+
+
+@dataclass(frozen=True, slots=True)
+class Complete:
+    """All n(n − 1)/2 pairs in each of `m` rounds."""
+
+    m: int = 1
+
+    kind: ClassVar[str] = "complete"
+    prunes: ClassVar[bool] = False
+    most_calls: ClassVar[int] = 1_000_000
+
+    @property
+    def name(self) -> str:
+        """The strategy as one writes it."""
+        return self.kind if self.m == 1 else f"{self.kind}:m={self.m}"
+
+    @property
+    def rounds(self) -> int:
+        """Rounds, each of all pairs."""
+        return self.m
+
+    def check(self, n: int) -> None:
+        """Raise UsageError for a number of calls that can't be meant."""
+        if n < 2:
+            raise UsageError(f"--strategy {self.name}: {n} items make no pair.")
+        if self.calls(n) > self.most_calls:
+            raise UsageError(
+                f"--strategy {self.name} over {n:,} items is {self.calls(n):,} calls, more than "
+                f"{self.most_calls:,}: all pairs are for a few hundred items. listwise10 ranks as "
+                f"well with {3 * -(-n // 10):,}."
+            )
+
+    def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
+        """All pairs, so ordered that each item is in one of the first n // 2, one of the next, and
+        so on (the circle method): Elo, which folds them in order, then treats all alike."""
+        rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
+        rows = rng.permutation(rows)
+        n = len(rows)
+        even = n + n % 2  # with an odd n one sits out each time
+        step = np.arange(even - 1)[:, None]
+        # The last stays in its place, the others go round it.
+        seat = np.concatenate(
+            [(step + np.arange(even - 1)) % (even - 1), np.full((even - 1, 1), even - 1)], axis=1
+        )
+        couples = np.stack([seat[:, : even // 2], seat[:, : even // 2 - 1 : -1]], axis=2)
+        couples = couples.reshape(-1, 2)
+        couples = rng.permuted(couples[(couples < n).all(axis=1)], axis=1)
+        return Matches(
+            items=np.ascontiguousarray(rows[couples]).reshape(-1),
+            offsets=np.arange(len(couples) + 1, dtype=np.int64) * 2,
+        )
+
+    def stay(
+        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
+    ) -> Bools:
+        """Who stays active: everybody."""
+        return standings.active
+
+    def calls(self, n: int) -> int:
+        """Questions asked over n items in all rounds."""
+        return self.m * (n * (n - 1) // 2)
 
     def cost(self, n: int) -> float:
         """Cost-equivalent calls over n items in all rounds: 1 a pair."""
