@@ -1,0 +1,261 @@
+from __future__ import annotations
+
+import csv
+import math
+import subprocess
+import sys
+from collections.abc import Iterator
+from dataclasses import astuple, dataclass, fields, replace
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgeq import figures
+from judgeq.figures import Ranked
+
+CURVE = (0.99, 140.2, 100.0, 0.75)
+NAMES = ["rho_by_cost", "rho_by_pairs", "win_probability", "ranking"]
+
+
+@dataclass(frozen=True)
+class Run:
+    strategy: str = "listwise"
+    parameters: str = "k=10,rounds=3"
+    rating: str = "elo"
+    distribution: str = "linear"
+    bias: int = 0
+    seed: int = 0
+    rho: float = 0.9
+    pairs: int = 0
+    lists: int = 100
+    implied_pairs: int = 4500
+    cost: float = 500.0
+    score: float = 0.8
+
+
+def study() -> Iterator[Run]:
+    """Two strategies on three distributions; the numbers are long, and no two rhos are the same."""
+    cases = product(("listwise", "pairwise"), ("elo", "bt"), ("linear", "normal", "binary"))
+    for place, (strategy, rating, distribution) in enumerate(cases):
+        for bias, seed in product((0, 50, 200), (1, 2)):
+            rho = 0.9 - bias / 1000 - place / 70 + seed / 300
+            cost = 500 / 3 if strategy == "listwise" else 7000.1
+            asked = (0, 33) if strategy == "listwise" else (7000, 0)
+            yield Run(
+                *(strategy, "rounds=3", rating, distribution, bias, seed, rho),
+                *(*asked, 1485 if strategy == "listwise" else 7000, cost, rho - cost / 1e5),
+            )
+
+
+def read(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def texts(figure: Any) -> list[str]:
+    from matplotlib.text import Text
+
+    return [text.get_text() for text in figure.findobj(Text)]
+
+
+@pytest.fixture(scope="module")
+def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
+    folder = tmp_path_factory.mktemp("figures") / "made" / "here"
+    return figures.write(list(study()), folder, curve=CURVE)
+
+
+def test_ranked_are_means_over_distributions_biases_and_seeds() -> None:
+    rows = [
+        Run(seed=1, bias=0, rho=0.9, score=0.5, cost=10, pairs=1, lists=4),
+        Run(seed=1, bias=50, rho=0.7, score=0.3, cost=20, pairs=2, lists=4),
+        Run(seed=2, bias=0, rho=0.6, score=0.2, cost=30, pairs=3, lists=4),
+        Run(seed=2, bias=0, distribution="binary", rho=0.4, score=0.0, cost=40, pairs=4, lists=8),
+    ]
+    (found,) = figures.ranked(rows)
+    # Seed means 0.8 and 0.5: a standard deviation of 0.3/√2, over √2.
+    assert found.rho_se == pytest.approx(0.15)
+    means = (found.rho, found.score, found.cost, found.pairs, found.lists)
+    assert means == pytest.approx((0.65, 0.25, 25, 2.5, 5))
+    assert found.runs == 4
+    assert figures.ranked(rows[::-1]) == [found]
+
+
+def test_the_standard_error_is_that_of_three_seeds() -> None:
+    (found,) = figures.ranked([Run(seed=seed, rho=rho) for seed, rho in enumerate((0.1, 0.2, 0.6))])
+    # Mean 0.3; squares 0.04 + 0.01 + 0.09 = 0.14, over n − 1 = 2, over n = 3.
+    assert found.rho_se == pytest.approx(math.sqrt(0.14 / 2 / 3))
+
+
+def test_one_seed_has_no_standard_error() -> None:
+    (found,) = figures.ranked([Run(bias=0), Run(bias=50)])
+    assert found.rho_se is None
+    assert "–" in texts(figures.ranked_table([found]))
+
+
+def test_the_best_score_comes_first_and_ties_go_by_name() -> None:
+    rows = [
+        Run("b", "x", "elo", score=0.1),
+        Run("a", "y", "elo", score=0.1),
+        Run("a", "x", "elo", score=0.1),
+        Run("a", "x", "bt", score=0.1),
+        Run("c", "x", "elo", score=0.2, rho=0.1),
+    ]
+    names = [(one.strategy, one.parameters, one.rating) for one in figures.ranked(rows)]
+    ties = [("a", "x", "bt"), ("a", "x", "elo"), ("a", "y", "elo"), ("b", "x", "elo")]
+    assert names == [("c", "x", "elo"), *ties]
+
+
+def test_all_files_are_written_and_nothing_else(written: list[Path]) -> None:
+    assert [path.name for path in written] == [
+        f"{name}.{kind}" for name in NAMES for kind in ("png", "svg", "csv")
+    ]
+    assert set(written[0].parent.iterdir()) == set(written)
+    for path in written:
+        start = {".png": b"\x89PNG", ".svg": b"<?xml"}.get(path.suffix, b"")
+        assert path.read_bytes().startswith(start)
+
+
+def test_the_same_rows_give_the_same_bytes(written: list[Path], tmp_path: Path) -> None:
+    import matplotlib
+
+    with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.hashsalt": "other"}):
+        before = dict(matplotlib.rcParams)
+        again = figures.write(list(study()), tmp_path, curve=CURVE)
+        assert dict(matplotlib.rcParams) == before
+    for one, other in zip(written, again, strict=True):
+        assert one.read_bytes() == other.read_bytes(), one.name
+
+
+@pytest.mark.parametrize(
+    ("name", "x"), [("rho_by_cost", "cost"), ("rho_by_pairs", "implied_pairs")]
+)
+def test_points_read_back_are_the_rows_and_their_means(
+    written: list[Path], name: str, x: str
+) -> None:
+    lines = read(written[0].with_name(f"{name}.csv"))
+    runs = [line for line in lines if line["kind"] == "run"]
+    means = [line for line in lines if line["kind"] == "mean"]
+    assert len(runs) + len(means) == len(lines)
+    columns = ["strategy", "parameters", "rating", "distribution", "bias", "seed", x, "rho"]
+    assert list(lines[0]) == ["kind", *columns]
+    for line, row in zip(runs, study(), strict=True):
+        for column in columns:
+            value = getattr(row, column)
+            assert type(value)(line[column]) == value
+    assert len(means) == 2 * 2 * 3
+    first = means[0]
+    assert (first["strategy"], first["rating"], first["distribution"]) == (
+        "listwise",
+        "elo",
+        "linear",
+    )
+    assert (first["bias"], first["seed"]) == ("", "")
+    # 0.9 − (0 + 50 + 200)/3/1000 + 1.5/300, on place 0.
+    assert float(first["rho"]) == pytest.approx(0.9 - 0.25 / 3 + 0.005)
+    assert float(first[x]) == pytest.approx(500 / 3 if x == "cost" else 1485)
+
+
+def test_the_ranking_reads_back(written: list[Path]) -> None:
+    order = figures.ranked(list(study()))
+    lines = read(written[-1])
+    assert list(lines[0]) == [field.name for field in fields(Ranked)]
+    for line, one in zip(lines, order, strict=True):
+        for text, value in zip(line.values(), astuple(one), strict=True):
+            assert type(value)(text) == value
+
+
+def test_the_curve_reads_back(written: list[Path]) -> None:
+    pmax, tau, distance, accuracy = CURVE
+    lines = read(written[0].with_name("win_probability.csv"))
+    read_back = {int(line["gap"]): float(line["probability"]) for line in lines}
+    assert list(read_back) == list(range(601))
+    assert read_back[0] == 0.5
+    assert read_back[600] == figures.win(600, pmax, tau)
+    assert read_back[140] == pytest.approx(0.5 + 0.49 * (1 - math.exp(-140 / 140.2)))
+    assert read_back[int(distance)] == pytest.approx(accuracy, abs=1e-3)
+
+
+def test_each_distribution_has_its_panel_and_both_axes_are_shared() -> None:
+    figure = figures.by_cost(list(study()))
+    assert [axes.get_title() for axes in figure.axes] == ["linear", "normal", "binary"]
+    assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
+    assert figure.axes[0].get_xscale() == "log"
+    first, *_ = figure.legends
+    assert first.get_window_extent().x0 > max(axes.bbox.x1 for axes in figure.axes)
+
+
+def test_one_row_can_be_drawn() -> None:
+    figure = figures.by_pairs([Run()])
+    (axes,) = figure.axes
+    run, mean = axes.collections
+    assert run.get_offsets().tolist() == mean.get_offsets().tolist() == [[4500, 0.9]]  # type: ignore[union-attr]
+
+
+def test_larger_biases_have_larger_points() -> None:
+    figure = figures.by_pairs([Run(bias=bias) for bias in (50, 200, 0)])
+    sizes = [float(points.get_sizes()[0]) for points in figure.axes[0].collections[:3]]  # type: ignore[attr-defined]
+    assert sizes[2] < sizes[0] < sizes[1]
+
+
+def test_what_was_written_by_a_user_is_shown_literally(tmp_path: Path) -> None:
+    odd = Run("_$a$_b", "$a$_b", "$\\frac{$", "$^$\n\x1b[31m", rho=0.5)
+    figures.write([odd], tmp_path, curve=CURVE)
+    assert "$a$_b" in texts(figures.ranked_table(figures.ranked([odd])))
+    shown = texts(figures.by_cost([odd]))
+    assert {"_$a$_b", "$\\frac{$", "$^$"} <= set(shown)
+    assert read(tmp_path / "rho_by_cost.csv")[0]["distribution"] == odd.distribution
+
+
+def test_more_strategies_than_the_palette_have_a_colour_each() -> None:
+    rows = [Run(strategy=f"strategy {number}") for number in range(12)]
+    mean = figures.by_pairs(rows).axes[0].collections[-1]
+    assert len({tuple(colour) for colour in mean.get_facecolor()}) == 12  # type: ignore[arg-type]
+
+
+def test_only_the_first_are_in_the_table() -> None:
+    order = figures.ranked([Run(f"s{number}", score=-number) for number in range(5)])
+    shown = texts(figures.ranked_table(order, most=2))
+    assert {"s0", "s1"} <= set(shown)
+    assert "s2" not in shown
+
+
+def test_no_rows_and_no_numbers_are_errors(tmp_path: Path) -> None:
+    for draw in (figures.by_cost, figures.by_pairs, figures.ranked):
+        with pytest.raises(ValueError, match="no rows"):
+            draw([])
+    folder = tmp_path / "none"
+    with pytest.raises(ValueError, match="no rows"):
+        figures.write([], folder, curve=CURVE)
+    with pytest.raises(ValueError, match="leave it out"):
+        figures.write([Run(), replace(Run(), rho=math.nan)], folder, curve=CURVE)
+    assert not folder.exists()
+
+
+def test_a_file_that_cannot_be_replaced_leaves_no_part(tmp_path: Path) -> None:
+    (tmp_path / "rho_by_cost.png").mkdir()
+    with pytest.raises(OSError, match="rho_by_cost"):
+        figures.write([Run()], tmp_path, curve=CURVE)
+    assert [path.name for path in tmp_path.iterdir()] == ["rho_by_cost.png"]
+
+
+def test_matplotlib_is_imported_when_drawing_and_pyplot_never(tmp_path: Path) -> None:
+    code = (
+        "import sys\n"
+        "from pathlib import Path\n"
+        "from judgeq import figures\n"
+        "assert 'matplotlib' not in sys.modules\n"
+        "from tests.test_figures import CURVE, Run\n"
+        "figures.write([Run()], Path(sys.argv[1]), curve=CURVE)\n"
+        "assert 'matplotlib' in sys.modules\n"
+        "assert 'matplotlib.pyplot' not in sys.modules\n"
+    )
+    done = subprocess.run(
+        [sys.executable, "-W", "error", "-c", code, str(tmp_path)],
+        cwd=Path(__file__).parent.parent,
+        capture_output=True,
+        text=True,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
