@@ -23,7 +23,8 @@ from judgeq.datasets import Dataset, DatasetSpec
 from judgeq.datasets.tables import FORMATS
 from judgeq.errors import DataError, UsageError
 from judgeq.judge.model import Access, Model
-from judgeq.judge.simulated import Faults, Simulation
+from judgeq.judge.noise import Simulation
+from judgeq.judge.simulated import Faults
 from judgeq.prompts import PromptSet
 from judgeq.strategies import Strategy
 from judgeq.strategies.matchmaking import Matchmaking

@@ -14,7 +14,8 @@ from judgeq import prompts
 from judgeq.config import SITTING, Settings, deciding_facts, fingerprint, flag, settle
 from judgeq.datasets import Dataset, DatasetSpec, load
 from judgeq.errors import DataError, UsageError
-from judgeq.judge.simulated import Faults, Simulation
+from judgeq.judge.noise import Simulation
+from judgeq.judge.simulated import Faults
 from judgeq.strategies.listwise import Listwise
 
 # Settings that decide the verdicts by themselves, and another value of each.

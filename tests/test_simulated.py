@@ -14,14 +14,14 @@ from pydantic import ValidationError
 from judgeq import prompts
 from judgeq.errors import CallTimeoutError, RateLimitedError, UnusableReplyError
 from judgeq.judge.backend import Prepared, Request
-from judgeq.judge.simulated import (
-    Faults,
-    SimulatedJudge,
+from judgeq.judge.noise import (
     Simulation,
+    answers,
     latent_scores,
     probability_correct,
     seen_scores,
 )
+from judgeq.judge.simulated import Faults, SimulatedJudge
 from judgeq.types import Floats, Match
 from tests.fakes import Clock
 

@@ -279,7 +279,7 @@ def _scores(
         return None
     from judgeq import datasets
     from judgeq.errors import DataError
-    from judgeq.judge.simulated import Simulation, latent_scores
+    from judgeq.judge.noise import Simulation, latent_scores
 
     found = datasets.load(
         datasets.DatasetSpec(dataset=dataset, text_column=text_column, gold_column=gold_column)

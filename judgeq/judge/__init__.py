@@ -9,13 +9,8 @@ from difflib import get_close_matches
 from judgeq.errors import UsageError
 from judgeq.judge.backend import Backend
 from judgeq.judge.model import Model
-from judgeq.judge.simulated import (
-    Faults,
-    SimulatedJudge,
-    Simulation,
-    latent_scores,
-    seen_scores,
-)
+from judgeq.judge.noise import Simulation, latent_scores, seen_scores
+from judgeq.judge.simulated import Faults, SimulatedJudge
 from judgeq.types import Floats
 
 JUDGES: Mapping[str, str] = {

@@ -1,69 +1,26 @@
 """A judge that reads no text: it knows the items' latent scores, and errs as a real one would.
 
-A pair Δ apart is judged rightly with P(Δ) = ½ + (pmax − ½)(1 − exp(−Δ/τ)), with τ set by one point
-of the curve: P = `sim_accuracy` at Δ =
-`sim_distance` (Haak and Schaer, who give 0.8 at 90 on a scale of
-1..1000). Lists follow one of two models:
-
-`vg`   one noise value for each item and list, G₁ − G₂ with G ~ Gamma(½, scale τ), so that the noise
-       of a pair is a Laplace variable of scale τ; and each item lapses with probability
-       1 − √(2·pmax − 1), to the top or the bottom. Every pair follows P(Δ) exactly, and the pairs of
-       a list hang together as those of a real judge do.
-`rrt`  all pairs of the list are drawn independently, and it is ranked by wins, ties by latent score.
-
-A text alone is scored as `vg` sees it, on a scale from 0 to 1 in hundredths.
-
-What it answers to a match depends on the seed and the match alone, whatever the attempt: so a
-failure that is retried, a kill or another order of completion never changes a score. Failures are
-drawn from the seed, the match and the attempt.
+How it errs is noise.py's. What it answers to a match depends on the seed and the match alone,
+whatever the attempt: so a failure that is retried, a kill or another order of completion never
+changes a score. Failures are drawn from the seed, the match and the attempt.
 """
 
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import Awaitable, Callable
-from typing import Literal, Self
+from typing import Self
 
-import numpy as np
 from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from judgeq import prompts, seeds
 from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Reply, Request
+from judgeq.judge.noise import Noise, Simulation
 from judgeq.types import Floats, Match, Usage, Verdict
 
-LOW, HIGH = 1.0, 1000.0
 NO_TOKENS = Usage()
 NOTHING = Prepared()
-
-
-class Simulation(BaseModel):
-    """What decides the simulated judge's answers."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    sim_model: Literal["vg", "rrt"] = "vg"
-    sim_accuracy: float = Field(0.8, gt=0.5, lt=1)
-    sim_pmax: float = Field(0.99, gt=0.5, le=1)
-    sim_distance: float = Field(90.0, gt=0)
-    sim_spread: float = Field(100.0, ge=0)
-    sim_biased_items: int = Field(0, ge=0)
-    sim_bias: float = Field(200.0, ge=0)
-
-    @model_validator(mode="after")
-    def _reachable(self) -> Self:
-        if self.sim_accuracy >= self.sim_pmax:
-            raise ValueError(
-                "--sim-accuracy must be below --sim-pmax, which the curve never reaches"
-            )
-        return self
-
-    @property
-    def tau(self) -> float:
-        """τ of the curve: P(`sim_distance`) = `sim_accuracy`."""
-        share = (self.sim_accuracy - 0.5) / (self.sim_pmax - 0.5)
-        return -self.sim_distance / math.log(1 - share)
 
 
 class Faults(BaseModel):
@@ -81,92 +38,6 @@ class Faults(BaseModel):
         if self.sim_rate_limited + self.sim_timeouts > 1:
             raise ValueError("--sim-rate-limited and --sim-timeouts together exceed 1")
         return self
-
-
-def probability_correct(gap: Floats, settings: Simulation) -> Floats:
-    """P(Δ) for the gaps Δ ≥ 0, same shape."""
-    return 0.5 + (settings.sim_pmax - 0.5) * -np.expm1(-gap / settings.tau)
-
-
-def latent_scores(gold: Floats, settings: Simulation, seed: int) -> Floats:
-    """Gold on the simulation's scale 1..1000, same shape.
-
-    Two values make two groups around 250 and 750 with sd `sim_spread`; more are scaled linearly from
-    least to most. An item without gold (nan) gets a uniform score: somebody must judge it too.
-    """
-    known = ~np.isnan(gold)
-    values = np.unique(gold[known])
-    scores = seeds.rng(seed, "latent", "unlabelled").uniform(LOW, HIGH, len(gold))
-    if len(values) == 2:
-        noise = seeds.rng(seed, "latent", "spread").normal(0, settings.sim_spread, len(gold))
-        groups = np.where(gold == values[1], 750.0, 250.0) + noise
-        scores[known] = np.clip(groups, LOW, HIGH)[known]
-    elif len(values) > 2:
-        share = (gold[known] - values[0]) / (values[-1] - values[0])
-        scores[known] = LOW + share * (HIGH - LOW)
-    else:
-        scores[known] = (LOW + HIGH) / 2
-    return scores
-
-
-def seen_scores(latent: Floats, settings: Simulation, seed: int) -> Floats:
-    """Latent scores as the annotator sees them: `sim_biased_items` of them always `sim_bias` off, up or
-    down, each with probability ½ (the paper's annotator bias)."""
-    seen = latent.copy()
-    rng = seeds.rng(seed, "annotator bias")
-    chosen = rng.choice(
-        len(latent), size=min(settings.sim_biased_items, len(latent)), replace=False
-    )
-    seen[chosen] += settings.sim_bias * rng.choice([-1.0, 1.0], size=len(chosen))
-    return seen
-
-
-class Noise:
-    """How a judge ranks a list, given the items' latent scores as it sees them."""
-
-    def __init__(self, settings: Simulation) -> None:
-        self._settings = settings
-        self._tau = settings.tau
-        self._lapse = 1 - math.sqrt(2 * settings.sim_pmax - 1)
-        self.order = self._order_vg if settings.sim_model == "vg" else self._order_rrt
-
-    def score(self, score: float, rng: np.random.Generator) -> float:
-        """What an item alone is said to have of the feature, 0 to 1."""
-        (seen,) = self._seen([score], rng)
-        return round(min(1.0, max(0.0, (seen - LOW) / (HIGH - LOW))), 2)
-
-    def _order_vg(self, scores: list[float], rng: np.random.Generator) -> list[int]:
-        return sorted(range(len(scores)), key=self._seen(scores, rng).__getitem__, reverse=True)
-
-    def _seen(self, scores: list[float], rng: np.random.Generator) -> list[float]:
-        """The scores of one question's items with `vg`'s noise."""
-        # Plain lists: for ten items they are several times faster than arrays.
-        # Gamma(½, scale τ) is τ/2 times a squared standard normal, which is quicker to draw.
-        k, half = len(scores), self._tau / 2
-        normal: list[float] = rng.standard_normal(2 * k).tolist()
-        lapse: list[float] = rng.random(k).tolist()
-        seen = [
-            score + half * (up * up - down * down)
-            for score, up, down in zip(scores, normal[:k], normal[k:], strict=True)
-        ]
-        if min(lapse) < self._lapse:
-            among: list[float] = rng.random(k).tolist()
-            for i in range(k):
-                if lapse[i] < self._lapse:
-                    # Far beyond every score, at either end; among themselves in random order.
-                    end = 1e9 if lapse[i] < self._lapse / 2 else -1e9
-                    seen[i] = end * (1 + among[i])
-        return seen
-
-    def _order_rrt(self, scores: list[float], rng: np.random.Generator) -> list[int]:
-        latent = np.array(scores)
-        a, b = np.triu_indices(len(latent), 1)
-        gap = latent[a] - latent[b]
-        right = rng.random(len(gap)) < probability_correct(np.abs(gap), self._settings)
-        first_wins = (gap > 0) == right
-        wins = np.bincount(np.where(first_wins, a, b), minlength=len(latent))
-        order: list[int] = np.lexsort((-latent, -wins)).tolist()
-        return order
 
 
 class SimulatedJudge:

@@ -20,7 +20,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import prompts, seeds
-from judgeq.judge.simulated import HIGH, LOW, Noise, Simulation
+from judgeq.judge.noise import HIGH, LOW, Noise, Simulation
 from judgeq.mock_server.behaviour import Limit, MockSettings, Stats, question_id
 from judgeq.mock_server.wire import as_json, drop, error, no_model, spoilt
 from judgeq.types import Match, Usage, Verdict

@@ -20,8 +20,10 @@ RESAMPLES = 1000
 LEVEL = 0.95
 ENOUGH = 0.9
 """An interval is told if so many of the resamples can tell the measure."""
-_AT_ONCE = 2_000_000
-"""Weights handled together: about 16 MB."""
+_AT_ONCE = 125_000
+"""Weights handled together: 1 MB, which stays in a core's cache."""
+_DOUBTFUL = 1e-8
+"""Below such a variance of values within ±1, rounding may tell in a correlation."""
 
 Measure = Callable[[Floats], Floats]
 """Weights of shape (b, n) → values of shape (b,)."""
@@ -66,36 +68,50 @@ def correlation(x: Floats, y: Floats) -> Mapping[str, Measure]:
     by_x, by_y = Order(x), Order(y)
     scaled_x, scaled_y = _scaled(x), _scaled(y)
 
+    def pearson(weights: Floats) -> Floats:
+        found = _pearson(scaled_x, scaled_y, weights)
+        # Those drawn may be equal, or so close to each other that they need a scale of their own.
+        for row in np.flatnonzero(np.isnan(found)):
+            drawn = np.flatnonzero(weights[row])
+            some_x, some_y = x[drawn], y[drawn]
+            if (some_x != some_x[:1]).any() and (some_y != some_y[:1]).any():
+                own = weights[row, drawn][None]
+                (found[row],) = _pearson(_scaled(some_x), _scaled(some_y), own)
+        return found
+
     def spearman(weights: Floats) -> Floats:
         return _pearson(by_x.ranks(weights), by_y.ranks(weights), weights)
 
-    return {
-        "pearson": lambda weights: _pearson(scaled_x, scaled_y, weights),
-        "spearman": spearman,
-        "kendall": Kendall(x, y),
-    }
+    return {"pearson": pearson, "spearman": spearman, "kendall": Kendall(x, y)}
 
 
 def _scaled(values: Floats) -> Floats:
-    """Without changing a correlation, such that squares and their differences keep their digits."""
+    """Without changing a correlation: around 0, the largest ±1; so that squares keep their digits."""
     if not len(values):
         return values
-    values = values / max(np.abs(values).max(), np.finfo(float).tiny)
-    return values - values.mean()
+    _, exponent = np.frexp(np.abs(values).max())
+    near: Floats = np.ldexp(values, -exponent)  # a power of 2, since to divide would round
+    near = near - near.mean()
+    return near / (float(np.abs(near).max()) or 1.0)
 
 
 def _pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
-    """The correlation of x with y, each of shape (n,) or (b, n), weighted; shape (b,)."""
+    """The correlation of x with y, each of shape (n,) or (b, n), weighted; shape (b,).
+
+    Nan where a variance is too small, for values within about ±1 or for ranks.
+    """
     total = weights.sum(axis=1)
+    total[total == 0] = 1
     x = x - ((weights * x).sum(axis=1) / total)[:, None]
     y = y - ((weights * y).sum(axis=1) / total)[:, None]
     wx = weights * x
-    covariance = (wx * y).sum(axis=1)
-    variances = (wx * x).sum(axis=1) * (weights * y * y).sum(axis=1)
-    # Rounding may leave a constant a variance of about n·ε².
-    told = variances > (len(weights[0]) * np.finfo(float).eps ** 2 if weights.size else 0.0)
+    covariance = (wx * y).sum(axis=1) / total
+    x_variance = (wx * x).sum(axis=1) / total
+    y_variance = (weights * y * y).sum(axis=1) / total
+    told = (x_variance > _DOUBTFUL) & (y_variance > _DOUBTFUL)
     found = np.full(len(total), np.nan)
-    found[told] = np.clip(covariance[told] / np.sqrt(variances[told]), -1, 1)
+    found[told] = covariance[told] / np.sqrt(x_variance[told] * y_variance[told])
+    found[told] = np.clip(found[told], -1, 1)  # rounding
     return found
 
 
@@ -227,7 +243,8 @@ def point(measure: Measure, n: int) -> float | None:
 def best_threshold(scores: Floats, positive: Bools) -> float:
     """The threshold whose labels (positive: above it) have the highest F1 of the positive class.
 
-    Half-way between neighbouring scores; of several the one in the middle. Needs both classes.
+    Half-way between neighbouring scores; of several the one in the middle. If all scores are equal,
+    that score: no label is positive. Needs both classes.
     """
     order = np.argsort(-scores, kind="stable")
     ordered, hits = scores[order], np.cumsum(positive[order])
@@ -237,7 +254,9 @@ def best_threshold(scores: Floats, positive: Bools) -> float:
     f1 = 2 * hits[cuts] / (cuts + 1 + hits[-1])
     best = cuts[np.flatnonzero(f1 == f1.max())]
     cut = best[len(best) // 2]
-    return float(ordered[cut] + (ordered[cut + 1] - ordered[cut]) / 2)
+    low, high = float(ordered[cut + 1]), float(ordered[cut])
+    middle = low / 2 + high / 2  # halved first, since large ones have no sum
+    return middle if low <= middle < high else low  # neighbouring floats have nothing between
 
 
 def cross_validated(

@@ -1,0 +1,339 @@
+"""The paper's simulation study: strategies × latent distributions × annotator bias × seeds.
+
+Each case runs on the same strategies, noise and ratings as a real run, without queue or text, a whole
+round at a time. Cases are independent of one another and of the order they are run in, so they are
+spread over processes, written down as they end, and an interrupted study goes on where it was.
+"""
+
+from __future__ import annotations
+
+import csv
+import os
+import signal
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import orjson
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from judgeq import seeds, strategies
+from judgeq.datasets import synthetic
+from judgeq.errors import DataError, UsageError
+from judgeq.judge import noise
+from judgeq.judge.noise import Simulation
+from judgeq.rating import bradley_terry, comparisons, elo, metrics
+from judgeq.results import Judged
+from judgeq.runs import replacing
+from judgeq.strategies import Strategy
+from judgeq.types import Floats
+
+ALPHA = 0.4
+"""The weight of effectiveness in score_α."""
+
+
+class Grid(BaseModel):
+    """What is varied. A study is every combination of strategy, distribution, bias and seed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    n: int = Field(1000, ge=2, le=1_000_000)
+    distributions: tuple[str, ...] = tuple(synthetic.SHAPES)
+    bias: tuple[int, ...] = (0, 50, 200)
+    strategies: tuple[str, ...] = Field(min_length=1)
+    ratings: tuple[Literal["elo", "bt", "bt-mm"], ...] = ("elo", "bt")
+    seeds: int = Field(2, ge=1, le=10_000)
+    bt_sigma: float = Field(2.0, gt=0, le=100)
+    judge: Simulation = Simulation(sim_model="rrt")
+
+    @field_validator("distributions")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in synthetic.SHAPES:
+                raise ValueError(
+                    f"no distribution {name!r}; there are {', '.join(synthetic.SHAPES)}"
+                )
+        return names
+
+    @field_validator("bias")
+    @classmethod
+    def _numbers(cls, bias: tuple[int, ...]) -> tuple[int, ...]:
+        if min(bias, default=0) < 0:
+            raise ValueError("bias counts items: 0 or more")
+        return bias
+
+    def cases(self) -> list[Case]:
+        """All cases, in order. Raises UsageError for a strategy that can't be."""
+        for text in self.strategies:
+            strategy = strategies.parse(text)
+            strategy.check(self.n)
+            if strategy.kind == "direct":
+                raise UsageError("the study ranks by comparisons: `direct` has none.")
+        axes = (self.strategies, self.distributions, self.bias, range(self.seeds))
+        return [Case(*each) for each in product(*axes)]
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides the results."""
+        facts = {"version": 1, **self.model_dump(mode="json")}
+        return sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+PAPER = Grid(
+    strategies=(
+        *(
+            f"streak:r={r},d={d}"
+            for r, d in ((3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3), (6, 3))
+        ),
+        *(
+            f"tail:w={w},p={p}"
+            for w, p in ((4, 10), (4, 20), (8, 10), (8, 20), (12, 10), (12, 20), (16, 30))
+        ),
+        "pairwise24",
+        *(
+            f"listwise10x{rounds}:overlap={overlap}"
+            for rounds, overlap in ((1, 0), (1, 2), (2, 0), (2, 2), (3, 0), (3, 2), (4, 0))
+        ),
+    )
+)
+"""The grid of Haak and Schaer, and the four distributions that their figures contain."""
+RANDOM = PAPER.model_copy(
+    update={
+        "strategies": tuple(
+            f"{text}{',' if ':' in text else ':'}matchmaking=random" for text in PAPER.strategies
+        )
+    }
+)
+GRIDS = {"paper": PAPER, "paper-random": RANDOM}
+
+
+def load_grid(name: str) -> Grid:
+    """A grid by name, or a TOML file by path. Raises UsageError or DataError."""
+    if name in GRIDS:
+        return GRIDS[name]
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise UsageError(f"--grid {name!r}: give {', '.join(GRIDS)}, or the path of a .toml file.")
+    try:
+        return Grid(**tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise DataError(f"--grid {path} can't be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"--grid {path} is no valid TOML: {error}.") from error
+    except ValidationError as error:
+        what = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        known = ", ".join(Grid.model_fields)
+        raise DataError(f"--grid {path}: {what}. A grid has {known}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One combination: `bias` is how many items the annotator always sees wrongly."""
+
+    strategy: str
+    distribution: str
+    bias: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class Row:
+    """What one rating made of one case.
+
+    `rho` is Spearman's ρ against the latent order. `pairs` and `lists` were asked, `implied_pairs`
+    are what the answers imply; `cost` is in cost-equivalent calls (1 a pair, k/2 a list of k).
+    `score` is score_α, which depends on all rows of the study.
+    """
+
+    strategy: str
+    parameters: str
+    rating: str
+    distribution: str
+    bias: int
+    seed: int
+    rho: float
+    pairs: int
+    lists: int
+    implied_pairs: int
+    cost: float
+    score: float = float("nan")
+
+
+def play(case: Case, grid: Grid) -> list[Row]:
+    """One case from start to ratings: a row for each of the grid's ratings."""
+    strategy, seed = strategies.parse(case.strategy), case.seed
+    truth = synthetic.draw(case.distribution, grid.n, seeds.rng(seed, "latent", case.distribution))
+    judge = grid.judge.model_copy(update={"sim_biased_items": case.bias})
+    seen = noise.seen_scores(truth, judge, seed)
+    judged = Judged(
+        elo=elo.start(grid.n),
+        active=np.ones(grid.n, dtype=np.bool_),
+        left_after=np.zeros(grid.n, dtype=np.int64),
+        strategy=strategy,
+        seed=seed,
+    )
+    for round in range(1, strategy.rounds + 1):
+        matches = strategy.next_round(judged.standings, seeds.rng(seed, "round", round))
+        if not len(matches):
+            break
+        judged.add(noise.answers(matches, seen, judge, seeds.rng(seed, "answers", round)))
+    return [_row(case, grid, strategy, judged, rating, truth) for rating in grid.ratings]
+
+
+def _row(
+    case: Case, grid: Grid, strategy: Strategy, judged: Judged, rating: str, truth: Floats
+) -> Row:
+    verdicts = comparisons.joined(judged.verdicts)
+    if rating == "elo":
+        scores = judged.elo
+    elif rating == "bt":
+        scores = bradley_terry.fit_map(verdicts, grid.n, grid.bt_sigma)
+    else:
+        scores = bradley_terry.fit_mm(comparisons.imply(verdicts), grid.n)
+    rho = metrics.spearman(scores, truth)
+    if rho is None:
+        raise DataError(f"{case}: no correlation can be told: a rating, or the truth, is constant.")
+    sizes = np.diff(verdicts.offsets)
+    return Row(
+        strategy=strategy.kind,
+        parameters=parameters(strategy),
+        rating=rating,
+        distribution=case.distribution,
+        bias=case.bias,
+        seed=case.seed,
+        rho=rho,
+        pairs=int((sizes == 2).sum()),
+        lists=int((sizes > 2).sum()),
+        implied_pairs=int((sizes * (sizes - 1) // 2).sum()),
+        cost=verdicts.cost,
+    )
+
+
+def parameters(strategy: Strategy) -> str:
+    """A strategy's parameters as one reads them: "r=3,d=2"."""
+    values = asdict(strategy)  # type: ignore[call-overload]
+    if values.get("matchmaking") == "similar":
+        del values["matchmaking"]
+    if len(values) > 1 and values.get("rounds") == 24:
+        del values["rounds"]
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def scored(rows: Sequence[Row], alpha: float = ALPHA) -> list[Row]:
+    """The rows with score_α = α·e + (1 − α)(1 − c), effectiveness (ρ) and cost each scaled to 0..1
+    over all rows (Haak and Schaer)."""
+    rho, cost = np.array([row.rho for row in rows]), np.array([row.cost for row in rows])
+    effect, expense = (_unit(values) for values in (rho, cost))
+    score = alpha * effect + (1 - alpha) * (1 - expense)
+    return [replace(row, score=each) for row, each in zip(rows, score.tolist(), strict=True)]
+
+
+def _unit(values: Floats) -> Floats:
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else np.zeros(len(values))
+
+
+def study(
+    grid: Grid, folder: Path, jobs: int, tell: Callable[[int, int], None], alpha: float = ALPHA
+) -> list[Row]:
+    """All rows of a grid, in order; cases that an interrupted study left in `folder` are taken over.
+
+    `tell` is called with how many cases of how many are done. Raises UsageError when the folder holds
+    a study of another grid, DataError when it can't be written.
+    """
+    cases = grid.cases()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        done = _taken_over(grid, folder / "cases.jsonl")
+        with (folder / "cases.jsonl").open("ab") as file:
+            tell(len(done), len(cases))
+            for case, rows in _played([case for case in cases if case not in done], grid, jobs):
+                done[case] = rows
+                file.write(orjson.dumps([astuple(case), [astuple(row) for row in rows]]) + b"\n")
+                file.flush()
+                tell(len(done), len(cases))
+    except OSError as error:
+        raise DataError(f"{folder} can't be written: {error.strerror}.") from error
+    return scored([row for case in cases for row in done[case]], alpha)
+
+
+def _taken_over(grid: Grid, path: Path) -> dict[Case, list[Row]]:
+    """The cases that are written down; a file with the grid's name in its first line is begun."""
+    head = orjson.dumps({"judgeq study": grid.fingerprint}) + b"\n"
+    if not path.exists() or not path.stat().st_size:
+        path.write_bytes(head)
+        return {}
+    data = path.read_bytes()
+    whole = data[: data.rfind(b"\n") + 1]
+    if not whole.startswith(head):
+        raise UsageError(
+            f"{path.parent} holds a study of another grid: name another folder with --out."
+        )
+    if len(whole) < len(data):  # a line that a kill cut off
+        path.write_bytes(whole)
+    done = {}
+    try:
+        for line in whole.splitlines()[1:]:
+            case, rows = orjson.loads(line)
+            done[Case(*case)] = [Row(*row[:-1]) for row in rows]
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is damaged: remove it, and the study begins anew.") from error
+    return done
+
+
+def _played(cases: Sequence[Case], grid: Grid, jobs: int) -> Iterator[tuple[Case, list[Row]]]:
+    """Each case with its rows, as they end."""
+    if jobs == 1:
+        for case in cases:
+            yield case, play(case, grid)
+        return
+    with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
+        waiting = {pool.submit(play, case, grid): case for case in cases}
+        try:
+            while waiting:
+                ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield waiting.pop(future), future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _ignore_interrupts() -> None:
+    """Ctrl-C is for the process that writes the results down."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+
+
+def default_jobs() -> int:
+    """As many processes as there are cores for us."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def write_table(rows: Sequence[Row], path: Path) -> None:
+    """The rows as CSV, or as Parquet where `path` ends so; whole or not at all.
+
+    Raises UsageError for Parquet without pyarrow.
+    """
+    names = [field.name for field in fields(Row)]
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise UsageError("Parquet needs pyarrow: pip install 'judgeq[parquet]'.") from error
+        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names}
+        with replacing(path) as temporary:
+            pyarrow.parquet.write_table(pyarrow.table(columns), temporary)
+        return
+    with replacing(path) as temporary, temporary.open("w", encoding="utf-8", newline="") as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(astuple(row) for row in rows)
