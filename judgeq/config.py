@@ -9,16 +9,18 @@ from __future__ import annotations
 
 import hashlib
 import tomllib
+from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
+from itertools import product
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError
+from pydantic import ConfigDict, Field, ValidationError, field_validator
 
-from judgeq import strategies
+from judgeq import judge, recordings, strategies
 from judgeq.datasets import Dataset, DatasetSpec
 from judgeq.datasets.tables import FORMATS
 from judgeq.errors import DataError, UsageError
@@ -30,6 +32,20 @@ from judgeq.strategies import Strategy
 from judgeq.strategies.matchmaking import Matchmaking
 
 Rating = Literal["bt", "bt-mm"]
+Ensemble = Literal["rotate", "each"]
+
+
+class Member(NamedTuple):
+    """One of the judges of a run: a judge's name, and the persona it is asked as."""
+
+    judge: str
+    persona: str | None = None
+
+    @property
+    def name(self) -> str:
+        """As it is told."""
+        return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
+
 
 SITTING = frozenset(
     {"concurrency", "rating", "bt_sigma", *Faults.model_fields, *Access.model_fields}
@@ -53,7 +69,9 @@ class Settings(DatasetSpec, Simulation, Faults, Model, Access):
     repeats: int | None = None
     both_orders: bool = False
 
-    judge: str = "simulated"
+    judge: tuple[str, ...] = Field(("simulated",), min_length=1)
+    persona: tuple[str, ...] = ()
+    ensemble: Ensemble = "rotate"
     prompt: str | None = None
     feature: str | None = None
     seed: int = Field(0, ge=0, lt=2**63)
@@ -62,6 +80,32 @@ class Settings(DatasetSpec, Simulation, Faults, Model, Access):
     rating: Rating = "bt"
     bt_sigma: float = Field(2.0, gt=0, le=100)
 
+    @field_validator("judge", "persona", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+    @property
+    def members(self) -> tuple[Member, ...]:
+        """The judges: each that was named, as each persona."""
+        return tuple(Member(*each) for each in product(self.judge, self.persona or (None,)))
+
+    @property
+    def judges(self) -> tuple[str, ...]:
+        """The judges as they are told; those of the same name are numbered."""
+        names = [member.name for member in self.members]
+        seen: Counter[str] = Counter()
+        for place, name in enumerate(names):
+            seen[name] += 1
+            if names.count(name) > 1 or seen[name] > 1:
+                names[place] = f"{name} {seen[name]}"
+        return tuple(names)
+
+    @property
+    def models(self) -> bool:
+        """Whether a model is asked, which reads texts and costs money."""
+        return any(map(judge.is_model, self.judge))
+
     def rooted(self) -> Settings:
         """With absolute paths, so that a run can be taken up from another folder."""
         changes: dict[str, Any] = {}
@@ -69,6 +113,12 @@ class Settings(DatasetSpec, Simulation, Faults, Model, Access):
             changes["dataset"] = str(Path(self.dataset).absolute())
         if self.prompt is not None and Path(self.prompt).suffix == ".toml":
             changes["prompt"] = str(Path(self.prompt).absolute())
+        recordings = [judge.recording_of(name) for name in self.judge]
+        if any(recordings):
+            changes["judge"] = tuple(
+                name if path is None else f"recorded:{path.absolute()}"
+                for name, path in zip(self.judge, recordings, strict=True)
+            )
         for name in ("data_dir", "api_key_file", "ca_file", "cache_dir"):
             path: Path | None = getattr(self, name)
             if path is not None:
@@ -153,11 +203,10 @@ def deciding_facts(
     settings: Settings, strategy: Strategy, dataset: Dataset, prompt: PromptSet | None
 ) -> dict[str, Any]:
     """Everything that decides a run's verdicts, as plain JSON."""
-    simulated = settings.judge == "simulated"
+    simulated = "simulated" in settings.judge
+    answering = settings.deciding()
     if simulated:
-        answering = settings.model_dump(include=set(Simulation.model_fields))
-    else:
-        answering = settings.deciding()
+        answering |= settings.model_dump(include=set(Simulation.model_fields))
     facts = {
         "version": 1,
         "dataset": dataset.content,
@@ -165,11 +214,26 @@ def deciding_facts(
         # The simulated judge answers from the labels; a model never sees them, so that adding a
         # gold column to a finished run costs nothing.
         "labels": dataset.labels if simulated else None,
-        "judge": {"name": settings.judge, **answering},
-        "prompt": prompt.model_dump() if prompt else None,
+        "judge": {"name": _names(settings, dataset), **answering},
+        "prompt": prompt.model_dump(exclude={"personas"}) if prompt else None,
         "seed": settings.seed,
     }
+    if settings.persona and prompt is not None:
+        facts["personas"] = [[name, prompt.personas[name]] for name in settings.persona]
+    if len(settings.members) > 1:
+        facts["ensemble"] = settings.ensemble
     return facts | ({"both_orders": True} if settings.both_orders else {})
+
+
+def _names(settings: Settings, dataset: Dataset) -> str | list[str]:
+    """Who judges: of a recording what it says decides, not where it lies."""
+    names = []
+    for name in settings.judge:
+        path = judge.recording_of(name)
+        if path is not None:
+            name = f"recorded:{recordings.checksum(recordings.read(path, dataset.ids))}"
+        names.append(name)
+    return names[0] if len(names) == 1 else names
 
 
 def fingerprint(facts: Mapping[str, Any]) -> str:

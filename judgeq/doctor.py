@@ -22,7 +22,7 @@ from urllib.parse import parse_qsl, urlsplit
 from judgeq import asking, prompts, runs
 from judgeq.config import Settings
 from judgeq.errors import JudgeqError, SteppedDownError, UnusableReplyError
-from judgeq.judge import JUDGES, cache_folder
+from judgeq.judge import cache_folder
 from judgeq.judge.backend import Reply, Request
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.model import api_key, extra_headers
@@ -46,14 +46,14 @@ class Check:
 
 
 async def examine(settings: Settings, runs_dir: Path) -> list[Check]:
-    """All checks; those of a model only where `settings.judge` names one."""
+    """All checks; those of a model only where `settings.judge` names one (the first)."""
     checks = [_program(), _disk(runs_dir), _cache(settings)]
-    if settings.judge in JUDGES:
+    if not settings.models:
         return checks
     checks.append(key := _key(settings))
     if key.state == "failed":
         return checks
-    pricing = asking.price_of(settings)
+    pricing = asking.price_of(settings, settings.judge[0])
     checks += [check async for check in _listed(settings)]
     checks += [check async for check in _asked(settings, pricing)]
     return checks
@@ -142,7 +142,7 @@ async def _listed(settings: Settings) -> AsyncIterator[Check]:
     finally:
         await client.close()
     yield Check("address", "ok", f"{settings.address} answers")
-    yield _model(settings.judge, names)
+    yield _model(settings.judge[0], names)
     yield from_clock(date, time.time())
 
 
@@ -173,7 +173,7 @@ def from_clock(date: str | None, now: float) -> Check:
 async def _asked(settings: Settings, pricing: Pricing | None) -> AsyncIterator[Check]:
     """One tiny question, as a run would ask it."""
     rates: list[RateHeaders] = []
-    backend = OpenAIChat(settings.judge, settings, settings, pricing, believe=rates.append)
+    backend = OpenAIChat(settings.judge[0], settings, settings, pricing, believe=rates.append)
     started = time.monotonic()
     try:
         await backend.open()

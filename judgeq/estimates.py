@@ -16,9 +16,8 @@ from typing import Any
 
 from judgeq import asking, prompts, results
 from judgeq.errors import UnusableReplyError
-from judgeq.judge import JUDGES
 from judgeq.judge.backend import Request
-from judgeq.judge.judge import Judge
+from judgeq.judge.panel import Panel
 from judgeq.queue import Stop
 from judgeq.runner import asked
 from judgeq.sitting import Prepared
@@ -70,12 +69,18 @@ class Estimate:
     cost: Range | None
     basis: str
 
+    @property
+    def price_source(self) -> str | None:
+        """Where the prices come from; None where one is unknown."""
+        found = [None if each is None else each.source for each in self.prepared.pricing.values()]
+        return None if None in found or not found else "; ".join(dict.fromkeys(map(str, found)))
+
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
         prepared, cost = self.prepared, self.cost
         return {
             "run": prepared.folder.id,
-            "judge": prepared.settings.judge,
+            "judge": " + ".join(prepared.settings.judges),
             "strategy": prepared.strategy.name,
             "items": len(prepared.dataset),
             "rounds": prepared.strategy.rounds,
@@ -87,7 +92,7 @@ class Estimate:
             "output_tokens": [round(self.output.low), round(self.output.high)],
             "cost": None if cost is None else [cost.low, cost.high],
             "cost_so_far": self.totals.cost,
-            "price": None if prepared.pricing is None else prepared.pricing.source,
+            "price": self.price_source,
             "basis": self.basis,
             "max_cost": prepared.settings.max_cost,
         }
@@ -132,7 +137,7 @@ async def estimate(prepared: Prepared) -> Estimate:
 
 
 async def _look(
-    prepared: Prepared, judge: Judge, store: SqliteStore | None, looked: _Looked
+    prepared: Prepared, judge: Panel, store: SqliteStore | None, looked: _Looked
 ) -> int:
     """Play the known part of the run through. How many rounds remain that nobody can look into."""
     n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
@@ -162,11 +167,16 @@ async def _look(
 
 def _numbered(matches: Matches, round: int, first: int) -> list[Match]:
     return [
-        Match(first + number, round, tuple(items.tolist())) for number, items in enumerate(matches)
+        Match(first + number, round, tuple(items.tolist()), judge)
+        for number, (items, judge) in enumerate(zip(matches, _judges(matches), strict=True))
     ]
 
 
-async def _ask_cache(judge: Judge, matches: Sequence[Match], looked: _Looked) -> list[Verdict]:
+def _judges(matches: Matches) -> list[int]:
+    return [0] * len(matches) if matches.judges is None else matches.judges.tolist()
+
+
+async def _ask_cache(judge: Panel, matches: Sequence[Match], looked: _Looked) -> list[Verdict]:
     """The verdicts that the cache knows; the others' sizes are noted."""
     found = []
     for start in range(0, len(matches), AT_ONCE):
@@ -181,17 +191,18 @@ async def _ask_cache(judge: Judge, matches: Sequence[Match], looked: _Looked) ->
     return found
 
 
-async def _cached(judge: Judge, match: Match) -> tuple[Verdict | None, int, Usage]:
+async def _cached(judge: Panel, match: Match) -> tuple[Verdict | None, int, Usage]:
     """What the cache knows of a question, its size in bytes, and what it took."""
-    request = Request(match, 0, 1, lambda: judge.messages(match, None))
-    prepared = judge.backend.prepare(request)
+    asked = judge.of(match)
+    request = Request(match, 0, 1, lambda: asked.messages(match, None))
+    prepared = asked.backend.prepare(request)
     size = len(prepared.body)
-    if judge.cache is None or prepared.key is None:
+    if asked.cache is None or prepared.key is None:
         return None, size, Usage()
-    cached = await judge.cache.get(prepared.key)
+    cached = await asked.cache.get(prepared.key)
     if cached is None:
         return None, size, Usage()
-    ties = judge.prompt is not None and judge.prompt.ties
+    ties = asked.prompt is not None and asked.prompt.ties
     try:
         return prompts.parse(cached.text, match, ties), size, cached.usage
     except UnusableReplyError:
@@ -202,10 +213,9 @@ def _verdicts(found: Sequence[Verdict], matches: Matches, first: int, n: int) ->
     """A whole round's verdicts, as the ledger would give them."""
     presented = matches.items.astype("<i4", copy=False).tobytes()
     bounds = (matches.offsets * 4).tolist()
-    judges = [0] * len(matches) if matches.judges is None else matches.judges.tolist()
     stored = [
         (*rows.verdict(first + m, verdict), presented[bounds[m] : bounds[m + 1]], judge)
-        for m, (verdict, judge) in enumerate(zip(found, judges, strict=True))
+        for m, (verdict, judge) in enumerate(zip(found, _judges(matches), strict=True))
     ]
     return rows.verdicts(stored, n)
 
@@ -214,8 +224,9 @@ def _told(prepared: Prepared, looked: _Looked, totals: Totals, open_rounds: int)
     settings, strategy = prepared.settings, prepared.strategy
     a_round = strategy.calls(len(prepared.dataset)) / strategy.rounds
     a_round *= 2 if settings.both_orders else 1
+    a_round *= len(settings.members) if settings.ensemble == "each" else 1
     calls = len(looked.sizes) + round(a_round * open_rounds)
-    if settings.judge in JUDGES:
+    if not settings.models:
         nothing = Range(0, 0)
         basis = "the simulated judge costs nothing"
         cost: Range | None = nothing
@@ -224,11 +235,18 @@ def _told(prepared: Prepared, looked: _Looked, totals: Totals, open_rounds: int)
         )
     size = sum(looked.sizes) / len(looked.sizes) if looked.sizes else 0.0
     input_, output, basis = _a_call(prepared, looked, totals, size)
+    # Each judge gets about as many of the calls as any other.
+    known = [pricing for pricing in prepared.pricing.values() if pricing is not None]
     cost = None
-    if prepared.pricing is not None:
+    if len(known) == len(prepared.pricing):
         cost = Range(
             *(
-                calls * prepared.pricing.cost(Usage(math.ceil(tokens_in), 0, math.ceil(tokens_out)))
+                calls
+                * sum(
+                    each.cost(Usage(math.ceil(tokens_in), 0, math.ceil(tokens_out)))
+                    for each in known
+                )
+                / len(known)
                 for tokens_in, tokens_out in ((input_.low, output.low), (input_.high, output.high))
             )
         )

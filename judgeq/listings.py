@@ -31,7 +31,7 @@ def estimate(found: Estimate) -> Iterator[RenderableType]:
     rows = [
         ("dataset", f"{prepared.dataset.name}, {several(len(prepared.dataset), 'item')}"),
         ("strategy", f"{strategy.name}, {several(strategy.rounds, 'round')}"),
-        ("judge", prepared.settings.judge),
+        ("judge", " + ".join(prepared.settings.judges)),
         ("calls", _calls(found)),
     ]
     if found.calls:
@@ -53,7 +53,7 @@ def _calls(found: Estimate) -> str:
         parts.append(f"{count(found.done)} done")
     if found.hits:
         parts.append(f"{count(found.hits)} in the cache")
-    if found.rounds_open and found.prepared.settings.judge != "simulated":
+    if found.rounds_open and found.prepared.settings.models:
         rounds = several(found.rounds_open, "round")
         parts.append(f"{rounds} of it unknown until the others are judged")
     return ", ".join(parts)
@@ -71,10 +71,10 @@ def _rounded(tokens: float) -> int:
 
 
 def _cost(found: Estimate) -> str:
-    cost, pricing = found.cost, found.prepared.pricing
-    if found.prepared.settings.judge == "simulated":
+    cost, source = found.cost, found.price_source
+    if not found.prepared.settings.models:
         return "$0"
-    if cost is None or pricing is None:
+    if cost is None or source is None:
         return "unknown: --price-in and --price-out (dollars per million tokens) tell the price"
     told = (
         money(cost.low, 2)
@@ -82,7 +82,7 @@ def _cost(found: Estimate) -> str:
         else f"{money(cost.low, 2)} to {money(cost.high, 2)}"
     )
     cap = found.prepared.settings.max_cost
-    return f"{told} ({pricing.source})" + ("" if cap is None else f"; capped at {money(cap)}")
+    return f"{told} ({source})" + ("" if cap is None else f"; capped at {money(cap)}")
 
 
 def check_table(checks: Sequence[Check]) -> Table:

@@ -38,6 +38,20 @@ class PromptSet(BaseModel):
     pair: str = Field(min_length=1)
     list: str = Field(min_length=1)
     direct: str = Field(min_length=1)
+    personas: dict[str, str] = Field(default_factory=dict)
+
+    def as_persona(self, name: str) -> PromptSet:
+        """The same asked of somebody: the persona's words come before the system's.
+
+        Raises UsageError for a name that isn't in the prompt set.
+        """
+        if name not in self.personas:
+            known = ", ".join(self.personas) or "none"
+            raise UsageError(
+                f"--persona {name!r}: prompt set {self.name!r} has no such persona; it has {known}."
+            )
+        words = f"{self.personas[name].strip()}\n\n{self.system.strip()}"
+        return self.model_copy(update={"system": words})
 
 
 def known() -> list[PromptSet]:
@@ -103,7 +117,7 @@ def _read(path: Path) -> PromptSet:
         what = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise DataError(
             f"prompt set {path}: {what}. It needs name, feature, system, pair, list and direct; "
-            "title and ties may be given."
+            "title, ties and personas may be given."
         ) from error
 
 

@@ -47,7 +47,7 @@ def summary(result: Result, info: RunInfo) -> Iterator[RenderableType]:
         yield Text()
         yield correlation(result.evaluation["correlation"])
     yield from order(result)
-    if info.judge == "simulated":
+    if "simulated" in info.settings.judge and not info.imported:
         yield Text(SIMULATED, style="yellow")
     yield Text()
     yield (

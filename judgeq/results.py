@@ -202,6 +202,18 @@ async def read(run: RunFolder, rating: Rating, sigma: float) -> Result:
         await store.close()
 
 
+async def judgments(run: RunFolder) -> tuple[Sequence[str], list[Verdicts], Sequence[str]]:
+    """What a run's judges said: the items' ids, the verdicts round by round, the judges' names."""
+    info = run.info()
+    store = SqliteStore(run.database, read_only=True)
+    try:
+        rounds, _ = await planned(store)
+        verdicts = [await store.verdicts(number) for number in range(1, len(rounds) + 1)]
+        return (await store.items()).ids, verdicts, info.judges or info.settings.judges
+    finally:
+        await store.close()
+
+
 async def replayed(info: RunInfo, store: Store) -> Judged:
     """All that a run's ledger says, folded round by round."""
     strategy = None if info.imported else info.settings.make_strategy()

@@ -17,7 +17,7 @@ from judgeq import results, seeds
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.errors import StoppedError
-from judgeq.judge.judge import Judge
+from judgeq.judge import panel
 from judgeq.queue import Queue, Stop
 from judgeq.rating import metrics, order_bias
 from judgeq.runs import RunFolder, whoami
@@ -50,7 +50,7 @@ class Run:
     dataset: Dataset
     strategy: Strategy
     store: Store
-    judge: Judge
+    judge: panel.Panel
     stop: Stop
     emit: Callable[[Event], None]
 
@@ -92,9 +92,11 @@ def asked(standings: Standings, strategy: Strategy, settings: Settings, round: i
     """The questions of a round: the strategy's, to those whom the settings say, in the orders they
     say."""
     matches = strategy.next_round(standings, seeds.rng(settings.seed, "round", round))
+    unit = 1
     if settings.both_orders:
-        matches = order_bias.doubled(matches)
-    return matches
+        matches, unit = order_bias.doubled(matches), 2
+    each = settings.ensemble == "each"
+    return panel.assigned(matches, len(settings.members), each=each, unit=unit)
 
 
 async def _started(run: Run) -> RunStarted:
@@ -102,7 +104,7 @@ async def _started(run: Run) -> RunStarted:
         run=run.folder.id,
         items=len(run.dataset),
         rounds=run.strategy.rounds,
-        judge=run.judge.backend.name,
+        judge=run.judge.name,
         planned=(await results.planned(run.store))[0],
         totals=await run.store.totals(),
     )
@@ -113,7 +115,7 @@ async def judge_round(run: Run, round: int) -> None:
     counts = await _state(run, round)
     run.emit(RoundStarted(round, counts))
     if counts.left:
-        await run.judge.backend.open()
+        await run.judge.open()
         async with Queue(run.store, whoami(), run.stop) as queue:
             workers = min(run.settings.concurrency, counts.left)
             await drain(queue, run.judge, run.stop, run.emit, workers)

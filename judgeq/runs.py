@@ -46,11 +46,12 @@ class RunInfo(BaseModel):
     strategy: str
     rounds: int
     imported: bool = False
+    judges: tuple[str, ...] = ()
 
     @property
     def judge(self) -> str:
         """Who answers, for screens."""
-        return "recorded" if self.imported else self.settings.judge
+        return " + ".join(self.judges or self.settings.judges)
 
     def settings_with(self, changes: Mapping[str, Any]) -> Settings:
         """The run's settings with these changed (None: as before). Raises as `config.settle`."""

@@ -8,8 +8,10 @@ spread over processes, written down as they end, and an interrupted study goes o
 from __future__ import annotations
 
 import csv
+import multiprocessing
 import os
 import signal
+import threading
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
@@ -44,10 +46,10 @@ class Grid(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     n: int = Field(1000, ge=2, le=1_000_000)
-    distributions: tuple[str, ...] = tuple(synthetic.SHAPES)
-    bias: tuple[int, ...] = (0, 50, 200)
+    distributions: tuple[str, ...] = Field(tuple(synthetic.SHAPES), min_length=1)
+    bias: tuple[int, ...] = Field((0, 50, 200), min_length=1)
     strategies: tuple[str, ...] = Field(min_length=1)
-    ratings: tuple[Literal["elo", "bt", "bt-mm"], ...] = ("elo", "bt")
+    ratings: tuple[Literal["elo", "bt", "bt-mm"], ...] = Field(("elo", "bt"), min_length=1)
     seeds: int = Field(2, ge=1, le=10_000)
     bt_sigma: float = Field(2.0, gt=0, le=100)
     judge: Simulation = Simulation(sim_model="rrt")
@@ -70,14 +72,14 @@ class Grid(BaseModel):
         return bias
 
     def cases(self) -> list[Case]:
-        """All cases, in order. Raises UsageError for a strategy that can't be."""
+        """All cases, in order, each once. Raises UsageError for a strategy that can't be."""
         for text in self.strategies:
             strategy = strategies.parse(text)
             strategy.check(self.n)
             if strategy.kind == "direct":
                 raise UsageError("the study ranks by comparisons: `direct` has none.")
         axes = (self.strategies, self.distributions, self.bias, range(self.seeds))
-        return [Case(*each) for each in product(*axes)]
+        return list(dict.fromkeys(Case(*each) for each in product(*axes)))
 
     @property
     def fingerprint(self) -> str:
@@ -128,7 +130,10 @@ def load_grid(name: str) -> Grid:
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
         raise DataError(f"--grid {path} is no valid TOML: {error}.") from error
     except ValidationError as error:
-        what = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
+        what = "; ".join(
+            f"{'.'.join(map(str, each['loc']))}: {each['msg'].removeprefix('Value error, ')}"
+            for each in error.errors()
+        )
         known = ", ".join(Grid.model_fields)
         raise DataError(f"--grid {path}: {what}. A grid has {known}.") from error
 
@@ -221,7 +226,7 @@ def parameters(strategy: Strategy) -> str:
     values = asdict(strategy)  # type: ignore[call-overload]
     if values.get("matchmaking") == "similar":
         del values["matchmaking"]
-    if len(values) > 1 and values.get("rounds") == 24:
+    if strategy.prunes and values["rounds"] == 24:
         del values["rounds"]
     return ",".join(f"{name}={value}" for name, value in values.items())
 
@@ -267,17 +272,17 @@ def study(
 def _taken_over(grid: Grid, path: Path) -> dict[Case, list[Row]]:
     """The cases that are written down; a file with the grid's name in its first line is begun."""
     head = orjson.dumps({"judgeq study": grid.fingerprint}) + b"\n"
-    if not path.exists() or not path.stat().st_size:
+    data = path.read_bytes() if path.exists() else b""
+    if head.startswith(data):  # new, or cut off before its first case
         path.write_bytes(head)
         return {}
-    data = path.read_bytes()
     whole = data[: data.rfind(b"\n") + 1]
     if not whole.startswith(head):
         raise UsageError(
             f"{path.parent} holds a study of another grid: name another folder with --out."
         )
     if len(whole) < len(data):  # a line that a kill cut off
-        path.write_bytes(whole)
+        os.truncate(path, len(whole))
     done = {}
     try:
         for line in whole.splitlines()[1:]:
@@ -294,7 +299,7 @@ def _played(cases: Sequence[Case], grid: Grid, jobs: int) -> Iterator[tuple[Case
         for case in cases:
             yield case, play(case, grid)
         return
-    with ProcessPoolExecutor(jobs, initializer=_ignore_interrupts) as pool:
+    with ProcessPoolExecutor(jobs, initializer=_serve) as pool:
         waiting = {pool.submit(play, case, grid): case for case in cases}
         try:
             while waiting:
@@ -305,9 +310,18 @@ def _played(cases: Sequence[Case], grid: Grid, jobs: int) -> Iterator[tuple[Case
             pool.shutdown(wait=True, cancel_futures=True)
 
 
-def _ignore_interrupts() -> None:
-    """Ctrl-C is for the process that writes the results down."""
+def _serve() -> None:
+    """Ctrl-C is for the process that writes the results down; when that one is killed, so are we,
+    who would otherwise wait for it for ever."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
 
 
 def default_jobs() -> int:

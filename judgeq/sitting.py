@@ -20,7 +20,6 @@ from judgeq import asking, config, datasets, judge, prompts, results, runs
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError, StoppedError, UsageError
-from judgeq.judge.prices import Pricing
 from judgeq.prompts import PromptSet
 from judgeq.queue import Stop
 from judgeq.runner import Run, play
@@ -39,13 +38,13 @@ Beside = Callable[[], Coroutine[Any, Any, None]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Prepared:
-    """All that is known before anything is written or asked. `pricing` is None where unknown."""
+    """All that is known before anything is written or asked."""
 
     settings: Settings
     dataset: Dataset
     strategy: Strategy
     prompt: PromptSet | None
-    pricing: Pricing | None
+    pricing: asking.Prices
     facts: Mapping[str, Any]
     folder: RunFolder
 
@@ -56,7 +55,9 @@ def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
     Raises UsageError, DataError or RunError for what can't be.
     """
     settings = settings.rooted()
-    judge.check(settings.judge, settings)
+    for name in settings.judge:
+        judge.check(name, settings)
+    _check_panel(settings)
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed)
     strategy.check(len(dataset))
@@ -64,10 +65,27 @@ def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
-    name = f"{dataset.name}-{strategy.name}-{settings.judge}"
+    who = "+".join(settings.judge) if len(settings.judge) < 4 else f"{len(settings.judge)} judges"
+    name = f"{dataset.name}-{strategy.name}-{who}"
     folder = runs.place(root, name, config.fingerprint(facts), new)
     pricing = asking.check(settings, dataset, prompt)
     return Prepared(settings, dataset, strategy, prompt, pricing, facts, folder)
+
+
+def _check_panel(settings: Settings) -> None:
+    """Raise UsageError for judges that can't be asked together."""
+    models = [name for name in settings.judge if judge.is_model(name)]
+    for name in {name for name in models if models.count(name) > 1}:
+        raise UsageError(
+            f"--judge {name} is given twice: it would be asked the same. Ask one model several "
+            "times by --persona."
+        )
+    if models and len(models) < len(settings.judge):
+        raise UsageError("--judge: models and judges that are none can't be asked together.")
+    for name in {name for name in settings.persona if settings.persona.count(name) > 1}:
+        raise UsageError(f"--persona {name} is given twice.")
+    if settings.persona and not models:
+        raise UsageError("--persona goes with a model, which --judge names.")
 
 
 def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
@@ -76,6 +94,11 @@ def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
     Raises RunError when what decides its result has changed since it was begun.
     """
     info = folder.info()
+    if info.imported:
+        raise RunError(
+            f"run {folder.id} was imported: there is nothing to go on with. `judgeq rate` rates it "
+            "anew."
+        )
     settings = info.settings_with(changes).rooted()
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed)
@@ -95,7 +118,11 @@ def take_up(folder: RunFolder, changes: Mapping[str, Any]) -> Prepared:
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
     """The prompt set asked for, or the one that fits the dataset, or none."""
     name = settings.prompt or ("generic" if settings.feature else dataset.prompt)
-    return prompts.load(name, settings.feature) if name else None
+    prompt = prompts.load(name, settings.feature) if name else None
+    if prompt is not None:
+        for persona in settings.persona:
+            prompt.as_persona(persona)  # complains of one that isn't there
+    return prompt
 
 
 def sit(
@@ -177,6 +204,7 @@ def _begin(prepared: Prepared, emit: Emit) -> None:
             gold_meaning=dataset.gold_meaning,
             strategy=prepared.strategy.name,
             rounds=prepared.strategy.rounds,
+            judges=() if len(prepared.settings.members) == 1 else prepared.settings.judges,
         )
     )
 

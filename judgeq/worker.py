@@ -6,11 +6,14 @@ import asyncio
 from collections.abc import Callable
 
 from judgeq.judge.judge import Judge
+from judgeq.judge.panel import Panel
 from judgeq.queue import Queue, Stop
 from judgeq.types import Event, JobEnded, JobStarted, JobState, Outcome
 
 
-async def work(queue: Queue, judge: Judge, stop: Stop, emit: Callable[[Event], None]) -> None:
+async def work(
+    queue: Queue, judge: Judge | Panel, stop: Stop, emit: Callable[[Event], None]
+) -> None:
     """One worker. An error asks all others to stop, and is raised when its job is given back."""
     while (job := await queue.get()) is not None:
         number = job.match.id
@@ -30,7 +33,7 @@ async def work(queue: Queue, judge: Judge, stop: Stop, emit: Callable[[Event], N
 
 
 async def drain(
-    queue: Queue, judge: Judge, stop: Stop, emit: Callable[[Event], None], workers: int
+    queue: Queue, judge: Judge | Panel, stop: Stop, emit: Callable[[Event], None], workers: int
 ) -> None:
     """Let `workers` workers empty the queue. Those in flight are let finish, whatever one raises.
 

@@ -221,7 +221,7 @@ def test_every_setting_is_known_to_decide_or_not() -> None:
 
 @pytest.mark.parametrize("name", DECIDING)
 def test_what_decides_makes_another_run(dataset: Dataset, name: str) -> None:
-    strategy = {"strategy": STRATEGY_OF[name]} if name in STRATEGY_OF else {}
+    strategy: dict[str, Any] = {"strategy": STRATEGY_OF[name]} if name in STRATEGY_OF else {}
     facts = facts_of(dataset, **strategy)
     changed = facts_of(dataset, **strategy, **{name: DECIDING[name]})
     assert fingerprint(changed) != fingerprint(facts)

@@ -16,7 +16,6 @@ from judgeq.errors import CallTimeoutError, RateLimitedError, UnusableReplyError
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.noise import (
     Simulation,
-    answers,
     latent_scores,
     probability_correct,
     seen_scores,

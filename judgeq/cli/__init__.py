@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
-from judgeq.cli import running, showing, tools  # each brings its commands to `app`
+from judgeq.cli import (
+    running,
+    sharing,
+    showing,
+    studying,
+    tools,
+)  # each brings its commands to `app`
 from judgeq.cli.app import EXIT_CODES, app
 
-__all__ = ["EXIT_CODES", "app", "main", "running", "showing", "tools"]
+__all__ = ["EXIT_CODES", "app", "main", "running", "sharing", "showing", "studying", "tools"]
 
 
 def main() -> None:

@@ -224,13 +224,36 @@ Repeats = Annotated[
         rich_help_panel=STRATEGY,
     ),
 ]
-Judge = Annotated[
-    str | None,
+Judges = Annotated[
+    list[str] | None,
     typer.Option(
         "--judge",
         "-j",
-        help="Who answers. The simulated judge knows the gold labels and costs nothing.",
+        help="Who answers; several times for several judges. The simulated judge knows the gold "
+        "labels and costs nothing; recorded:FILE says what was judged before; any other name is a "
+        "model's.",
         show_default="simulated",
+        rich_help_panel=JUDGE,
+    ),
+]
+Judge = Annotated[
+    str | None,
+    typer.Option("--judge", "-j", help="The model.", show_default="none", rich_help_panel=JUDGE),
+]
+Persona = Annotated[
+    list[str] | None,
+    typer.Option(
+        help="A persona of the prompt set, as which a model is asked; several times for several.",
+        show_default=False,
+        rich_help_panel=JUDGE,
+    ),
+]
+Ensemble = Annotated[
+    str | None,
+    typer.Option(
+        metavar="rotate|each",
+        help="Of several judges: who is asked about a match, one in turn or each of them.",
+        show_default="rotate",
         rich_help_panel=JUDGE,
     ),
 ]

@@ -11,6 +11,7 @@ import typer
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Iterable
     from pathlib import Path
 
     from rich.console import Console, RenderableType
@@ -52,6 +53,12 @@ def show(*renderables: RenderableType) -> None:
     for renderable in renderables:
         # Only tables are laid out; a line of text (a path, a prompt) is left for the terminal to wrap.
         target.print(renderable, soft_wrap=not isinstance(renderable, Table), markup=False)
+
+
+def show_lines(lines: Iterable[str]) -> None:
+    """Print lines to standard output as they are."""
+    for line in lines:
+        typer.echo(line)
 
 
 def print_json(value: Any) -> None:

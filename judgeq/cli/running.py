@@ -48,18 +48,20 @@ from judgeq.cli.options import (
     DataDir,
     Dataset,
     DryRun,
+    Ensemble,
     Feature,
     GoldColumn,
     GoldLevels,
     IdColumn,
     Json,
-    Judge,
+    Judges,
     LatentColumn,
     ListSize,
     LogFile,
     Matchmaking,
     Opponents,
     Overlap,
+    Persona,
     Prompt,
     Quiet,
     RatingName,
@@ -133,7 +135,9 @@ def run(
     warm_up: WarmUp = None,
     cut: Cut = None,
     repeats: Repeats = None,
-    judge: Judge = None,
+    judge: Judges = None,
+    persona: Persona = None,
+    ensemble: Ensemble = None,
     prompt: Prompt = None,
     feature: Feature = None,
     seed: Seed = None,
@@ -225,6 +229,9 @@ def _settings(given: dict[str, Any]) -> dict[str, Any]:
     given["cache"] = False if given.pop("no_cache", False) else None
     header = given.pop("header", None)
     given["headers"] = tuple(header) if header else None
+    for name in ("judge", "persona"):
+        if name in given:  # none given is an empty list
+            given[name] = tuple(given[name]) if given[name] else None
     return given
 
 

@@ -75,7 +75,7 @@ def doctor(
     }
     given["headers"] = tuple(header) if header else None
     settings = config.settle({**given, "dataset": "demo"}).rooted()
-    judges.check(settings.judge, settings)
+    judges.check(settings.judge[0], settings)
     checks = asyncio.run(examination.examine(settings, runs_dir))
     if as_json:
         print_json([asdict(check) for check in checks])

@@ -87,11 +87,11 @@ def latent_scores(gold: Floats, settings: Simulation, seed: int) -> Floats:
     return scores
 
 
-def seen_scores(latent: Floats, settings: Simulation, seed: int) -> Floats:
+def seen_scores(latent: Floats, settings: Simulation, seed: int, judge: int = 0) -> Floats:
     """Latent scores as the annotator sees them: `sim_biased_items` of them always `sim_bias` off, up or
     down, each with probability ½ (the paper's annotator bias)."""
     seen = latent.copy()
-    rng = seeds.rng(seed, "annotator bias")
+    rng = seeds.rng(seed, "annotator bias", *([judge] if judge else []))
     chosen = rng.choice(
         len(latent), size=min(settings.sim_biased_items, len(latent)), replace=False
     )

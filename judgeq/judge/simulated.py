@@ -41,7 +41,8 @@ class Faults(BaseModel):
 
 
 class SimulatedJudge:
-    """The backend. `scores` are the latent scores as seen, shape (items,)."""
+    """The backend. `scores` are the latent scores as seen, shape (items,). Of several `number` says
+    which one it is."""
 
     name = "simulated"
     reads_text = False
@@ -54,6 +55,7 @@ class SimulatedJudge:
         faults: Faults | None = None,
         seed: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        number: int = 0,
     ) -> None:
         self._scores: list[float] = scores.tolist()
         self._faults = faults or Faults()
@@ -61,7 +63,7 @@ class SimulatedJudge:
         self._sleep = sleep
         noise = Noise(settings)
         self._order, self._score = noise.order, noise.score
-        self._answers = seeds.Stream(seed, "judge")
+        self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
         self._failures = seeds.Stream(seed, "failures")
         self._unreadable = seeds.Stream(seed, "unreadable")
 

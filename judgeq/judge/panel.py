@@ -1,0 +1,61 @@
+"""Several judges as one: each match knows which of them is asked.
+
+A run with one judge is a panel of one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from judgeq.errors import JudgeError
+from judgeq.judge.judge import Judge, Ledger
+from judgeq.types import Job, Match, Matches, Outcome
+
+
+@dataclass(frozen=True, slots=True)
+class Panel:
+    """The judges, by the number that a match has of its own, and their name as one."""
+
+    judges: Sequence[Judge]
+    name: str
+
+    def of(self, match: Match) -> Judge:
+        """The judge who is asked. Raises JudgeError for a number that nobody has."""
+        if not 0 <= match.judge < len(self.judges):
+            raise JudgeError(
+                f"match {match.id} is for judge {match.judge}, and there are {len(self.judges)}."
+            )
+        return self.judges[match.judge]
+
+    async def open(self) -> None:
+        """Get all of them ready. Raises JudgeError when one can't be."""
+        for judge in self.judges:
+            await judge.backend.open()
+
+    async def ask(self, job: Job, ledger: Ledger) -> Outcome:
+        """As Judge.ask."""
+        return await self.of(job.match).ask(job, ledger)
+
+
+def assigned(matches: Matches, judges: int, *, each: bool, unit: int = 1) -> Matches:
+    """The matches with who is asked: every judge in turn, or (`each`) all of them about every match,
+    one after the other.
+
+    `unit` consecutive matches stay together: 2 where pairs are asked in both orders.
+    """
+    if judges == 1:
+        return matches
+    units = len(matches) // unit
+    if not each:
+        who = np.repeat(np.arange(units, dtype=np.int32) % judges, unit)
+        return Matches(matches.items, matches.offsets, who)
+    chosen = np.repeat(np.arange(units * unit).reshape(units, unit), judges, axis=0).reshape(-1)
+    sizes = matches.sizes[chosen]
+    offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
+    np.cumsum(sizes, out=offsets[1:])
+    places = np.repeat(matches.offsets[chosen] - offsets[:-1], sizes) + np.arange(offsets[-1])
+    who = np.tile(np.repeat(np.arange(judges, dtype=np.int32), unit), units)
+    return Matches(matches.items[places], offsets, who)

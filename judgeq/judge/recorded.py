@@ -1,0 +1,53 @@
+"""A judge that says what was recorded: nothing is asked, nothing is paid."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from judgeq import prompts
+from judgeq.errors import JudgeError
+from judgeq.judge.backend import Prepared, Reply, Request
+from judgeq.recordings import Judgment
+from judgeq.types import Usage, Verdict
+
+NO_TOKENS = Usage()
+NOTHING = Prepared()
+
+
+class RecordedJudge:
+    """The backend. Answers a match about the same items as a recorded one, whatever their order; of
+    several with the one of the match's round, else with the last."""
+
+    reads_text = False
+    version = 0
+
+    def __init__(self, name: str, judgments: Sequence[Judgment]) -> None:
+        self.name = name
+        self._known: dict[frozenset[int], dict[int, Verdict]] = {}
+        for judgment in judgments:
+            known = self._known.setdefault(frozenset(judgment.presented), {})
+            known[judgment.round] = judgment.verdict
+
+    async def open(self) -> None:
+        """Nothing is needed."""
+
+    def prepare(self, request: Request) -> Prepared:
+        """Nothing is sent, and nothing to be kept in a cache."""
+        return NOTHING
+
+    async def complete(self, request: Request, prepared: Prepared) -> Reply:
+        """The recorded verdict. Raises JudgeError for a match that wasn't recorded."""
+        match = request.match
+        known = self._known.get(frozenset(match.items))
+        if known is None:
+            raise JudgeError(
+                f"{self.name} holds no judgment on the items in rows "
+                f"{', '.join(map(str, sorted(match.items)))}. It can judge only what was asked when "
+                "it was recorded: give the same dataset, strategy and seed, or use `judgeq import`.",
+                cost=0.0,
+            )
+        verdict = known.get(match.round) or known[max(known)]
+        return Reply(prompts.reply(verdict, match), NO_TOKENS, 0.0)
+
+    async def close(self) -> None:
+        """Nothing is held."""

@@ -1,0 +1,323 @@
+"""The simulated judge's errors, a whole round at once: counted, and held against the formulas."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from itertools import combinations, permutations, product
+from typing import TypeAlias
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy import stats
+
+from judgeq.judge.noise import (
+    HIGH,
+    LOW,
+    Noise,
+    Simulation,
+    answers,
+    probability_correct,
+    seen_scores,
+)
+from judgeq.types import Floats, Matches, Verdicts
+
+VG, RRT = Simulation(), Simulation(sim_model="rrt")
+BOTH = pytest.mark.parametrize("judge", [VG, RRT], ids=["vg", "rrt"])
+# Errs in nothing: as good as no noise, and no lapses.
+CERTAIN = {"sim_accuracy": 0.999, "sim_pmax": 1.0, "sim_distance": 0.001}
+# Errs by lapses alone, in a fifth of all pairs.
+LAPSING = Simulation(sim_accuracy=0.799, sim_pmax=0.8, sim_distance=0.001)
+LISTS = 20_000
+SEEDS = st.integers(0, 2**32 - 1)
+
+Order: TypeAlias = tuple[int, ...]
+"""The items of a list, best first."""
+
+
+def close(found: int, draws: int, expected: float) -> bool:
+    """Within four standard deviations."""
+    return abs(found - draws * expected) <= 4 * math.sqrt(draws * expected * (1 - expected))
+
+
+def ragged(lists: Sequence[Sequence[int]]) -> Matches:
+    return Matches(
+        items=np.array([item for items in lists for item in items], dtype=np.int32),
+        offsets=np.cumsum([0, *map(len, lists)]),
+    )
+
+
+def rankings(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[Order]:
+    """Many answers to one list, which presents its items in order."""
+    k = len(scores)
+    matches = Matches(
+        items=np.tile(np.arange(k, dtype=np.int32), LISTS),
+        offsets=np.arange(LISTS + 1, dtype=np.int64) * k,
+    )
+    verdicts = answers(matches, np.array(scores), judge, np.random.default_rng(seed))
+    return [tuple(order) for order in verdicts.items.reshape(-1, k).tolist()]
+
+
+def one_by_one(scores: Sequence[float], judge: Simulation, seed: int = 1) -> list[Order]:
+    noise, rng = Noise(judge), np.random.default_rng(seed)
+    return [tuple(noise.order(list(scores), rng)) for _ in range(LISTS)]
+
+
+def wins(orders: Sequence[Order], a: int, b: int) -> int:
+    return sum(order.index(a) < order.index(b) for order in orders)
+
+
+def as_expected(orders: Sequence[Order], expected: dict[Order, float]) -> float:
+    """p of the chi-square test that the orders come with these probabilities."""
+    assert math.isclose(sum(expected.values()), 1)
+    found = Counter(orders)
+    assert set(found) <= set(expected)
+    assert min(expected.values()) * len(orders) >= 5, "a cell too rare for the test"
+    result = stats.chisquare(
+        [found[order] for order in expected],
+        [share * len(orders) for share in expected.values()],
+    )
+    return float(result.pvalue)
+
+
+def alike(some: Sequence[Order], others: Sequence[Order]) -> float:
+    """p of the chi-square test that both come from one distribution."""
+    first, second = Counter(some), Counter(others)
+    table = np.array([[first[order], second[order]] for order in first | second])
+    assert table.sum(axis=1).min() >= 10, "a cell too rare for the test"
+    return float(stats.chi2_contingency(table).pvalue)
+
+
+# The curve
+
+
+@BOTH
+@pytest.mark.parametrize("gap", [0.0, 30.0, 90.0, 300.0, 900.0])
+def test_pairs_follow_the_curve(judge: Simulation, gap: float) -> None:
+    expected = 0.5 + (0.99 - 0.5) * (1 - math.exp(-gap / judge.tau))
+    for scores in ((gap, 0.0), (0.0, gap)):  # whichever is presented first
+        better = int(scores[1] > scores[0])
+        assert close(wins(rankings(scores, judge), better, 1 - better), LISTS, expected)
+
+
+def test_every_pair_of_a_list_follows_the_curve() -> None:
+    scores = [500.0, 530.0, 620.0, 100.0, 900.0, 500.0, 590.0]
+    orders = rankings(scores, VG)
+    for a, b in combinations(range(len(scores)), 2):
+        better, worse = (a, b) if scores[a] > scores[b] else (b, a)
+        gap = scores[better] - scores[worse]
+        expected = 0.5 + 0.49 * (1 - math.exp(-gap / VG.tau))
+        assert close(wins(orders, better, worse), LISTS, expected), (better, worse)
+
+
+# Lists: every order by its probability
+
+
+def rrt_by_hand(scores: Sequence[float], judge: Simulation) -> dict[Order, float]:
+    """Each order's probability, over all outcomes of the list's pairs."""
+    pairs = list(combinations(range(len(scores)), 2))
+    gaps = np.array([scores[a] - scores[b] for a, b in pairs])
+    right = probability_correct(np.abs(gaps), judge)
+    first_wins = np.where(gaps > 0, right, 1 - right).tolist()
+    expected = dict.fromkeys(permutations(range(len(scores))), 0.0)
+    for outcome in product((True, False), repeat=len(pairs)):
+        won = [0] * len(scores)
+        chance = 1.0
+        for (a, b), first, p in zip(pairs, outcome, first_wins, strict=True):
+            won[a if first else b] += 1
+            chance *= p if first else 1 - p
+        order = sorted(range(len(scores)), key=lambda item: (-won[item], -scores[item]))
+        expected[tuple(order)] += chance
+    return expected
+
+
+def lapses_by_hand(k: int, lapse: float) -> dict[Order, float]:
+    """Each order's probability where items 0, 1 … k − 1 are far apart and only lapses err."""
+    expected = dict.fromkeys(permutations(range(k)), 0.0)
+    chances = {"top": lapse / 2, "place": 1 - lapse, "bottom": lapse / 2}
+    for ends in product(chances, repeat=k):
+        at = {end: [item for item in range(k) if ends[item] == end] for end in chances}
+        tops, bottoms = list(permutations(at["top"])), list(permutations(at["bottom"]))
+        chance = math.prod(chances[end] for end in ends) / len(tops) / len(bottoms)
+        for top, bottom in product(tops, bottoms):
+            expected[top + tuple(at["place"]) + bottom] += chance
+    return expected
+
+
+@pytest.mark.parametrize(
+    "scores", [(500.0, 530.0, 560.0, 620.0), (300.0, 260.0, 340.0, 330.0), (7.0, 7.0, 8.0, 8.0)]
+)
+def test_lists_of_rrt_rank_by_wins_and_then_by_score(scores: tuple[float, ...]) -> None:
+    assert as_expected(rankings(scores, RRT), rrt_by_hand(scores, RRT)) > 0.001
+
+
+def test_lists_of_equals_go_in_a_circle_as_presented() -> None:
+    """Three items all alike: one wins twice, or each wins once (a circle, in score's order, here as
+    presented)."""
+    expected = {order: 1 / 8 for order in permutations(range(3))}
+    expected[0, 1, 2] += 2 / 8
+    assert rrt_by_hand([5.0] * 3, RRT) == pytest.approx(expected)
+    assert as_expected(rankings([5.0] * 3, RRT), expected) > 0.001
+
+
+def test_only_lapses_err_between_items_far_apart() -> None:
+    lapse = 1 - math.sqrt(2 * 0.8 - 1)
+    assert pytest.approx(lapse) == LAPSING.lapse
+    orders = rankings([4e4, 3e4, 2e4, 1e4], LAPSING)
+    assert as_expected(orders, lapses_by_hand(4, lapse)) > 0.001
+    for a, b in combinations(range(4), 2):  # and each pair errs as often as pmax says
+        assert close(wins(orders, a, b), LISTS, 0.8)
+
+
+@pytest.mark.parametrize("model", ["vg", "rrt"])
+def test_whose_curve_reaches_1_never_lapses(model: str) -> None:
+    judge = Simulation.model_validate({"sim_model": model, "sim_pmax": 1})
+    assert judge.lapse == 0
+    assert set(rankings([1e6, 2e6, 5e6, 4e6], judge)) == {(2, 3, 1, 0)}
+
+
+@pytest.mark.parametrize("model", ["vg", "rrt"])
+@settings(max_examples=60, deadline=None)
+@given(
+    lists=st.lists(
+        st.lists(st.integers(0, 29), min_size=2, max_size=10, unique=True), min_size=1, max_size=12
+    ),
+    seed=SEEDS,
+)
+def test_who_is_certain_gives_the_order_of_the_scores(
+    model: str, lists: list[list[int]], seed: int
+) -> None:
+    judge = Simulation.model_validate({"sim_model": model, **CERTAIN})
+    scores = np.random.default_rng(seed).permutation(30) * 30.0
+    verdicts = answers(ragged(lists), scores, judge, np.random.default_rng(seed))
+    found = np.split(verdicts.items, verdicts.offsets[1:-1])
+    for items, ranked in zip(lists, found, strict=True):
+        assert ranked.tolist() == sorted(items, key=lambda item: -scores[item])
+
+
+# A whole round and one question at a time
+
+
+@BOTH
+def test_a_round_at_once_answers_as_one_question_at_a_time(judge: Simulation) -> None:
+    scores = (500.0, 560.0, 530.0, 620.0)
+    assert alike(rankings(scores, judge), one_by_one(scores, judge, seed=2)) > 0.001
+
+
+def test_the_models_differ_and_the_test_sees_it() -> None:
+    scores = (500.0, 560.0, 530.0, 620.0)
+    assert alike(rankings(scores, VG), one_by_one(scores, RRT, seed=2)) < 1e-9
+    assert alike(rankings(scores, VG), rankings(scores, VG, seed=2)) > 0.001
+
+
+def test_lapses_are_the_same_one_by_one() -> None:
+    scores = (4e4, 3e4, 2e4, 1e4)
+    assert as_expected(one_by_one(scores, LAPSING), lapses_by_hand(4, LAPSING.lapse)) > 0.001
+
+
+# Rounds
+
+
+def round_of(seed: int) -> Matches:
+    """Lists of 9 and 10 and pairs, mixed, over 60 items."""
+    rng = np.random.default_rng(seed)
+    sizes = rng.choice([2, 9, 10], size=30).tolist()
+    return ragged([rng.choice(60, size=size, replace=False).tolist() for size in sizes])
+
+
+@BOTH
+@settings(max_examples=40, deadline=None)
+@given(seed=SEEDS)
+def test_each_verdict_ranks_its_match(judge: Simulation, seed: int) -> None:
+    matches = round_of(seed)
+    scores = np.random.default_rng(seed).uniform(LOW, HIGH, 60)
+    presented, seen = matches.items.copy(), scores.copy()
+    verdicts = answers(matches, scores, judge, np.random.default_rng(seed))
+    assert_array_equal(verdicts.matches, np.arange(30))
+    assert_array_equal(verdicts.offsets, matches.offsets)
+    assert_array_equal(verdicts.presented, presented)
+    assert_array_equal(matches.items, presented)
+    assert_array_equal(scores, seen)
+    assert (verdicts.items.dtype, verdicts.presented.dtype) == (np.int32, np.int32)
+    assert verdicts.tied.shape == verdicts.items.shape
+    assert not verdicts.tied.any()
+    assert verdicts.scores is verdicts.judges is None
+    for items, ranked in zip(matches, np.split(verdicts.items, matches.offsets[1:-1]), strict=True):
+        assert sorted(ranked.tolist()) == sorted(items.tolist())
+
+
+@BOTH
+def test_the_same_randomness_gives_the_same_answers(judge: Simulation) -> None:
+    def asked(seed: int) -> Verdicts:
+        return answers(round_of(7), np.linspace(400, 600, 60), judge, np.random.default_rng(seed))
+
+    assert_array_equal(asked(1).items, asked(1).items)
+    assert (asked(1).items != asked(2).items).any()
+
+
+@BOTH
+def test_a_round_without_matches_has_no_answers(judge: Simulation) -> None:
+    verdicts = answers(ragged([]), np.zeros(5), judge, np.random.default_rng(1))
+    assert (len(verdicts), len(verdicts.items)) == (0, 0)
+
+
+# What the annotator sees
+
+
+@settings(max_examples=100, deadline=None)
+@given(
+    n=st.integers(1, 120),
+    asked_for=st.integers(0, 150),
+    bias=st.integers(1, 500),
+    seed=SEEDS,
+)
+def test_so_many_items_are_off_by_the_bias_and_no_others(
+    n: int, asked_for: int, bias: int, seed: int
+) -> None:
+    latent = np.random.default_rng(seed).uniform(LOW, HIGH, n)
+    before = latent.copy()
+    judge = Simulation(sim_biased_items=asked_for, sim_bias=bias)
+    seen = seen_scores(latent, judge, seed)
+    assert_array_equal(latent, before)
+    off = seen != latent
+    assert off.sum() == min(asked_for, n)
+    assert ((seen == latent + bias) | (seen == latent - bias))[off].all()
+    assert_array_equal(seen, seen_scores(latent, judge, seed))
+
+
+def test_the_bias_goes_both_ways_and_depends_on_the_seed() -> None:
+    latent: Floats = np.full(4000, 500.0)
+    judge = Simulation(sim_biased_items=3000, sim_bias=200)
+    first, second = (seen_scores(latent, judge, seed) for seed in (1, 2))
+    for seen in (first, second):
+        assert close(int((seen == 700).sum()), 3000, 0.5)
+    # Who is chosen, too, and not only which way.
+    assert ((first != 500) != (second != 500)).any()
+
+
+# Scores of texts alone
+
+
+def test_a_text_alone_is_scored_in_hundredths() -> None:
+    noise, rng = Noise(VG), np.random.default_rng(1)
+    for latent in (LOW, 120.0, 500.5, 999.0, HIGH, 1400.0, -300.0):
+        scores = [noise.score(latent, rng) for _ in range(300)]
+        assert all(0 <= score <= 1 for score in scores)
+        assert all(score == round(round(score * 100) / 100, 2) for score in scores)
+        assert len(set(scores)) > 10
+
+
+@pytest.mark.parametrize("latent", [400.0, 500.5, 600.0])
+def test_the_mean_score_of_a_text_is_its_place_on_the_scale(latent: float) -> None:
+    """The noise has mean 0 and a sd of τ√2; a lapse, to either end alike, draws to the middle."""
+    noise, rng = Noise(VG), np.random.default_rng(1)
+    draws = 4000
+    mean = sum(noise.score(latent, rng) for _ in range(draws)) / draws
+    place = (latent - LOW) / (HIGH - LOW)
+    expected = place + VG.lapse * (0.5 - place)
+    sd = math.hypot(VG.tau / (HIGH - LOW), 0.5 * math.sqrt(VG.lapse))
+    assert mean == pytest.approx(expected, abs=4 * sd / math.sqrt(draws) + 0.002)  # cut at the ends
