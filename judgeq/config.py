@@ -219,7 +219,7 @@ def deciding_facts(
         "seed": settings.seed,
     }
     if settings.persona and prompt is not None:
-        facts["personas"] = [[name, prompt.personas[name]] for name in settings.persona]
+        facts["personas"] = [[name, dict(prompt.personas)[name]] for name in settings.persona]
     if len(settings.members) > 1:
         facts["ensemble"] = settings.ensemble
     return facts | ({"both_orders": True} if settings.both_orders else {})

@@ -18,7 +18,14 @@ from string import Template
 from typing import Any
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field, ValidationError
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    ValidationError,
+    field_serializer,
+    field_validator,
+)
 
 from judgeq.errors import DataError, UnusableReplyError, UsageError
 from judgeq.paths import shipped
@@ -38,19 +45,29 @@ class PromptSet(BaseModel):
     pair: str = Field(min_length=1)
     list: str = Field(min_length=1)
     direct: str = Field(min_length=1)
-    personas: dict[str, str] = Field(default_factory=dict)
+    personas: tuple[tuple[str, str], ...] = ()  # not a dict: prompt sets are hashed
+
+    @field_validator("personas", mode="before")
+    @classmethod
+    def _by_name(cls, table: Any) -> Any:
+        return tuple(table.items()) if isinstance(table, dict) else table
+
+    @field_serializer("personas")
+    def _as_table(self, personas: tuple[tuple[str, str], ...]) -> dict[str, str]:
+        return dict(personas)
 
     def as_persona(self, name: str) -> PromptSet:
         """The same asked of somebody: the persona's words come before the system's.
 
         Raises UsageError for a name that isn't in the prompt set.
         """
-        if name not in self.personas:
-            known = ", ".join(self.personas) or "none"
+        personas = dict(self.personas)
+        if name not in personas:
+            known = ", ".join(personas) or "none"
             raise UsageError(
                 f"--persona {name!r}: prompt set {self.name!r} has no such persona; it has {known}."
             )
-        words = f"{self.personas[name].strip()}\n\n{self.system.strip()}"
+        words = f"{personas[name].strip()}\n\n{self.system.strip()}"
         return self.model_copy(update={"system": words})
 
 

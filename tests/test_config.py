@@ -60,8 +60,8 @@ OF_A_MODEL: Mapping[str, Any] = {
     "extra_body": {"top_k": 20},
     "structured": "json",
 }
-# Settings that choose the items or the prompt, whose content then decides.
-CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature"}
+# Settings that choose the items, the prompt or who is asked, whose content then decides.
+CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble"}
 # Settings of a sitting, and another value of each.
 OTHER_SITTING: Mapping[str, Any] = {
     "concurrency": 1,

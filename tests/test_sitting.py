@@ -47,8 +47,9 @@ def test_what_a_model_needs_is_told_before_anything_is_written(tmp_path: Path) -
     assert not (tmp_path / "runs").exists()
     flat = {"max_cost": 1.0, "price_in": 1.0, "price_out": 1.0}
     pricing = prepared(tmp_path / "runs", **mine, feature="zest", **flat).pricing
-    assert pricing is not None
-    assert pricing.source == "--price-in and --price-out"
+    (found,) = pricing.values()
+    assert found is not None
+    assert found.source == "--price-in and --price-out"
 
 
 def test_events_tell_the_story(tmp_path: Path) -> None:
