@@ -19,11 +19,11 @@ from judgeq.evaluation import (
     Sample,
     Scored,
     cases_of,
-    estimate,
+    estimate_of,
     known,
-    masks,
-    row,
-    sample,
+    masks_of,
+    row_of,
+    sampled,
 )
 from judgeq.gold import Gold
 from judgeq.rating import quality
@@ -88,12 +88,12 @@ def compare(runs: Sequence[Scored], gold: Gold, plan: Plan) -> Comparison:
     main ratings. Raises RunError where the items differ, and UsageError.
     """
     first = runs[0]
-    ((items, mask),) = masks(first.items, plan.subset or "all").items()
+    ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     cases = [
         cases_of(run, gold, plan, None if run is first else _order(first, run)) for run in runs
     ]
     samples = [
-        {case.rating: sample(case, gold, known(gold, mask, case), plan) for case in some}
+        {case.rating: sampled(case, gold, known(gold, mask, case), plan) for case in some}
         for some in cases
     ]
     differences = []
@@ -101,7 +101,7 @@ def compare(runs: Sequence[Scored], gold: Gold, plan: Plan) -> Comparison:
         for this, that in _pairs(cases[number], cases[0]):
             rows = known(gold, mask, this, that)
             one, other = (
-                sample if len(sample.rows) == len(rows) else sample(case, gold, rows, plan)
+                sample if len(sample.rows) == len(rows) else sampled(case, gold, rows, plan)
                 for case, sample in (
                     (this, samples[number][this.rating]),
                     (that, samples[0][that.rating]),
@@ -112,7 +112,7 @@ def compare(runs: Sequence[Scored], gold: Gold, plan: Plan) -> Comparison:
     return Comparison(
         items=items,
         rows=[
-            [row(case, gold, items, mask, samples[number][case.rating]) for case in some]
+            [row_of(case, gold, items, mask, samples[number][case.rating]) for case in some]
             for number, some in enumerate(cases)
         ],
         differences=differences,
@@ -122,6 +122,17 @@ def compare(runs: Sequence[Scored], gold: Gold, plan: Plan) -> Comparison:
             for this, that in _pairs(cases[a], cases[b])
         ],
     )
+
+
+def notices(runs: Sequence[Scored]) -> list[str]:
+    """What the ids can't tell: that items of the same id may not be the same."""
+    first, *others = runs
+    return [
+        f"Runs {first.id} and {other.id} have the same ids, but not the same dataset "
+        f"({first.info.source} and {other.info.source}): are these the same items?"
+        for other in others
+        if other.info.facts.get("dataset") != first.info.facts.get("dataset")
+    ]
 
 
 def _order(first: Scored, other: Scored) -> Offsets | None:
@@ -158,7 +169,7 @@ def _differences(one: Sample, other: Sample) -> dict[str, Estimate]:
             continue
         a, b = one.values[name], other.values[name]
         value = None if a is None or b is None else a - b
-        found[name] = estimate(
+        found[name] = estimate_of(
             value, one.drawn[name] - other.drawn[name] if name in one.drawn else None
         )
     return found

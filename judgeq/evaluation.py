@@ -1,27 +1,23 @@
-"""How good the scores of runs are against gold labels, and which run's are better; with intervals.
+"""How good a run's scores are against gold labels, with intervals.
 
-Every interval is the 95 % percentile interval of a bootstrap over the items: items are drawn with
-replacement, scores and thresholds stay as they are. Two runs are compared on the same draws (paired).
-What can't be told is None, and its reason is told beside it.
+Every interval is the 95 % percentile interval of a bootstrap over the items: they are drawn with
+replacement, while scores, gold and thresholds stay as they are. What can't be told is None, and its
+reason is told beside it.
 """
 
 from __future__ import annotations
 
-import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
-from itertools import combinations
-from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
 import numpy as np
 
 from judgeq import results, seeds
 from judgeq.config import Rating
-from judgeq.datasets.columns import read_gold, read_ids
-from judgeq.datasets.content import RowIds
-from judgeq.datasets.tables import FORMATS, SUFFIXES, did_you_mean, listed, read, shown
-from judgeq.errors import DataError, RunError, UsageError
+from judgeq.datasets.tables import did_you_mean, listed, shown
+from judgeq.errors import UsageError
+from judgeq.gold import Gold
 from judgeq.rating import quality
 from judgeq.rating.quality import Estimate, Measure
 from judgeq.results import MIDDLE, Result
@@ -184,7 +180,7 @@ class Sample(NamedTuple):
     drawn: Mapping[str, Floats]
 
 
-def sample(case: Case, gold: Gold, rows: Offsets, plan: Plan) -> Sample:
+def sampled(case: Case, gold: Gold, rows: Offsets, plan: Plan) -> Sample:
     """Every measure over these items. The resamples depend on their number and the seed alone: the
     same items are drawn for every rating and run."""
     scores = case.scores[rows]
@@ -212,16 +208,18 @@ def _counted(cell: Bools) -> Measure:
     return lambda weights: weights @ members
 
 
-def estimate(value: float | None, drawn: Floats | None) -> Estimate:
+def estimate_of(value: float | None, drawn: Floats | None) -> Estimate:
+    """A value with the interval of its resampled values; without where there are none."""
     if value is None or drawn is None:
         return Estimate(value)
     return Estimate(value, *quality.interval(drawn))
 
 
-def row(case: Case, gold: Gold, items: str, mask: Bools, sample: Sample) -> Row:
+def row_of(case: Case, gold: Gold, items: str, mask: Bools, sample: Sample) -> Row:
+    """The row of a sample that was drawn from the items `items`, which are `mask`."""
     unlabelled = np.isnan(gold.values)
     measures = {
-        name: estimate(value, sample.drawn.get(name)) for name, value in sample.values.items()
+        name: estimate_of(value, sample.drawn.get(name)) for name, value in sample.values.items()
     }
     why = {}
     for name, found in measures.items():
@@ -262,7 +260,7 @@ def known(gold: Gold, mask: Bools, *cases: Case) -> Offsets:
     return np.flatnonzero(mask & ~np.isnan(gold.values))
 
 
-def masks(items: Items, wanted: str | None) -> dict[str, Bools]:
+def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:
     """All items and the subsets, or the one wanted. Raises UsageError where there is none such."""
     masks = {"all": np.ones(len(items.ids), dtype=np.bool_), **items.subsets}
     if wanted is None:
@@ -273,14 +271,11 @@ def masks(items: Items, wanted: str | None) -> dict[str, Bools]:
     return {wanted: masks[wanted]}
 
 
-# One run, several runs
-
-
 def evaluate(run: Scored, gold: Gold, plan: Plan) -> list[Row]:
     """Each rating over all items, then over each subset. Raises UsageError."""
     cases = cases_of(run, gold, plan)
     return [
-        row(case, gold, items, mask, sample(case, gold, known(gold, mask, case), plan))
-        for items, mask in masks(run.items, plan.subset).items()
+        row_of(case, gold, items, mask, sampled(case, gold, known(gold, mask, case), plan))
+        for items, mask in masks_of(run.items, plan.subset).items()
         for case in cases
     ]

@@ -29,16 +29,15 @@ class Gold:
     classes: str
 
 
-def gold_of(run: Scored, other: tuple[Floats, str] | None, over: float | None) -> Gold:
-    """The run's own gold, or `other` (values of shape (n,), and where they are from).
+def gold_of(values: Floats | None, source: str, over: float | None = None) -> Gold:
+    """Labels of shape (n,) as gold; `source` tells where they are from, `over` over which label an
+    item is positive (None: of two values the larger).
 
-    The larger of two values is positive; with `over` what is above it. Raises UsageError where there
-    is no gold, or `over` leaves one class.
+    Raises UsageError where there is no label, or where `over` leaves one class.
     """
-    values, source = (run.items.gold, "the dataset's") if other is None else other
-    if values is None:
+    if values is None or np.isnan(values).all():
         raise UsageError(
-            f"run {run.id} has no gold labels. Give them with --gold FILE (--gold-column, --id-column)."
+            f"{source} has no gold labels. Give them with --gold FILE (and --gold-column, --id-column)."
         )
     known = values[~np.isnan(values)]
     distinct = np.unique(known)

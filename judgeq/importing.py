@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import shutil
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
@@ -29,17 +29,30 @@ from judgeq.types import JobState, Matches, Outcome
 LEAD_FOR = 600.0
 
 
-def import_recording(
+Read = Callable[[Dataset], Sequence[Judgment]]
+
+
+def import_file(
     settings: Settings, path: Path, root: Path, *, new: bool = False
 ) -> tuple[RunFolder, bool]:
-    """The run of these judgments on `settings.dataset`, and whether it was there before.
+    """As `import_judgments`, of a file. Raises DataError naming its line of what is wrong."""
+    return import_judgments(
+        settings, lambda data: recordings.read(path, data.ids), path.name, root, new=new
+    )
 
-    It appears under `root` whole or not at all. Raises DataError naming the file and line of what is
-    wrong, UsageError for a dataset that can't be.
+
+def import_judgments(
+    settings: Settings, read: Read, source: str, root: Path, *, new: bool = False
+) -> tuple[RunFolder, bool]:
+    """The run of the judgments that `read` gives on `settings.dataset`, and whether it was there
+    before. `source` tells where they come from.
+
+    It appears under `root` whole or not at all. Raises DataError or UsageError for a dataset that
+    can't be had.
     """
     settings = settings.rooted()
     dataset = datasets.load(settings, seed=settings.seed)
-    judgments = recordings.read(path, dataset.ids)
+    judgments = read(dataset)
     facts = {
         "version": 1,
         "dataset": dataset.content,
@@ -55,7 +68,7 @@ def import_recording(
     except OSError as error:
         raise DataError(f"{root} can't be written: {error.strerror}.") from error
     try:
-        info = _info(settings, dataset, judgments, facts, path)
+        info = _info(settings, dataset, judgments, facts, source)
         asyncio.run(_fill(RunFolder(temporary), info, dataset, judgments))
         temporary.chmod(0o755)
         temporary.rename(folder.path)
@@ -70,7 +83,7 @@ def _info(
     dataset: Dataset,
     judgments: Sequence[Judgment],
     facts: dict[str, Any],
-    path: Path,
+    source: str,
 ) -> RunInfo:
     names = _judges(judgments)
     return RunInfo(
@@ -91,7 +104,7 @@ def _info(
         imported=True,
         judges=tuple(name or "unnamed" for name in names)
         if names != [None]
-        else (f"recorded in {path.name}",),
+        else (f"recorded in {source}",),
     )
 
 

@@ -121,8 +121,6 @@ def _verdict(
         if len(presented) != 1:
             raise ValueError(f"a score is of one item, and {len(presented)} were presented.")
         return Verdict(presented, (), float(answer))
-    if len(presented) < 2:
-        raise ValueError(f'"{kind}" compares items, and one was presented.')
     if kind == "winner":
         if len(presented) != 2:
             raise ValueError(f'"winner" is of two items, and {len(presented)} were presented.')

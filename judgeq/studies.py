@@ -1,4 +1,4 @@
-"""What a simulation study shows: its progress, and what it came to."""
+"""What a simulation study and a reproduction show: progress, and what they came to."""
 
 from __future__ import annotations
 
@@ -15,7 +15,8 @@ from rich.table import Table
 from rich.text import Text
 
 from judgeq.figures import Ranked
-from judgeq.report import spoken
+from judgeq.report import number, spoken
+from judgeq.reproduction import Reproduced
 from judgeq.simulation import Grid, Row
 from judgeq.words import several
 
@@ -79,6 +80,62 @@ def _table(ranked: Sequence[Ranked]) -> Table:
             f"{each.score:.3f}",
         )
     return table
+
+
+def reproduced(found: Sequence[Reproduced]) -> Iterator[RenderableType]:
+    """The published numbers beside ours, and why some differ."""
+    table = Table(box=SIMPLE_HEAD)
+    for name in ("dataset", "row", "measure"):
+        table.add_column(name, no_wrap=True)
+    for name in ("published", "ours", "their θ, by us"):
+        table.add_column(name, justify="right", no_wrap=True)
+    table.add_column("")
+    reasons: dict[str, int] = {}
+    for part in found:
+        for each in part.numbers:
+            note = ""
+            if each.why:
+                note = f"[{reasons.setdefault(each.why, len(reasons) + 1)}]"
+            elif not each.exact:
+                note = "differs"
+            table.add_row(
+                each.dataset,
+                each.row,
+                "F1 (positive)" if each.measure == "f1" else each.measure,
+                f"{each.published:.3f}",
+                number(each.ours),
+                number(each.theirs),
+                "exact" if each.exact else note,
+            )
+    if any(part.numbers for part in found):
+        yield table
+    for why, mark in reasons.items():
+        yield Text(f"[{mark}] {why}.")
+    yield Text('The paper\'s tables call the F1 of the positive class "Macro F1".')
+    for part in found:
+        if part.run is not None:
+            equal = {
+                True: "equal to the published ones, to the last bit",
+                False: "not the published",
+            }
+            told = "" if part.elo_equal is None else f"; Elo ratings {equal[part.elo_equal]}"
+            yield Text(f"{part.dataset}: run {part.run.id}{told}")
+        else:
+            yield spoken(f"{part.dataset}: missing. {part.missing}", "yellow")
+
+
+def reproduced_json(found: Sequence[Reproduced]) -> list[dict[str, Any]]:
+    """For `--json`."""
+    return [
+        {
+            "dataset": part.dataset,
+            "run": None if part.run is None else part.run.id,
+            "elo_equal_to_the_last_bit": part.elo_equal,
+            "missing": part.missing or None,
+            "numbers": [asdict(each) | {"exact": each.exact} for each in part.numbers],
+        }
+        for part in found
+    ]
 
 
 def study_json(

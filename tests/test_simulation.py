@@ -13,7 +13,7 @@ from collections.abc import Callable
 from dataclasses import astuple, fields, replace
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -36,7 +36,7 @@ from judgeq.simulation import (
 )
 from judgeq.strategies import matchmaking
 from judgeq.strategies.listwise import Listwise
-from judgeq.strategies.pairwise import Pairwise
+from judgeq.strategies.pairwise import Pairwise, Streak
 from tests.cli import REPO, environment
 
 SMALL = Grid(
@@ -193,17 +193,20 @@ def test_a_strategy_that_can_not_be(tmp_path: Path, strategy: str, message: str)
 @pytest.mark.parametrize("text", PAPER.strategies)
 def test_each_strategy_of_the_paper_asks_what_it_says(text: str) -> None:
     n = 60
-    grid = PAPER.model_copy(update={"n": n, "ratings": ("elo", "bt", "bt-mm")})
+    grid = PAPER.model_copy(update={"n": n})
     strategy = strategies.parse(text)
     for case in (Case(text, "normal", 0, 3), Case(text, "linear", 20, 4)):
         rows = play(case, grid)
-        assert [row.rating for row in rows] == ["elo", "bt", "bt-mm"]
+        assert [row.rating for row in rows] == ["elo", "bt"]
         assert len({astuple(replace(row, rating="", rho=0, score=0)) for row in rows}) == 1
         for row in rows:
             assert (row.strategy, row.parameters) == (strategy.kind, parameters(strategy))
-            assert (row.distribution, row.bias, row.seed) == (case.distribution, case.bias, case.seed)
-            assert -1 <= row.rho <= 1
-            assert row.rho > 0.5, "it ranks"
+            assert (row.distribution, row.bias, row.seed) == (
+                case.distribution,
+                case.bias,
+                case.seed,
+            )
+            assert 0.5 < row.rho <= 1
             assert np.isnan(row.score)
         row = rows[0]
         if isinstance(strategy, Listwise):
@@ -211,8 +214,8 @@ def test_each_strategy_of_the_paper_asks_what_it_says(text: str) -> None:
             implied = strategy.rounds * sum(k * (k - 1) // 2 for k in sizes)
             assert (row.pairs, row.lists) == (0, strategy.calls(n))
             assert (row.implied_pairs, row.cost) == (implied, strategy.cost(n))
-        elif strategy.kind == "streak":  # how many leave, and when, is for the judge to say
-            assert min(6, strategy.calls(n) // (n // 2)) * 0 < row.pairs < strategy.calls(n)
+        elif isinstance(strategy, Streak):  # nobody leaves before round r; then the judge decides
+            assert strategy.r * (n // 2) < row.pairs < strategy.calls(n)
             assert (row.lists, row.implied_pairs, row.cost) == (0, row.pairs, row.pairs)
         else:
             assert row.pairs == row.implied_pairs == row.cost == strategy.calls(n)
@@ -237,7 +240,7 @@ def test_the_published_costs(text: str, pairs: int, lists: int, implied: int, co
 
 def test_seeds_distributions_and_biases_make_other_cases() -> None:
     first = Case("listwise5x2", "linear", 0, 0)
-    others = [replace(first, **change) for change in ({"seed": 1}, {"distribution": "normal"}, {"bias": 5})]  # fmt: skip
+    others = [replace(first, seed=1), replace(first, distribution="normal"), replace(first, bias=5)]
     assert len({row.rho for case in (first, *others) for row in play(case, SMALL)}) == 8
 
 
@@ -249,38 +252,46 @@ def test_who_is_never_wrong_ranks_rightly() -> None:
     assert play(Case("complete", "linear", 15, 0), grid)[1].rho < 0.98  # but for the bias
 
 
-def test_no_correlation_with_a_truth_of_one_value() -> None:
-    grid = Grid(n=2, strategies=("pairwise1",), seeds=1)
-    rows = play(Case("pairwise1", "binary", 0, 0), grid)
-    assert {abs(row.rho) for row in rows} == {1}
-    with pytest.raises(DataError, match="no correlation can be told"):
-        play(Case("pairwise2", "normal", 0, 0), Grid(n=2, strategies=("pairwise2",), judge=LOST))
+def test_no_correlation_with_a_rating_that_tells_nobody_apart() -> None:
+    # By chance each of the two wins once.
+    chance = Simulation(sim_accuracy=0.501, sim_pmax=0.51)
+    grid = Grid(n=2, strategies=("pairwise2",), judge=chance)
+    with pytest.raises(DataError, match=r"seed=0\): no correlation can be told"):
+        play(Case("pairwise2", "normal", 0, 0), grid)
 
 
-LOST = Simulation(sim_pmax=0.51, sim_accuracy=0.501)
+GOLDEN = [
+    # Strategy, noise, and ρ of Elo and of Bradley-Terry by MAP. Of `complete` only Elo's: items with as
+    # many wins have the same θ there, but for its last digits, which may be others elsewhere.
+    ("pairwise8", "rrt", 0.7930434783, 0.9113043478),
+    ("pairwise8:matchmaking=random", "rrt", 0.7747826087, 0.8043478261),
+    ("streak:r=3,d=2", "rrt", 0.8059184950, 0.9191304348),
+    ("tail:w=4,p=20", "rrt", 0.8608695652, 0.9252173913),
+    ("complete", "rrt", 0.9486956522, None),
+    ("listwise6x3", "rrt", 0.9452173913, 0.9556521739),
+    ("listwise6x3:overlap=2", "rrt", 0.9226086957, 0.9547826087),
+    ("listwise6x3", "vg", 0.8965217391, 0.9130434783),
+    ("pairwise8", "vg", 0.7947826087, 0.8782608696),
+]
 
 
-GOLDEN: dict[tuple[str, str], dict[str, float]] = {
-    ("pairwise8", "rrt"): {"elo": 0.7930434782608696, "bt": 0.911304347826087, "bt-mm": 0.9330434782608696},
-    ("pairwise8:matchmaking=random", "rrt"): {"elo": 0.7747826086956522, "bt": 0.8043478260869565, "bt-mm": 0.7852173913043479},
-    ("streak:r=3,d=2", "rrt"): {"elo": 0.8059184949559376, "bt": 0.9191304347826087, "bt-mm": 0.8886956521739131},
-    ("tail:w=4,p=20", "rrt"): {"elo": 0.8608695652173913, "bt": 0.9252173913043479, "bt-mm": 0.9121739130434783},
-    ("complete", "rrt"): {"elo": 0.9486956521739132, "bt": 0.9467275718476947, "bt-mm": 0.9477587534754991},
-    ("listwise6x3", "rrt"): {"elo": 0.9452173913043477, "bt": 0.9556521739130437, "bt-mm": 0.9469565217391305},
-    ("listwise6x3:overlap=2", "rrt"): {"elo": 0.9226086956521738, "bt": 0.9547826086956522, "bt-mm": 0.951304347826087},
-    ("listwise6x3", "vg"): {"elo": 0.8965217391304349, "bt": 0.9130434782608695, "bt-mm": 0.92},
-    ("pairwise8", "vg"): {"elo": 0.7947826086956523, "bt": 0.8782608695652175, "bt-mm": 0.8713043478260871},
-}
-
-
-@pytest.mark.parametrize(("text", "model"), GOLDEN)
-def test_a_case_gives_the_same_in_every_version(text: str, model: str) -> None:
+@pytest.mark.parametrize(("text", "model", "elo", "bt"), GOLDEN)
+def test_a_case_gives_the_same_in_every_version(
+    text: str, model: Literal["vg", "rrt"], elo: float, bt: float | None
+) -> None:
     """A study that goes on in another version would mix two; and the figures are made from these."""
-    grid = Grid.model_validate(
-        {"n": 24, "strategies": [text], "judge": {"sim_model": model}, "ratings": ["elo", "bt", "bt-mm"]}  # fmt: skip
-    )
+    grid = Grid(n=24, strategies=(text,), judge=Simulation(sim_model=model))
     found = {row.rating: row.rho for row in play(Case(text, "normal", 4, 5), grid)}
-    assert found == pytest.approx(GOLDEN[text, model], abs=1e-9)
+    assert found["elo"] == pytest.approx(elo, abs=1e-9)
+    if bt is not None:
+        assert found["bt"] == pytest.approx(bt, abs=1e-9)
+
+
+def test_the_estimator_of_the_paper_is_the_same_in_every_version() -> None:
+    grid = Grid(n=24, strategies=("listwise6x3",), ratings=("bt-mm",))
+    (row,) = play(Case("listwise6x3", "normal", 4, 5), grid)
+    assert row.rating == "bt-mm"
+    assert row.rho == pytest.approx(0.9469565217, abs=1e-9)
 
 
 def test_lists_of_ten_rank_as_well_as_published() -> None:
@@ -294,7 +305,8 @@ def test_lists_of_ten_rank_as_well_as_published() -> None:
     assert len(cases) == 24
     rows = [row for case in cases for row in play(case, grid)]
     means = {
-        rating: np.mean([row.rho for row in rows if row.rating == rating]) for rating in ("bt", "elo")
+        rating: np.mean([row.rho for row in rows if row.rating == rating])
+        for rating in ("bt", "elo")
     }
     assert means["bt"] == pytest.approx(0.925, abs=0.006)
     assert means["elo"] == pytest.approx(0.879, abs=0.006)
@@ -439,7 +451,8 @@ def test_a_folder_of_another_grid_is_left_alone(
 
 
 @pytest.mark.parametrize(
-    "line", [b"\0\0\0\n", b"{}\n", b"7\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n', b"\n", b"[1,2]\n"]
+    "line",
+    [b"\0\0\0\n", b"{}\n", b"7\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n', b"\n", b"[1,2]\n"],
 )
 def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, line: bytes) -> None:
     study(SMALL, tmp_path, 1, nothing)
@@ -459,7 +472,7 @@ def test_a_folder_that_can_not_be(tmp_path: Path) -> None:
         study(SMALL, tmp_path / "file" / "out", 1, nothing)
 
 
-LONG = Grid(n=400, strategies=("pairwise24", "tail:w=12,p=10"), seeds=3)
+LONG = Grid(n=300, strategies=("pairwise24", "tail:w=12,p=10"))
 CHILD = """
 import sys
 from pathlib import Path

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from judgeq.cli import (
+    evaluating,
     running,
     sharing,
     showing,
@@ -11,7 +12,17 @@ from judgeq.cli import (
 )  # each brings its commands to `app`
 from judgeq.cli.app import EXIT_CODES, app
 
-__all__ = ["EXIT_CODES", "app", "main", "running", "sharing", "showing", "studying", "tools"]
+__all__ = [
+    "EXIT_CODES",
+    "app",
+    "evaluating",
+    "main",
+    "running",
+    "sharing",
+    "showing",
+    "studying",
+    "tools",
+]
 
 
 def main() -> None:

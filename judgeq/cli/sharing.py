@@ -74,7 +74,7 @@ def import_(
     from judgeq import config, importing, results
 
     settings = config.settle(given)
-    folder, before = importing.import_recording(settings, file, runs_dir, new=new)
+    folder, before = importing.import_file(settings, file, runs_dir, new=new)
     if before and not quiet:
         complain(f"{folder.id} was imported before; --new imports it again beside it.")
     result = asyncio.run(results.read(folder, settings.rating, settings.bt_sigma))

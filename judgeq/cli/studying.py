@@ -8,9 +8,9 @@ from typing import Annotated
 import typer
 
 from judgeq.cli.app import EXIT_CODES, app
-from judgeq.cli.options import Json, Quiet
-from judgeq.cli.printing import console, print_json, show
-from judgeq.errors import StoppedError
+from judgeq.cli.options import DataDir, Json, Quiet, RunsDir
+from judgeq.cli.printing import complain, console, print_json, show
+from judgeq.errors import DataError, StoppedError, UsageError
 
 
 @app.command(epilog=EXIT_CODES)
@@ -82,3 +82,47 @@ def simulate(
         print_json(studies.study_json(chosen, rows, ranked, table, drawn))
     elif not quiet:
         show(*studies.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
+
+
+@app.command(epilog=EXIT_CODES)
+def reproduce(
+    what: Annotated[str, typer.Argument(help="What to make again: paper.")] = "paper",
+    recordings: Annotated[
+        Path | None,
+        typer.Option(
+            help="Where the published judgments lie.",
+            show_default="downloaded from the authors' repository, and checked",
+        ),
+    ] = None,
+    data_dir: DataDir = None,
+    runs_dir: RunsDir = Path("runs"),
+    quiet: Quiet = False,
+    as_json: Json = False,
+) -> None:
+    """Make the paper's published rows again from its published judgments.
+
+    The judgments of GPT-5-mini on BABE and on Us vs. Them, in three rounds of
+    lists of 10, are imported as runs, rated by Elo and by the paper's
+    Bradley-Terry, and set beside the published numbers; where they differ, it
+    says why. Ends with 3 when something could not be had.
+
+    Examples:
+
+      judgeq reproduce paper
+
+      judgeq reproduce paper --recordings ../shared/recordings
+    """
+    if what != "paper":
+        raise UsageError(f"{what!r} can't be reproduced: there is paper.")
+    from judgeq import reproduction, studies
+
+    found = reproduction.reproduce(
+        recordings, data_dir, runs_dir, (lambda text: None) if quiet or as_json else complain
+    )
+    if as_json:
+        print_json(studies.reproduced_json(found))
+    elif not quiet:
+        show(*studies.reproduced(found))
+    missing = [part.dataset for part in found if part.missing]
+    if missing:
+        raise DataError(f"not all could be made again: {', '.join(missing)}.")

@@ -54,8 +54,11 @@ def slots(verdicts: Verdicts) -> Slots | None:
     Of pairs the intervals are Wilson's (1927). Of lists they are mean ± 1.96 standard errors over
     lists, cut to 0..1: lists are independent of one another, the comparisons within one are not.
     """
-    if not len(verdicts) or verdicts.scores is not None:
+    compared = np.diff(verdicts.offsets) > 1
+    if not compared.any():
         return None
+    if not compared.all():
+        verdicts = verdicts.where(compared)
     share = _shares(verdicts)
     slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
     matches = np.bincount(slot)

@@ -112,8 +112,9 @@ def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
     ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
     tied = np.frombuffer(ties, dtype=np.uint8) != 0
     _check(ranked, asked, offsets, tied, n)
-    alone = lengths == 1
-    if not np.array_equal(alone, ~np.isnan(scores)) or ((scores < 0) | (scores > 1)).any():
+    # A list of one without a score says nothing; there are some in published recordings.
+    scored = ~np.isnan(scores)
+    if (scored & (lengths != 1)).any() or ((scores < 0) | (scores > 1)).any():
         raise ValueError("a score can't be")
     return Verdicts(
         matches=np.array([row[0] for row in rows], dtype=np.int64),
@@ -121,7 +122,7 @@ def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
         offsets=offsets,
         tied=tied,
         presented=asked,
-        scores=scores if alone.any() else None,
+        scores=scores if scored.any() else None,
         judges=judges if judges.any() else None,
     )
 
