@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 import math
 import sqlite3
 import sys
@@ -9,6 +10,8 @@ import tempfile
 import time
 from collections.abc import Callable, Mapping
 from pathlib import Path
+
+import numpy as np
 
 from benchmarks.calls import calls, exposure, limiter, memory
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
@@ -89,6 +92,25 @@ def dashboard() -> None:
     print(f"more                                 {more:6.1f} %  (goal: under 5)")
 
 
+def simulation() -> None:
+    """The whole paper grid: 528 cases, each rated by Elo and BT. Goal: under 60 s on two cores."""
+    with tempfile.TemporaryDirectory() as folder:
+        out = Path(folder) / "study"
+        job = (*JUDGEQ, "simulate", "--grid", "paper", "--no-figures", "--quiet")
+        ours = cost((*job, "--out", str(out)))
+        with (out / "study.csv").open(newline="") as file:
+            rows = list(csv.DictReader(file))
+    drawn = sum(int(row["implied_pairs"]) for row in rows) // 2
+    begun = time.process_time()
+    random = np.random.default_rng(0)
+    right = sum(int((random.random(100_000) < 0.8).sum()) for _ in range(0, drawn, 100_000))
+    floor = time.process_time() - begun
+    print(f"528 cases, {drawn:,} judged pairs     {ours.wall:6.1f} s   (goal: under 60)")
+    print(f"CPU                                  {ours.cpu:6.1f} s")
+    print(f"drawing {right / drawn:.0%} of as many coins alone    {floor:6.2f} s CPU")
+    print(f"ratio                                {ours.cpu / floor:6.0f}")
+
+
 BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "help": help_,
     "babe": babe,
@@ -98,6 +120,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "memory": memory,
     "exposure": exposure,
     "limiter": limiter,
+    "simulation": simulation,
 }
 
 

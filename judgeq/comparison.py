@@ -124,15 +124,24 @@ def compare(runs: Sequence[Scored], gold: Gold, plan: Plan) -> Comparison:
     )
 
 
-def notices(runs: Sequence[Scored]) -> list[str]:
-    """What the ids can't tell: that items of the same id may not be the same."""
+def notices(runs: Sequence[Scored], gold: Gold) -> list[str]:
+    """What the ids can't tell: that items of the same id may not be the same, or not labelled so."""
     first, *others = runs
-    return [
-        f"Runs {first.id} and {other.id} have the same ids, but not the same dataset "
-        f"({first.info.source} and {other.info.source}): are these the same items?"
-        for other in others
-        if other.info.facts.get("dataset") != first.info.facts.get("dataset")
-    ]
+    found = []
+    for other in others:
+        if other.info.facts.get("dataset") != first.info.facts.get("dataset"):
+            found.append(
+                f"Runs {first.id} and {other.id} have the same ids, but not the same dataset "
+                f"({first.info.source}, {other.info.source}): are these the same items?"
+            )
+        if gold.values is first.items.gold and other.items.gold is not None:
+            order = _order(first, other)
+            theirs = other.items.gold if order is None else other.items.gold[order]
+            if not np.array_equal(gold.values, theirs, equal_nan=True):
+                found.append(
+                    f"The gold labels of run {other.id} are others; those of {first.id} are used."
+                )
+    return found
 
 
 def _order(first: Scored, other: Scored) -> Offsets | None:

@@ -6,7 +6,6 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from contextlib import suppress
 from datetime import UTC, datetime
 from importlib.metadata import version
 from itertools import groupby
@@ -56,6 +55,7 @@ def import_judgments(
     facts = {
         "version": 1,
         "dataset": dataset.content,
+        "labels": dataset.labels,  # kept in the run, and what it is evaluated by
         "recording": recordings.checksum(judgments),
     }
     name = f"{dataset.name}-imported"
@@ -65,16 +65,16 @@ def import_judgments(
     try:
         root.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
+        made = RunFolder(temporary / folder.id)  # a level below: a killed import is not listed as a run
+        made.path.mkdir()
     except OSError as error:
         raise DataError(f"{root} can't be written: {error.strerror}.") from error
     try:
         info = _info(settings, dataset, judgments, facts, source)
-        asyncio.run(_fill(RunFolder(temporary), info, dataset, judgments))
-        temporary.chmod(0o755)
-        temporary.rename(folder.path)
+        asyncio.run(_fill(made, info, dataset, judgments))
+        made.path.rename(folder.path)
     finally:
-        with suppress(FileNotFoundError):
-            shutil.rmtree(temporary)
+        shutil.rmtree(temporary)
     return folder, False
 
 

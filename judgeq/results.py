@@ -13,6 +13,7 @@ import orjson
 
 from judgeq import seeds
 from judgeq.config import Rating, Settings
+from judgeq.errors import RunError
 from judgeq.rating import comparisons, elo, metrics, order_bias
 from judgeq.rating.order_bias import Flips, Slots
 from judgeq.runs import RunFolder, RunInfo, replacing
@@ -209,7 +210,14 @@ async def judgments(run: RunFolder) -> tuple[Sequence[str], list[Verdicts], Sequ
     try:
         rounds, _ = await planned(store)
         verdicts = [await store.verdicts(number) for number in range(1, len(rounds) + 1)]
-        return (await store.items()).ids, verdicts, info.judges or info.settings.judges
+        judges = info.judges or info.settings.judges
+        for some in verdicts:
+            if some.judges is not None and some.judges.max() >= len(judges):
+                raise RunError(
+                    f"{run.database} is damaged: it has an answer of judge {some.judges.max()}, and "
+                    f"there are {len(judges)}."
+                )
+        return (await store.items()).ids, verdicts, judges
     finally:
         await store.close()
 

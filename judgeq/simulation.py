@@ -27,7 +27,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
-from judgeq.errors import DataError, UsageError
+from judgeq.errors import DataError, NotConvergedError, UsageError
 from judgeq.judge import noise
 from judgeq.judge.noise import Simulation
 from judgeq.rating import bradley_terry, comparisons, elo, metrics
@@ -63,6 +63,13 @@ class Grid(BaseModel):
                     f"no distribution {name!r}; there are {', '.join(synthetic.SHAPES)}"
                 )
         return names
+
+    @field_validator("judge")
+    @classmethod
+    def _without_bias(cls, judge: Simulation) -> Simulation:
+        if judge.sim_biased_items:
+            raise ValueError("how many items are seen wrongly is `bias`, not sim_biased_items")
+        return judge
 
     @field_validator("bias")
     @classmethod
@@ -201,7 +208,10 @@ def _row(
     elif rating == "bt":
         scores = bradley_terry.fit_map(verdicts, grid.n, grid.bt_sigma)
     else:
-        scores = bradley_terry.fit_mm(comparisons.imply(verdicts), grid.n)
+        try:
+            scores = bradley_terry.fit_mm(comparisons.imply(verdicts), grid.n)
+        except NotConvergedError as error:
+            raise NotConvergedError(f"{case}: {error} Leave bt-mm out of `ratings`.") from error
     rho = metrics.spearman(scores, truth)
     if rho is None:
         raise DataError(f"{case}: no correlation can be told: a rating, or the truth, is constant.")

@@ -65,7 +65,9 @@ def prepare(settings: Settings, root: Path, *, new: bool = False) -> Prepared:
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
-    who = "+".join(settings.judge) if len(settings.judge) < 4 else f"{len(settings.judge)} judges"
+    # Where a recording lies must not decide the run, nor its folder's name.
+    judges = ["recorded" if judge.recording_of(each) else each for each in settings.judge]
+    who = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name = f"{dataset.name}-{strategy.name}-{who}"
     folder = runs.place(root, name, config.fingerprint(facts), new)
     pricing = asking.check(settings, dataset, prompt)

@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 
+import numpy as np
 from rich.box import SIMPLE_HEAD
 from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
 from judgeq.comparison import Comparison, Difference, zero_outside
-from judgeq.evaluation import CORRELATION, COUNTS, DETECTION, Plan, Row, Scored
+from judgeq.evaluation import CORRELATION, COUNTS, DETECTION, FOLDS, Plan, Row, Scored
 from judgeq.gold import Gold
 from judgeq.rating.quality import LEVEL, Estimate
 from judgeq.report import SIMULATED, grid, number, spoken
@@ -98,7 +99,8 @@ def _simulated(runs: Sequence[Scored]) -> Iterator[RenderableType]:
 
 def _facts(gold: Gold, plan: Plan, runs: Sequence[Sequence[Row]]) -> Iterator[tuple[str, str]]:
     """What the numbers are made from; of several runs `runs[r]` are the rows of the r-th."""
-    yield "gold", gold.source
+    labelled = int((~np.isnan(gold.values)).sum())
+    yield "gold", f"{several(labelled, 'label')} of {gold.source}"
     if gold.positive is None:
         yield "detection", f"none: {gold.classes}"
     else:
@@ -137,12 +139,13 @@ def _thresholds(runs: Sequence[Sequence[Row]]) -> Iterator[tuple[str, str]]:
                 fixed[row.rating] = f"{row.rating} > {found.value:g}{given}"
             else:
                 chosen[_who(row, at, len(runs))] = (
-                    "threshold chosen by 10-fold cross-validation for the highest F1 (median "
-                    f"{found.value:.5g}, from {found.low:.5g} to {found.high:.5g})"
+                    f"median {found.value:.5g}, from {found.low:.5g} to {found.high:.5g}"
                 )
     if fixed:
         yield "threshold", ", ".join(fixed.values())
-    yield from chosen.items()
+    if chosen:
+        yield "threshold", f"chosen by {FOLDS}-fold cross-validation for the highest F1"
+        yield from chosen.items()
 
 
 def _table(title: str, *left: str) -> Table:
@@ -221,6 +224,7 @@ def _plain(found: Estimate) -> str:
 
 def _differences(names: Sequence[str], differences: Sequence[Difference]) -> Table:
     table = _table("", "run", "rating")
+    table.padding = (0, 1, 0, 0)
     for name in names:
         table.add_column(NAMES[name], justify="right")
     for each in differences:

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
+from judgeq.cli import running, showing  # noqa: F401 - their commands are listed before these
 from judgeq.cli.app import EXIT_CODES, app
 from judgeq.cli.options import BtSigma, Json, RatingName, RunName, RunsDir, _complete_run
 from judgeq.cli.printing import complain, print_json, show
@@ -112,7 +113,7 @@ def evaluate(
 
       judgeq evaluate last --positive-over 2 --csv numbers.csv
     """
-    from judgeq import evaluation, exports, tables
+    from judgeq import evaluation, tables, tidy
 
     plan = _plan(threshold, rating_name, subset, resamples, seed)
     (run,) = _open([name], runs_dir, rating, bt_sigma)
@@ -120,9 +121,9 @@ def evaluate(
     _warn_of_length(run, plan)
     rows = evaluation.evaluate(run, labels, plan)
     if csv is not None:
-        exports.write_csv(csv, exports.EVALUATION_COLUMNS, exports.evaluation_cells(rows))
+        tidy.write_csv(csv, tidy.EVALUATION_COLUMNS, tidy.evaluation_cells(rows))
     if as_json:
-        print_json(exports.evaluation_json(run, labels, plan, rows))
+        print_json(tidy.evaluation_json(run, labels, plan, rows))
     else:
         show(*tables.evaluation(run, labels, plan, rows))
 
@@ -154,7 +155,7 @@ def compare(
     csv: CsvFile = None,
     as_json: Json = False,
 ) -> None:
-    """Compare runs over the same items: which has the better scores, do they rank alike?
+    """Compare runs over the same items: scores, and how alike they rank.
 
     Gold is the first run's, or that of --gold. Differences are between the
     ratings that two runs have in common; and, where these have other names,
@@ -166,7 +167,7 @@ def compare(
 
       judgeq compare RUN1 RUN2 RUN3 --threshold best --csv numbers.csv
     """
-    from judgeq import comparison, exports, tables
+    from judgeq import comparison, tables, tidy
 
     if len(names) < 2:
         raise UsageError(
@@ -178,11 +179,11 @@ def compare(
     labels = _labels(runs[0], gold, gold_column, id_column, gold_levels, positive_over)
     _warn_of_length(runs[0], plan)
     found = comparison.compare(runs, labels, plan)
-    notices = comparison.notices(runs)
+    notices = comparison.notices(runs, labels)
     if csv is not None:
-        exports.write_csv(csv, exports.COMPARISON_COLUMNS, exports.comparison_cells(runs, found))
+        tidy.write_csv(csv, tidy.COMPARISON_COLUMNS, tidy.comparison_cells(runs, found))
     if as_json:
-        print_json(exports.comparison_json(runs, labels, plan, found, notices))
+        print_json(tidy.comparison_json(runs, labels, plan, found, notices))
     else:
         show(*tables.comparison(runs, labels, plan, found, notices))
 

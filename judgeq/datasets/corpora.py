@@ -167,8 +167,6 @@ def obtain(
         return None, "it has no address to download it from"
     if not may_download:
         return None, "downloading is turned off"
-    if os.environ.get("JUDGEQ_OFFLINE", "") not in ("", "0"):
-        return None, "JUDGEQ_OFFLINE is set"
     target = cached(which)
     why = download.fetch(which.url, target, sha256=which.sha256, size=which.size)
     return (None, why) if why else (target, "")

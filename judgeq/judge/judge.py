@@ -138,7 +138,8 @@ class _Asking:
         self._attempt = job.attempts
         self._problem = job.error if job.unusable else None
         self._ask = job.unusable + 1
-        self._ties = judge.prompt is not None and judge.prompt.ties
+        # Who reads no text isn't bound by what the prompt's words allow.
+        self._ties = not judge.backend.reads_text or (judge.prompt is not None and judge.prompt.ties)
         self._prepared = Prepared()
 
     async def outcome(self) -> Outcome:

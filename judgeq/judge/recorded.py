@@ -8,7 +8,7 @@ from judgeq import prompts
 from judgeq.errors import JudgeError
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.recordings import Judgment
-from judgeq.types import Usage, Verdict
+from judgeq.types import Usage
 
 NO_TOKENS = Usage()
 NOTHING = Prepared()
@@ -16,17 +16,16 @@ NOTHING = Prepared()
 
 class RecordedJudge:
     """The backend. Answers a match about the same items as a recorded one, whatever their order; of
-    several with the one of the match's round, else with the last."""
+    several with one of the match's round, of those with one in the order presented, else the last."""
 
     reads_text = False
     version = 0
 
     def __init__(self, name: str, judgments: Sequence[Judgment]) -> None:
         self.name = name
-        self._known: dict[frozenset[int], dict[int, Verdict]] = {}
-        for judgment in judgments:
-            known = self._known.setdefault(frozenset(judgment.presented), {})
-            known[judgment.round] = judgment.verdict
+        self._known: dict[frozenset[int], list[Judgment]] = {}
+        for judgment in reversed(judgments):
+            self._known.setdefault(frozenset(judgment.presented), []).append(judgment)
 
     async def open(self) -> None:
         """Nothing is needed."""
@@ -46,8 +45,10 @@ class RecordedJudge:
                 "it was recorded: give the same dataset, strategy and seed, or use `judgeq import`.",
                 cost=0.0,
             )
-        verdict = known.get(match.round) or known[max(known)]
-        return Reply(prompts.reply(verdict, match), NO_TOKENS, 0.0)
+        best = max(
+            known, key=lambda each: (each.round == match.round, each.presented == match.items)
+        )
+        return Reply(prompts.reply(best.verdict, match), NO_TOKENS, 0.0)
 
     async def close(self) -> None:
         """Nothing is held."""

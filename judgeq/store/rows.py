@@ -23,6 +23,8 @@ def job(row: Sequence[Any], round: int) -> Job:
     """The job as claimed, from (id, items, judge, attempts, unusable, error)."""
     number, items, judge, attempts, unusable, error = row
     presented = struct.unpack(f"<{len(items) // 4}i", items)
+    if type(judge) is not int:
+        raise ValueError("a judge's number can't be")
     return Job(Match(number, round, presented, judge), attempts, unusable, error)
 
 
@@ -105,6 +107,8 @@ def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
     lengths = np.array([len(row[1]) // 4 for row in rows], dtype=np.int64)
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
+    if not all(type(each) is int and 0 <= each < 2**31 for each in {row[5] for row in rows}):
+        raise ValueError("a judge's number can't be")
     ranked = _unpacked(b"".join(row[1] for row in rows))
     asked = _unpacked(b"".join(row[4] for row in rows))
     scores = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)

@@ -1,0 +1,611 @@
+"""How good scores are: evaluate and compare, from the arrays to the command line."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from rich.console import Console
+from scipy import stats
+from sklearn.metrics import f1_score, roc_auc_score  # type: ignore[import-untyped]
+from typer.testing import CliRunner
+
+from judgeq import seeds, tables, tidy
+from judgeq.cli import app
+from judgeq.comparison import Comparison, compare, notices, zero_outside
+from judgeq.errors import RunError, UsageError
+from judgeq.evaluation import Plan, Row, Scored, evaluate, open_run
+from judgeq.gold import Gold, gold_of
+from judgeq.rating import metrics, quality
+from judgeq.results import MIDDLE
+from judgeq.runs import RunFolder
+from judgeq.types import Floats
+from tests.cli import environment, judgeq, score_columns
+
+QUICK = Plan(resamples=100)
+JOBS: Mapping[str, Sequence[str]] = {
+    "demo": ("-d", "demo"),
+    "seed": ("-d", "demo", "--seed", "1"),
+    "direct": ("-d", "demo", "-s", "direct"),
+    "babe": ("-d", "babe"),
+    "few": ("-d", "synthetic:normal", "--n", "30", "-s", "listwise5"),
+    "other": ("-d", "synthetic:normal", "--n", "30", "-s", "listwise5", "--seed", "1"),
+}
+
+Say = Callable[..., Any]
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """One run in a folder of each job's name."""
+    path = tmp_path_factory.mktemp("evaluated")
+    with pytest.MonkeyPatch.context() as patch:
+        for name, value in environment(path).items():
+            patch.setenv(name, value)
+        for name, job in JOBS.items():
+            words = ["run", *job, "--quiet", "--runs-dir", str(path / name)]
+            assert CliRunner().invoke(app, words).exit_code == 0
+    return path
+
+
+@pytest.fixture
+def say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
+    """The command line in this process; a run is named by its job."""
+    monkeypatch.chdir(folder)
+    monkeypatch.delenv("JUDGEQ_RUNS", raising=False)
+
+    def run(*arguments: str, expect: int = 0) -> Any:
+        words = [str(one(folder, word)) if word in JOBS else word for word in arguments]
+        done = CliRunner().invoke(app, words)
+        assert done.exit_code == expect, (words, done.stdout, done.stderr, done.exception)
+        return done
+
+    return run
+
+
+def one(folder: Path, name: str) -> Path:
+    (path,) = (path for path in (folder / name).iterdir() if path.is_dir())
+    return path
+
+
+def scored(folder: Path, name: str) -> Scored:
+    return asyncio.run(open_run(RunFolder(one(folder, name)), "bt", 2.0))
+
+
+def own(run: Scored, over: float | None = None) -> Gold:
+    return gold_of(run.items.gold, "its run", over)
+
+
+def with_scores(run: Scored, **ratings: Floats) -> Scored:
+    return replace(
+        run, result=replace(run.result, scores=replace(run.result.scores, ratings=ratings))
+    )
+
+
+def by_rating(rows: Sequence[Row]) -> dict[str, Row]:
+    return {row.rating: row for row in rows}
+
+
+def values(row: Row) -> dict[str, float | None]:
+    return {name: found.value for name, found in row.measures.items()}
+
+
+def shown(*renderables: Any) -> str:
+    console = Console(width=100, force_terminal=False)
+    with console.capture() as capture:
+        console.print(*renderables)
+    return capture.get()
+
+
+# The measures
+
+
+def test_measures_are_those_of_metrics_scipy_and_scikit_learn(folder: Path) -> None:
+    run = scored(folder, "babe")
+    rows = by_rating(evaluate(run, own(run), Plan(resamples=0)))
+    gold = run.items.gold
+    assert gold is not None
+    for rating, row in rows.items():
+        scores = run.result.scores.ratings[rating]
+        known = ~np.isnan(gold)
+        x, y = scores[known], gold[known]
+        found = values(row)
+        assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-12)
+        assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+        assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
+        assert found["auc"] == pytest.approx(roc_auc_score(y, x), abs=1e-12)
+        said = x > MIDDLE[rating]
+        assert found["f1"] == pytest.approx(f1_score(y, said), abs=1e-12)
+        assert found["macro_f1"] == pytest.approx(f1_score(y, said, average="macro"), abs=1e-12)
+        told = metrics.detection(scores, gold, MIDDLE[rating])
+        assert told is not None
+        counts = told.true_positive, told.false_positive, told.false_negative, told.true_negative
+        assert tuple(found[name] for name in ("tp", "fp", "fn", "tn")) == counts
+        for name in ("recall", "accuracy", "precision", "f1", "macro_f1"):
+            assert found[name] == pytest.approx(getattr(told, name), abs=1e-12)
+        assert (row.n, row.without_gold, row.without_score) == (3673, 1, 0)
+        assert all(each.low is None for each in row.measures.values())
+        assert not row.why
+
+
+def test_intervals_hold_the_value_and_shrink_with_the_items(folder: Path) -> None:
+    run = scored(folder, "babe")
+    gold = own(run)
+    few = gold_of(np.where(np.arange(3674) % 16 == 0, gold.values, np.nan), "a few", None)
+    plan = Plan(resamples=300, rating="bt")
+    (all_of,), (some,) = evaluate(run, gold, plan), evaluate(run, few, plan)
+    assert some.n == pytest.approx(all_of.n / 16, rel=0.01)
+    for name in ("pearson", "recall", "accuracy", "f1"):
+        widths = []
+        for row in (all_of, some):
+            found = row.measures[name]
+            assert found.low is not None
+            assert found.high is not None
+            assert found.value is not None
+            assert found.low < found.value < found.high
+            widths.append(found.high - found.low)
+        assert 2 < widths[1] / widths[0] < 8  # √16
+
+
+def test_intervals_depend_on_the_seed_and_on_nothing_else(folder: Path) -> None:
+    run = scored(folder, "demo")
+    gold = own(run, 2)
+    first, again = evaluate(run, gold, QUICK), evaluate(run, gold, QUICK)
+    assert [row.measures for row in first] == [row.measures for row in again]
+    (alone,) = evaluate(run, gold, replace(QUICK, rating="bt"))
+    assert alone.measures == by_rating(first)["bt"].measures
+    (other,) = evaluate(run, gold, replace(QUICK, rating="bt", seed=1))
+    assert values(other) == values(alone)
+    assert other.measures["kendall"] != alone.measures["kendall"]
+
+
+def test_a_subset_is_evaluated_as_if_it_were_all(folder: Path) -> None:
+    run = scored(folder, "demo")
+    half = np.arange(240) % 2 == 0
+    split = replace(run, items=replace(run.items, subsets={"half": half}))
+    gold = own(run, 2)
+    rows = evaluate(split, gold, QUICK)
+    assert [(row.items, row.rating) for row in rows] == [
+        ("all", "elo"), ("all", "bt"), ("half", "elo"), ("half", "bt"),
+    ]  # fmt: skip
+    masked = gold_of(np.where(half, gold.values, np.nan), "half", 2)
+    assert rows[3].measures == evaluate(run, masked, QUICK)[1].measures
+    only = evaluate(split, gold, replace(QUICK, subset="half"))
+    assert [row.measures for row in only] == [row.measures for row in rows[2:]]
+    with pytest.raises(UsageError, match=r"--subset 'hal'.*'all', 'half'.*Did you mean 'half'"):
+        evaluate(split, gold, replace(QUICK, subset="hal"))
+
+
+def test_what_cannot_be_told_says_why(folder: Path) -> None:
+    run = scored(folder, "demo")
+    assert run.items.gold is not None
+    n = len(run.items.ids)
+    subsets = {
+        "low": run.items.gold <= 2,
+        "one": np.arange(n) == 0,
+        "\x1b[31mnone": np.zeros(n) > 0,
+    }
+    odd = replace(run, items=replace(run.items, subsets=subsets))
+    odd = with_scores(odd, elo=np.full(n, 1400.0), bt=run.result.scores.ratings["bt"])
+    gold = own(run, 2)
+    rows = {(row.items, row.rating): row for row in evaluate(odd, gold, QUICK)}
+    assert rows["all", "elo"].why["pearson"] == "all scores are equal"
+    assert rows["all", "elo"].why["precision"] == "no item is labelled positive"
+    assert values(rows["all", "elo"])["auc"] == 0.5
+    assert rows["low", "bt"].why["recall"] == "the gold is of one class only"
+    assert values(rows["low", "bt"])["tp"] == 0
+    assert rows["one", "bt"].why["kendall"] == "too few items (1) have both gold and score"
+    for row in rows.values():
+        assert all(np.isfinite(value) for value in values(row).values() if value is not None)
+        assert {name for name, value in values(row).items() if value is None} <= set(row.why)
+    said = shown(*tables.evaluation(odd, gold, QUICK, list(rows.values())))
+    assert "–" in said
+    assert "the gold is of one class only (recall of elo over low" in " ".join(said.split())
+    assert "\x1b" not in said
+    json.dumps(tidy.evaluation_json(odd, gold, QUICK, list(rows.values())), allow_nan=False)
+
+
+def test_an_interval_that_few_resamples_tell_is_none(folder: Path) -> None:
+    run = scored(folder, "few")
+    labels = np.zeros(30)
+    labels[4] = 1  # a third of the resamples leave it out
+    row = by_rating(evaluate(run, gold_of(labels, "one of 30"), QUICK))["bt"]
+    assert row.measures["auc"].value is not None
+    assert row.measures["auc"].low is None
+    assert row.why["auc"] == "too few of the resamples can tell it"
+
+
+def test_items_without_a_direct_score_are_left_out_and_counted(folder: Path) -> None:
+    run = scored(folder, "direct")
+    scores = run.result.scores.ratings["direct"].copy()
+    scores[:7] = np.nan
+    gold = gold_of(np.where(np.arange(240) >= 235, np.nan, own(run).values), "some", 2)
+    part = with_scores(run, direct=scores)
+    (row,) = evaluate(part, gold, QUICK)
+    assert (row.n, row.without_gold, row.without_score) == (228, 5, 7)
+    said = shown(*tables.evaluation(part, gold, QUICK, [row]))
+    assert "5 items without a gold label; 7 items without a score (direct)" in said
+
+
+# Gold
+
+
+def test_which_gold_is_positive() -> None:
+    nan = float("nan")
+    two = gold_of(np.array([3.0, nan, 1.0]), "x")
+    assert two.positive is not None
+    assert two.positive.tolist() == [True, False, False]
+    assert gold_of(np.array([1.0, 1.0, nan]), "x").classes == "all gold labels are 1"
+    assert "--positive-over" in gold_of(np.array([1.0, 2.0, 3.0]), "x").classes
+    over = gold_of(np.array([1.0, 2.0, 3.0]), "x", 1).positive
+    assert over is not None
+    assert over.tolist() == [False, True, True]
+    for wrong in (3.0, 0.9, nan, float("inf")):
+        with pytest.raises(UsageError, match=r"from 1 to 3"):
+            gold_of(np.array([1.0, 2.0, 3.0]), "x", wrong)
+    for none in (None, np.full(3, nan)):
+        with pytest.raises(UsageError, match=r"x has no gold labels. Give them with --gold FILE"):
+            gold_of(none, "x")
+
+
+@pytest.mark.parametrize("form", ["csv", "tsv", "jsonl", "parquet"])
+def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
+    columns = score_columns(one(folder, "demo"))
+    ids, labels = (
+        columns["id"][:100],
+        ["yes" if float(g) > 2 else "no" for g in columns["gold"][:100]],
+    )
+    labels[3] = ""
+    path = folder / f"labels.{form}"
+    if form == "parquet":
+        import pyarrow as pa
+        from pyarrow import parquet
+
+        parquet.write_table(pa.table({"who": ids, "what": labels}), path)
+    elif form == "jsonl":
+        rows = (json.dumps({"who": i, "what": g}) for i, g in zip(ids, labels, strict=True))
+        path.write_text("\n".join(rows))
+    else:
+        mark = {"csv": ",", "tsv": "\t"}[form]
+        rows = (f"{i}{mark}{g}" for i, g in zip(ids, labels, strict=True))
+        path.write_text("\n".join([f"who{mark}what", *reversed(list(rows))]))
+    flags = ("--gold", path.name, "--id-column", "who", "--gold-column", "what")
+    found = json.loads(
+        say(
+            "evaluate", "demo", *flags, "--gold-levels", "no,yes", "--resamples", "0", "--json"
+        ).stdout
+    )
+    assert (found["gold"]["source"], found["gold"]["positive"]) == (path.name, "gold = 1")
+    bt = found["ratings"][1]
+    assert (bt["n"], bt["without_gold"]) == (99, 141)
+    told = [
+        metrics.detection(
+            np.array([float(each) for each in columns["bt"][:100]]),
+            np.array([{"yes": 1.0, "no": 0.0}.get(label, np.nan) for label in labels]),
+            0.0,
+        )
+    ]
+    assert told[0] is not None
+    assert bt["measures"]["f1"]["value"] == pytest.approx(told[0].f1)
+
+
+def test_gold_from_a_file_by_row_number(folder: Path, say: Say) -> None:
+    gold = score_columns(one(folder, "few"))["gold"]
+    (folder / "rows.csv").write_text("gold\n" + "\n".join(gold[:20]) + "\n")
+    found = json.loads(say("evaluate", "few", "--gold", "rows.csv", "--json").stdout)
+    assert [row["n"] for row in found["ratings"]] == [20, 20]
+    assert found["gold"]["no_detection"].startswith("the gold has 20 values")
+
+
+BY_ID = ("--id-column", "id")
+
+
+@pytest.mark.parametrize(
+    ("content", "flags", "words"),
+    [
+        ("id,gold\nx,1\n", BY_ID, "row 1 (line 2): the run has no item of the id 'x'"),
+        ("gold\n1\n", (), "row 1 (line 2): the run has no item of the row number '0'"),
+        ("id,gold\nA,1\nA,0\n", BY_ID, "row 2 (line 3), column 'id': the id 'A' is also that of"),
+        ("id,gold\n,1\n", BY_ID, "the id is empty"),
+        ("id,label\nA,1\n", BY_ID, "no column 'gold'; it has 'id', 'label'. Name the column of"),
+        ("id,gold\nA,1\n", ("--id-column", "who"), "no column 'who'"),
+        ("id,gold\nA,high\n", BY_ID, "'high' is not a number"),
+        ("id,gold\nA,high\n", (*BY_ID, "--gold-levels", "l,h"), "'high' is none of the levels"),
+        ("id,gold\nA,nan\n", BY_ID, "'nan' is no finite number"),
+        ("id,gold\nA,\n", BY_ID, "column 'gold': no row has a gold label"),
+        ("id,gold\n", BY_ID, "no row has a gold label"),
+        ("", (), "is empty"),
+        ("id,gold\nA\n", BY_ID, "too few fields"),
+    ],
+)
+def test_a_gold_file_that_cannot_be(
+    folder: Path, say: Say, content: str, flags: Sequence[str], words: str
+) -> None:
+    first = score_columns(one(folder, "demo"))["id"][0]
+    (folder / "bad.csv").write_text(content.replace("A", first))
+    done = say("evaluate", "demo", "--gold", "bad.csv", *flags, expect=3)
+    assert "bad.csv" in done.stderr
+    assert words.replace("'A'", repr(first)) in done.stderr
+    assert done.stdout == ""
+
+
+# Thresholds
+
+
+def test_a_chosen_threshold_never_saw_the_items_it_labels(folder: Path) -> None:
+    run = scored(folder, "demo")
+    gold = own(run, 2)
+    assert gold.positive is not None
+    rows = by_rating(evaluate(run, gold, Plan(resamples=0, threshold="best")))
+    for rating, row in rows.items():
+        rng = seeds.rng(0, "folds")
+        scores = run.result.scores.ratings[rating]
+        said, chosen = quality.cross_validated(scores, gold.positive, rng)
+        assert row.threshold is not None
+        assert row.threshold.value == np.median(chosen)
+        assert (row.threshold.low, row.threshold.high) == (chosen.min(), chosen.max())
+        assert values(row)["f1"] == pytest.approx(f1_score(gold.positive, said))
+
+
+def test_a_threshold_for_one_rating(say: Say) -> None:
+    flags = ("--positive-over", "2", "--resamples", "0", "--json")
+    found = json.loads(
+        say("evaluate", "demo", "--threshold", "1600", "--rating-name", "elo", *flags).stdout
+    )
+    (elo,) = found["ratings"]
+    assert elo["threshold"] == {"rule": "given", "value": 1600.0, "low": None, "high": None}
+    (default,) = json.loads(say("evaluate", "demo", "--rating-name", "elo", *flags).stdout)[
+        "ratings"
+    ]
+    assert elo["measures"]["recall"]["value"] < default["measures"]["recall"]["value"]
+    assert elo["measures"]["auc"] == default["measures"]["auc"]
+    (direct,) = json.loads(say("evaluate", "direct", "--threshold", "-0.5", *flags).stdout)[
+        "ratings"
+    ]
+    assert direct["measures"]["recall"]["value"] == 1
+
+
+def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
+    (folder / "three.csv").write_text("gold\n" + "0\n" * 27 + "1\n" * 3)
+    (folder / "labels.txt").write_text("gold\n1\n")
+    best = ("--threshold", "best")
+    over, three = ("--positive-over", "2"), ("--gold", "three.csv")
+    same = ("--gold", "three.csv", "--gold-column", "id", "--id-column", "id")
+    for code, words, *arguments in (
+        (2, "each on a scale of its own", "evaluate", "demo", "--threshold", "3", *over),
+        (2, "give default, best, or a number", "evaluate", "demo", "--threshold", "bset"),
+        (2, "give default, best, or a number", "evaluate", "demo", "--threshold", "nan"),
+        (2, "nothing is detected, since the gold has 6 values", "evaluate", "demo", *best),
+        (2, "10 items of each class", "evaluate", "few", *three, *best),
+        (2, "3 positive and 27 negative", "compare", "few", "few", *three, *best),
+        (2, "has 'elo', 'bt', not this", "evaluate", "demo", "--rating-name", "direct"),
+        (2, "has 'direct', not this", "compare", "demo", "direct", "--rating-name", "bt"),
+        (2, "'critical': the dataset has 'all'", "evaluate", "demo", "--subset", "critical"),
+        (2, "the gold labels are from 0 to 5", "evaluate", "demo", "--positive-over", "5"),
+        (2, "--gold-column is about a file", "evaluate", "demo", "--gold-column", "x"),
+        (2, "--id-column is about a file", "compare", "demo", "seed", "--id-column", "x"),
+        (2, "--gold-levels is about a file", "compare", "demo", "seed", "--gold-levels", "x"),
+        (2, "--id-column and --gold-column are both 'id'", "evaluate", "demo", *same),
+        (2, "two different labels", "evaluate", "demo", *three, "--gold-levels", "yes"),
+        (2, "its suffix tells no format", "evaluate", "demo", "--gold", "labels.txt"),
+        (3, "There is no file gone.csv", "evaluate", "demo", "--gold", "gone.csv"),
+        (2, "--csv gone/x.csv can't be written", "evaluate", "few", "--csv", "gone/x.csv"),
+        (2, "--resamples", "evaluate", "demo", "--resamples", "-1"),
+        (2, "name two runs or more", "compare", "demo"),
+        (2, "Missing argument", "compare"),
+        (7, "no runs in runs", "evaluate", "nosuch"),
+        (7, "are not over the same items", "compare", "demo", "few"),
+    ):  # fmt: skip
+        done = say(*map(str, arguments), expect=int(str(code)))
+        assert str(words) in " ".join(done.stderr.split()), (words, done.stderr)
+        assert done.stdout == ""
+
+
+def test_a_run_without_gold_asks_for_it(folder: Path, say: Say) -> None:
+    (folder / "plain.csv").write_text("text,n\n" + "".join(f"text {i},{i}\n" for i in range(12)))
+    job = ("-d", "plain.csv", "-s", "listwise4", "--latent-column", "n", "--quiet")
+    say("run", *job, "--runs-dir", "plain")
+    runs = ("--runs-dir", "plain")
+    done = say("evaluate", *runs, expect=2)
+    assert "has no gold labels. Give them with --gold FILE" in done.stderr
+    told = say("evaluate", *runs, "--gold", "plain.csv", "--gold-column", "n")
+    assert "12 labels of plain.csv" in told.stdout
+
+
+# Several runs
+
+
+def test_a_run_against_itself_differs_by_nothing(folder: Path) -> None:
+    run = scored(folder, "demo")
+    found = compare([run, run, scored(folder, "demo")], own(run, 2), QUICK)
+    assert len(found.differences) == 4
+    for each in found.differences:
+        for name, value in each.measures.items():
+            assert (value.value, value.low, value.high) == (0, 0, 0), name
+            assert not zero_outside(value)
+    assert len(found.agreement) == 6
+    for pair in found.agreement:
+        assert pair.kendall == pytest.approx(1)
+        assert pair.spearman == pytest.approx(1)
+
+
+def test_differences_are_paired(folder: Path) -> None:
+    one_run, other = scored(folder, "demo"), scored(folder, "seed")
+    gold = own(one_run, 2)
+    found = compare([one_run, other], gold, QUICK)
+    assert [(each.rating, each.against_rating, each.n) for each in found.differences] == [
+        ("elo", "elo", 240), ("bt", "bt", 240),
+    ]  # fmt: skip
+    bt = found.differences[1]
+    x, y = one_run.result.scores.ratings["bt"], other.result.scores.ratings["bt"]
+    a, b = (quality.correlation(scores, gold.values)["kendall"] for scores in (x, y))
+    drawn = [
+        b(weights) - a(weights)
+        for weights in quality.resamples(240, 100, seeds.rng(0, "bootstrap"))
+    ]
+    kendall = bt.measures["kendall"]
+    assert kendall.value == pytest.approx(
+        stats.kendalltau(y, gold.values).statistic - stats.kendalltau(x, gold.values).statistic
+    )
+    assert (kendall.low, kendall.high) == quality.interval(np.concatenate(drawn))
+    agreed = found.agreement[1]
+    assert agreed.rating == "bt"
+    assert agreed.kendall == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert agreed.spearman == pytest.approx(stats.spearmanr(x, y).statistic)
+    single = [evaluate(run, gold, QUICK)[1].measures for run in (one_run, other)]
+    assert [rows[1].measures for rows in found.rows] == single
+
+
+def test_a_clear_difference_is_marked(folder: Path) -> None:
+    run = scored(folder, "demo")
+    noise = np.random.default_rng(0).normal(size=240)
+    found = compare([run, with_scores(run, bt=noise)], own(run), QUICK)
+    (bt,) = found.differences
+    assert zero_outside(bt.measures["pearson"])
+    assert "]*" in shown(*tables.comparison([run, run], own(run), QUICK, found, []))
+    constant = compare([run, with_scores(run, bt=np.zeros(240))], own(run), QUICK)
+    (bt,) = constant.differences
+    assert bt.measures["pearson"] == quality.Estimate(None)
+    assert [pair.kendall for pair in constant.agreement] == [None]
+
+
+def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -> None:
+    run, direct = scored(folder, "demo"), scored(folder, "direct")
+    gold = own(run, 2)
+
+    def pairs(found: Comparison) -> list[tuple[str, str]]:
+        assert [(a.rating, a.against_rating) for a in found.agreement] == [
+            (d.rating, d.against_rating) for d in found.differences
+        ]
+        return [(each.rating, each.against_rating) for each in found.differences]
+
+    assert pairs(compare([run, direct], gold, QUICK)) == [("direct", "bt")]
+    assert pairs(compare([direct, run], gold, QUICK)) == [("bt", "direct")]
+    # Only what both have a score for is compared, with the same items drawn.
+    scores = direct.result.scores.ratings["direct"].copy()
+    scores[10:20] = np.nan
+    found = compare([run, with_scores(direct, direct=scores)], gold, QUICK)
+    assert [row.n for rows in found.rows for row in rows] == [240, 240, 230]
+    (each,) = found.differences
+    assert each.n == found.agreement[0].n == 230
+    kept = ~np.isnan(scores)
+    bt = run.result.scores.ratings["bt"]
+    assert each.measures["spearman"].value == pytest.approx(
+        stats.spearmanr(scores[kept], gold.values[kept]).statistic
+        - stats.spearmanr(bt[kept], gold.values[kept]).statistic
+    )
+
+
+def test_items_in_another_order_are_matched_by_id(folder: Path) -> None:
+    run, other = scored(folder, "demo"), scored(folder, "seed")
+    order = np.random.default_rng(1).permutation(240)
+    ids = [other.items.ids[row] for row in order]
+    assert other.items.gold is not None
+    mixed = replace(other, items=replace(other.items, ids=ids, gold=other.items.gold[order]))
+    ratings = {name: some[order] for name, some in other.result.scores.ratings.items()}
+    mixed = with_scores(mixed, **ratings)
+    plain, matched = (compare([run, each], own(run, 2), QUICK) for each in (other, mixed))
+    assert [d.measures for d in plain.differences] == [d.measures for d in matched.differences]
+    assert notices([run, mixed], own(run)) == []
+
+
+def test_runs_over_other_items_are_refused_or_told(folder: Path) -> None:
+    run, other = scored(folder, "few"), scored(folder, "other")
+    less = replace(run, items=replace(run.items, ids=[*run.items.ids[:29], "30"]))
+    with pytest.raises(RunError, match=r"and .*: '29' is in .* only"):
+        compare([run, less], own(run), QUICK)
+    # Synthetic items have the same ids and another truth.
+    (notice,) = notices([run, other], own(run))
+    assert "gold labels of run" in notice
+    assert notices([run, other], gold_of(np.arange(30.0), "a file")) == []
+    facts = replace(other, info=other.info.model_copy(update={"facts": {"dataset": "x"}}))
+    assert any("are these the same items?" in each for each in notices([run, facts], own(run)))
+
+
+# The command line
+
+
+def test_evaluate_on_babe_fits_a_hundred_columns(folder: Path) -> None:
+    done = judgeq(
+        folder, "evaluate", "--runs-dir", "babe", "--threshold", "best", "--resamples", "50"
+    )
+    for words in (
+        "3,673 labels of run babe",
+        "chosen by 10-fold cross-validation for the highest F1",
+        "percentile bootstrap over items, 50 resamples",
+        "1 item without a gold label",
+        "F1 (positive)",
+        "Confusion counts",
+        "so by construction",
+    ):
+        assert words in done.stdout
+    assert all(len(line) <= 100 for line in done.stdout.splitlines() if "construction" not in line)
+    assert done.stderr == ""
+
+
+def test_compare_fits_a_hundred_columns(say: Say) -> None:
+    done = say("compare", "demo", "seed", "direct", "--positive-over", "2", "--resamples", "50")
+    assert "3 runs over 240 items" in done.stdout
+    assert "direct − bt" in done.stdout
+    assert "Do they rank alike?" in done.stdout
+    assert all(len(line) <= 100 for line in done.stdout.splitlines() if "construction" not in line)
+
+
+def numbers(path: Path) -> list[dict[str, Any]]:
+    with path.open(encoding="utf-8", newline="") as file:
+        return list(csv.DictReader(file))
+
+
+def same(cell: str, value: float | None) -> bool:
+    return cell == "" if value is None else float(cell) == value
+
+
+def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
+    flags = ("--positive-over", "2", "--resamples", "60", "--csv", "e.csv", "--json")
+    found = json.loads(say("evaluate", "demo", *flags).stdout)
+    rows = {(row["rating"], row["items"], row["measure"]): row for row in numbers(folder / "e.csv")}
+    assert list(next(iter(rows.values()))) == list(tidy.EVALUATION_COLUMNS)
+    assert len(rows) == 2 * 13
+    for each in found["ratings"]:
+        for name, told in each["measures"].items():
+            row = rows.pop((each["rating"], each["items"], name))
+            assert row["run"] == found["run"] == each["run"]
+            assert int(row["n"]) == each["n"] == 240
+            assert all(same(row[part], told[part]) for part in ("value", "low", "high"))
+            cut = name not in ("pearson", "spearman", "kendall", "auc")
+            assert same(row["threshold"], each["threshold"]["value"] if cut else None)
+    assert not rows
+
+
+def test_json_and_csv_of_a_comparison_agree(folder: Path, say: Say) -> None:
+    flags = ("--resamples", "60", "--csv", "c.csv", "--json")
+    found = json.loads(say("compare", "demo", "seed", "direct", *flags).stdout)
+    rows = numbers(folder / "c.csv")
+    assert list(rows[0]) == list(tidy.COMPARISON_COLUMNS)
+    told = [
+        ("value", row["run"], row["rating"], "", name, value)
+        for row in found["ratings"]
+        for name, value in row["measures"].items()
+    ] + [
+        ("difference", each["run"], each["rating"], each["against"], name, value)
+        for each in found["differences"]
+        for name, value in each["measures"].items()
+    ] + [
+        ("agreement", each["run"], each["rating"], each["against"], name, {"value": each[name]})
+        for each in found["agreement"]
+        for name in ("kendall", "spearman")
+    ]  # fmt: skip
+    assert len(told) == len(rows) == 5 * 3 + 3 * 3 + 4 * 2
+    for row, (what, run, rating, against, name, value) in zip(rows, told, strict=True):
+        names = (row["what"], row["run"], row["rating"], row["against"], row["measure"])
+        assert names == (what, run, rating, against, name)
+        assert all(same(row[part], value.get(part)) for part in ("value", "low", "high"))
+    assert [run["strategy"] for run in found["runs"]][2].startswith("direct")
+    assert found["differences"][0]["measures"]["pearson"]["zero_outside"] in (True, False)

@@ -1,0 +1,326 @@
+"""Recorded judgments: what is written is read as it was; what is wrong is told with its line."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, Literal
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgeq import recordings
+from judgeq.errors import DataError
+from judgeq.recordings import Judgment
+from judgeq.types import Verdict
+from tests.build import grouped, rankings, verdicts
+
+IDS = ("a", "b", "c", "d", "tie")
+ODD = st.sampled_from(
+    ["tie", "", "0", "3", "null", '"', "\\", "\n", "\r\n", "\u2028", "\x00", "é😀"]
+)
+
+
+@st.composite
+def compared(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
+    """Items as presented, and a ranking of them with ties."""
+    presented = tuple(draw(st.permutations(range(n)))[: draw(st.integers(1, n))])
+    groups: list[list[int]] = []
+    for item in draw(st.permutations(presented)):
+        if groups and draw(st.booleans()):
+            groups[-1].append(item)
+        else:
+            groups.append([item])
+    if len(presented) == 2 and len(groups) == 1:  # "tie" doesn't say who comes first
+        groups = [list(presented)]
+    return presented, Verdict.of(groups)
+
+
+@st.composite
+def scored(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
+    """One item, and its score."""
+    item = draw(st.integers(0, n - 1))
+    return (item,), Verdict((item,), (), draw(st.floats(0, 1)))
+
+
+@st.composite
+def recorded(draw: st.DrawFn) -> tuple[list[str], list[Judgment]]:
+    """The ids of a dataset, and judgments on it."""
+    ids = draw(st.lists(ODD | st.text(max_size=8), min_size=1, max_size=8, unique=True))
+    kind = draw(st.sampled_from([compared, scored]))(len(ids))
+    rounds = draw(st.lists(st.lists(kind, min_size=1, max_size=4), min_size=1, max_size=3))
+    judges = draw(st.sampled_from([st.none(), st.sampled_from(["gpt", ""]) | st.text()]))
+    return ids, [
+        Judgment(number, presented, said, draw(judges))
+        for number, some in enumerate(rounds, start=1)
+        for presented, said in some
+    ]
+
+
+def read(path: Path, text: str | bytes) -> list[Judgment]:
+    path.write_bytes(text if isinstance(text, bytes) else text.encode())
+    return recordings.read(path, IDS)
+
+
+def line(**values: Any) -> str:
+    """A line about rows 0 and 1, the first of which wins, with some of it changed (... to leave out)."""
+    found = {"round": 1, "presented": [0, 1], "winner": 0} | values
+    return json.dumps({name: value for name, value in found.items() if value is not ...})
+
+
+# There and back
+
+
+@given(recorded(), st.sampled_from(["row", "id"]))
+def test_what_is_written_is_read_as_it_was(
+    tmp_path_factory: pytest.TempPathFactory,
+    case: tuple[list[str], list[Judgment]],
+    by: Literal["row", "id"],
+) -> None:
+    ids, judgments = case
+    path = tmp_path_factory.getbasetemp() / "recording.jsonl"
+    written = [*recordings.lines(judgments, ids, by)]
+    assert len(written) == len(judgments)
+    path.write_bytes("".join(f"{each}\n" for each in written).encode())
+    again = recordings.read(path, ids)
+    assert again == judgments
+    assert [*recordings.lines(again, ids, by)] == written
+    assert recordings.checksum(again) == recordings.checksum(judgments)
+
+
+def test_lines_are_as_published() -> None:
+    judgments = [
+        Judgment(1, (2, 0, 1), Verdict.of([[1], [0, 2]])),
+        Judgment(1, (1, 0), Verdict((0, 1)), "gpt"),
+        Judgment(2, (1, 0), Verdict.of([[1, 0]])),
+        Judgment(2, (0, 4), Verdict.of([[0, 4]])),
+    ]
+    assert [*recordings.lines(judgments, IDS)] == [
+        '{"round": 1, "group": 0, "presented": [2, 0, 1], "ranking": [1, [0, 2]]}',
+        '{"round": 1, "group": 1, "presented": [1, 0], "winner": 0, "judge": "gpt"}',
+        '{"round": 2, "group": 0, "presented": [1, 0], "winner": "tie"}',
+        '{"round": 2, "group": 1, "presented": [0, 4], "winner": "tie"}',
+    ]
+    *_, last = recordings.lines(judgments, IDS, "id")
+    assert last == '{"round": 2, "group": 1, "presented": ["a", "tie"], "winner": null}'
+    alone = [Judgment(1, (3,), Verdict((3,), (), 0.25))]
+    assert [*recordings.lines(alone, IDS, "id")] == [
+        '{"round": 1, "group": 0, "presented": ["d"], "score": 0.25}'
+    ]
+
+
+@given(st.lists(st.lists(rankings(n=5), max_size=3), max_size=4))
+def test_rounds_without_a_verdict_do_not_count(rounds: list[list[Any]]) -> None:
+    found = [*recordings.of(map(verdicts, rounds), ["one"])]
+    kept = [some for some in rounds if some]
+    said = [Verdict.of(grouped(each)) for some in kept for each in some]
+    assert [judgment.verdict for judgment in found] == said
+    assert [judgment.round for judgment in found] == [
+        number for number, some in enumerate(kept, start=1) for _ in some
+    ]
+    assert all(judgment.judge is None for judgment in found)
+    assert all(judgment.presented == tuple(sorted(judgment.presented)) for judgment in found)
+
+
+def test_judges_are_told_where_there_are_several() -> None:
+    some = verdicts([[0, 1], [1, 0], [2, 3]])
+    both = replace(some, judges=np.array([0, 1, 0], dtype=np.int32))
+    found = recordings.of([both, some], ["x", "y"])
+    assert [judgment.judge for judgment in found] == ["x", "y", "x", "x", "x", "x"]
+    assert {judgment.judge for judgment in recordings.of([some], ["x"])} == {None}
+
+
+def test_scores_come_with_their_items() -> None:
+    alone = replace(verdicts([[2], [0]]), scores=np.array([0.5, 1.0]))
+    assert [*recordings.of([alone], ["x"])] == [
+        Judgment(1, (2,), Verdict((2,), (), 0.5)),
+        Judgment(1, (0,), Verdict((0,), (), 1.0)),
+    ]
+
+
+# What is read
+
+
+def test_what_a_file_may_look_like(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    expected = [Judgment(1, (0, 1), Verdict((0, 1))), Judgment(2, (0, 1), Verdict((0, 1)))]
+    both = [line(), line(round=2)]
+    assert read(path, "\n".join(both)) == expected  # no newline at the end
+    assert read(path, "\n \t\n" + "\n\n\n".join(both) + "\n\n") == expected
+    assert read(path, "\r\n".join(both) + "\r\n") == expected
+    assert read(path, b"\xef\xbb\xbf" + "\n".join(both).encode()) == expected
+    assert read(path, line(round=..., group="any", more=[1])) == expected[:1]
+
+
+@pytest.mark.parametrize(
+    ("given", "presented", "verdict"),
+    [
+        ({"winner": "b"}, (0, 1), Verdict((1, 0))),
+        ({"winner": "tie"}, (0, 1), Verdict.of([[0, 1]])),
+        ({"winner": None}, (0, 1), Verdict.of([[0, 1]])),
+        ({"presented": ["tie", 1], "winner": "tie"}, (4, 1), Verdict((4, 1))),
+        ({"presented": ["tie", 1], "winner": None}, (4, 1), Verdict.of([[4, 1]])),
+        ({"ranking": ["b", "a"], "winner": ...}, (0, 1), Verdict((1, 0))),
+        ({"ranking": [[1], ["a"]], "winner": ...}, (0, 1), Verdict((1, 0))),
+        (
+            {"presented": [3, "c", 0], "ranking": [[2, 0], "d"], "winner": ...},
+            (3, 2, 0),
+            Verdict.of([[2, 0], [3]]),
+        ),
+        ({"presented": [3], "ranking": [3], "winner": ...}, (3,), Verdict((3,))),
+        ({"presented": [3], "score": 1, "winner": ...}, (3,), Verdict((3,), (), 1.0)),
+    ],
+)
+def test_what_a_line_says(
+    tmp_path: Path, given: dict[str, Any], presented: tuple[int, ...], verdict: Verdict
+) -> None:
+    assert read(tmp_path / "r.jsonl", line(**given)) == [Judgment(1, presented, verdict)]
+
+
+def without(**values: Any) -> str:
+    """A line without a winner."""
+    return line(winner=..., **values)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ("{", "no valid JSON"),
+        ("{\xff}", "no valid JSON"),
+        ("[" * 5000, "no valid JSON"),
+        ("[1]", "a JSON object is expected"),
+        ("3", "a JSON object is expected"),
+        (line(round=0), "whole number from 1, not 0"),
+        (line(round=-1), "whole number from 1, not -1"),
+        (line(round="1"), 'whole number from 1, not "1"'),
+        (line(round=1.0), "whole number from 1, not 1.0"),
+        (line(round=True), "whole number from 1, not true"),
+        (line(round=None), "whole number from 1, not null"),
+        (line(round=4), "round 4 can't follow round 2"),
+        (line(round=1), "round 1 can't follow round 2"),
+        (line(presented=...), '"presented" must be an array'),
+        (line(presented=[]), '"presented" must be an array'),
+        (line(presented="ab"), '"presented" must be an array'),
+        (line(presented=[1, 0, 1]), '"presented" names item 1 twice'),
+        (line(presented=[1, 0, "b"]), '"presented" names item 1 twice'),
+        (line(presented=[0, "e"]), 'no item with the id "e"'),
+        (line(presented=[0, True]), "not true"),
+        (line(presented=[0, 1.0]), "not 1.0"),
+        (line(presented=[0, None]), "not null"),
+        (line(presented=[0, [1]]), "not [1]"),
+        (line(presented=[0, 5]), "rows 0 to 4, and none is 5"),
+        (line(presented=[0, -1]), "rows 0 to 4, and none is -1"),
+        (line(presented=[0, 10**30]), "a row number or an id"),
+        (line(winner=...), "exactly one of"),
+        (line(ranking=[0, 1]), "exactly one of"),
+        (line(score=0.5), "exactly one of"),
+        (line(winner=2), "the winner 2 was not presented"),
+        (line(winner=True), "not true"),
+        (line(winner=[0]), "not [0]"),
+        (line(winner="none"), 'no item with the id "none"'),
+        (line(presented=["tie", "a"], winner="b"), 'the winner "b" was not presented'),
+        (line(presented=[0, 1, 2]), '"winner" is of two items, and 3'),
+        (line(presented=[0]), '"winner" is of two items, and 1'),
+        (without(ranking=0), '"ranking" must be an array of items, not 0'),
+        (without(ranking={"0": 1}), '"ranking" must be an array of items'),
+        (without(ranking=[1]), "(1 places for 2 items; missing: 0)"),
+        (without(ranking=[]), "missing: 0, 1"),
+        (without(ranking=[0, 1, 0]), "exactly once (3 places for 2 items)"),
+        (without(ranking=[0, [1, 1]]), "exactly once (3 places for 2 items)"),
+        (without(ranking=[0, 2]), "missing: 1"),
+        (without(ranking=[0, 1, 2]), "exactly once (3 places for 2 items)"),
+        (without(ranking=[0, [], 1]), "exactly once (2 places for 2 items)"),
+        (without(ranking=[[0, [1]]]), "not [1]"),
+        (without(ranking=[0, False]), "not false"),
+        (without(presented=["b", "a"], ranking=["b"]), 'missing: "a"'),
+        (without(presented=[0], score=1.01), "0 to 1, not 1.01"),
+        (without(presented=[0], score=-0.5), "0 to 1, not -0.5"),
+        (without(presented=[0], score=True), "0 to 1, not true"),
+        (without(presented=[0], score="1"), '0 to 1, not "1"'),
+        (without(presented=[0], score=None), "0 to 1, not null"),
+        (without(presented=[0], score=float("nan")), "no valid JSON"),
+        (without(presented=[0], score=0.5).replace("0.5", "1e999"), "line 4: "),
+        (without(score=0.5), "a score is of one item, and 2 were presented"),
+        (without(round=2, presented=[0], score=0.5), "scores of single items and comparisons"),
+        (line(judge=3), '"judge" must be a name, not 3'),
+        (line(judge=["x"]), '"judge" must be a name'),
+        (line(judge="x" * 99, round=0), "not 0"),
+        (line(round="x" * 99), "x" * 59 + "…"),
+    ],
+)
+def test_a_wrong_line_is_told_with_its_number(tmp_path: Path, wrong: str, told: str) -> None:
+    path = tmp_path / "r.jsonl"
+    text = "\n".join([line(), "", line(round=2), wrong, line(round=2)])
+    with pytest.raises(DataError) as error:
+        read(path, text.encode("latin-1"))
+    message = str(error.value)
+    assert message.startswith(f"{path}, line 4: ")
+    assert told in message
+
+
+def test_the_first_round_is_1_and_scores_stay_among_themselves(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    with pytest.raises(DataError, match="line 1: the first round is 1, not 2"):
+        read(path, line(round=2))
+    alone = without(presented=[0], score=0.5)
+    with pytest.raises(DataError, match="line 2: scores of single items and comparisons"):
+        read(path, f"{alone}\n{line()}")
+
+
+def test_a_file_without_judgments_or_none_at_all(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    for empty in (b"", b"\n\r\n  \n", b"\xef\xbb\xbf"):
+        with pytest.raises(DataError, match="holds no judgments"):
+            read(path, empty)
+    with pytest.raises(DataError, match=r"gone\.jsonl can't be read: No such file"):
+        recordings.read(tmp_path / "gone.jsonl", IDS)
+    with pytest.raises(DataError, match="can't be read"):
+        recordings.read(tmp_path, IDS)
+
+
+# The checksum
+
+
+def checksum(path: Path, *lines: str) -> str:
+    return recordings.checksum(read(path, "\n".join(lines)))
+
+
+def test_the_checksum_is_of_what_was_judged_however_it_is_written(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    ranked = without(round=2, presented=[0, 2, 1], ranking=[2, [0, 1]])
+    first = checksum(path, line(), ranked)
+    by_id = without(round=2, presented=["a", "c", "b"], ranking=[["c"], ["a", "b"]])
+    named = line(presented=["a", "b"], winner="a")
+    spaced = json.dumps(json.loads(ranked), indent=None, separators=(" ,  ", " : "))
+    assert checksum(path, line(group=7), ranked) == first
+    assert checksum(path, named, by_id) == first
+    assert checksum(path, "", f"  {line(round=...)}\r", spaced, "") == first
+    assert checksum(path, without(ranking=[0, 1]), ranked) == first
+
+
+def test_the_checksum_tells_all_else_apart(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    some = without(presented=[0, 2, 1], ranking=[2, 0, 1])
+    every = [
+        [line(), some],
+        [some, line()],
+        [line(), some, some],
+        [line()],
+        [some],
+        [line(), without(round=2, presented=[0, 2, 1], ranking=[2, 0, 1])],
+        [line(), without(presented=[2, 0, 1], ranking=[2, 0, 1])],
+        [line(), without(presented=[0, 2, 1], ranking=[2, 1, 0])],
+        [line(), without(presented=[0, 2, 1], ranking=[2, [0, 1]])],
+        [line(), without(presented=[0, 2, 1], ranking=[[2, 0], 1])],
+        [line(), without(presented=[0, 3, 1], ranking=[3, 0, 1])],
+        [line(judge="x"), some],
+        [line(judge=""), some],
+        [line(), json.dumps(json.loads(some) | {"judge": "x"})],
+        [without(presented=[0], score=0.5)],
+        [without(presented=[0], score=0.25)],
+        [without(presented=[0], ranking=[0])],
+    ]
+    assert len({checksum(path, *lines) for lines in every}) == len(every)

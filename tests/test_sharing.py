@@ -1,0 +1,400 @@
+"""Judgments shared: exported, imported, and said again by a recorded judge."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import json
+import sqlite3
+from collections.abc import Sequence
+from pathlib import Path
+from shutil import copytree
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgeq import api, config, importing, recordings, results, runs, sitting
+from judgeq.errors import DataError, JudgeError, RunError, UsageError
+from judgeq.results import Result
+from judgeq.runs import RunFolder
+from tests.build import SHARED, needs_recordings, recording
+from tests.cli import judgeq, only_run, query, score_columns, scores
+
+ASKED = ("id", "matches", "wins", "gold")
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
+
+
+def exported(folder: RunFolder, path: Path) -> Path:
+    """A file of the run's judgments, as `judgeq export` writes it."""
+    ids, rounds, judges = asyncio.run(results.judgments(folder))
+    lines = recordings.lines(recordings.of(rounds, judges), ids)
+    path.write_bytes("".join(f"{line}\n" for line in lines).encode())
+    return path
+
+
+def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
+    """The result of the run that `judgeq import` makes."""
+    given = config.settle({"dataset": dataset, **settings})
+    folder, before = importing.import_file(given, path, root)
+    assert not before
+    return asyncio.run(results.read(folder, given.rating, given.bt_sigma))
+
+
+def same(one: Result, other: Result) -> None:
+    """Equal scores, bit by bit; `left_after` aside, which an import can't know."""
+    assert list(one.scores.ids) == list(other.scores.ids)
+    assert one.scores.ratings.keys() == other.scores.ratings.keys()
+    for name, values in one.scores.ratings.items():
+        np.testing.assert_array_equal(values, other.scores.ratings[name])
+    np.testing.assert_array_equal(one.scores.matches, other.scores.matches)
+    np.testing.assert_array_equal(one.scores.wins, other.scores.wins)
+    assert one.evaluation == other.evaluation
+    assert order(one) == order(other)
+
+
+def order(result: Result) -> Any:
+    return results.as_json(result)["order"]
+
+
+def changed(path: Path, number: int, **values: Any) -> None:
+    """Change values of a line of a recording (numbered from 1)."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    lines[number - 1] = json.dumps(json.loads(lines[number - 1]) | values)
+    path.write_text("\n".join(lines) + "\n", encoding="utf-8")
+
+
+# The commands
+
+
+@pytest.fixture(scope="module")
+def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of the demo in runs/, and its judgments in demo.jsonl."""
+    folder = tmp_path_factory.mktemp("demo")
+    judgeq(folder, "run", "-d", "demo", "--quiet")
+    done = judgeq(folder, "export", "last", "--out", "demo.jsonl")
+    assert done.stdout == ""
+    return folder
+
+
+def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: Path) -> None:
+    file = demo / "demo.jsonl"
+    run = only_run(demo)
+    first = results.as_json(api.open_run(str(run)))
+    done = judgeq(tmp_path, "import", "-d", "demo", file, "--json")
+    second = json.loads(done.stdout)
+    there = only_run(tmp_path)
+    assert second["run"] == there.name
+    assert there.name.startswith("demo-imported-")
+    assert second["evaluation"] == first["evaluation"]
+    assert second["order"] == first["order"]
+    assert second["jobs"] == first["jobs"]
+    assert (second["rounds"], second["calls"], second["cost"]) == (3, 0, 0)
+    assert second["cost_equivalent_calls"] == first["cost_equivalent_calls"] == 360
+    assert not second["partial"]
+    assert scores(there) == scores(run)
+
+    shown = judgeq(tmp_path, "export").stdout
+    assert shown.encode() == file.read_bytes()
+
+    again = judgeq(tmp_path, "import", "-d", "demo", file)
+    assert "was imported before; --new imports it again beside it" in again.stderr
+    assert "recorded in demo.jsonl" in again.stdout
+    assert "The judge was simulated" not in again.stdout
+    assert only_run(tmp_path) == there
+    # Named by ids, they are the same judgments.
+    ids = score_columns(run)["id"]
+    by_id = judgeq(demo, "export", "--by", "id").stdout
+    row = json.loads(shown.split("\n")[0])["presented"][0]
+    assert json.loads(by_id.split("\n")[0])["presented"][0] == ids[row]
+    (tmp_path / "by-id.jsonl").write_text(by_id, encoding="utf-8")
+    given = config.settle({"dataset": "demo"}), tmp_path / "by-id.jsonl", tmp_path / "runs"
+    assert importing.import_file(*given) == (RunFolder(tmp_path / "runs" / there.name), True)
+    folder, before = importing.import_file(*given, new=True)
+    assert (folder.id, before) == (f"{there.name}-2", False)
+
+
+def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> None:
+    imported(demo / "demo.jsonl", tmp_path / "runs")
+    run, before = only_run(tmp_path), score_columns(only_run(demo))
+    rated = judgeq(tmp_path, "rate", "--bt-sigma", "0.5")
+    assert f"{run.name}: finished" in rated.stdout
+    after = score_columns(run)
+    assert after["elo"] == before["elo"]
+    assert max(map(float, after["bt"])) < max(map(float, before["bt"]))
+    state = json.loads(judgeq(tmp_path, "status", "--json").stdout)
+    assert (state["state"], state["strategy"]) == ("finished", "imported")
+    assert [jobs["done"] for jobs in state["jobs_by_round"]] == [24, 24, 24]
+    assert run.name in judgeq(tmp_path, "runs").stdout
+    done = judgeq(tmp_path, "resume", expect=7)
+    assert "was imported: there is nothing to go on with" in done.stderr
+    assert score_columns(run) == after
+
+
+def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> None:
+    bad = tmp_path / "bad.jsonl"
+    lines = (demo / "demo.jsonl").read_text().splitlines()
+    bad.write_text("\n".join([*lines[:40], '{"round": 2}', *lines[40:]]))
+    runs_dir = tmp_path / "runs"
+    runs_dir.mkdir()
+    done = judgeq(tmp_path, "import", "-d", "demo", bad, expect=3)
+    assert "bad.jsonl, line 41: " in done.stderr
+    assert not list(runs_dir.iterdir())
+    given = (demo / "demo.jsonl", runs_dir)
+    with pytest.raises(UsageError, match="--dataset is missing"):
+        config.settle({"dataset": None})
+    with pytest.raises(UsageError, match="Did you mean 'demo'"):
+        imported(*given, dataset="demos")
+    with pytest.raises(DataError, match=r"There is no file"):
+        imported(*given, dataset=str(tmp_path / "gone.csv"))
+    with pytest.raises(DataError, match=r"gone\.jsonl can't be read"):
+        imported(tmp_path / "gone.jsonl", runs_dir)
+    with pytest.raises(DataError, match="can't be written"):
+        imported(given[0], bad)
+    assert not list(runs_dir.iterdir())
+    done = judgeq(demo, "export", "--by", "name", expect=2)
+    assert "give row or id" in done.stderr
+
+
+def test_a_run_appears_whole_or_not_at_all(
+    demo: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[Sequence[RunFolder]] = []
+
+    async def full(*_: object) -> None:
+        seen.append(runs.all_runs(tmp_path / "runs"))
+        raise RunError("the disk is full")
+
+    monkeypatch.setattr("judgeq.importing.SqliteStore.settle", full)
+    with pytest.raises(RunError, match="the disk is full"):
+        imported(demo / "demo.jsonl", tmp_path / "runs")
+    assert seen == [[]]  # nor is it seen while it is filled: the process may be killed then
+    assert not list((tmp_path / "runs").iterdir())
+
+
+# Runs of every kind
+
+
+@pytest.mark.parametrize(
+    "strategy", ["direct", "pairwise3", "listwise7x2", "tail:w=2,p=20,rounds=5", "streak:r=2,d=2"]
+)
+def test_runs_come_back_as_they_went(tmp_path: Path, strategy: str) -> None:
+    whole = api.run("demo", strategy=strategy, runs_dir=tmp_path / "one")
+    file = exported(whole.run, tmp_path / "one.jsonl")
+    again = imported(file, tmp_path / "two")
+    same(whole, again)
+    assert again.rounds == whole.rounds
+    pruned = strategy.startswith(("tail", "streak"))
+    assert bool(whole.scores.left_after.any()) == pruned
+    assert not again.scores.left_after.any()
+    assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
+    said = api.run("demo", strategy=strategy, judge=f"recorded:{file}", runs_dir=tmp_path / "three")
+    same(whole, said)
+    np.testing.assert_array_equal(said.scores.left_after, whole.scores.left_after)
+
+
+def test_only_verdicts_are_exported(tmp_path: Path) -> None:
+    part = api.run("demo", strategy="listwise10x2", sim_unreadable=0.5, runs_dir=tmp_path / "one")
+    assert part.counts.invalid > 5
+    file = exported(part.run, tmp_path / "one.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(lines) == part.counts.done
+    assert [line["group"] for line in lines if line["round"] == 2] == [
+        *range(lines[-1]["group"] + 1)
+    ]
+    same(part, imported(file, tmp_path / "two"))
+
+    database = sqlite3.connect(part.run.database)
+    with database:
+        database.execute("DELETE FROM verdicts WHERE job >= 20")
+        database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
+    database.close()
+    assert asyncio.run(results.state(part.run)).word == "stopped"
+    lines = exported(part.run, tmp_path / "part.jsonl").read_text().splitlines()
+    found = query(part.run.path, "SELECT count(*) FROM verdicts")
+    assert [(len(lines),)] == found
+    assert imported(tmp_path / "part.jsonl", tmp_path / "three").rounds == 1
+
+
+def test_both_orders_are_exported_as_they_were_asked(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"strategy": "pairwise2", "both_orders": True}
+    both = api.run("demo", **settings, runs_dir=tmp_path / "one")
+    assert both.flips is not None
+    assert both.flips.flipped > 10
+    file = exported(both.run, tmp_path / "one.jsonl")
+    lines = [json.loads(line) for line in file.read_text().splitlines()]
+    assert len(lines) == 480
+    for one, other in zip(lines[::2], lines[1::2], strict=True):
+        assert one["presented"] == other["presented"][::-1]
+    assert sum(
+        a["winner"] != b["winner"] for a, b in zip(lines[::2], lines[1::2], strict=True)
+    ) == (both.flips.flipped)
+    again = imported(file, tmp_path / "two")
+    assert order(again)["slots"] == order(both)["slots"]
+    assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
+    # A recorded judge tells the two orders apart.
+    judge = f"recorded:{file}"
+    said = api.run("demo", **settings, judge=judge, runs_dir=tmp_path / "three")
+    assert said.flips == both.flips
+    same(both, said)
+
+
+def test_other_labels_make_another_run(tmp_path: Path) -> None:
+    data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
+    data.write_text("text,gold\n" + "".join(f"text {i},{i}\n" for i in range(6)))
+    file.write_text('{"presented": [0, 1, 2, 3, 4, 5], "ranking": [5, 4, 3, 2, 1, 0]}\n')
+    first = imported(file, tmp_path / "runs", str(data))
+    assert first.evaluation == {}
+    second = imported(file, tmp_path / "runs", str(data), gold_column="gold")
+    assert second.evaluation["correlation"]["all"]["elo"]["spearman"] == pytest.approx(1)
+    assert second.run.id != first.run.id
+
+
+def test_names_out_of_a_file_can_not_style_or_move_the_terminal(demo: Path, tmp_path: Path) -> None:
+    file = tmp_path / "evil\x1b[2J.jsonl"
+    file.write_bytes((demo / "demo.jsonl").read_bytes())
+    changed(file, 1, judge="\x1b[2J[red]x\nrun.db")
+    shown = judgeq(tmp_path, "import", "-d", "demo", file).stdout
+    assert "[red]x" in shown
+    assert "\x1b" not in shown
+
+
+def test_a_ledger_with_a_judge_that_nobody_is_can_not_be_exported(
+    demo: Path, tmp_path: Path
+) -> None:
+    for number in ("1", "-1", "1.5", "'x'", str(2**40)):
+        run = RunFolder(tmp_path / f"run {number}")
+        copytree(only_run(demo), run.path)
+        database = sqlite3.connect(run.database)
+        with database:
+            database.execute(f"UPDATE jobs SET judge = {number} WHERE id = 3")
+        database.close()
+        with pytest.raises(RunError, match="is damaged"):
+            exported(run, tmp_path / "out.jsonl")
+
+
+# The published recordings
+
+
+def published(name: str) -> tuple[Path, list[dict[str, str]]]:
+    """The file of a recording, and the rows of its published scores."""
+    path = SHARED / "recordings" / f"{name}_gpt-5-mini_listwise10x3.jsonl"
+    with path.with_suffix(".scores.csv").open(encoding="utf-8", newline="") as file:
+        return path, list(csv.DictReader(file))
+
+
+@needs_recordings
+@pytest.mark.parametrize("name", ["babe", "us_vs_them"])
+def test_published_recordings_give_the_published_elo(tmp_path: Path, name: str) -> None:
+    path, rows = published(name)
+    dataset = name
+    if name != "babe":  # its items are not shipped; for the ratings, any will do
+        dataset = str(tmp_path / "items.csv")
+        Path(dataset).write_text("text\n" + "".join(f"text {i}\n" for i in range(len(rows))))
+    result = imported(path, tmp_path / "runs", dataset)
+    assert result.scores.ratings["elo"].tolist() == [float(row["elo"]) for row in rows]
+    assert exported(result.run, tmp_path / "again.jsonl").read_bytes() == path.read_bytes()
+
+
+@needs_recordings
+def test_babe_is_detected_as_published(tmp_path: Path) -> None:
+    path, _ = published("babe")
+    result = imported(path, tmp_path / "runs", "babe")
+    found = result.evaluation["detection"]["elo"]
+    names = ("recall", "accuracy", "precision", "f1")
+    assert [round(found[name], 3) for name in names] == [0.783, 0.779, 0.772, 0.778]
+    # What bt-mm makes of these verdicts takes seconds: test_bradley_terry.py has it.
+    _, rounds, _ = asyncio.run(results.judgments(result.run))
+    for mine, theirs in zip(rounds, recording(path.stem), strict=True):
+        np.testing.assert_array_equal(mine.items, theirs.items)
+        np.testing.assert_array_equal(mine.offsets, theirs.offsets)
+        np.testing.assert_array_equal(mine.tied, theirs.tied)
+
+
+# The recorded judge
+
+
+def test_a_recorded_judge_says_the_same_again(demo: Path, tmp_path: Path) -> None:
+    judge = f"recorded:{demo / 'demo.jsonl'}"
+    said = api.run("demo", judge=judge, runs_dir=tmp_path)
+    same(said, asyncio.run(results.read(RunFolder(only_run(demo)), "bt", 2.0)))
+    # Its answers don't depend on how many are asked at once.
+    one = api.run("demo", judge=judge, concurrency=1, new=True, runs_dir=tmp_path)
+    same(said, one)
+
+
+def test_ties_are_said_again_whatever_the_prompt_allows(tmp_path: Path) -> None:
+    first = api.run("demo", strategy="pairwise1", runs_dir=tmp_path / "one")
+    file = exported(first.run, tmp_path / "one.jsonl")
+    for number in range(1, 61):
+        changed(file, number, winner="tie")
+    said = api.run("demo", strategy="pairwise1", judge=f"recorded:{file}", runs_dir=tmp_path)
+    assert said.counts.done == 120
+    assert sum(said.scores.wins == 0.5) == 120
+    same(said, imported(file, tmp_path / "two"))
+
+
+def test_what_decides_is_what_was_recorded_not_where_it_lies(demo: Path, tmp_path: Path) -> None:
+    def run(path: Path, **more: Any) -> Result:
+        return api.run("demo", judge=f"recorded:{path}", runs_dir=tmp_path / "runs", **more)
+
+    one = run(demo / "demo.jsonl")
+    copied = tmp_path / ("x" * 200) / "another.jsonl"
+    copied.parent.mkdir()
+    lines = (demo / "demo.jsonl").read_text().splitlines()
+    copied.write_text("\n\n".join(lines))
+    assert run(copied).run == one.run
+    assert "demo.jsonl" not in one.run.id
+    last = json.loads(lines[-1])["ranking"]
+    changed(copied, 2 * len(lines) - 1, ranking=last[::-1])
+    assert run(copied).run != one.run
+    assert len(runs.all_runs(tmp_path / "runs")) == 2
+
+
+def test_what_was_not_recorded_stops_the_run_which_can_go_on(demo: Path, tmp_path: Path) -> None:
+    # A whole number of lists is missing in round 2, and what follows them.
+    file = tmp_path / "part.jsonl"
+    lines = (demo / "demo.jsonl").read_text().splitlines()
+    file.write_text("\n".join(lines[:40]))
+    job = ("run", "-d", "demo", "--judge", "recorded:part.jsonl", "--concurrency", "1")
+    done = judgeq(tmp_path, *job, expect=4)
+    message = " ".join(done.stderr.split())
+    assert "part.jsonl holds no judgment on the items in rows" in message
+    assert "give the same dataset, strategy and seed" in message
+    run = only_run(tmp_path)
+    assert f"`judgeq resume {run.name}` goes on" in message
+    assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
+    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
+    # Taken up, nothing is lost, and it stops at the same question; with another file it is another.
+    judgeq(tmp_path, "resume", expect=4)
+    assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
+    file.write_text("\n".join(lines))
+    with pytest.raises(RunError, match="its judge changed"):
+        sitting.take_up(RunFolder(run), {})
+    file.unlink()
+    with pytest.raises(DataError, match=r"part\.jsonl can't be read"):
+        sitting.take_up(RunFolder(run), {})
+
+
+def test_a_recorded_judge_that_can_not_be(demo: Path, tmp_path: Path) -> None:
+    for judge, error, told in (
+        ("recorded", UsageError, "name the file as well"),
+        ("recorded:", UsageError, "recorded"),
+        (f"recorded:{tmp_path / 'gone'}", DataError, "can't be read"),
+    ):
+        with pytest.raises(error, match=told):
+            api.run("demo", judge=judge, runs_dir=tmp_path / "runs")
+    with pytest.raises(UsageError, match="--temperature: for a model"):
+        api.run(
+            "demo",
+            judge=f"recorded:{demo / 'demo.jsonl'}",
+            temperature=1.0,
+            runs_dir=tmp_path / "runs",
+        )
+    with pytest.raises(JudgeError, match="holds no judgment"):
+        api.run("demo", judge=f"recorded:{demo / 'demo.jsonl'}", seed=1, runs_dir=tmp_path / "runs")
