@@ -222,10 +222,12 @@ def _verdicts(found: Sequence[Verdict], matches: Matches, first: int, n: int) ->
 
 def _told(prepared: Prepared, looked: _Looked, totals: Totals, open_rounds: int) -> Estimate:
     settings, strategy = prepared.settings, prepared.strategy
-    a_round = strategy.calls(len(prepared.dataset)) / strategy.rounds
-    a_round *= 2 if settings.both_orders else 1
-    a_round *= len(settings.members) if settings.ensemble == "each" else 1
-    calls = len(looked.sizes) + round(a_round * open_rounds)
+    whole = strategy.calls(len(prepared.dataset))
+    whole *= 2 if settings.both_orders else 1
+    whole *= len(settings.members) if settings.ensemble == "each" else 1
+    calls = len(looked.sizes)
+    if open_rounds:
+        calls = max(calls, whole - looked.done - looked.hits)
     if not settings.models:
         nothing = Range(0, 0)
         basis = "the simulated judge costs nothing"

@@ -48,7 +48,8 @@ def estimate(found: Estimate) -> Iterator[RenderableType]:
 
 
 def _calls(found: Estimate) -> str:
-    parts = [f"{count(found.calls)} to be asked"]
+    most = "at most " if found.rounds_open and found.prepared.strategy.prunes else ""
+    parts = [f"{most}{count(found.calls)} to be asked"]
     if found.done:
         parts.append(f"{count(found.done)} done")
     if found.hits:
