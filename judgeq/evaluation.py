@@ -16,14 +16,14 @@ import numpy as np
 from judgeq import results, seeds
 from judgeq.config import Rating
 from judgeq.datasets.tables import did_you_mean, listed, shown
+from judgeq.ensembles import Ensemble, ensemble
 from judgeq.errors import UsageError
 from judgeq.gold import Gold
 from judgeq.rating import quality
 from judgeq.rating.quality import Estimate, Measure
-from judgeq.results import MIDDLE, Result
+from judgeq.results import MIDDLE, Judged, Result
 from judgeq.runs import RunFolder, RunInfo
 from judgeq.store import Items
-from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Bools, Floats, Offsets
 
 CORRELATION = ("pearson", "spearman", "kendall")
@@ -38,11 +38,12 @@ Rule: TypeAlias = Literal["default", "given", "best"]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Scored:
-    """A run as it is evaluated: its scores, and the gold and subsets of its items."""
+    """A run as it is evaluated: its scores, the gold and subsets of its items, all that was judged."""
 
     result: Result
     items: Items
     info: RunInfo
+    judged: Judged
 
     @property
     def id(self) -> str:
@@ -92,14 +93,19 @@ class Row:
     why: Mapping[str, str]
 
 
+def judges_of(run: Scored, plan: Plan) -> Ensemble | None:
+    """What each of a run's judges says; None for one judge alone."""
+    names = run.info.judges or run.info.settings.judges
+    if len(names) < 2:
+        return None
+    rating, sigma = run.result.rating, run.result.bt_sigma
+    return ensemble(run.judged, names, rating, sigma, plan.resamples, plan.seed)
+
+
 async def open_run(run: RunFolder, rating: Rating, sigma: float) -> Scored:
     """A run from its folder, rated by this estimator. Raises RunError."""
-    result = await results.read(run, rating, sigma)
-    store = SqliteStore(run.database, read_only=True)
-    try:
-        return Scored(result, await store.items(), run.info())
-    finally:
-        await store.close()
+    result, items, judged = await results.opened(run, rating, sigma)
+    return Scored(result, items, run.info(), judged)
 
 
 # Ratings and labels
@@ -271,9 +277,18 @@ def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:
     return {wanted: masks[wanted]}
 
 
-def evaluate(run: Scored, gold: Gold, plan: Plan) -> list[Row]:
-    """Each rating over all items, then over each subset. Raises UsageError."""
+def evaluate(run: Scored, gold: Gold, plan: Plan, judges: Ensemble | None = None) -> list[Row]:
+    """Each rating over all items, then over each subset; of several judges also each of theirs.
+
+    Raises UsageError.
+    """
     cases = cases_of(run, gold, plan)
+    if judges is not None:
+        for case in list(cases):
+            for name, ratings in zip(judges.names, judges.ratings, strict=True):
+                scores = ratings[case.rating]
+                said, threshold = _labels(case.rating, scores, gold, plan)
+                cases.append(Case(run.id, f"{case.rating} by {name}", scores, said, threshold))
     return [
         row_of(case, gold, items, mask, sampled(case, gold, known(gold, mask, case), plan))
         for items, mask in masks_of(run.items, plan.subset).items()

@@ -194,11 +194,18 @@ async def rate(
 
 async def read(run: RunFolder, rating: Rating, sigma: float) -> Result:
     """Rate a run from its folder alone, also while another process goes on with it."""
+    return (await opened(run, rating, sigma))[0]
+
+
+async def opened(run: RunFolder, rating: Rating, sigma: float) -> tuple[Result, Items, Judged]:
+    """As `read`, with the items and all that was judged."""
     info = run.info()
     store = SqliteStore(run.database, read_only=True)
     try:
         judged = await replayed(info, store)
-        return await rate(run, store, await store.items(), judged, info.rounds, rating, sigma)
+        items = await store.items()
+        result = await rate(run, store, items, judged, info.rounds, rating, sigma)
+        return result, items, judged
     finally:
         await store.close()
 

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Mapping, Sequence
+from itertools import combinations
 
 import numpy as np
 from rich.box import SIMPLE_HEAD
@@ -11,6 +13,7 @@ from rich.table import Table
 from rich.text import Text
 
 from judgeq.comparison import Comparison, Difference, zero_outside
+from judgeq.ensembles import Ensemble
 from judgeq.evaluation import CORRELATION, COUNTS, DETECTION, FOLDS, Plan, Row, Scored
 from judgeq.gold import Gold
 from judgeq.rating.quality import LEVEL, Estimate
@@ -40,10 +43,45 @@ PAPER = {"recall": "recall", "accuracy": "accuracy", "precision": "precision", "
 
 
 def evaluation(
-    run: Scored, gold: Gold, plan: Plan, rows: Sequence[Row]
+    run: Scored, gold: Gold | None, plan: Plan, rows: Sequence[Row], judges: Ensemble | None = None
 ) -> Iterator[RenderableType]:
     """All that is to be said of one run, from top to bottom."""
     yield Text.assemble(spoken(run.id, "bold"), (f": {_state(run)}", "bold"))
+    if gold is not None:
+        yield from _against(gold, plan, rows)
+    else:
+        yield Text("No gold labels: --gold names a file that has them.")
+    if judges is not None:
+        yield Text()
+        yield from agreement_of_judges(judges)
+    yield from _simulated([run])
+
+
+def agreement_of_judges(judges: Ensemble) -> Iterator[RenderableType]:
+    """How well several judges of a run agree."""
+    table = _table("Agreement between the judges' ratings", "rating")
+    for name in ("judge", "judge"):
+        table.add_column(name)
+    table.add_column("Kendall's τ-b", justify="right")
+    for rating, matrix in judges.kendall.items():
+        for one, other in combinations(range(len(judges.names)), 2):
+            value = float(matrix[one, other])
+            table.add_row(
+                rating,
+                spoken(judges.names[one]),
+                spoken(judges.names[other]),
+                number(None if math.isnan(value) else value),
+            )
+    yield table
+    what = "items" if "direct" in judges.kendall else "pairs of items, which their answers imply"
+    told = _value(judges.alpha) if judges.shared else "– (they judged nothing in common)"
+    yield Text(f"Krippendorff's α {told}, on {count(judges.shared)} {what}, judged by several.")
+    for name, verdicts in zip(judges.names, judges.verdicts, strict=True):
+        yield spoken(f"{count(verdicts)} verdicts by {name}")
+
+
+def _against(gold: Gold, plan: Plan, rows: Sequence[Row]) -> Iterator[RenderableType]:
+    """A run's ratings against gold."""
     yield grid(*_facts(gold, plan, [rows]))
     if gold.positive is not None:
         yield Text()
@@ -54,7 +92,6 @@ def evaluation(
         yield Text()
     yield _measured("Correlation with the gold labels", CORRELATION, rows)
     yield from _untold([rows])
-    yield from _simulated([run])
 
 
 def comparison(

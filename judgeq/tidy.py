@@ -4,12 +4,14 @@ from __future__ import annotations
 
 import csv
 import io
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from judgeq.comparison import Comparison, zero_outside
+from judgeq.ensembles import Ensemble
 from judgeq.errors import UsageError
 from judgeq.evaluation import COUNTS, THRESHOLDED, Plan, Row, Scored
 from judgeq.gold import Gold
@@ -19,12 +21,28 @@ EVALUATION_COLUMNS = ("run", "rating", "items", "measure", "value", "low", "high
 COMPARISON_COLUMNS = ("what", *EVALUATION_COLUMNS, "against", "against_rating")
 
 
-def evaluation_json(run: Scored, gold: Gold, plan: Plan, rows: Sequence[Row]) -> dict[str, Any]:
+def evaluation_json(
+    run: Scored, gold: Gold | None, plan: Plan, rows: Sequence[Row], judges: Ensemble | None = None
+) -> dict[str, Any]:
     """For `judgeq evaluate --json`."""
     return {
         **_run_json(run),
-        **_plan_json(gold, plan),
+        **({} if gold is None else _plan_json(gold, plan)),
         "ratings": [_row_json(row) for row in rows],
+        "judges": None if judges is None else _judges_json(judges),
+    }
+
+
+def _judges_json(judges: Ensemble) -> dict[str, Any]:
+    return {
+        "names": list(judges.names),
+        "verdicts": list(judges.verdicts),
+        "kendall": {
+            rating: [[None if math.isnan(value) else value for value in row] for row in matrix]
+            for rating, matrix in ((name, each.tolist()) for name, each in judges.kendall.items())
+        },
+        "krippendorff_alpha": asdict(judges.alpha),
+        "judged_by_several": judges.shared,
     }
 
 

@@ -27,8 +27,8 @@ from judgeq.judge.budget import Budget
 from judgeq.judge.judge import IN_A_ROW, Judge
 from judgeq.judge.limiter import Limiter
 from judgeq.judge.model import Model
-from judgeq.judge.retry import Policy
 from judgeq.judge.noise import Simulation
+from judgeq.judge.retry import Policy
 from judgeq.judge.simulated import Faults, SimulatedJudge
 from judgeq.types import (
     Attempt,

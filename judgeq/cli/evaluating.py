@@ -101,7 +101,8 @@ def evaluate(
     """Tell how good a run's scores are against gold labels.
 
     Correlation for any gold, detection for gold of two classes; each with a
-    95 % interval, by a bootstrap over the items. Asks nothing.
+    95 % interval, by a bootstrap over the items. Of several judges also each by
+    itself, and how well they agree. Asks nothing.
 
     Examples:
 
@@ -117,15 +118,19 @@ def evaluate(
 
     plan = _plan(threshold, rating_name, subset, resamples, seed)
     (run,) = _open([name], runs_dir, rating, bt_sigma)
-    labels = _labels(run, gold, gold_column, id_column, gold_levels, positive_over)
-    _warn_of_length(run, plan)
-    rows = evaluation.evaluate(run, labels, plan)
+    judges = evaluation.judges_of(run, plan)
+    labels, rows = None, []
+    # How well judges agree can be told without gold.
+    if judges is None or gold is not None or run.items.gold is not None:
+        labels = _labels(run, gold, gold_column, id_column, gold_levels, positive_over)
+        _warn_of_length(run, plan)
+        rows = evaluation.evaluate(run, labels, plan, judges)
     if csv is not None:
         tidy.write_csv(csv, tidy.EVALUATION_COLUMNS, tidy.evaluation_cells(rows))
     if as_json:
-        print_json(tidy.evaluation_json(run, labels, plan, rows))
+        print_json(tidy.evaluation_json(run, labels, plan, rows, judges))
     else:
-        show(*tables.evaluation(run, labels, plan, rows))
+        show(*tables.evaluation(run, labels, plan, rows, judges))
 
 
 @app.command(epilog=EXIT_CODES)

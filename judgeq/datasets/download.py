@@ -41,8 +41,8 @@ def fetch(
 ) -> str:
     """Puts the file at `url` to `target`, whole or not at all; "" or why it couldn't be had.
 
-    $JUDGEQ_OFFLINE, no network, a refusal, a stall, a body that breaks off, and a folder that can't be written to
-    are reasons given. Raises DataError where something did come and it is not the file.
+    $JUDGEQ_OFFLINE, no network, a refusal, a stall, a body that breaks off, and a folder that can't
+    be written to are reasons given. Raises DataError where something did come and it is not the file.
     """
     if os.environ.get("JUDGEQ_OFFLINE", "") not in ("", "0"):
         return "JUDGEQ_OFFLINE is set"

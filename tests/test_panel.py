@@ -1,0 +1,532 @@
+"""Several judges: who is asked what, what it costs, and that one judge is asked as ever."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+import subprocess
+from collections import Counter
+from collections.abc import AsyncIterator
+from contextlib import asynccontextmanager
+from itertools import product
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+
+from judgeq import api, config, estimates, importing, judge, prompts, recordings, results, sitting
+from judgeq.errors import JudgeError, RunError, UsageError
+from judgeq.judge.noise import Simulation
+from judgeq.judge.panel import Panel, assigned
+from judgeq.judge.simulated import Faults, SimulatedJudge
+from judgeq.mock_server import MockServer
+from judgeq.mock_server.behaviour import MockSettings
+from judgeq.rating import order_bias
+from judgeq.results import Result
+from judgeq.runs import RunFolder
+from judgeq.types import Match, Matches
+from tests.cli import judgeq, only_run, query, scores, start
+from tests.mock import mock
+from tests.web import answering
+
+TWO = ("simulated", "simulated")
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
+    monkeypatch.setattr("judgeq.asking.user_cache", lambda: tmp_path / "cache")
+
+
+def same(one: Result, other: Result) -> None:
+    """Equal scores, bit by bit."""
+    assert one.scores.ratings.keys() == other.scores.ratings.keys()
+    for name, values in one.scores.ratings.items():
+        assert_array_equal(values, other.scores.ratings[name])
+    assert_array_equal(one.scores.wins, other.scores.wins)
+
+
+def by_judge(run: Path, what: str = "count(*)") -> dict[int, Any]:
+    """Something summed over the calls of each judge."""
+    rows = query(run, f"SELECT judge, {what} FROM calls JOIN jobs ON jobs.id = job GROUP BY judge")
+    return dict(rows)  # type: ignore[arg-type]
+
+
+# Who is asked
+
+
+@st.composite
+def some_matches(draw: st.DrawFn) -> tuple[Matches, int]:
+    """Lists; or pairs in both orders, which stay together two by two."""
+    if draw(st.booleans()):
+        pairs = draw(st.lists(st.permutations(range(6)), max_size=8))
+        flat = np.array([item for pair in pairs for item in pair[:2]], dtype=np.int32)
+        offsets = np.arange(len(pairs) + 1, dtype=np.int64) * 2
+        return order_bias.doubled(Matches(flat, offsets)), 2
+    lists = draw(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), max_size=8))
+    items = np.array([item for some in lists for item in some], dtype=np.int32)
+    return Matches(items, np.cumsum([0, *map(len, lists)], dtype=np.int64)), 1
+
+
+def told(matches: Matches) -> list[tuple[int, ...]]:
+    return [tuple(items.tolist()) for items in matches]
+
+
+@given(some_matches(), st.integers(2, 4))
+def test_in_turn_the_matches_are_the_same(case: tuple[Matches, int], judges: int) -> None:
+    matches, unit = case
+    found = assigned(matches, judges, each=False, unit=unit)
+    assert told(found) == told(matches)
+    assert found.judges is not None
+    assert found.judges.dtype == np.int32
+    assert found.judges.tolist() == [m // unit % judges for m in range(len(matches))]
+
+
+@given(some_matches(), st.integers(2, 4))
+def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], judges: int) -> None:
+    matches, unit = case
+    found = assigned(matches, judges, each=True, unit=unit)
+    assert found.judges is not None
+    assert found.judges.dtype == np.int32
+    assert (found.items.dtype, found.offsets.dtype) == (np.int32, np.int64)
+    every = told(matches)
+    expected = [
+        (number, every[unit * couple + place])
+        for couple, number, place in product(
+            range(len(matches) // unit), range(judges), range(unit)
+        )
+    ]
+    assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
+
+
+@given(some_matches(), st.booleans())
+def test_a_single_judge_changes_nothing(case: tuple[Matches, int], each: bool) -> None:
+    matches, unit = case
+    assert assigned(matches, 1, each=each, unit=unit) is matches
+
+
+@pytest.mark.parametrize("number", [-1, 2, 7])
+def test_nobody_else_is_asked(number: int) -> None:
+    nobody: Any = object()
+    panel = Panel([nobody, nobody], "two")
+    with pytest.raises(JudgeError, match=f"match 5 is for judge {number}, and there are 2"):
+        panel.of(Match(5, 1, (0, 1), number))
+
+
+def test_judges_are_named_and_the_like_are_numbered() -> None:
+    def names(**given: Any) -> tuple[str, ...]:
+        return config.settle({"dataset": "demo", **given}).judges
+
+    assert names() == ("simulated",)
+    assert names(judge="m") == ("m",)
+    assert names(judge=TWO) == ("simulated 1", "simulated 2")
+    assert names(judge=("simulated", "recorded:f", "simulated")) == (
+        *("simulated 1", "recorded:f", "simulated 2"),
+    )
+    assert names(judge=("a", "b"), persona=("x", "y")) == (
+        *("a as x", "a as y", "b as x", "b as y"),
+    )
+
+
+# Simulated judges
+
+
+def test_the_second_judge_errs_in_its_own_way() -> None:
+    def make(**number: int) -> SimulatedJudge:
+        backend = judge.make_simulated(
+            Simulation(sim_biased_items=20),
+            Faults(),
+            latent=np.linspace(1, 1000, 40),
+            gold=None,
+            synthetic=True,
+            seed=3,
+            sleep=asyncio.sleep,
+            **number,
+        )
+        assert isinstance(backend, SimulatedJudge)
+        return backend
+
+    asked = [Match(number, 1, tuple(range(number, number + 10))) for number in range(30)]
+    only, first, second, third = (
+        [each.judge(match) for match in asked]
+        for each in (make(), make(number=0), make(number=1), make(number=2))
+    )
+    assert only == first
+    assert sum(a == b for a, b in zip(first, second, strict=True)) < 3
+    assert sum(a == b for a, b in zip(second, third, strict=True)) < 3
+
+
+def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
+    settings: dict[str, Any] = {"judge": TWO, "ensemble": "each", "strategy": "listwise10x2"}
+    whole = api.run("demo", **settings, runs_dir=tmp_path / "one", concurrency=1)
+    assert whole.counts.done == 2 * 48
+    assert by_judge(whole.run.path) == {0: 48, 1: 48}
+    jobs = query(whole.run.path, "SELECT judge, items FROM jobs ORDER BY id")
+    assert [number for number, _ in jobs] == [0, 1] * 48
+    assert [items for _, items in jobs[::2]] == [items for _, items in jobs[1::2]]
+    said = [row[0] for row in query(whole.run.path, "SELECT ranking FROM verdicts ORDER BY job")]
+    assert sum(a == b for a, b in zip(said[::2], said[1::2], strict=True)) < 10
+    assert set(whole.scores.matches.tolist()) == {4}
+    assert whole.cost_equivalent_calls == 2 * 240
+
+    many = api.run("demo", **settings, runs_dir=tmp_path / "two", concurrency=200, sim_latency=0.01)
+    same(whole, many)
+    one = api.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "three")
+    facts = whole.run.info().facts
+    assert facts["judge"]["name"] == list(TWO)
+    assert facts["ensemble"] == "each"
+    # Alone, it is as if there never were others.
+    facts = one.run.info().facts
+    assert facts["judge"]["name"] == "simulated"
+    assert not {"ensemble", "personas"} & facts.keys()
+    assert one.run.info().judges == ()
+    assert by_judge(one.run.path) == {0: 48}
+    alone = api.run("demo", strategy="listwise10x2", ensemble="each", runs_dir=tmp_path / "three")
+    assert alone.run == one.run
+
+
+def test_both_orders_of_a_pair_are_put_to_the_same_judge(tmp_path: Path) -> None:
+    for ensemble, times in (("each", 2), ("rotate", 1)):
+        result = api.run(
+            "demo",
+            judge=TWO,
+            ensemble=ensemble,
+            strategy="pairwise2",
+            both_orders=True,
+            runs_dir=tmp_path,
+        )
+        assert result.flips is not None
+        assert (result.flips.couples, result.flips.incomplete) == (240 * times, 0)
+        assert 0 < result.flips.flipped < 120 * times
+        jobs = query(result.run.path, "SELECT judge, hex(items) FROM jobs ORDER BY id")
+        asked = [(number, str(items)) for number, items in jobs]
+        assert [number for number, _ in asked] == [0, 0, 1, 1] * (120 * times)
+        for (_, one), (_, other) in zip(asked[::2], asked[1::2], strict=True):
+            assert other == one[8:] + one[:8]
+
+
+def test_in_turn_each_has_half_and_the_export_says_who(tmp_path: Path) -> None:
+    result = api.run("demo", judge=TWO, runs_dir=tmp_path / "one")
+    assert result.counts.done == 72
+    assert by_judge(result.run.path) == {0: 36, 1: 36}
+    assert result.run.info().judge == "simulated 1 + simulated 2"
+
+    ids, rounds, judges = asyncio.run(results.judgments(result.run))
+    lines = [*recordings.lines(recordings.of(rounds, judges), ids)]
+    who = [json.loads(line)["judge"] for line in lines]
+    assert who == ["simulated 1", "simulated 2"] * 36
+    file = tmp_path / "export.jsonl"
+    file.write_text("".join(f"{line}\n" for line in lines))
+
+    given = config.settle({"dataset": "demo"})
+    folder, _ = importing.import_file(given, file, tmp_path / "two")
+    again = asyncio.run(results.read(folder, "bt", 2.0))
+    same(result, again)
+    assert again.evaluation == result.evaluation
+    assert folder.info().judges == ("simulated 1", "simulated 2")
+    assert query(folder.path, "SELECT judge, count(*) FROM jobs GROUP BY 1") == [(0, 36), (1, 36)]
+    ids, rounds, judges = asyncio.run(results.judgments(folder))
+    assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
+
+    # Of several recorded judges each says its own.
+    swapped = [json.loads(line) for line in lines]
+    for line in swapped:
+        line["ranking"] = line["ranking"][::-1]
+    other = tmp_path / "reversed.jsonl"
+    other.write_text("".join(json.dumps(line) + "\n" for line in swapped))
+    both = api.run(
+        "demo",
+        judge=(f"recorded:{file}", f"recorded:{other}"),
+        ensemble="each",
+        strategy="listwise10x1",
+        runs_dir=tmp_path / "three",
+    )
+    assert set(both.scores.wins.tolist()) == {9.0}
+    assert both.run.id.startswith("demo-listwise10x1-recorded-recorded-")
+
+
+def test_killed_and_taken_up_the_scores_are_the_same(tmp_path: Path) -> None:
+    settings = ("--judge", "simulated", "--judge", "simulated", "--ensemble", "each")
+    job = ("run", "-d", "demo", "-s", "listwise5x2", *settings, "--quiet", "--concurrency", "10")
+    process = start(tmp_path, *job, "--sim-latency", "0.2")
+    try:
+        while not committed(tmp_path):
+            try:
+                process.wait(timeout=0.1)
+            except subprocess.TimeoutExpired:
+                continue
+            raise AssertionError(process.communicate())
+    finally:
+        process.kill()
+        process.communicate()
+    assert 0 < committed(tmp_path) < 190
+    judgeq(tmp_path, *job)
+    whole = api.run(
+        "demo", strategy="listwise5x2", judge=TWO, ensemble="each", runs_dir=tmp_path / "whole"
+    )
+    results.write_scores(whole.scores, whole.run.scores)
+    assert scores(only_run(tmp_path)) == scores(whole.run.path)
+    assert by_judge(only_run(tmp_path)) == {0: 96, 1: 96}
+
+
+def committed(folder: Path) -> int:
+    """How many verdicts there are; 0 before the ledger is there."""
+    if not list(folder.glob("runs/*/run.db")):
+        return 0
+    try:
+        return query(only_run(folder), "SELECT count(*) FROM verdicts")[0][0]
+    except sqlite3.OperationalError:
+        return 0
+
+
+def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
+    result = api.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
+    run = result.run
+
+    def damage(number: str, state: str) -> None:
+        database = sqlite3.connect(run.database)
+        with database:
+            database.execute(f"UPDATE jobs SET judge = {number}, state = '{state}' WHERE id = 3")
+            if state == "pending":
+                database.execute("DELETE FROM verdicts WHERE job = 3")
+        database.close()
+
+    damage("7", "done")
+    done = judgeq(tmp_path, "export", expect=7)
+    assert "is damaged: it has an answer of judge 7, and there are 2" in done.stderr
+    for number, error, said in (
+        ("7", JudgeError, "match 3 is for judge 7, and there are 2"),
+        ("-1", JudgeError, "match 3 is for judge -1"),
+        ("1.5", RunError, "is damaged"),
+        ("'x'", RunError, "is damaged"),
+        (str(2**40), JudgeError, "match 3 is for judge 1099511627776"),
+    ):
+        damage(number, "pending")
+        with pytest.raises(error, match=said):
+            sitting.sit(sitting.take_up(run, {}), lambda _: None)
+    damage("1", "pending")
+    same(sitting.sit(sitting.take_up(run, {}), lambda _: None), result)
+
+
+# Models
+
+
+@asynccontextmanager
+async def keeping() -> AsyncIterator[tuple[str, list[dict[str, Any]]]]:
+    """A mock server's address, and all that it was asked."""
+    server, asked = MockServer(MockSettings()), []
+
+    async def complete(request: web.Request) -> web.StreamResponse:
+        asked.append(json.loads(await request.read()))
+        return await server.complete(request)
+
+    async with answering(complete) as url:
+        yield url, asked
+
+
+def asked_of_models(root: Path, **settings: Any) -> tuple[Result, list[dict[str, Any]]]:
+    """The result of a run of the demo with models, and what the server was asked."""
+
+    async def both() -> tuple[Result, list[dict[str, Any]]]:
+        async with keeping() as (url, asked):
+            given = {"strategy": "listwise10x2", "prompt": "bias", "base_url": url, **settings}
+            return await asyncio.to_thread(api.run, "demo", runs_dir=root, **given), asked
+
+    return asyncio.run(both())
+
+
+def test_two_models_are_asked_in_turn_or_each(tmp_path: Path) -> None:
+    result, asked = asked_of_models(tmp_path, judge=("a", "b"))
+    assert Counter(each["model"] for each in asked) == {"a": 24, "b": 24}
+    assert by_judge(result.run.path) == {0: 24, 1: 24}
+    assert len({each["messages"][1]["content"] for each in asked}) == 48
+
+    result, asked = asked_of_models(tmp_path, judge=("a", "b"), ensemble="each")
+    assert Counter(each["model"] for each in asked) == {"a": 48, "b": 48}
+    questions = Counter(each["messages"][1]["content"] for each in asked)
+    assert set(questions.values()) == {2}
+    assert result.counts.done == 96
+
+
+def test_what_one_model_said_is_not_taken_for_the_others(tmp_path: Path) -> None:
+    async def twice() -> tuple[Result, list[str]]:
+        async with keeping() as (url, asked):
+            given: dict[str, Any] = {"prompt": "bias", "base_url": url, "strategy": "listwise10x1"}
+            await asyncio.to_thread(api.run, "demo", runs_dir=tmp_path, judge="a", **given)
+            given |= {"judge": ("a", "b"), "ensemble": "each"}
+            found = await asyncio.to_thread(api.run, "demo", runs_dir=tmp_path, **given)
+            return found, [each["model"] for each in asked]
+
+    result, asked = asyncio.run(twice())
+    assert asked == ["a"] * 24 + ["b"] * 24
+    assert (result.totals.hits, result.totals.calls) == (24, 24)
+
+
+def test_personas_are_asked_in_their_own_words(tmp_path: Path) -> None:
+    words = dict(prompts.load("bias").personas)
+    chosen = ("journalist", "reader")
+    result, asked = asked_of_models(tmp_path, judge="m", persona=chosen)
+    assert {each["model"] for each in asked} == {"m"}
+    systems = Counter(each["messages"][0]["content"] for each in asked)
+    own = prompts.load("bias").system.strip()
+    assert systems == {f"{words[name]}\n\n{own}": 24 for name in chosen}
+    info = result.run.info()
+    assert info.judges == ("m as journalist", "m as reader")
+    assert info.facts["personas"] == [[name, words[name]] for name in chosen]
+
+    result, asked = asked_of_models(tmp_path, judge="m", persona="linguist")
+    assert all(each["messages"][0]["content"].startswith(words["linguist"]) for each in asked)
+    assert result.counts.done == len(asked) == 48
+    assert result.run.info().judge == "m as linguist"
+    # Models and personas are combined.
+    result, asked = asked_of_models(tmp_path, judge=("a", "b"), persona=chosen, ensemble="each")
+    combined = Counter((each["model"], each["messages"][0]["content"]) for each in asked)
+    assert set(combined.values()) == {48}
+    assert len(combined) == 4
+
+
+def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
+    own = tmp_path / "own.toml"
+    words = (
+        'name = "own"\nfeature = "zest"\nsystem = "s"\npair = "p"\nlist = "l"\ndirect = "d"\n'
+        '[personas]\nx = "You are x."\ny = "You are y."\nz = "You are z."\n'
+    )
+    own.write_text(words)
+
+    def run(**settings: Any) -> str:
+        given = {"dataset": "demo", "judge": "m", "prompt": str(own)} | settings
+        return sitting.prepare(config.settle(given), tmp_path / "runs").folder.id
+
+    ids = [
+        run(),
+        run(persona="x"),
+        run(persona="y"),
+        run(persona=("x", "y")),
+        run(persona=("y", "x")),
+        run(persona=("x", "y"), ensemble="each"),
+    ]
+    assert len(set(ids)) == len(ids)
+    own.write_text(words.replace("You are z.", "You are another."))
+    assert [run(), run(persona="x"), run(persona=("x", "y"))] == [ids[0], ids[1], ids[3]]
+    own.write_text(words.replace("You are y.", "You are another."))
+    assert run(persona="x") == ids[1]
+    assert run(persona="y") not in ids
+    assert run(persona=("x", "y")) not in ids
+
+
+@pytest.mark.parametrize(
+    ("given", "said"),
+    [
+        ({"judge": ("m", "n", "m")}, r"--judge m is given twice.*--persona"),
+        ({"judge": ("m", "simulated")}, "models and judges that are none"),
+        ({"judge": ("recorded:f", "m")}, "models and judges that are none"),
+        ({"judge": "m", "persona": "poet"}, r"'poet': prompt set .* has no such persona; it has "),
+        ({"judge": "m", "persona": ("reader", "reader")}, "--persona reader is given twice"),
+        ({"persona": "reader"}, "--persona goes with a model"),
+        ({"judge": TWO, "persona": "reader"}, "--persona goes with a model"),
+        ({"judge": ("m", "recorded")}, "name the file as well"),
+        ({"judge": ("m", "simulate")}, "did you mean simulated"),
+        ({"judge": TWO, "temperature": 1.0}, "--temperature: for a model"),
+        ({"judge": (), "temperature": 1.0}, "--judge"),
+        ({"judge": TWO, "ensemble": "vote"}, "--ensemble vote"),
+        (
+            {"judge": ("m", "n"), "max_cost": 1.0, "prices": {"m": {"input": 1, "output": 1}}},
+            "the price of n is not known",
+        ),
+    ],
+)
+def test_judges_that_can_not_be_are_told(tmp_path: Path, given: dict[str, Any], said: str) -> None:
+    with pytest.raises(UsageError, match=said):
+        sitting.prepare(
+            config.settle({"dataset": "demo", "prompt": "bias", **given}), tmp_path / "runs"
+        )
+    assert not (tmp_path / "runs").exists()
+
+
+# What they cost
+
+DOLLARS = {"a": (1.0, 10.0), "b": (3.0, 40.0)}
+
+
+@pytest.fixture
+def priced(tmp_path: Path) -> Path:
+    """A configuration with two models and their prices."""
+    path = tmp_path / "job.toml"
+    tables = "".join(
+        f'[prices."{name}"]\ninput = {reading}\noutput = {writing}\n'
+        for name, (reading, writing) in DOLLARS.items()
+    )
+    head = 'dataset = "demo"\nprompt = "bias"\nstrategy = "listwise10x2"\ncache = false\n'
+    path.write_text(head + tables)
+    return path
+
+
+def spent(run: Path) -> float:
+    """What the ledger's tokens cost by the two models' prices."""
+    tokens_in, tokens_out = by_judge(run, "sum(input + cached)"), by_judge(run, "sum(output)")
+    return sum(
+        (tokens_in.get(number, 0) * reading + tokens_out.get(number, 0) * writing) / 1e6
+        for number, (reading, writing) in enumerate(DOLLARS.values())
+    )
+
+
+def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
+    tmp_path: Path, priced: Path
+) -> None:
+    with mock(tmp_path, "--latency", "0.01") as url:
+        job = ("run", "--config", priced, "--judge", "a", "--judge", "b", "--base-url", url)
+        mine = (*job, "--max-output-tokens", "60", "--concurrency", "20", "--json")
+        whole = json.loads(judgeq(tmp_path, *mine, "--runs-dir", "whole").stdout)
+        run = RunFolder(tmp_path / "whole" / whole["run"])
+        assert whole["calls"] == 48
+        assert whole["cost"] == pytest.approx(spent(run.path))
+        costs = by_judge(run.path, "sum(cost)")
+        assert 2.5 * costs[0] < costs[1] < 5 * costs[0]
+
+        cap = whole["cost"] / 2
+        done = judgeq(tmp_path, *mine, "--max-cost", f"{cap:.6f}", expect=6)
+        assert "the budget of $" in done.stderr
+        part = only_run(tmp_path)
+        assert cap / 3 < spent(part) <= cap
+        assert json.loads(done.stdout)["cost"] == pytest.approx(spent(part))
+        more = json.loads(judgeq(tmp_path, "resume", "--max-cost", "1", "--json").stdout)
+        assert more["jobs"]["done"] == 48
+    assert scores(part) == scores(run.path)
+
+
+def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
+    def told(*judges: str, **settings: Any) -> estimates.Estimate:
+        given = config.settle({"judge": judges, **settings}, priced)
+        return asyncio.run(estimates.estimate(sitting.prepare(given, tmp_path / "runs")))
+
+    a, b, both, turns = told("a"), told("b"), told("a", "b", ensemble="each"), told("a", "b")
+    assert (a.calls, b.calls, both.calls, turns.calls) == (48, 48, 96, 48)
+    assert a.cost is not None
+    assert b.cost is not None
+    assert both.cost is not None
+    assert turns.cost is not None
+    for end in ("low", "high"):
+        of_a, of_b = getattr(a.cost, end), getattr(b.cost, end)
+        assert 0 < 2.5 * of_a < of_b
+        assert getattr(both.cost, end) == pytest.approx(of_a + of_b)
+        assert getattr(turns.cost, end) == pytest.approx((of_a + of_b) / 2)
+    assert both.as_json()["judge"] == "a + b"
+    persona = told("a", persona=("journalist", "reader"), ensemble="each")
+    assert persona.calls == 96
+    assert persona.cost is not None
+    assert persona.cost.low > 2 * a.cost.low  # the personas' words are read too
+    unknown = told("a", "c", ensemble="each")
+    assert unknown.cost is None
+    assert unknown.price_source is None
+    assert not (tmp_path / "runs").exists()
+    flags = ("--judge", "a", "--persona", "journalist", "--persona", "reader", "--json")
+    shown = judgeq(tmp_path, "estimate", "--config", priced, "--ensemble", "each", *flags).stdout
+    assert json.loads(shown)["judge"] == "a as journalist + a as reader"
+    assert json.loads(shown)["cost"] == [persona.cost.low, persona.cost.high]
