@@ -65,9 +65,8 @@ def import_judgments(
     try:
         root.mkdir(parents=True, exist_ok=True)
         temporary = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
-        made = RunFolder(
-            temporary / folder.id
-        )  # a level below: a killed import is not listed as a run
+        # A level below: what a killed import leaves behind is not listed as a run.
+        made = RunFolder(temporary / folder.id)
         made.path.mkdir()
     except OSError as error:
         raise DataError(f"{root} can't be written: {error.strerror}.") from error

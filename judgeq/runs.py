@@ -211,7 +211,8 @@ def place(root: Path, name: str, fingerprint: str, new: bool) -> RunFolder:
 
     `name` begins the run id. Raises RunError when the id's folder holds another run.
     """
-    base = f"{re.sub(r'[^A-Za-z0-9_.]+', '-', name).strip('-.') or 'run'}-{fingerprint[:10]}"
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:200]  # file systems allow 255 bytes
+    base = f"{name.strip('-.') or 'run'}-{fingerprint[:10]}"
     number, folder = 1, RunFolder(root / base)
     while folder.path.exists():
         if (folder.path / "config.json").exists() and folder.info().fingerprint != fingerprint:

@@ -53,10 +53,10 @@ def same(one: Result, other: Result) -> None:
     assert_array_equal(one.scores.wins, other.scores.wins)
 
 
-def by_judge(run: Path, what: str = "count(*)") -> dict[int, Any]:
+def by_judge(run: Path, what: str = "count(*)") -> dict[int, float]:
     """Something summed over the calls of each judge."""
     rows = query(run, f"SELECT judge, {what} FROM calls JOIN jobs ON jobs.id = job GROUP BY judge")
-    return dict(rows)  # type: ignore[arg-type]
+    return {row[0]: row[1] for row in rows}
 
 
 # Who is asked
@@ -95,7 +95,8 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
     found = assigned(matches, judges, each=True, unit=unit)
     assert found.judges is not None
     assert found.judges.dtype == np.int32
-    assert (found.items.dtype, found.offsets.dtype) == (np.int32, np.int64)
+    assert found.items.dtype == np.int32
+    assert found.offsets.dtype == np.int64
     every = told(matches)
     expected = [
         (number, every[unit * couple + place])
@@ -133,6 +134,13 @@ def test_judges_are_named_and_the_like_are_numbered() -> None:
     assert names(judge=("a", "b"), persona=("x", "y")) == (
         *("a as x", "a as y", "b as x", "b as y"),
     )
+
+
+def test_long_names_still_make_a_folder(tmp_path: Path) -> None:
+    given = config.settle({"dataset": "demo", "judge": ["x" * 200, "y" * 200], "prompt": "bias"})
+    run = sitting.prepare(given, tmp_path).folder
+    run.path.mkdir()
+    assert run.id.startswith("demo-listwise10-xxx")
 
 
 # Simulated judges

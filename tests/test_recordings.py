@@ -28,12 +28,8 @@ ODD = st.sampled_from(
 def compared(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
     """Items as presented, and a ranking of them with ties."""
     presented = tuple(draw(st.permutations(range(n)))[: draw(st.integers(1, n))])
-    groups: list[list[int]] = []
-    for item in draw(st.permutations(presented)):
-        if groups and draw(st.booleans()):
-            groups[-1].append(item)
-        else:
-            groups.append([item])
+    places = draw(rankings(n=len(presented), size=len(presented)))
+    groups = [[presented[at] for at in group] for group in grouped(places)]
     if len(presented) == 2 and len(groups) == 1:  # "tie" doesn't say who comes first
         groups = [list(presented)]
     return presented, Verdict.of(groups)

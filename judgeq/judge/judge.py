@@ -139,9 +139,8 @@ class _Asking:
         self._problem = job.error if job.unusable else None
         self._ask = job.unusable + 1
         # Who reads no text isn't bound by what the prompt's words allow.
-        self._ties = not judge.backend.reads_text or (
-            judge.prompt is not None and judge.prompt.ties
-        )
+        by_prompt = judge.prompt is not None and judge.prompt.ties
+        self._ties = by_prompt or not judge.backend.reads_text
         self._prepared = Prepared()
 
     async def outcome(self) -> Outcome:

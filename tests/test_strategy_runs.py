@@ -1,0 +1,134 @@
+"""A whole run of each strategy, and pruning that is killed in the middle of it."""
+
+from __future__ import annotations
+
+import json
+import signal
+import subprocess
+from hashlib import sha256
+from pathlib import Path
+
+import pytest
+
+from tests.cli import judgeq, only_run, query, score_columns, scores, start
+
+SMALL = ("run", "-d", "synthetic:normal", "--n", "60", "--seed", "4", "--quiet")
+
+
+def digest(columns: dict[str, list[str]]) -> str:
+    """Of all ratings to 1e-6 (another processor's last bits are no matter), wins and leavings."""
+    told = [
+        [f"{float(cell):.6f}" if cell else "" for cell in column]
+        for name, column in sorted(columns.items())
+        if name not in ("id", "gold")
+    ]
+    return sha256(json.dumps(told).encode()).hexdigest()[:16]
+
+
+GOLDEN = {
+    "listwise10": "a65b33f33eab4ef5",
+    "listwise:k=7,rounds=2,overlap=2": "14cbcd434978087a",
+    "pairwise:rounds=9": "a0cdcacb42a885ec",
+    "streak:r=3,d=2": "c1b0bf9193289903",
+    "tail:w=3,p=20,rounds=9": "c2eb14fa80caf712",
+    "complete": "03edda38dc41431d",
+    "direct": "2c4d79ffdeab04b4",
+}
+
+
+@pytest.mark.parametrize("strategy", GOLDEN)
+def test_a_golden_run(tmp_path: Path, strategy: str) -> None:
+    judgeq(tmp_path, *SMALL, "-s", strategy)
+    assert digest(score_columns(only_run(tmp_path))) == GOLDEN[strategy]
+
+
+@pytest.mark.parametrize("strategy", ["streak:r=2,d=2", "tail:w=2,p=10"])
+def test_killed_in_the_middle_of_pruning_the_scores_are_the_same(
+    tmp_path: Path, strategy: str
+) -> None:
+    job = (*SMALL, "-s", strategy)
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    judgeq(whole, *job)
+    kills = 0
+    for enough in (60, 90, 105):  # jobs done: after items have begun to leave
+        process = start(tmp_path, *job, "--sim-latency", "0.05", "--concurrency", "3")
+        while process.poll() is None:
+            try:
+                process.wait(0.02)
+            except subprocess.TimeoutExpired:
+                if _done(tmp_path) >= enough:
+                    process.kill()
+                    process.wait()
+        process.communicate()
+        kills += process.returncode == -signal.SIGKILL
+    assert kills == 3
+    judgeq(tmp_path, *job)
+    run = only_run(tmp_path)
+    assert scores(run) == scores(only_run(whole))
+    left = score_columns(run)["left_after"]
+    assert sum(map(bool, left)) > 20
+    # Nobody is asked about after leaving.
+    for row, after in enumerate(left):
+        if after:
+            last = "SELECT max(round) FROM rounds JOIN jobs ON id BETWEEN first AND last WHERE "
+            assert query(run, last + _about(row)) == [(int(after),)]
+
+
+def _about(row: int) -> str:
+    """That a pair's job is about an item."""
+    number = f"x'{row.to_bytes(4, 'little').hex()}'"
+    return f"substr(items, 1, 4) = {number} OR substr(items, 5, 4) = {number}"
+
+
+def _done(folder: Path) -> int:
+    if not list(folder.glob("runs/*/run.db")):
+        return 0
+    try:
+        return query(only_run(folder), "SELECT count(*) FROM verdicts")[0][0]
+    except Exception as error:  # noqa: BLE001  (before the schema was there)
+        assert "no such table" in str(error)  # noqa: PT017
+        return 0
+
+
+def test_a_strategy_that_runs_out_of_items_ends_early_and_stays_ended(tmp_path: Path) -> None:
+    job = ("run", "-d", "synthetic:linear", "--n", "12", "-s", "streak:r=1", "--json")
+    done = json.loads(judgeq(tmp_path, *job).stdout)
+    assert done["rounds"] == done["rounds_planned"] < 24
+    assert not done["partial"]
+    assert done["left_early"] == 12
+    state = json.loads(judgeq(tmp_path, "status", "--json").stdout)
+    assert state["state"] == "finished"
+    calls = query(only_run(tmp_path), "SELECT count(*) FROM calls")
+    again = judgeq(tmp_path, *job)
+    assert json.loads(again.stdout) == done
+    assert query(only_run(tmp_path), "SELECT count(*) FROM calls") == calls
+    assert "finished" in judgeq(tmp_path, "runs").stdout
+
+
+def test_direct_scores_take_the_place_of_ratings(tmp_path: Path) -> None:
+    done = json.loads(judgeq(tmp_path, "run", "-d", "babe", "-s", "direct", "--json").stdout)
+    run = only_run(tmp_path)
+    columns = score_columns(run)
+    assert list(columns) == ["id", "direct", "matches", "wins", "left_after", "gold"]
+    values = list(map(float, columns["direct"]))
+    assert min(values) >= 0
+    assert max(values) <= 1
+    assert set(done["evaluation"]["detection"]) == {"direct"}
+    assert done["evaluation"]["detection"]["direct"]["accuracy"] > 0.9
+    assert done["cost_equivalent_calls"] == 3674 / 2
+    assert done["order"]["slots"] == []
+
+
+def test_an_item_without_a_direct_score_is_left_out_and_told(tmp_path: Path) -> None:
+    job = ("run", "-d", "demo", "-s", "direct", "--sim-unreadable", "0.4", "--json")
+    done = json.loads(judgeq(tmp_path, *job).stdout)
+    missing = score_columns(only_run(tmp_path))["direct"].count("")
+    assert missing == done["jobs"]["invalid"] > 0
+    assert done["evaluation"]["correlation"]["all"]["direct"]["n"] == 240 - missing
+
+
+def test_absurd_sizes_are_refused_before_anything_is_written(tmp_path: Path) -> None:
+    done = judgeq(tmp_path, "run", "-d", "babe", "-s", "complete", expect=2)
+    assert "6,747,301 calls" in done.stderr
+    assert not (tmp_path / "runs").exists()
