@@ -1,0 +1,110 @@
+"""What several judges of one run say by themselves, and about one another."""
+
+from __future__ import annotations
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from judgeq.config import settle
+from judgeq.ensembles import ensemble
+from judgeq.rating import elo
+from judgeq.rating.bradley_terry import fit_map
+from judgeq.results import Judged
+from judgeq.types import Verdicts
+from tests.build import verdicts
+from tests.cli import judgeq
+
+TWO = ("--judge", "simulated", "--judge", "simulated")
+
+
+def by(some: Verdicts, *judges: int) -> Verdicts:
+    return replace(some, judges=np.array(judges, dtype=np.int32))
+
+
+def judged(n: int, *rounds: Verdicts) -> Judged:
+    found = Judged.begin(n, None, settle({"dataset": "demo"}))
+    for some in rounds:
+        found.add(some)
+    return found
+
+
+def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
+    one = by(verdicts([(0, 1, 2), (1, 0, 2), (3, 1)]), 0, 1, 0)
+    other = by(verdicts([(2, 3), (3, 2)]), 0, 1)
+    found = ensemble(judged(5, one, other), ["a", "b"], "bt", 2.0, 0, 0)
+    mine = [verdicts([(0, 1, 2), (3, 1)]), verdicts([(2, 3)])]
+    ratings = elo.fold(elo.fold(elo.start(5), mine[0]), mine[1])
+    assert_array_equal(found.ratings[0]["elo"][:4], ratings[:4])
+    assert np.isnan(found.ratings[0]["elo"][4])
+    theirs = fit_map(verdicts([(1, 0, 2), (3, 2)]), 5, 2.0)
+    assert_array_equal(found.ratings[1]["bt"][:4], theirs[:4])
+    assert list(found.verdicts) == [3, 2]
+    assert found.shared == 4  # 01, 02, 12 and 23
+
+
+def test_judges_who_say_the_same_agree_wholly() -> None:
+    rankings = [(0, 1, 2, 3), (3, 1, 0, 2), (2, 1, 0)]
+    both = by(verdicts([each for each in rankings for _ in "ab"]), *([0, 1] * 3))
+    found = ensemble(judged(4, both), ["a", "b"], "bt", 2.0, 200, 0)
+    assert found.alpha.value == pytest.approx(1)
+    assert found.kendall["bt"][0, 1] == pytest.approx(1)
+
+
+def test_what_cannot_be_told_is_none() -> None:
+    alone = by(verdicts([(0, 1), (2, 3)]), 0, 1)
+    found = ensemble(judged(4, alone), ["a", "b"], "bt", 2.0, 50, 0)
+    assert (found.alpha.value, found.alpha.low, found.shared) == (None, None, 0)
+    assert np.isnan(found.kendall["bt"][0, 1])
+
+
+def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
+    items = verdicts([(row,) for row in range(6) for _ in "ab"])
+    scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
+    some = replace(by(items, *([0, 1] * 6)), scores=scores)
+    found = ensemble(judged(6, some), ["a", "b"], "bt", 2.0, 0, 0)
+    assert found.alpha.value == pytest.approx(1)
+    assert set(found.ratings[0]) == {"direct"}
+    assert_array_equal(found.ratings[1]["direct"], scores[1::2])
+    assert found.shared == 6
+
+
+def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", *TWO, "--ensemble", "each", "--quiet")
+    done = judgeq(tmp_path, "evaluate", "--resamples", "100")
+    for words in ("bt by simulated 2", "Kendall's τ-b", "Krippendorff's α", "72 verdicts by"):
+        assert words in done.stdout
+    found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
+    ratings = {each["rating"]: each for each in found["ratings"]}
+    assert list(ratings) == [
+        *("elo", "bt", "elo by simulated 1", "elo by simulated 2"),
+        *("bt by simulated 1", "bt by simulated 2"),
+    ]
+    judges = found["judges"]
+    assert judges["names"] == ["simulated 1", "simulated 2"]
+    assert judges["verdicts"] == [72, 72]
+    assert judges["judged_by_several"] > 3000
+    alpha = judges["krippendorff_alpha"]
+    assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.75
+    assert judges["kendall"]["bt"][0][1] == judges["kendall"]["bt"][1][0]
+
+
+def test_agreement_needs_no_gold(tmp_path: Path) -> None:
+    rows = "".join(f"text {n},{n}\n" for n in range(30))
+    (tmp_path / "my.csv").write_text(f"text,hidden\n{rows}")
+    data = ("-d", "my.csv", "--latent-column", "hidden")
+    judgeq(tmp_path, "run", *data, *TWO, "--ensemble", "each", "--quiet")
+    done = judgeq(tmp_path, "evaluate")
+    assert "No gold labels" in done.stdout
+    assert "Krippendorff's α" in done.stdout
+    judgeq(tmp_path, "run", *data, "--quiet")
+    assert "--gold" in judgeq(tmp_path, "evaluate", expect=2).stderr
+
+
+def test_one_judge_is_no_ensemble(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", "--quiet")
+    assert json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["judges"] is None
