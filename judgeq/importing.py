@@ -6,8 +6,6 @@ import asyncio
 import shutil
 import tempfile
 from collections.abc import Callable, Sequence
-from datetime import UTC, datetime
-from importlib.metadata import version
 from itertools import groupby
 from pathlib import Path
 from typing import Any
@@ -87,19 +85,10 @@ def _info(
     source: str,
 ) -> RunInfo:
     names = _judges(judgments)
-    return RunInfo(
-        judgeq=version("judgeq"),
-        created=datetime.now(UTC),
-        fingerprint=config.fingerprint(facts),
-        facts=facts,
-        settings=settings.kept(),
-        dataset=dataset.name,
-        source=dataset.source,
-        items=len(dataset),
-        labels=dataset.labels,
-        licence=dataset.licence,
-        gold_kind=dataset.gold_kind,
-        gold_meaning=dataset.gold_meaning,
+    return RunInfo.begun(
+        settings,
+        dataset,
+        facts,
         strategy="imported",
         rounds=judgments[-1].round,
         imported=True,

@@ -12,14 +12,16 @@ import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
 from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, ValidationError
 
-from judgeq.config import Settings, settle
+from judgeq.config import Settings, fingerprint, settle
+from judgeq.datasets import Dataset
 from judgeq.errors import RunError
 
 LOCK_WAIT = 1.0
@@ -47,6 +49,27 @@ class RunInfo(BaseModel):
     rounds: int
     imported: bool = False
     judges: tuple[str, ...] = ()
+
+    @classmethod
+    def begun(
+        cls, settings: Settings, dataset: Dataset, facts: Mapping[str, Any], **more: Any
+    ) -> RunInfo:
+        """That of a run which begins now; `more` are the fields that these don't tell."""
+        return cls(
+            judgeq=version("judgeq"),
+            created=datetime.now(UTC),
+            fingerprint=fingerprint(facts),
+            facts=dict(facts),
+            settings=settings.kept(),
+            dataset=dataset.name,
+            source=dataset.source,
+            items=len(dataset),
+            labels=dataset.labels,
+            licence=dataset.licence,
+            gold_kind=dataset.gold_kind,
+            gold_meaning=dataset.gold_meaning,
+            **more,
+        )
 
     @property
     def judge(self) -> str:

@@ -11,8 +11,6 @@ import signal
 from collections.abc import Callable, Coroutine, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
 from typing import Any, TypeVar
 
@@ -190,23 +188,15 @@ def _begin(prepared: Prepared, emit: Emit) -> None:
         if info.labels != dataset.labels:
             folder.write_info(info.model_copy(update={"labels": dataset.labels}))
         return
+    settings, strategy = prepared.settings, prepared.strategy
     folder.write_info(
-        RunInfo(
-            judgeq=version("judgeq"),
-            created=datetime.now(UTC),
-            fingerprint=config.fingerprint(prepared.facts),
-            facts=dict(prepared.facts),
-            settings=prepared.settings.kept(),
-            dataset=dataset.name,
-            source=dataset.source,
-            items=len(dataset),
-            labels=dataset.labels,
-            licence=dataset.licence,
-            gold_kind=dataset.gold_kind,
-            gold_meaning=dataset.gold_meaning,
-            strategy=prepared.strategy.name,
-            rounds=prepared.strategy.rounds,
-            judges=() if len(prepared.settings.members) == 1 else prepared.settings.judges,
+        RunInfo.begun(
+            settings,
+            dataset,
+            prepared.facts,
+            strategy=strategy.name,
+            rounds=strategy.rounds,
+            judges=() if len(settings.members) == 1 else settings.judges,
         )
     )
 
