@@ -33,16 +33,14 @@ def import_file(
     settings: Settings, path: Path, root: Path, *, new: bool = False
 ) -> tuple[RunFolder, bool]:
     """As `import_judgments`, of a file. Raises DataError naming its line of what is wrong."""
-    return import_judgments(
-        settings, lambda data: recordings.read(path, data.ids), path.name, root, new=new
-    )
+    return import_judgments(settings, lambda data: recordings.read(path, data.ids), root, new=new)
 
 
 def import_judgments(
-    settings: Settings, read: Read, source: str, root: Path, *, new: bool = False
+    settings: Settings, read: Read, root: Path, *, new: bool = False
 ) -> tuple[RunFolder, bool]:
     """The run of the judgments that `read` gives on `settings.dataset`, and whether it was there
-    before. `source` tells where they come from.
+    before.
 
     It appears under `root` whole or not at all. Raises DataError or UsageError for a dataset that
     can't be had.
@@ -69,9 +67,14 @@ def import_judgments(
     except OSError as error:
         raise DataError(f"{root} can't be written: {error.strerror}.") from error
     try:
-        info = _info(settings, dataset, judgments, facts, source)
+        info = _info(settings, dataset, judgments, facts)
         asyncio.run(_fill(made, info, dataset, judgments))
-        made.path.rename(folder.path)
+        try:
+            made.path.rename(folder.path)
+        except OSError:
+            if not folder.path.exists():
+                raise
+            return folder, True  # another process has just imported the same
     finally:
         shutil.rmtree(temporary)
     return folder, False
@@ -82,7 +85,6 @@ def _info(
     dataset: Dataset,
     judgments: Sequence[Judgment],
     facts: dict[str, Any],
-    source: str,
 ) -> RunInfo:
     names = _judges(judgments)
     return RunInfo.begun(
@@ -92,9 +94,7 @@ def _info(
         strategy="imported",
         rounds=judgments[-1].round,
         imported=True,
-        judges=tuple(name or "unnamed" for name in names)
-        if names != [None]
-        else (f"recorded in {source}",),
+        judges=() if names == [None] else tuple(name or "" for name in names),
     )
 
 

@@ -146,6 +146,8 @@ def _verdict(
             + (f"; missing: {', '.join(map(_shown, missing[:5]))}" if missing else "")
             + ")."
         )
+    if len(groups) == 1 and len(presented) == 2:
+        return Verdict.of([presented])  # as a "winner" says it
     return Verdict.of(groups)
 
 
@@ -167,7 +169,7 @@ def _shown(value: Any) -> str:
 
 
 def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
-    """The judgments in a run's verdicts, round by round; `judges` are their names, told if several."""
+    """The judgments in a run's verdicts, round by round; `judges` are their names, if told."""
     # Rounds without a verdict don't count: a recording has none.
     for number, verdicts in enumerate((some for some in rounds if len(some)), start=1):
         items, presented = verdicts.items.tolist(), verdicts.presented.tolist()
@@ -177,8 +179,9 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
             ties = tuple(tied[span])
             score = None if verdicts.scores is None else float(verdicts.scores[v])
             said = Verdict(tuple(items[span]), ties if any(ties) else (), score)
-            judge = judges[0 if verdicts.judges is None else int(verdicts.judges[v])]
-            yield Judgment(number, tuple(presented[span]), said, judge if len(judges) > 1 else None)
+            who = 0 if verdicts.judges is None else int(verdicts.judges[v])
+            judge = judges[who] or None if judges else None
+            yield Judgment(number, tuple(presented[span]), said, judge)
 
 
 def lines(

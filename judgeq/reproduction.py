@@ -188,7 +188,7 @@ def _reproduced(
         return judgments
 
     settings = config.settle({"dataset": source.dataset, "data_dir": data_dir, "rating": "bt-mm"})
-    run, _ = importing.import_judgments(settings, read, path.name, runs_dir)
+    run, _ = importing.import_judgments(settings, read, runs_dir)
     tell(f"{source.dataset}: rating {run.id} by Elo and bt-mm until it converges")
     opened = asyncio.run(evaluation.open_run(run, "bt-mm", settings.bt_sigma))
     result, items = opened.result, opened.items

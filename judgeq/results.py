@@ -211,20 +211,14 @@ async def opened(run: RunFolder, rating: Rating, sigma: float) -> tuple[Result, 
 
 
 async def judgments(run: RunFolder) -> tuple[Sequence[str], list[Verdicts], Sequence[str]]:
-    """What a run's judges said: the items' ids, the verdicts round by round, the judges' names."""
+    """What a run's judges said: the items' ids, the verdicts round by round, the judges' names if
+    they are told."""
     info = run.info()
     store = SqliteStore(run.database, read_only=True)
     try:
         rounds, _ = await planned(store)
-        verdicts = [await store.verdicts(number) for number in range(1, len(rounds) + 1)]
-        judges = info.judges or info.settings.judges
-        for some in verdicts:
-            if some.judges is not None and some.judges.max() >= len(judges):
-                raise RunError(
-                    f"{run.database} is damaged: it has an answer of judge {some.judges.max()}, and "
-                    f"there are {len(judges)}."
-                )
-        return (await store.items()).ids, verdicts, judges
+        verdicts = [await _verdicts(info, store, round) for round in range(1, len(rounds) + 1)]
+        return (await store.items()).ids, verdicts, info.judges
     finally:
         await store.close()
 
@@ -235,9 +229,21 @@ async def replayed(info: RunInfo, store: Store) -> Judged:
     judged = Judged.begin(info.items, strategy, info.settings)
     round = 1
     while (counts := await store.round_state(round)) is not None:
-        judged.add(await store.verdicts(round), counts.total)
+        judged.add(await _verdicts(info, store, round), counts.total)
         round += 1
     return judged
+
+
+async def _verdicts(info: RunInfo, store: Store, round: int) -> Verdicts:
+    """A round's verdicts. Raises RunError for one of a judge that the run doesn't have."""
+    verdicts = await store.verdicts(round)
+    judges = max(1, len(info.judges))
+    if verdicts.judges is not None and int(verdicts.judges.max()) >= judges:
+        raise RunError(
+            f"the run's ledger is damaged: it has an answer of judge {verdicts.judges.max()}, and "
+            f"there are {judges}."
+        )
+    return verdicts
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -48,7 +48,7 @@ class RunInfo(BaseModel):
     strategy: str
     rounds: int
     imported: bool = False
-    judges: tuple[str, ...] = ()
+    judges: tuple[str, ...] = ()  # told where there are several, or an import names them
 
     @classmethod
     def begun(
@@ -74,7 +74,9 @@ class RunInfo(BaseModel):
     @property
     def judge(self) -> str:
         """Who answers, for screens."""
-        return " + ".join(self.judges or self.settings.judges)
+        if self.imported and not self.judges:
+            return "recorded"
+        return " + ".join(name or "unnamed" for name in self.judges or self.settings.judges)
 
     def settings_with(self, changes: Mapping[str, Any]) -> Settings:
         """The run's settings with these changed (None: as before). Raises as `config.settle`."""

@@ -109,6 +109,15 @@ def test_a_streak_takes_distinct_opponents() -> None:
     assert Streak(r=3, d=2).stay(everyone(4), other, chance).tolist() == [False, True, True, False]
 
 
+def test_of_several_judges_the_most_say_who_won() -> None:
+    """Each pair is asked of all of them: one match, however many verdicts."""
+    split = [verdicts([[0, 1], [1, 0], [2, 3], [2, 3]]), verdicts([[0, 3], [0, 3], [2, 1], [2, 1]])]
+    stay = Streak(r=2, d=2).stay(everyone(4), split, np.random.default_rng())
+    assert stay.tolist() == [True, True, False, False]
+    once = split[:1] * 2
+    assert Streak(r=4, d=1).stay(everyone(4), once, np.random.default_rng()).all()
+
+
 @settings(max_examples=60, deadline=None)
 @given(
     w=st.integers(1, 8), p=st.integers(1, 49), n=st.integers(2, 60), seed=SEEDS,

@@ -110,7 +110,7 @@ def test_lines_are_as_published() -> None:
 
 @given(st.lists(st.lists(rankings(n=5), max_size=3), max_size=4))
 def test_rounds_without_a_verdict_do_not_count(rounds: list[list[Any]]) -> None:
-    found = [*recordings.of(map(verdicts, rounds), ["one"])]
+    found = [*recordings.of(map(verdicts, rounds), [])]
     kept = [some for some in rounds if some]
     said = [Verdict.of(grouped(each)) for some in kept for each in some]
     assert [judgment.verdict for judgment in found] == said
@@ -121,17 +121,19 @@ def test_rounds_without_a_verdict_do_not_count(rounds: list[list[Any]]) -> None:
     assert all(judgment.presented == tuple(sorted(judgment.presented)) for judgment in found)
 
 
-def test_judges_are_told_where_there_are_several() -> None:
+def test_judges_are_told_where_they_are_named() -> None:
     some = verdicts([[0, 1], [1, 0], [2, 3]])
     both = replace(some, judges=np.array([0, 1, 0], dtype=np.int32))
     found = recordings.of([both, some], ["x", "y"])
     assert [judgment.judge for judgment in found] == ["x", "y", "x", "x", "x", "x"]
-    assert {judgment.judge for judgment in recordings.of([some], ["x"])} == {None}
+    assert {judgment.judge for judgment in recordings.of([some], [])} == {None}
+    assert {judgment.judge for judgment in recordings.of([some], ["x"])} == {"x"}
+    assert {judgment.judge for judgment in recordings.of([some], [""])} == {None}
 
 
 def test_scores_come_with_their_items() -> None:
     alone = replace(verdicts([[2], [0]]), scores=np.array([0.5, 1.0]))
-    assert [*recordings.of([alone], ["x"])] == [
+    assert [*recordings.of([alone], [])] == [
         Judgment(1, (2,), Verdict((2,), (), 0.5)),
         Judgment(1, (0,), Verdict((0,), (), 1.0)),
     ]

@@ -104,7 +104,7 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
 
     again = judgeq(tmp_path, "import", "-d", "demo", file)
     assert "was imported before; --new imports it again beside it" in again.stderr
-    assert "recorded in demo.jsonl" in again.stdout
+    assert "judge     recorded" in again.stdout
     assert "The judge was simulated" not in again.stdout
     assert only_run(tmp_path) == there
     # Named by ids, they are the same judgments.
@@ -397,3 +397,14 @@ def test_a_recorded_judge_that_can_not_be(demo: Path, tmp_path: Path) -> None:
         )
     with pytest.raises(JudgeError, match="holds no judgment"):
         api.run("demo", judge=f"recorded:{demo / 'demo.jsonl'}", seed=1, runs_dir=tmp_path / "runs")
+
+
+def test_a_single_judge_keeps_its_name(tmp_path: Path) -> None:
+    lines = [
+        '{"round": 1, "group": 0, "presented": [0, 1], "winner": 0, "judge": "gpt"}',
+        '{"round": 1, "group": 1, "presented": [3, 2], "winner": "tie", "judge": "gpt"}',
+    ]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
+    done = judgeq(tmp_path, "import", "-d", "demo", "a.jsonl")
+    assert "judge     gpt" in done.stdout
+    assert judgeq(tmp_path, "export").stdout.splitlines() == lines

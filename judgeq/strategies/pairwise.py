@@ -105,15 +105,18 @@ class Streak(Pairwise):
 
 
 def _results(verdicts: Verdicts) -> tuple[NDArray[np.intp], Rows, NDArray[np.int8]]:
-    """Both sides of each pair: item, opponent, and 1 for won, −1 for lost, 0 for a tie."""
+    """Each item of a round's pairs, its opponent, and 1 for won, −1 for lost, 0 for a tie.
+
+    Where several judges answered about a pair, most of them say who won.
+    """
     pairs = verdicts.items.reshape(-1, 2)
     tied = verdicts.tied.reshape(-1, 2)[:, 1]
-    won = np.where(tied, 0, 1).astype(np.int8)
-    return (
-        np.concatenate([pairs[:, 0], pairs[:, 1]]).astype(np.intp),
-        np.concatenate([pairs[:, 1], pairs[:, 0]]),
-        np.concatenate([won, -won]),
-    )
+    won = np.where(tied, 0, 1)
+    items = np.concatenate([pairs[:, 0], pairs[:, 1]])
+    opponents = np.concatenate([pairs[:, 1], pairs[:, 0]])
+    item, first, which = np.unique(items, return_index=True, return_inverse=True)
+    votes = np.bincount(which.reshape(-1), np.concatenate([won, -won]), len(item))
+    return item.astype(np.intp), opponents[first], np.sign(votes).astype(np.int8)
 
 
 @dataclass(frozen=True, slots=True)
