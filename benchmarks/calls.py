@@ -201,7 +201,7 @@ def _compare(folder: Path, texts: Path, bodies: Path, latency: str) -> None:
     }
     found: dict[str, list[tuple[float, float]]] = {"bare aiohttp": [], "judgeq": []}
     with server("--latency", latency) as url:
-        for turn in range(3):
+        for turn in range(5):
             found["bare aiohttp"].append(_script(BARE, url, bodies, folder, CALLS))
             run = judgeq_run(url, texts, f"{turn}{len(latency)}")
             whole, ready = spent(run, folder), spent(run, folder)
