@@ -25,7 +25,7 @@ from urllib.request import Request, urlopen
 from benchmarks.measure import JUDGEQ, PYTHON
 
 CALLS = 20_000
-IN_FLIGHT = 256
+TURNS = 3
 PEERS = os.environ.get("JUDGEQ_PEERS", PYTHON)
 PRICES = ("--price-in", "1", "--price-out", "4")
 
@@ -199,27 +199,33 @@ def _compare(folder: Path, texts: Path, bodies: Path, latency: str) -> None:
         "litellm": LITELLM if _has("litellm") else "",
         "curator": CURATOR if _has("bespokelabs.curator") else "",
     }
-    found: dict[str, list[tuple[float, float]]] = {"bare aiohttp": [], "judgeq": []}
+    ways = ["bare aiohttp", "judgeq", *(peer for peer, script in peers.items() if script)]
+    found: dict[str, list[tuple[float, float]]] = {way: [] for way in ways}
     with server("--latency", latency) as url:
-        for turn in range(5):
-            found["bare aiohttp"].append(_script(BARE, url, bodies, folder, CALLS))
-            run = judgeq_run(url, texts, f"{turn}{len(latency)}")
-            whole, ready = spent(run, folder), spent(run, folder)
-            found["judgeq"].append((whole[0] - ready[0], whole[1] - ready[1]))
-        for peer, script in peers.items():
-            n = CALLS if peer.startswith("openai, ") else CALLS // 4
-            if script:
-                cpu, wall = _script(script, url, bodies, folder, n)
-                found[peer] = [(cpu * CALLS / n, wall * CALLS / n)]
-    bare = median(cpu for cpu, _ in found["bare aiohttp"])
-    ours = median(cpu for cpu, _ in found["judgeq"])
+        # All in turn, and only those of one turn compared: the machine's speed is not steady.
+        for turn in range(TURNS):
+            for way in ways:
+                n = CALLS if way in ("bare aiohttp", "judgeq") else CALLS // 8
+                if way == "judgeq":
+                    run = judgeq_run(url, texts, f"{turn}{len(latency)}")
+                    whole, ready = spent(run, folder), spent(run, folder)
+                    cost = whole[0] - ready[0], whole[1] - ready[1]
+                else:
+                    script = BARE if way == "bare aiohttp" else peers[way]
+                    cost = _script(script, url, bodies, folder, n)
+                found[way].append((cost[0] / n, cost[1] / n))
     print(f"latency {latency} s         CPU ms a call   calls/s   × bare   × judgeq")
-    for name, costs in found.items():
-        cpu, wall = median(c for c, _ in costs), median(w for _, w in costs)
+    for way, costs in found.items():
         print(
-            f"{name:20} {cpu / CALLS * 1000:14.3f} {CALLS / wall:9,.0f} {cpu / bare:8.2f} "
-            f"{cpu / ours:9.2f}"
+            f"{way:20} {median(cpu for cpu, _ in costs) * 1000:14.3f} "
+            f"{1 / median(wall for _, wall in costs):9,.0f} "
+            f"{_times(costs, found['bare aiohttp']):8.2f} {_times(costs, found['judgeq']):9.2f}"
         )
+
+
+def _times(costs: list[tuple[float, float]], base: list[tuple[float, float]]) -> float:
+    """How many times the base's CPU."""
+    return median(cost / other for (cost, _), (other, _) in zip(costs, base, strict=True))
 
 
 def _script(script: str, url: str, bodies: Path, folder: Path, n: int) -> tuple[float, float]:
