@@ -20,6 +20,8 @@ from judgeq.types import Attempt, Job, JobState, Outcome
 
 INTERVAL = 0.002
 AT_ONCE = 16
+"""Outcomes that are committed before the next job is taken: so many paid answers a kill can cost."""
+AT_ONCE_UNPAID = 64
 LEASE = 600.0
 
 
@@ -66,12 +68,14 @@ class Queue:
         worker: str,
         stop: Stop,
         *,
+        at_once: int = AT_ONCE,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
     ) -> None:
         self._store = store
         self._worker = worker
         self._stop = stop
+        self._at_once = at_once
         self._clock = clock
         self._sleep = sleep
         self._outcomes: list[Outcome] = []
@@ -106,7 +110,7 @@ class Queue:
             raise self._error
         future: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
-        if len(self._outcomes) >= AT_ONCE and not self._turning:
+        if len(self._outcomes) >= self._at_once and not self._turning:
             # When many answers come in one turn of the loop, the pump would come after all of them.
             try:
                 await self._turn()

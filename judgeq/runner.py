@@ -18,7 +18,7 @@ from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.errors import StoppedError
 from judgeq.judge import panel
-from judgeq.queue import Queue, Stop
+from judgeq.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
 from judgeq.rating import metrics, order_bias
 from judgeq.runs import RunFolder, whoami
 from judgeq.store import Items, Store
@@ -116,7 +116,8 @@ async def judge_round(run: Run, round: int) -> None:
     run.emit(RoundStarted(round, counts))
     if counts.left:
         await run.judge.open()
-        async with Queue(run.store, whoami(), run.stop) as queue:
+        at_once = AT_ONCE if run.judge.reads_text else AT_ONCE_UNPAID
+        async with Queue(run.store, whoami(), run.stop, at_once=at_once) as queue:
             workers = min(run.settings.concurrency, counts.left)
             await drain(queue, run.judge, run.stop, run.emit, workers)
         counts = await _state(run, round)

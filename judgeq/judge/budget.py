@@ -115,7 +115,7 @@ class Budget:
 
 def _up(dollars: float | None) -> int:
     """Nano-dollars, rounded up."""
-    return 0 if dollars is None else _nano(dollars, ROUND_CEILING)
+    return _nano(dollars, ROUND_CEILING) if dollars else 0
 
 
 def _nano(dollars: float, rounding: str) -> int:

@@ -30,6 +30,11 @@ class Panel:
             )
         return self.judges[match.judge]
 
+    @property
+    def reads_text(self) -> bool:
+        """Whether one of them is sent the texts: the others cost nothing."""
+        return any(judge.backend.reads_text for judge in self.judges)
+
     async def open(self) -> None:
         """Get all of them ready. Raises JudgeError when one can't be."""
         for judge in self.judges:
