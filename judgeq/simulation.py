@@ -15,6 +15,8 @@ import threading
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields, replace
 from hashlib import sha256
 from itertools import product
@@ -23,11 +25,12 @@ from typing import Any, Literal
 
 import numpy as np
 import orjson
+from filelock import FileLock, Timeout
 from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
 
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
-from judgeq.errors import DataError, NotConvergedError, UsageError
+from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.judge import noise
 from judgeq.judge.noise import Simulation
 from judgeq.rating import bradley_terry, comparisons, elo, metrics
@@ -261,13 +264,14 @@ def study(
     """All rows of a grid, in order; cases that an interrupted study left in `folder` are taken over.
 
     `tell` is called with how many cases of how many are done. Raises UsageError when the folder holds
-    a study of another grid, DataError when it can't be written.
+    a study of another grid or another process is at it, DataError when it can't be written, and
+    StoppedError when a process of ours was killed.
     """
     cases = grid.cases()
     try:
         folder.mkdir(parents=True, exist_ok=True)
-        done = _taken_over(grid, folder / "cases.jsonl")
-        with (folder / "cases.jsonl").open("ab") as file:
+        with _locked(folder), (folder / "cases.jsonl").open("ab") as file:
+            done = _taken_over(grid, folder / "cases.jsonl")
             tell(len(done), len(cases))
             for case, rows in _played([case for case in cases if case not in done], grid, jobs):
                 done[case] = rows
@@ -276,7 +280,27 @@ def study(
                 tell(len(done), len(cases))
     except OSError as error:
         raise DataError(f"{folder} can't be written: {error.strerror}.") from error
+    except BrokenProcessPool as error:
+        raise StoppedError(
+            f"a process of the study was killed, perhaps for want of memory. What was simulated is "
+            f"kept in {folder}: the same command goes on, and --jobs 1 needs less."
+        ) from error
     return scored([row for case in cases for row in done[case]], alpha)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the study. Raises UsageError while another process does, DataError where none can."""
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise UsageError(
+            f"another process is at the study in {folder}: wait for it, or name another folder with "
+            "--out."
+        ) from error
+    except NotImplementedError as error:
+        raise DataError(f"{folder} can't be locked: {error}.") from error
 
 
 def _taken_over(grid: Grid, path: Path) -> dict[Case, list[Row]]:
@@ -309,7 +333,9 @@ def _played(cases: Sequence[Case], grid: Grid, jobs: int) -> Iterator[tuple[Case
         for case in cases:
             yield case, play(case, grid)
         return
-    with ProcessPoolExecutor(jobs, initializer=_serve) as pool:
+    # Not forked: a thread of ours (the progress bar's) may hold a lock that a fork would copy.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn, _serve) as pool:
         waiting = {pool.submit(play, case, grid): case for case in cases}
         try:
             while waiting:

@@ -393,10 +393,10 @@ def f1(positive: Bools, said: Bools) -> float:
 def test_the_best_threshold_is_the_best_of_all(items: tuple[Floats, Bools]) -> None:
     scores, positive = items
     threshold = best_threshold(scores, positive)
-    assert np.isfinite(threshold)
-    values = np.unique(scores)
-    # A cut above any value but the largest separates as half-way to the next one does.
-    best = max([f1(positive, scores > value) for value in values[:-1]], default=0.0)
+    assert not np.isnan(threshold)
+    # A cut above any value separates as half-way to the next one does; or all are positive.
+    cuts = [-np.inf, *np.unique(scores)[:-1]]
+    best = max(f1(positive, scores > cut) for cut in cuts)
     assert f1(positive, scores > threshold) == pytest.approx(best, abs=1e-12)
 
 
@@ -428,12 +428,17 @@ def test_between_the_largest_floats_is_a_number() -> None:
         assert threshold == pytest.approx(low / 2 + high / 2)
 
 
-def test_without_a_cut_no_item_is_positive() -> None:
+def test_scores_that_tell_nothing_make_all_items_positive() -> None:
     scores, positive = np.full(4, 7.0), np.array([True, False, True, False])
-    assert best_threshold(scores, positive) == 7
+    assert best_threshold(scores, positive) == np.nextafter(7, 0)
     said, thresholds = cross_validated(scores, positive, np.random.default_rng(0))
-    assert not said.any()
-    assert_array_equal(thresholds, [7, 7])
+    assert said.all()
+    assert_array_equal(thresholds, np.nextafter([7, 7], 0))
+
+
+def test_mostly_positive_items_in_the_wrong_order_are_all_positive() -> None:
+    scores, positive = np.arange(10.0), np.arange(10) < 9
+    assert best_threshold(scores, positive) == np.nextafter(0, -1)
 
 
 @pytest.mark.parametrize(

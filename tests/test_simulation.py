@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import multiprocessing
 import os
 import signal
 import subprocess
@@ -17,9 +18,10 @@ from typing import Any, Literal
 
 import numpy as np
 import pytest
+from filelock import FileLock
 
 from judgeq import simulation, strategies
-from judgeq.errors import DataError, UsageError
+from judgeq.errors import DataError, StoppedError, UsageError
 from judgeq.judge.noise import Simulation
 from judgeq.simulation import (
     PAPER,
@@ -470,6 +472,26 @@ def test_a_folder_that_can_not_be(tmp_path: Path) -> None:
     (tmp_path / "file").write_text("here")
     with pytest.raises(DataError, match=r"file/out can't be written: Not a directory"):
         study(SMALL, tmp_path / "file" / "out", 1, nothing)
+
+
+def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[Row]) -> None:
+    with FileLock(tmp_path / "lock"):
+        with pytest.raises(UsageError, match=r"another process is at the study in .*--out"):
+            study(SMALL, tmp_path, 1, nothing)
+        assert not cases_of(tmp_path).exists()
+    assert study(SMALL, tmp_path, 1, nothing) == expected
+
+
+def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[Row]) -> None:
+    def tell(done: int, total: int) -> None:
+        if done == 3:
+            for child in multiprocessing.active_children():
+                child.kill()
+
+    with pytest.raises(StoppedError, match=r"was killed.*the same command goes on, and --jobs 1"):
+        study(SMALL, tmp_path, 2, tell)
+    assert len(cases_of(tmp_path).read_bytes().splitlines()) >= 1 + 3
+    assert study(SMALL, tmp_path, 1, nothing) == expected
 
 
 LONG = Grid(n=300, strategies=("pairwise24", "tail:w=12,p=10"))

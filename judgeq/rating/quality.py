@@ -8,6 +8,7 @@ nan here, and None where it is shown.
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 
@@ -243,18 +244,19 @@ def point(measure: Measure, n: int) -> float | None:
 def best_threshold(scores: Floats, positive: Bools) -> float:
     """The threshold whose labels (positive: above it) have the highest F1 of the positive class.
 
-    Half-way between neighbouring scores; of several the one in the middle. If all scores are equal,
-    that score: no label is positive. Needs both classes.
+    Half-way between neighbouring scores, or just below the lowest (all are positive); of several the
+    one in the middle. Needs both classes.
     """
     order = np.argsort(-scores, kind="stable")
     ordered, hits = scores[order], np.cumsum(positive[order])
-    cuts = np.flatnonzero(ordered[:-1] != ordered[1:])
-    if not len(cuts):
-        return float(ordered[0])
+    cuts = np.flatnonzero(np.append(ordered[:-1] != ordered[1:], True))
     f1 = 2 * hits[cuts] / (cuts + 1 + hits[-1])
     best = cuts[np.flatnonzero(f1 == f1.max())]
     cut = best[len(best) // 2]
-    low, high = float(ordered[cut + 1]), float(ordered[cut])
+    high = float(ordered[cut])
+    if cut == len(ordered) - 1:
+        return math.nextafter(high, -math.inf)
+    low = float(ordered[cut + 1])
     middle = low / 2 + high / 2  # halved first, since large ones have no sum
     return middle if low <= middle < high else low  # neighbouring floats have nothing between
 
