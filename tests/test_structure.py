@@ -125,7 +125,7 @@ def test_exit_codes_are_documented_and_distinct() -> None:
 
 
 def test_help_stays_light() -> None:
-    heavy = "numpy, scipy, pyarrow, asyncio, tenacity, orjson, aiohttp, openai"
+    heavy = "numpy, scipy, pyarrow, asyncio, tenacity, orjson, aiohttp, openai, matplotlib"
     code = (
         "import sys, judgeq\n"
         "assert 'numpy' not in sys.modules\n"

@@ -192,7 +192,7 @@ class Complete:
         if self.calls(n) > self.most_calls:
             raise UsageError(
                 f"--strategy {self.name} over {n:,} items is {self.calls(n):,} calls, more than "
-                f"{self.most_calls:,}: all pairs are for a few hundred items. listwise10 ranks as "
+                f"{self.most_calls:,}: all pairs are for a few hundred items. listwise10 ranks nearly as "
                 f"well with {3 * -(-n // 10):,}."
             )
 
