@@ -192,8 +192,8 @@ class Complete:
         if self.calls(n) > self.most_calls:
             raise UsageError(
                 f"--strategy {self.name} over {n:,} items is {self.calls(n):,} calls, more than "
-                f"{self.most_calls:,}: all pairs are for a few hundred items. listwise10 ranks nearly as "
-                f"well with {3 * -(-n // 10):,}."
+                f"{self.most_calls:,}: all pairs are for a few hundred items. listwise10 ranks "
+                f"nearly as well with {3 * -(-n // 10):,}."
             )
 
     def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
