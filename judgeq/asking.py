@@ -164,7 +164,15 @@ def _without_model(name: str, settings: Settings, dataset: Dataset, number: int)
     path = judge.recording_of(name)
     if path is None:
         return _simulated(settings, dataset, number)
-    return RecordedJudge(name, recordings.read(path, dataset.ids))
+    judgments = recordings.read(path, dataset.ids)
+    said_by: dict[tuple[int, frozenset[int]], str | None] = {}
+    for each in judgments:
+        if said_by.setdefault((each.round, frozenset(each.presented)), each.judge) != each.judge:
+            raise UsageError(
+                f"--judge {name}: several judges were recorded on the same items, and which of them "
+                "is to answer can't be told: keep the lines of one, or use `judgeq import`."
+            )
+    return RecordedJudge(name, judgments)
 
 
 async def _model(

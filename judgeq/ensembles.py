@@ -70,10 +70,7 @@ def _rated(
     verdicts = comparisons.joined(rounds)
     unseen = comparisons.matches_of(verdicts, n) == 0
     if direct:
-        scores = np.full(n, np.nan)
-        if verdicts.scores is not None:
-            scores[verdicts.items] = verdicts.scores
-        return {"direct": scores}
+        return {"direct": comparisons.scores_of([verdicts], n)}
     ratings = elo.start(n)
     for some in rounds:
         ratings = elo.fold(ratings, some)

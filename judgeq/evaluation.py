@@ -25,6 +25,7 @@ from judgeq.results import MIDDLE, Judged, Result
 from judgeq.runs import RunFolder, RunInfo
 from judgeq.store import Items
 from judgeq.types import Bools, Floats, Offsets
+from judgeq.words import plain
 
 CORRELATION = ("pearson", "spearman", "kendall")
 DETECTION = ("recall", "precision", "f1", "accuracy", "macro_f1", "auc")
@@ -32,6 +33,8 @@ COUNTS = ("tp", "fp", "fn", "tn")
 THRESHOLDED = frozenset({*DETECTION, *COUNTS} - {"auc"})
 """The measures that a threshold decides."""
 FOLDS = 10
+NAME = 60
+"""Cells that a judge's name may take."""
 
 Rule: TypeAlias = Literal["default", "given", "best"]
 
@@ -123,7 +126,12 @@ class Case(NamedTuple):
 
 def cases_of(run: Scored, gold: Gold, plan: Plan, order: Offsets | None = None) -> list[Case]:
     """The ratings of a run that are asked for; `order` puts its items in another order."""
-    ratings = dict(run.result.scores.ratings)
+    all_scores = run.result.scores
+    # Who was never judged still has the start's rating, which says nothing of it.
+    ratings = {
+        name: np.where(all_scores.matches == 0, np.nan, values)
+        for name, values in all_scores.ratings.items()
+    }
     if plan.rating is not None:
         if plan.rating not in ratings:
             raise UsageError(
@@ -288,7 +296,8 @@ def evaluate(run: Scored, gold: Gold, plan: Plan, judges: Ensemble | None = None
             for name, ratings in zip(judges.names, judges.ratings, strict=True):
                 scores = ratings[case.rating]
                 said, threshold = _labels(case.rating, scores, gold, plan)
-                cases.append(Case(run.id, f"{case.rating} by {name}", scores, said, threshold))
+                by = f"{case.rating} by {plain(name, NAME)}"
+                cases.append(Case(run.id, by, scores, said, threshold))
     return [
         row_of(case, gold, items, mask, sampled(case, gold, known(gold, mask, case), plan))
         for items, mask in masks_of(run.items, plan.subset).items()

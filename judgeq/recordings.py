@@ -88,11 +88,11 @@ def _judgment(line: bytes, rows: Mapping[str, int]) -> Judgment:
     if type(round_) is not int or round_ < 1:
         raise ValueError(f'"round" must be a whole number from 1, not {_shown(round_)}.')
     judge = found.get("judge")
-    if judge is not None and not isinstance(judge, str):
+    if judge is not None and (not isinstance(judge, str) or not judge):
         raise ValueError(f'"judge" must be a name, not {_shown(judge)}.')
     given = found.get("presented")
     if not isinstance(given, list) or not given:
-        raise ValueError('"presented" must be an array of the items, in the order shown.')
+        raise ValueError('"presented" must be an array of an item or more, in the order shown.')
     presented = tuple([_row(item, rows) for item in given])
     for item, times in Counter(presented).items():
         if times > 1:

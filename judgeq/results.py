@@ -113,14 +113,12 @@ class Judged:
 
     @property
     def direct(self) -> Floats | None:
-        """The scores of items that were judged alone, nan where there is none; None for others."""
+        """The scores of items that were judged alone (of several judges the mean), nan where there
+        is none; None for others."""
         alone = [some for some in self.verdicts if some.scores is not None]
         if not alone and (self.strategy is None or self.strategy.kind != "direct"):
             return None
-        found = np.full(len(self.elo), np.nan)
-        for some in alone:
-            found[some.items] = some.scores
-        return found
+        return comparisons.scores_of(alone, len(self.elo))
 
     def add(self, verdicts: Verdicts, planned: int | None = None) -> None:
         """Fold the next round's verdicts; `planned` is how many matches it had."""
@@ -202,8 +200,13 @@ async def opened(run: RunFolder, rating: Rating, sigma: float) -> tuple[Result, 
     info = run.info()
     store = SqliteStore(run.database, read_only=True)
     try:
-        judged = await replayed(info, store)
         items = await store.items()
+        if len(items.ids) != info.items:
+            raise RunError(
+                f"{run.path} is damaged: config.json tells of {info.items} items, run.db of "
+                f"{len(items.ids)}."
+            )
+        judged = await replayed(info, store)
         result = await rate(run, store, items, judged, info.rounds, rating, sigma)
         return result, items, judged
     finally:

@@ -408,3 +408,90 @@ def test_a_single_judge_keeps_its_name(tmp_path: Path) -> None:
     done = judgeq(tmp_path, "import", "-d", "demo", "a.jsonl")
     assert "judge     gpt" in done.stdout
     assert judgeq(tmp_path, "export").stdout.splitlines() == lines
+
+
+def written(path: Path, *lines: dict[str, Any]) -> Path:
+    path.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    return path
+
+
+def test_several_judges_of_single_items_give_their_mean(tmp_path: Path) -> None:
+    judged = [("x", 0, 0.9), ("y", 0, 0.2), ("x", 1, 0.5)]
+    path = written(
+        tmp_path / "direct.jsonl",
+        *({"presented": [row], "score": score, "judge": who} for who, row, score in judged),
+    )
+    direct = imported(path, tmp_path / "runs").scores.ratings["direct"]
+    assert direct[:2] == pytest.approx([0.55, 0.5])
+    assert np.isnan(direct[2:]).all()
+
+
+def test_who_of_several_judges_is_to_answer_can_not_be_told(tmp_path: Path) -> None:
+    path = written(
+        tmp_path / "two.jsonl",
+        *({"presented": [0, 1], "winner": row, "judge": who} for row, who in ((0, "x"), (1, "y"))),
+    )
+    told = judgeq(tmp_path, "run", "-d", "demo", "--judge", f"recorded:{path}", expect=2).stderr
+    assert "several judges were recorded on the same items" in told
+
+
+def test_nobody_is_no_name_of_a_judge(tmp_path: Path) -> None:
+    path = written(tmp_path / "no.jsonl", {"presented": [0, 1], "winner": 0, "judge": ""})
+    with pytest.raises(DataError, match='line 1: "judge" must be a name'):
+        imported(path, tmp_path / "runs")
+
+
+def test_who_was_never_judged_is_left_out_of_the_evaluation(tmp_path: Path) -> None:
+    lines = [{"presented": [row, 239 - row], "winner": row} for row in range(10)]
+    path = written(tmp_path / "few.jsonl", *lines)
+    judgeq(tmp_path, "import", "-d", "demo", path, "--quiet")
+    shown = json.loads(judgeq(tmp_path, "evaluate", "last", "--json").stdout)
+    assert {row["n"] for row in shown["ratings"]} == {20}
+
+
+def test_a_configuration_of_other_items_than_the_ledger_is_damaged(
+    demo: Path, tmp_path: Path
+) -> None:
+    folder = RunFolder(copytree(only_run(demo), tmp_path / only_run(demo).name))
+    path = folder.path / "config.json"
+    path.write_text(json.dumps({**json.loads(path.read_text()), "items": 2}))
+    with pytest.raises(
+        RunError, match=r"is damaged: config\.json tells of 2 items, run\.db of 240"
+    ):
+        asyncio.run(results.read(folder, "bt", 2.0))
+
+
+def test_a_name_out_of_a_file_does_not_style_a_table_of_judges(tmp_path: Path) -> None:
+    lines = [
+        {"presented": [row, 239 - row], "winner": row, "judge": who}
+        for row in range(10)
+        for who in ("\x1b[31mred\x9b\u202e", "other")
+    ]
+    judgeq(tmp_path, "import", "-d", "demo", written(tmp_path / "x.jsonl", *lines), "--quiet")
+    shown = judgeq(tmp_path, "evaluate", "last").stdout
+    assert "elo by" in shown
+    assert not {"\x1b", "\x9b", "\u202e"} & set(shown)
+
+
+def test_an_export_spares_runs_and_says_what_a_recording_can_not(tmp_path: Path) -> None:
+    run = ("run", "-d", "synthetic:normal", "--n", "20", "--seed", "3", "-s", "pairwise2")
+    judgeq(tmp_path, *run, "--both-orders", "--quiet")
+    before = (only_run(tmp_path) / "run.db").read_bytes()
+    told = judgeq(
+        tmp_path, "export", "last", "--out", only_run(tmp_path) / "run.db", expect=2
+    ).stderr
+    assert "is in a run's folder" in told
+    assert (only_run(tmp_path) / "run.db").read_bytes() == before
+    told = judgeq(tmp_path, "export", "last", "--out", "no/where.jsonl", expect=2).stderr
+    assert "--out no/where.jsonl can't be written" in told
+    assert "in both orders" in judgeq(tmp_path, "export", "last", "--out", "some.jsonl").stderr
+
+
+def test_what_a_simulated_corpus_was_is_told_to_the_import(tmp_path: Path) -> None:
+    corpus = ("-d", "synthetic:normal", "--n", "20", "--seed", "3")
+    judgeq(tmp_path, "run", *corpus, "-s", "pairwise8", "--quiet")
+    before = score_columns(only_run(tmp_path))
+    judgeq(tmp_path, "export", "last", "--out", "some.jsonl")
+    judgeq(tmp_path, "import", *corpus, "some.jsonl", "--runs-dir", "others", "--quiet")
+    (other,) = (tmp_path / "others").iterdir()
+    assert score_columns(other) == before

@@ -11,7 +11,7 @@ import typer
 from judgeq.cli import running, showing  # noqa: F401 - their commands are listed before these
 from judgeq.cli.app import EXIT_CODES, app
 from judgeq.cli.options import BtSigma, Json, RatingName, RunName, RunsDir, _complete_run
-from judgeq.cli.printing import complain, print_json, show
+from judgeq.cli.printing import complain, print_json, show, spare
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -116,6 +116,8 @@ def evaluate(
     """
     from judgeq import evaluation, tables, tidy
 
+    if csv is not None:
+        spare(csv, "--csv", gold)
     plan = _plan(threshold, rating_name, subset, resamples, seed)
     (run,) = _open([name], runs_dir, rating, bt_sigma)
     judges = evaluation.judges_of(run, plan)
@@ -179,6 +181,8 @@ def compare(
             "name two runs or more to compare; `judgeq evaluate` tells about one, `judgeq runs` "
             "lists them."
         )
+    if csv is not None:
+        spare(csv, "--csv", gold)
     plan = _plan(threshold, rating_name, subset, resamples, seed)
     runs = _open(names, runs_dir, rating, bt_sigma)
     labels = _labels(runs[0], gold, gold_column, id_column, gold_levels, positive_over)

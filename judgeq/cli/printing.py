@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import typer
@@ -85,3 +86,14 @@ def complain(message: str) -> None:
         typer.secho(f"judgeq: {text}", err=True, fg=typer.colors.RED)
     else:
         typer.echo(f"judgeq: {text}", err=True)
+
+
+def spare(path: Path, flag: str, *inputs: Path | None) -> None:
+    """Raise UsageError for a file to be written that is a run's own, or one of the `inputs`."""
+    if (path.parent / "run.db").exists():
+        raise UsageError(
+            f"{flag} {path} is in a run's folder, which is judgeq's own: name another."
+        )
+    for given in inputs:
+        if given is not None and path.exists() and given.exists() and path.samefile(given):
+            raise UsageError(f"{flag} {path} is the file that is read: name another.")

@@ -20,11 +20,13 @@ from judgeq.cli.options import (
     RatingName,
     RunName,
     RunsDir,
+    Seed,
     StartAfresh,
+    SyntheticSize,
     TextColumn,
 )
-from judgeq.cli.printing import complain, show_lines, show_result
-from judgeq.errors import UsageError
+from judgeq.cli.printing import complain, show_lines, show_result, spare
+from judgeq.errors import RunError, UsageError
 
 
 @app.command("import", epilog=EXIT_CODES)
@@ -37,6 +39,8 @@ def import_(
     id_column: IdColumn = None,
     gold_column: GoldColumn = None,
     gold_levels: GoldLevels = None,
+    n: SyntheticSize = None,
+    seed: Seed = None,
     data_dir: DataDir = None,
     rating: RatingName = None,
     bt_sigma: BtSigma = None,
@@ -65,6 +69,8 @@ def import_(
         "id_column": id_column,
         "gold_column": gold_column,
         "gold_levels": tuple(gold_levels.split(",")) if gold_levels is not None else None,
+        "n": n,
+        "seed": seed,
         "data_dir": data_dir,
         "rating": rating,
         "bt_sigma": bt_sigma,
@@ -111,10 +117,22 @@ def export(
     if by not in ("row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
     folder = runs.find(runs_dir, name)
+    if out is not None:
+        spare(out, "--out")
+    if folder.info().settings.both_orders:
+        complain(
+            f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
+            "both answers count by themselves, and the scores are others."
+        )
+    if (state := asyncio.run(results.state(folder))).word != "finished":
+        complain(f"{folder.id} is {state.word}: imported, what there is counts as a finished run.")
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     lines = recordings.lines(recordings.of(rounds, judges), ids, by)  # type: ignore[arg-type]
     if out is None:
         show_lines(lines)
         return
-    with runs.replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
-        file.writelines(f"{line}\n" for line in lines)
+    try:
+        with runs.replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
+            file.writelines(f"{line}\n" for line in lines)
+    except RunError as error:
+        raise UsageError(f"--out {out} can't be written.") from error

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -81,6 +81,17 @@ def imply(verdicts: Verdicts) -> Comparisons:
 def matches_of(verdicts: Verdicts, n: int) -> Offsets:
     """In how many judged matches each of n items was presented, shape (n,)."""
     return np.bincount(verdicts.items, minlength=n)
+
+
+def scores_of(rounds: Iterable[Verdicts], n: int) -> Floats:
+    """The mean of what each of n items was given, judged alone; nan for none. Shape (n,)."""
+    total, count = np.zeros(n), np.zeros(n)
+    for some in rounds:
+        if some.scores is not None:
+            total += np.bincount(some.items, some.scores, n)
+            count += np.bincount(some.items, minlength=n)
+    means: Floats = np.divide(total, count, out=np.full(n, np.nan), where=count > 0)
+    return means
 
 
 def wins_of(verdicts: Verdicts, n: int) -> Floats:
