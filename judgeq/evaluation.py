@@ -25,7 +25,6 @@ from judgeq.results import MIDDLE, Judged, Result
 from judgeq.runs import RunFolder, RunInfo
 from judgeq.store import Items
 from judgeq.types import Bools, Floats, Offsets
-from judgeq.words import plain
 
 CORRELATION = ("pearson", "spearman", "kendall")
 DETECTION = ("recall", "precision", "f1", "accuracy", "macro_f1", "auc")
@@ -33,8 +32,6 @@ COUNTS = ("tp", "fp", "fn", "tn")
 THRESHOLDED = frozenset({*DETECTION, *COUNTS} - {"auc"})
 """The measures that a threshold decides."""
 FOLDS = 10
-NAME = 60
-"""Cells that a judge's name may take."""
 
 Rule: TypeAlias = Literal["default", "given", "best"]
 
@@ -296,7 +293,7 @@ def evaluate(run: Scored, gold: Gold, plan: Plan, judges: Ensemble | None = None
             for name, ratings in zip(judges.names, judges.ratings, strict=True):
                 scores = ratings[case.rating]
                 said, threshold = _labels(case.rating, scores, gold, plan)
-                by = f"{case.rating} by {plain(name, NAME)}"
+                by = f"{case.rating} by {name}"
                 cases.append(Case(run.id, by, scores, said, threshold))
     return [
         row_of(case, gold, items, mask, sampled(case, gold, known(gold, mask, case), plan))

@@ -204,7 +204,7 @@ def _measured(title: str, names: Sequence[str], rows: Sequence[Row]) -> Table:
     for row in rows:
         table.add_row(
             *((spoken(row.items),) if _with_items(rows) else ()),
-            row.rating,
+            spoken(row.rating),
             *(_value(row.measures[name]) for name in names),
             count(row.n),
         )
@@ -230,7 +230,7 @@ def _counts(rows: Sequence[Row]) -> Table:
         values = (row.measures[name].value for name in COUNTS)
         table.add_row(
             *((spoken(row.items),) if _with_items(rows) else ()),
-            row.rating,
+            spoken(row.rating),
             *("–" if value is None else count(int(value)) for value in values),
             count(row.n),
         )
@@ -251,7 +251,9 @@ def _side_by_side(gold: Gold, found: Comparison) -> Table:
     for at, rows in enumerate(found.rows, start=1):
         for row in rows:
             told = _value if gold.positive is None else _plain
-            table.add_row(str(at), row.rating, *(told(row.measures[name]) for name in names))
+            table.add_row(
+                str(at), spoken(row.rating), *(told(row.measures[name]) for name in names)
+            )
     return table
 
 
