@@ -293,8 +293,7 @@ def evaluate(run: Scored, gold: Gold, plan: Plan, judges: Ensemble | None = None
             for name, ratings in zip(judges.names, judges.ratings, strict=True):
                 scores = ratings[case.rating]
                 said, threshold = _labels(case.rating, scores, gold, plan)
-                by = f"{case.rating} by {name}"
-                cases.append(Case(run.id, by, scores, said, threshold))
+                cases.append(Case(run.id, f"{case.rating} by {name}", scores, said, threshold))
     return [
         row_of(case, gold, items, mask, sampled(case, gold, known(gold, mask, case), plan))
         for items, mask in masks_of(run.items, plan.subset).items()

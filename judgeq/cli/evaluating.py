@@ -116,8 +116,7 @@ def evaluate(
     """
     from judgeq import evaluation, tables, tidy
 
-    if csv is not None:
-        spare(csv, "--csv", gold)
+    spare(csv, "--csv", gold)
     plan = _plan(threshold, rating_name, subset, resamples, seed)
     (run,) = _open([name], runs_dir, rating, bt_sigma)
     judges = evaluation.judges_of(run, plan)
@@ -181,8 +180,7 @@ def compare(
             "name two runs or more to compare; `judgeq evaluate` tells about one, `judgeq runs` "
             "lists them."
         )
-    if csv is not None:
-        spare(csv, "--csv", gold)
+    spare(csv, "--csv", gold)
     plan = _plan(threshold, rating_name, subset, resamples, seed)
     runs = _open(names, runs_dir, rating, bt_sigma)
     labels = _labels(runs[0], gold, gold_column, id_column, gold_levels, positive_over)

@@ -88,8 +88,10 @@ def complain(message: str) -> None:
         typer.echo(f"judgeq: {text}", err=True)
 
 
-def spare(path: Path, flag: str, *inputs: Path | None) -> None:
+def spare(path: Path | None, flag: str, *inputs: Path | None) -> None:
     """Raise UsageError for a file to be written that is a run's own, or one of the `inputs`."""
+    if path is None:
+        return
     if (path.parent / "run.db").exists():
         raise UsageError(
             f"{flag} {path} is in a run's folder, which is judgeq's own: name another."

@@ -117,8 +117,7 @@ def export(
     if by not in ("row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
     folder = runs.find(runs_dir, name)
-    if out is not None:
-        spare(out, "--out")
+    spare(out, "--out")
     if folder.info().settings.both_orders:
         complain(
             f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
