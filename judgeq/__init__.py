@@ -11,23 +11,60 @@
 
 from __future__ import annotations
 
+from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judgeq.api import load_dataset, open_run, run
-    from judgeq.results import Result, Scores
+    from judgeq.api import compare, estimate, evaluate, load_dataset, open_run, resume, run
+    from judgeq.datasets import Dataset
+    from judgeq.engine.estimate import Estimate
+    from judgeq.engine.results import Result, Scores
+    from judgeq.errors import (
+        BudgetError,
+        DataError,
+        JudgeError,
+        JudgeqError,
+        NotConvergedError,
+        NoVerdictsError,
+        RunError,
+        StoppedError,
+        UsageError,
+    )
 
-__all__ = ["Result", "Scores", "load_dataset", "open_run", "run"]
+__all__ = [
+    "BudgetError",
+    "DataError",
+    "Dataset",
+    "Estimate",
+    "JudgeError",
+    "JudgeqError",
+    "NoVerdictsError",
+    "NotConvergedError",
+    "Result",
+    "RunError",
+    "Scores",
+    "StoppedError",
+    "UsageError",
+    "compare",
+    "estimate",
+    "evaluate",
+    "load_dataset",
+    "open_run",
+    "resume",
+    "run",
+]
+
+_HOMES = {
+    "Dataset": "datasets",
+    "Estimate": "engine.estimate",
+    "Result": "engine.results",
+    "Scores": "engine.results",
+}
 
 
 def __getattr__(name: str) -> Any:
-    # Loaded when first used, so that `import judgeq` (and `judgeq --help`) stays light.
-    if name in ("load_dataset", "open_run", "run"):
-        from judgeq import api
-
-        return getattr(api, name)
-    if name in ("Result", "Scores"):
-        from judgeq import results
-
-        return getattr(results, name)
+    # Loaded when first used: `import judgeq` stays light, and Ctrl-C is heard from its first line on.
+    if name in __all__:
+        home = _HOMES.get(name, "errors" if name.endswith("Error") else "api")
+        return getattr(import_module(f"judgeq.{home}"), name)
     raise AttributeError(f"module 'judgeq' has no attribute {name!r}")

@@ -1,46 +1,126 @@
-"""The Python interface: the same as the command line, with arrays for results."""
+"""The Python interface: the same as the command line, with arrays for results.
+
+A dataset is what `--dataset` names, a DataFrame (pandas, polars), or a list of texts. Ctrl-C, or a
+notebook's Stop, once: no new calls, those in flight are let finish, then StoppedError; twice: at once.
+The same call goes on with the run.
+"""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Callable
+import os
+import sys
+from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, TypeVar, Unpack
 
-from judgeq import config, datasets, results, runs, sitting
+from judgeq import config, datasets, runs
+from judgeq.config import Settings
+from judgeq.datasets.frames import DataFrame, Frame, frame_of
+from judgeq.engine import estimate as estimates
+from judgeq.engine import pilot as pilots
+from judgeq.engine import results, session
+from judgeq.engine.assembly import Run
+from judgeq.engine.pilot import Pilot
+from judgeq.engine.results import Result
+from judgeq.engine.session import Emit
+from judgeq.engine.stopping import Interrupts, given_up
+from judgeq.errors import UsageError
+from judgeq.evaluation import compare as comparing
+from judgeq.evaluation import evaluate as evaluating
+from judgeq.evaluation.evaluate import Plan
+from judgeq.keywords import DatasetSettings, EvaluationSettings, RunSettings, SessionSettings
 from judgeq.types import Event
+from judgeq.ui import evaluation_data as data
 
 T = TypeVar("T")
+Data = str | os.PathLike[str] | DataFrame | Sequence[str]
+"""What is judged: a dataset's name, a file, a DataFrame, or texts."""
+OnEvent = Callable[[Event], None]
 
 
-def load_dataset(dataset: str, *, seed: int = 0, **settings: Any) -> datasets.Dataset:
-    """The dataset that `--dataset` names; settings are those of DatasetSpec (`text_column` …).
+def load_dataset(
+    dataset: Data, *, seed: int = 0, **settings: Unpack[DatasetSettings]
+) -> datasets.Dataset:
+    """The dataset; settings are those of DatasetSpec (`text_column` …).
 
     Raises DataError or UsageError.
     """
-    given = config.settle({"dataset": dataset, "seed": seed, **settings})
-    return datasets.load(given, seed=seed)
+    given, frame = _settle(dataset, {"seed": seed, **settings})
+    return datasets.load(given, seed=seed, frame=frame)
 
 
 def run(
-    dataset: str,
+    dataset: Data,
     *,
     runs_dir: str | Path = "runs",
     new: bool = False,
     retry_failed: bool = False,
-    on_event: Callable[[Event], None] | None = None,
-    **settings: Any,
-) -> results.Result:
+    progress: bool | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Unpack[RunSettings],
+) -> Result:
     """Judge a dataset, or go on with an interrupted run of the same; a finished one is returned.
 
-    `settings` are the flags of `judgeq run` (`strategy="listwise10"`, `sim_accuracy=0.9` …).
-    `on_event` is called with every event. Raises a JudgeqError; nothing answered is ever lost.
+    Of a DataFrame the columns are named as of a file (`text_column` …, by default "text" and "id");
+    texts in a list are numbered from 0. `settings` are the flags of `judgeq run`
+    (`strategy="listwise10"`, `sim_accuracy=0.9` …). `progress` shows a bar on standard error (None:
+    on a terminal and in a notebook); `on_event` is called with every event. Raises a JudgeqError;
+    nothing answered is ever lost.
     """
-    given = config.settle({"dataset": dataset, **settings})
-    prepared = sitting.prepare(given, Path(runs_dir), new=new)
-    emit = on_event or _ignore
-    return _outside_a_loop(lambda: sitting.sit(prepared, emit, retry_failed=retry_failed))
+    given, frame = _settle(dataset, settings)
+    prepared = session.prepare(given, Path(runs_dir), new=new, frame=frame)
+    return _played(prepared, retry_failed, progress, on_event)
+
+
+def resume(
+    name: str = "last",
+    *,
+    dataset: Data | None = None,
+    runs_dir: str | Path = "runs",
+    retry_failed: bool = False,
+    progress: bool | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Unpack[SessionSettings],
+) -> Result:
+    """Go on with a run that was stopped or killed, as `judgeq resume`.
+
+    The texts of a DataFrame or a list are not kept: give them again as `dataset`. Raises as `run`.
+    """
+    folder = runs.find(Path(runs_dir), name)
+    changes: dict[str, Any] = {**settings}
+    frame = None
+    if dataset is not None:
+        kept = folder.info().settings
+        changes["dataset"], frame = _named(dataset, kept.text_column)
+    prepared = session.resume(folder, changes, frame=frame)
+    return _played(prepared, retry_failed, progress, on_event)
+
+
+def estimate(
+    dataset: Data,
+    *,
+    runs_dir: str | Path = "runs",
+    new: bool = False,
+    pilot: int | None = None,
+    progress: bool | None = None,
+    on_event: OnEvent | None = None,
+    **settings: Unpack[RunSettings],
+) -> estimates.Estimate:
+    """What `run` with the same arguments would take: calls, tokens and dollars. Nothing is sent but
+    the run's first `pilot` questions, by whose answers it is then estimated; what ended these early,
+    though some were answered, is its `pilot.error`."""
+    given, frame = _settle(dataset, settings)
+    prepared = session.prepare(given, Path(runs_dir), new=new, frame=frame)
+    asked = None
+    if pilot is not None:
+
+        def ask(emit: Emit, **more: Any) -> Pilot | None:
+            return pilots.ask(prepared, pilot, emit, new=new, **more)
+
+        asked = _shown(ask, progress, on_event)
+    return _awaited(lambda: estimates.estimate(prepared, asked))
 
 
 def open_run(
@@ -49,27 +129,122 @@ def open_run(
     runs_dir: str | Path = "runs",
     rating: str | None = None,
     bt_sigma: float | None = None,
-) -> results.Result:
+) -> Result:
     """The result of a run by its id (or a beginning of it, its folder, or "last").
 
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
-    folder = runs.find(Path(runs_dir), name)
+    return evaluating.evaluated(_opened(name, runs_dir, rating, bt_sigma))
+
+
+def evaluate(
+    run: str | Result = "last",
+    *,
+    runs_dir: str | Path = "runs",
+    rating: str | None = None,
+    bt_sigma: float | None = None,
+    **how: Unpack[EvaluationSettings],
+) -> dict[str, Any]:
+    """How good a run's scores are: what `judgeq evaluate --json` prints, as a dict.
+
+    `how` are the flags of `judgeq evaluate` (`threshold="best"`, `subset="critical"`, `resamples=200`
+    …). `gold` is a file of labels, or a number for each item in the order of the scores (nan: none); by
+    default the run's own. Raises RunError, DataError or UsageError.
+    """
+    plan = Plan(**how)
+    opened = _opened(run, runs_dir, rating, bt_sigma)
+    return data.evaluation_json(evaluating.evaluation(opened, plan))
+
+
+def compare(
+    *runs: str | Result,
+    runs_dir: str | Path = "runs",
+    rating: str | None = None,
+    bt_sigma: float | None = None,
+    **how: Unpack[EvaluationSettings],
+) -> dict[str, Any]:
+    """Two runs or more over the same items, held against the first: what `judgeq compare --json`
+    prints, as a dict. Arguments and errors as of `evaluate`."""
+    if len(runs) < 2:
+        raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
+    plan = Plan(**how)
+    opened = [_opened(name, runs_dir, rating, bt_sigma) for name in runs]
+    return data.comparison_json(comparing.compare(opened, plan))
+
+
+def _settle(dataset: Data, settings: Mapping[str, Any]) -> tuple[Settings, Frame | None]:
+    name, frame = _named(dataset, settings.get("text_column"))
+    return config.settle({**settings, "dataset": name}), frame
+
+
+def _named(dataset: Data, text_column: str | None) -> tuple[str, Frame | None]:
+    """What a dataset is called in the settings, and its table where it is given itself."""
+    if isinstance(dataset, str | os.PathLike):
+        return os.fspath(dataset), None
+    return datasets.STDIN, frame_of(dataset, text_column or datasets.TEXT)
+
+
+def _played(
+    prepared: Run, retry_failed: bool, progress: bool | None, on_event: OnEvent | None
+) -> Result:
+    def execute(emit: Emit, **more: Any) -> Result:
+        return session.execute(prepared, emit, retry_failed=retry_failed, **more)
+
+    return evaluating.evaluated(_shown(execute, progress, on_event))
+
+
+def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
+    """What `work` returns, with a bar if that is wanted; it can be interrupted."""
+    from judgeq.ui import bar
+
+    face = bar.choose(sys.stderr, progress)
+
+    def emit(event: Event) -> None:
+        face(event)
+        if on_event is not None:
+            on_event(event)
+
+    def in_sight(interrupts: Interrupts) -> T:
+        with face:
+            return work(emit, beside=face.draw_forever, interrupts=interrupts)
+
+    return _outside_a_loop(in_sight)
+
+
+def _opened(
+    run: str | Result, runs_dir: str | Path, rating: str | None, bt_sigma: float | None
+) -> Result:
+    folder = run.run if isinstance(run, Result) else runs.find(Path(runs_dir), run)
+    if isinstance(run, Result):  # as it was rated
+        rating, bt_sigma = rating or run.rating, bt_sigma or run.parameters.sigma
     settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})
-    return _outside_a_loop(
-        lambda: asyncio.run(results.read(folder, settings.rating, settings.bt_sigma))
-    )
+    return _awaited(lambda: results.read(folder, settings))
 
 
-def _outside_a_loop(work: Callable[[], T]) -> T:
-    """Run `work`, which starts an event loop, also where one is running: a notebook."""
+def _awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What `work`, which can be interrupted, returns."""
+    return _outside_a_loop(lambda interrupts: asyncio.run(given_up(work(), interrupts)))
+
+
+def _outside_a_loop(work: Callable[[Interrupts], T]) -> T:
+    """Run `work`, which starts an event loop, also where one is running (a notebook): in a thread.
+
+    `work` is given what Ctrl-C interrupts meanwhile. Without a running loop that is nothing: signals
+    then reach the loop of `work`, which is in this thread.
+    """
+    interrupts = Interrupts()
+    if not _in_a_loop():
+        return work(interrupts)
+    with ThreadPoolExecutor(1) as pool, interrupts.by_sigint():
+        try:
+            return pool.submit(work, interrupts).result()
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def _in_a_loop() -> bool:
     try:
         asyncio.get_running_loop()
     except RuntimeError:
-        return work()
-    with ThreadPoolExecutor(1) as pool:
-        return pool.submit(work).result()
-
-
-def _ignore(event: Event) -> None:
-    """No face."""
+        return False
+    return True

@@ -1,41 +1,36 @@
-"""Settings: flags and a TOML file → one validated, frozen Settings; and a run's fingerprint.
+"""What settings become: flags and a TOML file → one validated, frozen Settings, and a fingerprint.
 
-A setting's name is its flag's: `sim_accuracy` in the file is `--sim-accuracy`. Some settings decide
-a run's result, and with the dataset's content and the prompt's text they make its fingerprint; the
-others (SITTING) may change between one sitting and the next.
+Some settings decide a run's result, and with the dataset's content and the prompt's text they make
+its fingerprint; the others (SESSION) may change between one session and the next.
 """
 
 from __future__ import annotations
 
 import hashlib
-import tomllib
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import asdict
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
-from pydantic import ConfigDict, Field, ValidationError, field_validator
+from pydantic import ValidationError
 
 from judgeq import judge, recordings, strategies
-from judgeq.datasets import Dataset, DatasetSpec
+from judgeq.datasets import Dataset
 from judgeq.datasets.tables import FORMATS
 from judgeq.errors import DataError, UsageError
-from judgeq.judge.model import Access, Model
-from judgeq.judge.noise import Simulation
-from judgeq.judge.simulated import Faults
+from judgeq.files import read_toml
 from judgeq.prompts import PromptSet
+from judgeq.rating import Parameters
+from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation
+from judgeq.settings.model import Access, Model
 from judgeq.strategies import Strategy
-from judgeq.strategies.matchmaking import Matchmaking
-
-Rating = Literal["bt", "bt-mm"]
-Ensemble = Literal["rotate", "each"]
 
 
-class Member(NamedTuple):
+class Panelist(NamedTuple):
     """One of the judges of a run: a judge's name, and the persona it is asked as."""
 
     judge: str
@@ -43,57 +38,28 @@ class Member(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it is told."""
+        """As it is reported."""
         return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
 
 
-SITTING = frozenset(
-    {"concurrency", "rating", "bt_sigma", *Faults.model_fields, *Access.model_fields}
-)
+SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
+"""Settings that may change between one session of a run and the next: they don't decide the result."""
 
 
-class Settings(DatasetSpec, Simulation, Faults, Model, Access):
+class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
     """Everything a user can set about a run; the defaults are the command's."""
 
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    strategy: str = "listwise"
-    rounds: int | None = None
-    k: int | None = None
-    overlap: int | None = None
-    matchmaking: Matchmaking | None = None
-    streak_length: int | None = None
-    opponents: int | None = None
-    warm_up: int | None = None
-    cut: int | None = None
-    repeats: int | None = None
-    both_orders: bool = False
-
-    judge: tuple[str, ...] = Field(("simulated",), min_length=1)
-    persona: tuple[str, ...] = ()
-    ensemble: Ensemble = "rotate"
-    prompt: str | None = None
-    feature: str | None = None
-    seed: int = Field(0, ge=0, lt=2**63)
-
-    concurrency: int = Field(256, ge=1, le=10_000)
-    rating: Rating = "bt"
-    bt_sigma: float = Field(2.0, gt=0, le=100)
-
-    @field_validator("judge", "persona", mode="before")
-    @classmethod
-    def _one_or_several(cls, value: Any) -> Any:
-        return (value,) if isinstance(value, str) else value
-
     @property
-    def members(self) -> tuple[Member, ...]:
+    def panelists(self) -> tuple[Panelist, ...]:
         """The judges: each that was named, as each persona."""
-        return tuple(Member(*each) for each in product(self.judge, self.persona or (None,)))
+        return tuple(
+            Panelist(*panelist) for panelist in product(self.judge, self.persona or (None,))
+        )
 
     @property
     def judges(self) -> tuple[str, ...]:
-        """The judges as they are told; those of the same name are numbered."""
-        names = [member.name for member in self.members]
+        """The judges as they are reported; those of the same name are numbered."""
+        names = [panelist.name for panelist in self.panelists]
         seen: Counter[str] = Counter()
         for place, name in enumerate(names):
             seen[name] += 1
@@ -102,9 +68,14 @@ class Settings(DatasetSpec, Simulation, Faults, Model, Access):
         return tuple(names)
 
     @property
-    def models(self) -> bool:
-        """Whether a model is asked, which reads texts and costs money."""
-        return any(map(judge.is_model, self.judge))
+    def models(self) -> tuple[str, ...]:
+        """Those of the judges that are models: they read texts, and cost money."""
+        return tuple(name for name in self.judge if judge.kind_of(name).costs_money)
+
+    @property
+    def parameters(self) -> Parameters:
+        """Of the estimators."""
+        return Parameters(sigma=self.bt_sigma)
 
     def rooted(self) -> Settings:
         """With absolute paths, so that a run can be taken up from another folder."""
@@ -135,11 +106,6 @@ class Settings(DatasetSpec, Simulation, Faults, Model, Access):
         return strategies.parse(self.strategy, **given)
 
 
-def flag(name: str) -> str:
-    """A setting's flag: "sim_accuracy" → "--sim-accuracy"."""
-    return {"headers": "--header", "cache": "--no-cache"}.get(name, "--" + name.replace("_", "-"))
-
-
 def settle(given: Mapping[str, Any], file: Path | None = None) -> Settings:
     """Settings from flags (None: not given) over those of a TOML file.
 
@@ -150,7 +116,7 @@ def settle(given: Mapping[str, Any], file: Path | None = None) -> Settings:
     if "dataset" not in values:
         raise UsageError(
             "--dataset is missing: name one (babe, demo; `judgeq datasets` lists them), or the "
-            "path of a CSV, TSV, JSONL or Parquet file."
+            "path of a CSV, TSV, JSONL or Parquet file, or - for standard input."
         )
     try:
         return Settings(**values)
@@ -164,39 +130,35 @@ def _explained(error: ValidationError, from_file: set[str], file: Path | None) -
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
         message = problem["msg"].removeprefix("Value error, ")
-        # What may hold a key is not repeated.
-        given = "" if name in ("headers", "proxy", "base_url") else f" {problem['input']}"
+        secretive = name in SETTINGS and SETTINGS[name].declared.secretive
+        given = "" if secretive else f" {str(problem['input'])[:200]}"
         if not name:
             lines.append(message)
+        elif problem["type"] == "extra_forbidden":
+            return UsageError(_unknown(name))
         elif name in from_file:
             where = ".".join(map(str, problem["loc"]))
-            value = f" = {problem['input']!r}" if given else ""
+            value = f" = {repr(problem['input'])[:200]}" if given else ""
             return DataError(f"{file}: {where}{value}: {message}.")
         else:
-            lines.append(f"{flag(name)}{given}: {message}")
+            lines.append(f"{SETTINGS[name].flag if name in SETTINGS else name}{given}: {message}")
     return UsageError("; ".join(lines) + ".")
 
 
 def read_file(file: Path) -> dict[str, Any]:
     """The settings of a TOML file. Raises DataError naming the file and what is wrong in it."""
-    try:
-        values = tomllib.loads(file.read_text(encoding="utf-8"))
-    except OSError as error:
-        raise DataError(f"--config {file} can't be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"--config {file} is not UTF-8 (byte {error.start}).") from error
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"--config {file} is no valid TOML: {error}.") from error
+    values = read_toml(file, "--config")
     values = {name.replace("-", "_"): value for name, value in values.items()}
     for name in values:
         if name not in Settings.model_fields:
-            near = get_close_matches(name, Settings.model_fields, 1)
-            raise DataError(
-                f"--config {file}: there is no setting {name!r}"
-                + (f"; did you mean {near[0]!r}?" if near else ".")
-                + " Settings are named as the flags of `judgeq run --help`."
-            )
+            raise DataError(f"--config {file}: {_unknown(name)}")
     return values
+
+
+def _unknown(name: str) -> str:
+    near = get_close_matches(name, Settings.model_fields, 1)
+    meant = f"; did you mean {near[0]!r}?" if near else "."
+    return f"there is no setting {name!r}{meant} Settings are named as the flags of `judgeq run --help`."
 
 
 def deciding_facts(
@@ -220,8 +182,10 @@ def deciding_facts(
     }
     if settings.persona and prompt is not None:
         facts["personas"] = [[name, dict(prompt.personas)[name]] for name in settings.persona]
-    if len(settings.members) > 1:
+    if len(settings.panelists) > 1:
         facts["ensemble"] = settings.ensemble
+        if settings.ensemble == "rotate":
+            facts["rotation"] = "drawn"  # up to version 0.1.0 judges were asked in turn
     return facts | ({"both_orders": True} if settings.both_orders else {})
 
 
@@ -231,7 +195,7 @@ def _names(settings: Settings, dataset: Dataset) -> str | list[str]:
     for name in settings.judge:
         path = judge.recording_of(name)
         if path is not None:
-            name = f"recorded:{recordings.checksum(recordings.read(path, dataset.ids))}"
+            name = f"recorded:{recordings.checksum(recordings.read(path, dataset.ids).judgments)}"
         names.append(name)
     return names[0] if len(names) == 1 else names
 

@@ -5,34 +5,51 @@ Naming a model costs one tiny call. The key is looked for, and never shown.
 
 from __future__ import annotations
 
+import asyncio
 import os
 import platform
 import shutil
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import Iterator
 from dataclasses import dataclass
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
-from urllib.parse import parse_qsl, urlsplit
 
-from judgeq import asking, prompts, runs
+import orjson
+
+from judgeq import prompts, runs
 from judgeq.config import Settings
-from judgeq.errors import JudgeqError, SteppedDownError, UnusableReplyError
-from judgeq.judge import cache_folder
+from judgeq.engine import assembly
+from judgeq.errors import (
+    CallTimeoutError,
+    ConnectionFailedError,
+    JudgeqError,
+    KeyRefusedError,
+    SteppedDownError,
+    UnusableReplyError,
+    UsageError,
+)
 from judgeq.judge.backend import Reply, Request
+from judgeq.judge.cache import folder as cache_folder
+from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.model import api_key, extra_headers
-from judgeq.judge.openai_chat import OpenAIChat, proxy_for, tls_of
 from judgeq.judge.prices import Pricing
 from judgeq.types import Match
+from judgeq.ui.text import several
 
 LITTLE_SPACE = 1_000_000_000  # bytes
 CLOCK_OFF = 60.0  # seconds
+LISTED_WITHIN = 30.0  # seconds
 STEPS_DOWN = 4
+PAIR = Match(0, 1, (0, 1))
+NO_KEY = "none, which a server of your own may not need"
+REFUSED_KEY = "there (not shown), but the server doesn't accept it"
+CONTRARY = ("left", "right")
 TEXTS = ("The council met on Monday.", "The shameful council finally bothered to meet on Monday.")
 
 
@@ -42,7 +59,7 @@ class Check:
 
     name: str
     state: Literal["ok", "warning", "failed"]
-    told: str
+    report: str
 
 
 async def examine(settings: Settings, runs_dir: Path) -> list[Check]:
@@ -50,13 +67,27 @@ async def examine(settings: Settings, runs_dir: Path) -> list[Check]:
     checks = [_program(), _disk(runs_dir), _cache(settings)]
     if not settings.models:
         return checks
-    checks.append(key := _key(settings))
+    key = _key(settings)
     if key.state == "failed":
-        return checks
-    pricing = asking.price_of(settings, settings.judge[0])
-    checks += [check async for check in _listed(settings)]
-    checks += [check async for check in _asked(settings, pricing)]
-    return checks
+        return [*checks, key]
+    rates: list[RateHeaders] = []
+    pricing = assembly.price_of(settings, settings.judge[0])
+    backend = OpenAIChat(settings.judge[0], settings, settings, pricing, believe=rates.append)
+    try:
+        await backend.open()
+        listed, refused = await _listed(backend)
+        asked, refused_call = await _asked(backend, pricing)
+    except JudgeqError as error:
+        return [*checks, key, Check("address", "failed", str(error))]
+    finally:
+        await backend.close()
+    # A server may guard its list of models, or only its answers: what the call says counts.
+    if refused if refused_call is None else refused_call:
+        refusal = "none, and the server wants one" if key.report == NO_KEY else REFUSED_KEY
+        key = Check("key", "failed", refusal)
+    if refused_call is False:
+        asked.append(_limits(rates))
+    return [*checks, key, *listed, *asked]
 
 
 def _program() -> Check:
@@ -74,25 +105,29 @@ def _disk(folder: Path) -> Check:
     while not there.exists():
         there = there.parent
     free = shutil.disk_usage(there).free
-    told = f"{free / 1e9:,.1f} GB free for {folder}"
+    report = f"{free / 1e9:,.1f} GB free for {folder}"
     if not os.access(there, os.W_OK):
         return Check("disk", "failed", f"{there} can't be written to: set --runs-dir.")
     kind = runs.network_file_system(there)
     if kind is not None:
         return Check(
-            "disk", "warning", f"{told}; a network file system ({kind}): SQLite is not safe there."
+            "disk",
+            "warning",
+            f"{report}; a network file system ({kind}): SQLite is not safe there.",
         )
-    return Check("disk", "warning" if free < LITTLE_SPACE else "ok", told)
+    return Check("disk", "warning" if free < LITTLE_SPACE else "ok", report)
 
 
 def _cache(settings: Settings) -> Check:
-    folder = asking.cache_folder(settings)
+    folder = assembly.cache_folder(settings)
     try:
-        found = cache_folder.overview(folder)
+        kept = cache_folder.overview(folder)
     except JudgeqError as error:
         return Check("cache", "failed", str(error))
     return Check(
-        "cache", "ok", f"{found.entries:,} replies, {found.bytes / 1e6:,.1f} MB in {folder}"
+        "cache",
+        "ok",
+        f"{several(kept.entries, 'reply', 'replies')}, {kept.bytes / 1e6:,.1f} MB in {folder}",
     )
 
 
@@ -103,47 +138,35 @@ def _key(settings: Settings) -> Check:
     except JudgeqError as error:
         return Check("key", "failed", str(error))
     if key is None:
-        return Check("key", "ok", "none, which a server of your own may not need")
+        return Check("key", "ok", NO_KEY)
     return Check("key", "ok", "there (not shown)")
 
 
-async def _listed(settings: Settings) -> AsyncIterator[Check]:
-    """Whether the server answers, knows the model, and agrees on the time: by the openai package."""
-    import openai
-
-    parts = urlsplit(settings.address)
-    client = openai.AsyncOpenAI(
-        api_key=api_key(settings, settings) or "none",
-        base_url=parts._replace(query="").geturl(),
-        default_query=dict(parse_qsl(parts.query)),
-        default_headers=extra_headers(settings),
-        max_retries=0,
-        timeout=settings.connect_timeout * 3,
-        http_client=openai.DefaultAsyncHttpxClient(
-            proxy=proxy_for(settings.address, settings), verify=tls_of(settings)
-        ),
-    )
+async def _listed(backend: OpenAIChat) -> tuple[list[Check], bool]:
+    """Whether the server answers, knows the model, and agrees on the time; whether it refused the
+    key."""
+    url = backend.model.address
+    there = Check("address", "ok", f"{url} answers")
     try:
-        raw = await client.models.with_raw_response.list()
-        names = [model.id for model in raw.parse().data]
-        date = raw.headers.get("date")
-    except openai.APIConnectionError as error:
-        yield Check("address", "failed", f"{settings.address} can't be reached: {error.__cause__}")
-        return
-    except openai.AuthenticationError:
-        yield Check("address", "ok", f"{settings.address} answers")
-        yield Check("key", "failed", "the server doesn't accept it")
-        return
-    except openai.OpenAIError as error:
-        yield Check("address", "ok", f"{settings.address} answers")
-        said = type(error).__name__
-        yield Check("model", "warning", f"the server doesn't list its models ({said})")
-        return
-    finally:
-        await client.close()
-    yield Check("address", "ok", f"{settings.address} answers")
-    yield _model(settings.judge[0], names)
-    yield from_clock(date, time.time())
+        async with asyncio.timeout(LISTED_WITHIN):
+            listed = await backend.listed()
+    except TimeoutError:
+        report = f"{url} did not list its models within {LISTED_WITHIN:g} s"
+        return [Check("address", "warning", report)], False
+    except (ConnectionFailedError, CallTimeoutError, UsageError) as error:
+        return [Check("address", "failed", f"{url} can't be reached: {error}")], False
+    except KeyRefusedError:
+        return [there], True
+    except JudgeqError as error:
+        return [
+            there,
+            Check("model", "warning", f"the server doesn't list its models: {error}"),
+        ], False
+    return [
+        there,
+        _model(backend.name, listed.names),
+        from_clock(listed.date, time.time()),
+    ], False
 
 
 def _model(name: str, names: list[str]) -> Check:
@@ -166,62 +189,102 @@ def from_clock(date: str | None, now: float) -> Check:
     except (TypeError, ValueError):
         return Check("clock", "ok", "the server doesn't tell the time")
     off = now - theirs
-    told = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server's"
-    return Check("clock", "ok" if abs(off) < CLOCK_OFF else "warning", told)
+    report = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server's"
+    return Check("clock", "ok" if abs(off) < CLOCK_OFF else "warning", report)
 
 
-async def _asked(settings: Settings, pricing: Pricing | None) -> AsyncIterator[Check]:
-    """One tiny question, as a run would ask it."""
-    rates: list[RateHeaders] = []
-    backend = OpenAIChat(settings.judge[0], settings, settings, pricing, believe=rates.append)
+async def _asked(backend: OpenAIChat, pricing: Pricing | None) -> tuple[list[Check], bool | None]:
+    """One tiny question, as a run would ask it; whether the key was refused (None: not known)."""
     started = time.monotonic()
     try:
-        await backend.open()
-        reply = await _answer(backend)
+        reply, contrary = await _answer(backend)
+    except KeyRefusedError as error:
+        return [Check("call", "failed", str(error))], True
     except JudgeqError as error:
-        yield Check("call", "failed", str(error))
-        return
-    finally:
-        await backend.close()
+        return [Check("call", "failed", str(error))], None
     seconds = time.monotonic() - started
-    for check in _told(reply, backend.mode, seconds, pricing):
-        yield check
-    yield _limits(rates)
+    return list(_of_call(reply, backend.mode, contrary, seconds, pricing)), False
 
 
-async def _answer(backend: OpenAIChat) -> Reply:
+async def _answer(backend: OpenAIChat) -> tuple[Reply, bool]:
+    """The reply, and whether a schema that contradicts the prompt was sent."""
     prompt = prompts.load("bias")
-    match = Match(0, 1, (0, 1))
-    request = Request(match, 1, 1, lambda: prompts.messages(prompt, TEXTS))
+    request = Request(PAIR, 1, 1, lambda: prompts.messages(prompt, TEXTS))
     for _ in range(STEPS_DOWN):
+        prepared = backend.prepare(request)
+        contrary = backend.mode == "schema"
+        if contrary:
+            prepared = prepared._replace(body=_contradicted(prepared.body))
         try:
-            return await backend.complete(request, backend.prepare(request))
+            return await backend.complete(request, prepared), contrary
         except SteppedDownError as error:
             last = error
     raise last
 
 
-def _told(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -> Iterator[Check]:
+def _contradicted(body: bytes) -> bytes:
+    """The same question with a schema that allows other words than the prompt asks for: a server
+    that doesn't keep to schemas is known by answering as the prompt says."""
+    sent = orjson.loads(body)
+    winner = sent["response_format"]["json_schema"]["schema"]["properties"]["winner"]
+    winner["enum"] = list(CONTRARY)
+    return orjson.dumps(sent)
+
+
+def _keeps_to_schema(text: str) -> bool:
+    try:
+        answer = orjson.loads(text)
+    except orjson.JSONDecodeError:
+        return False
+    return isinstance(answer, dict) and answer.get("winner") in CONTRARY
+
+
+def _of_call(
+    reply: Reply, mode: str, contrary: bool, seconds: float, pricing: Pricing | None
+) -> Iterator[Check]:
     usage = reply.usage
     tokens = f"{usage.input + usage.cached:,} tokens in, {usage.output:,} out"
     if usage.reasoning:
         tokens += f" ({usage.reasoning:,} of them reasoning)"
+    kept = contrary and reply.problem is None and _keeps_to_schema(reply.text)
+    usable = kept
     try:
         if reply.problem is not None:
             raise UnusableReplyError(reply.problem)
-        prompts.parse(reply.text, Match(0, 1, (0, 1)))
+        if not kept:
+            prompts.parse(reply.text, PAIR)
+            usable = True
     except UnusableReplyError as error:
         yield Check("call", "failed", f"answered in {seconds:.1f} s, but not usably: {error}")
     else:
         yield Check("call", "ok", f"answered in {seconds:.1f} s; {tokens}")
     if reply.cost is None:
-        told = "unknown: give --price-in and --price-out, or costs can't be shown or capped"
-        yield Check("price", "warning", told)
+        report = "unknown: give --price-in and --price-out, or costs can't be shown or capped"
+        yield Check("price", "warning", report)
+    elif pricing is None:
+        report = (
+            f"${reply.cost:.6f} for this call, as the server reports it; without --price-in and "
+            "--price-out costs are shown, but can't be capped"
+        )
+        yield Check("price", "warning", report)
     else:
-        source = f" ({pricing.source})" if pricing else ""
-        yield Check("price", "ok", f"${reply.cost:.6f} for this call{source}")
-    does = {"schema": "strict schemas", "json": "JSON, but no schemas", "text": "none"}
-    yield Check("structured", "ok" if mode == "schema" else "warning", does[mode])
+        yield Check("price", "ok", f"${reply.cost:.6f} for this call ({pricing.source})")
+    yield _structured(mode, kept=kept, usable=usable)
+
+
+def _structured(mode: str, *, kept: bool, usable: bool) -> Check:
+    if mode != "schema":
+        does = {"json": "JSON, but no schemas", "text": "none"}
+        return Check("structured", "warning", does[mode])
+    if kept:
+        return Check("structured", "ok", "strict schemas")
+    if usable:
+        report = (
+            "schemas are accepted, but replies don't keep to them: more of them may be unusable"
+        )
+    else:
+        report = "not known, as the reply is not usable"
+    return Check("structured", "warning", report)
 
 
 def _limits(rates: list[RateHeaders]) -> Check:
@@ -233,4 +296,6 @@ def _limits(rates: list[RateHeaders]) -> Check:
         for limit, what in ((last.requests_limit, "requests"), (last.tokens_limit, "tokens"))
         if limit is not None
     ]
-    return Check("limits", "ok", ", ".join(parts) or "told only in part")
+    if last.calls_limit is not None:
+        parts.append(f"{last.calls_limit:,.0f} calls at once")
+    return Check("limits", "ok", ", ".join(parts) or "reported only in part")

@@ -12,7 +12,8 @@
     │   ├── RefusedRequestError       the server won't take the request as it is (400, 422 …)
     │   ├── UnusableReplyError        an answer came, and is no verdict
     │   └── CallError                 one call failed; another try may mend it
-    │       ├── RateLimitedError          the server asked for a pause (429)
+    │       ├── RateLimitedError          the server asked for a pause (429), or for fewer at once
+    │       │   └── ServerFullError           the calls in flight are together more than it can hold
     │       ├── ServerFailedError         the server failed (408, 409, 5xx, or an answer in no form)
     │       ├── CallTimeoutError          no answer in time
     │       ├── ConnectionFailedError     no connection, or it broke
@@ -20,6 +21,7 @@
     ├── StoppedError              5   the run was stopped and can go on
     ├── BudgetError               6   the money or the calls allowed are used up
     ├── RunError                  7   a run's folder: not there, in use, of another version, changed
+    │   └── NoVerdictsError           it has no verdict: there is nothing to rate
     └── NotConvergedError         8   a rating's fit did not reach its tolerance
 
 An error's message says what happened, to what, and what to do next, in words for the user.
@@ -51,7 +53,7 @@ class DataError(JudgeqError):
 class JudgeError(JudgeqError):
     """The judge can't be used, or not any longer: the run stops at once and can be resumed.
 
-    Where a call told it, `outcome` names it in the ledger, and `cost` is what that call cost in
+    Where a call failed with it, `outcome` names it in the ledger, and `cost` is what that call cost in
     dollars: 0 when it surely cost nothing, None when it may have been paid for.
     """
 
@@ -106,20 +108,57 @@ class UnusableReplyError(JudgeError):
 class CallError(JudgeError):
     """One call failed; another try may mend it.
 
-    `retry_after` is how many seconds the server asked to wait, or None.
+    `retry_after` is how many seconds the server asked to wait, or None. `unavailable`: the server
+    takes no calls now, which time mends. `too_many`: fewer calls at once would fare better.
     """
 
+    unavailable = False
+    too_many = False
+
     def __init__(
-        self, message: str, *, retry_after: float | None = None, cost: float | None = None
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        cost: float | None = None,
+        unavailable: bool | None = None,
+        too_many: bool | None = None,
     ) -> None:
         super().__init__(message, cost=cost)
         self.retry_after = retry_after
+        if unavailable is not None:
+            self.unavailable = unavailable
+        if too_many is not None:
+            self.too_many = too_many
 
 
 class RateLimitedError(CallError):
-    """The server asked for a pause (429)."""
+    """The server asked for a pause (429), or for fewer calls at once.
+
+    `at_once` is how many it allows in flight together, where it refused for that; waiting then does
+    no good. None where it doesn't say.
+    """
 
     outcome = "rate_limited"
+    unavailable = True
+    too_many = True
+
+    def __init__(
+        self,
+        message: str,
+        *,
+        retry_after: float | None = None,
+        cost: float | None = None,
+        at_once: int | None = None,
+    ) -> None:
+        super().__init__(message, retry_after=retry_after, cost=cost)
+        self.at_once = at_once
+
+
+class ServerFullError(RateLimitedError):
+    """The calls in flight are together more than the server can hold: fewer at once may do."""
+
+    outcome = "server_full"
 
 
 class ServerFailedError(CallError):
@@ -132,6 +171,7 @@ class CallTimeoutError(CallError):
     """No answer came in time; whether it was paid for is unknown."""
 
     outcome = "timeout"
+    too_many = True
 
 
 class ConnectionFailedError(CallError):
@@ -176,6 +216,10 @@ class RunError(JudgeqError):
     """A run's folder is not there, in use, of another version, or doesn't fit what it was made of."""
 
     exit_code = 7
+
+
+class NoVerdictsError(RunError):
+    """A run has no verdict, so that there is nothing to rate."""
 
 
 class NotConvergedError(JudgeqError):

@@ -1,4 +1,4 @@
-"""Where things lie: what judgeq ships, and the user's cache."""
+"""Where things lie: what judgeq ships, the user's cache, and what judgeq remembers of the user."""
 
 from __future__ import annotations
 
@@ -18,3 +18,10 @@ def user_cache() -> Path:
     from platformdirs import user_cache_path
 
     return user_cache_path("judgeq")
+
+
+def user_state() -> Path:
+    """The folder of what judgeq remembers of this user's own doings; it may not exist yet."""
+    from platformdirs import user_state_path
+
+    return user_state_path("judgeq")

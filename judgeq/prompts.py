@@ -1,15 +1,13 @@
 """Prompt sets → messages; reply text → verdict. And back: the reply a simulated judge gives.
 
-Texts are untrusted: each stands between fence lines that carry its label, and whatever looks like a
-fence inside a text is changed so that it is none. A reply is a verdict only if it names every label
-exactly once; nothing is repaired or guessed.
+Texts are untrusted: each stands between fences (fences.py). A reply is a verdict only if it names
+every label exactly once; nothing is repaired or guessed.
 """
 
 from __future__ import annotations
 
 import json
 import re
-import tomllib
 from collections.abc import Iterator, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
@@ -28,6 +26,8 @@ from pydantic import (
 )
 
 from judgeq.errors import DataError, UnusableReplyError, UsageError
+from judgeq.fences import fenced
+from judgeq.files import problems, read_toml
 from judgeq.paths import shipped
 from judgeq.types import Match, Verdict
 
@@ -121,51 +121,25 @@ def load(name: str, feature: str | None = None) -> PromptSet:
 
 def _read(path: Path) -> PromptSet:
     try:
-        return PromptSet(**tomllib.loads(path.read_text(encoding="utf-8")))
-    except FileNotFoundError as error:
-        raise DataError(f"prompt set {path} is not there.") from error
-    except OSError as error:
-        raise DataError(f"prompt set {path} can't be read: {error.strerror}.") from error
-    except UnicodeDecodeError as error:
-        raise DataError(f"prompt set {path} is not UTF-8 (byte {error.start}).") from error
-    except tomllib.TOMLDecodeError as error:
-        raise DataError(f"prompt set {path} is no valid TOML: {error}.") from error
+        return PromptSet(**read_toml(path, "prompt set"))
     except ValidationError as error:
-        what = "; ".join(f"{'.'.join(map(str, e['loc']))}: {e['msg']}" for e in error.errors())
         raise DataError(
-            f"prompt set {path}: {what}. It needs name, feature, system, pair, list and direct; "
-            "title, ties and personas may be given."
+            f"prompt set {path}: {problems(error)}. It needs name, feature, system, pair, list and "
+            "direct; title, ties and personas may be given."
         ) from error
 
 
 @lru_cache(maxsize=256)
 def labels(k: int) -> tuple[str, ...]:
     """The labels of k items as presented: A … Z, AA … ZZ, AAA …"""
-    found = []
+    labels = []
     for number in range(1, k + 1):
         label = ""
         while number:
             number, letter = divmod(number - 1, 26)
             label = chr(ord("A") + letter) + label
-        found.append(label)
-    return tuple(found)
-
-
-# Between "<" and "text" anything but letters: slashes, spaces, characters without width.
-_FENCE = re.compile(r"<(?=[^\w<]*text)", re.IGNORECASE)
-
-
-def fenced(label: str, text: str) -> str:
-    """The text between its fences, with look-alikes inside it changed ("<text" to "‹text")."""
-    return f"<text {label}>\n{_FENCE.sub('‹', text)}\n</text {label}>"
-
-
-_FENCED = re.compile(r"^<text ([A-Z]+)>\n(.*?)\n</text \1>$", re.DOTALL | re.MULTILINE)
-
-
-def texts_in(content: str) -> list[tuple[str, str]]:
-    """The labels and texts that `fenced` put into a message, look-alikes as it changed them."""
-    return _FENCED.findall(content)
+        labels.append(label)
+    return tuple(labels)
 
 
 def messages(
@@ -317,13 +291,13 @@ def _miscounted(given: Sequence[str], names: Sequence[str]) -> str:
     double = [name for name in names if given.count(name) > 1]
     strange = sorted({name for name in given if name not in names})
     parts = [
-        f"{what} {', '.join(_shown(label) for label in some[:20])}"
-        for what, some in (
+        f"{what} {', '.join(_shown(label) for label in labels[:20])}"
+        for what, labels in (
             ("missing:", missing),
             ("named more than once:", double),
             ("no such label:", strange),
         )
-        if some
+        if labels
     ]
     return f"each label must be named exactly once ({'; '.join(parts)})."
 
@@ -349,13 +323,13 @@ def _answer(text: str, key: str) -> Any:
         # orjson takes the last of several equal keys: look closer where there may be some.
         if text.count(key) == 1 and "\\" not in text:
             return whole[key]
-    found = [value for pairs in _objects(text) for name, value in pairs if name == key]
-    if len(found) == 1:
-        return found[0]
+    values = [value for pairs in _objects(text) for name, value in pairs if name == key]
+    if len(values) == 1:
+        return values[0]
     if not text.strip():
         raise UnusableReplyError("the answer was empty.")
-    if found:
-        raise UnusableReplyError(f'the answer gives "{key}" {len(found)} times.')
+    if values:
+        raise UnusableReplyError(f'the answer gives "{key}" {len(values)} times.')
     raise UnusableReplyError(f'the answer holds no JSON object with "{key}".')
 
 

@@ -6,8 +6,10 @@
 
 Items are row numbers of the dataset (numbers, from 0) or ids (strings). `presented` is the order
 shown to the judge, `ranking` has the most of the feature first, tied items in an inner list; `winner`
-is "tie" where there is none. Lines stand in the order in which they are rated. A file is read whole
-or not at all: what is wrong is told with the number of its line.
+is "tie" where there is none. `"ordered": false` says that the order shown isn't known. Lines stand in
+the order in which they are rated. A file is read whole or not at all: what is wrong is reported with
+the number of its line. What is left out all the same (an item compared with itself, a copy of an
+earlier line) is reported too.
 """
 
 from __future__ import annotations
@@ -18,29 +20,45 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
 from pathlib import Path
-from typing import Any, Literal, NamedTuple
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import orjson
 
+from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
 from judgeq.types import Verdict, Verdicts
 
 TIE = "tie"
 ANSWERS = ("ranking", "winner", "score")
+KEYS = frozenset({"round", "group", "presented", "judge", "ordered", *ANSWERS})
+LISTED = 10
+"""So many lines are named in a notice; the others are counted."""
+
+Numbers: TypeAlias = Literal["rows", "ids"]
+"""What a number without quotes stands for."""
 
 
 class Judgment(NamedTuple):
-    """One line: the items in the order presented, and the verdict on them. `judge` is who answered,
-    where several did."""
+    """One line: the items in the order presented, and the verdict on them. `judge` is the judge,
+    where several did; `ordered` is False where the order presented isn't known."""
 
     round: int
     presented: tuple[int, ...]
     verdict: Verdict
     judge: str | None = None
+    ordered: bool = True
 
 
-def read(path: Path, ids: Sequence[str]) -> list[Judgment]:
-    """The judgments of a file over the dataset with these ids.
+class Recording(NamedTuple):
+    """The judgments of a file, and what its reader should know: lines left out, keys not known."""
+
+    judgments: list[Judgment]
+    notices: tuple[str, ...]
+
+
+def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Recording:
+    """The judgments of a file over the dataset with these ids. `numbers` says what a number without
+    quotes stands for (None: a row, unless it could be another item's id).
 
     Raises DataError naming the file, and the line of what is wrong.
     """
@@ -48,20 +66,106 @@ def read(path: Path, ids: Sequence[str]) -> list[Judgment]:
         data = path.read_bytes()
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}.") from error
-    rows = {name: row for row, name in enumerate(ids)}
+    items = _Items({name: row for row, name in enumerate(ids)}, numbers)
+    review = _Review()
     judgments: list[Judgment] = []
+    last: Judgment | None = None
     for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
-            judgment = _judgment(line, rows)
-            _follow(judgments[-1] if judgments else None, judgment)
+            fields = _fields(line)
+            judgment = _judgment(fields, items)
+            _follow(last, judgment)
         except ValueError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
-        judgments.append(judgment)
+        last = judgment
+        if review.counts(number, fields, judgment):
+            judgments.append(judgment)
     if not judgments:
-        raise DataError(f"{path} holds no judgments.")
-    return judgments
+        why = " but of items with themselves" if review.itself else ""
+        raise DataError(f"{path} holds no judgments{why}.")
+    return Recording(_renumbered(judgments), tuple(review.notices(path)))
+
+
+class _Review:
+    """Which lines count as judgments, and what is to be reported of the others."""
+
+    def __init__(self) -> None:
+        self.itself: list[int] = []
+        self._copies: list[int] = []
+        self._alike = 0
+        self._unknown: Counter[str] = Counter()
+        self._seen: set[Any] = set()
+
+    def counts(self, number: int, fields: Mapping[str, Any], judgment: Judgment) -> bool:
+        """Whether line `number` is a judgment of its own.
+
+        A line is a copy where it repeats another's round, group, judge, items and answer. Without
+        group and judge that can't be known, since several people may have said the same.
+        """
+        self._unknown.update(fields.keys() - KEYS)
+        if len(judgment.presented) == 2 and judgment.presented[0] == judgment.presented[1]:
+            self.itself.append(number)
+            return False
+        group = fields.get("group")
+        line = (repr(group), judgment)
+        if line not in self._seen:
+            self._seen.add(line)
+        elif group is None and judgment.judge is None:
+            self._alike += 1
+        else:
+            self._copies.append(number)
+            return False
+        return True
+
+    def notices(self, path: Path) -> Iterator[str]:
+        """A sentence or two on each thing that the file's owner should know."""
+        if self.itself:
+            yield (
+                f"{path}: {_lines(self.itself)} compared an item with itself, which says nothing: "
+                "left out."
+            )
+        if self._copies:
+            yield (
+                f"{path}: {_lines(self._copies)} repeated an earlier line (the same round, group, "
+                "judge, items and answer), as a file does that was joined to itself: left out, each "
+                "judgment counts once."
+            )
+        if self._alike:
+            yield (
+                f"{path}: {self._alike:,} of the lines are equal to an earlier one. They name "
+                'neither "group" nor "judge", so that they may be of several people: each counts.'
+            )
+        if self._unknown:
+            names = ", ".join(
+                f"{_shown(name)} ({times:,} line{'s' * (times > 1)})"
+                for name, times in self._unknown.most_common(LISTED)
+            )
+            more = len(self._unknown) - LISTED
+            names += f" and {more:,} more" if more > 0 else ""
+            known = ", ".join(sorted(KEYS))
+            yield f"{path}: keys that aren't known were not read: {names}. Known are {known}."
+
+
+def _lines(numbers: Sequence[int]) -> str:
+    """ "lines 3, 5 and 7", of which at most LISTED are named."""
+    named = [f"{number:,}" for number in numbers[:LISTED]]
+    more = len(numbers) - LISTED
+    if more > 0:
+        named.append(f"{more:,} more")
+    if len(named) == 1:
+        return f"line {named[0]}"
+    return f"lines {', '.join(named[:-1])} and {named[-1]}"
+
+
+def _renumbered(judgments: list[Judgment]) -> list[Judgment]:
+    """With rounds from 1 without a gap: one whose lines were all left out is none."""
+    rounds = dict.fromkeys(judgment.round for judgment in judgments)
+    if len(rounds) == judgments[-1].round:
+        return judgments
+    number = {round_: place for place, round_ in enumerate(rounds, start=1)}
+    return [judgment._replace(round=number[judgment.round]) for judgment in judgments]
 
 
 def _follow(last: Judgment | None, this: Judgment) -> None:
@@ -71,41 +175,52 @@ def _follow(last: Judgment | None, this: Judgment) -> None:
             raise ValueError(f"the first round is 1, not {this.round}.")
         return
     if this.round not in (last.round, last.round + 1):
-        raise ValueError(f"round {this.round} can't follow round {last.round}.")
+        hint = " Import each recording by itself." if this.round == 1 else ""
+        raise ValueError(f"round {this.round} can't follow round {last.round}.{hint}")
     if (this.verdict.score is None) != (last.verdict.score is None):
         raise ValueError("scores of single items and comparisons can't stand in one recording.")
 
 
-def _judgment(line: bytes, rows: Mapping[str, int]) -> Judgment:
+def _fields(line: bytes) -> dict[str, Any]:
     """Raises ValueError that says what is wrong."""
     try:
-        found = orjson.loads(line)
+        fields = orjson.loads(line)
     except orjson.JSONDecodeError as error:
         raise ValueError(f"no valid JSON: {error}.") from error
-    if not isinstance(found, dict):
+    if not isinstance(fields, dict):
         raise ValueError("a JSON object is expected.")
-    round_ = found.get("round", 1)
+    return fields
+
+
+def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
+    """Raises ValueError that says what is wrong."""
+    round_ = fields.get("round", 1)
     if type(round_) is not int or round_ < 1:
         raise ValueError(f'"round" must be a whole number from 1, not {_shown(round_)}.')
-    judge = found.get("judge")
+    judge = fields.get("judge")
     if judge is not None and (not isinstance(judge, str) or not judge):
         raise ValueError(f'"judge" must be a name, not {_shown(judge)}.')
-    given = found.get("presented")
+    ordered = fields.get("ordered", True)
+    if not isinstance(ordered, bool):
+        raise ValueError(f'"ordered" must be true or false, not {_shown(ordered)}.')
+    given = fields.get("presented")
     if not isinstance(given, list) or not given:
         raise ValueError('"presented" must be an array of an item or more, in the order shown.')
-    presented = tuple([_row(item, rows) for item in given])
+    presented = tuple([items.row(item) for item in given])
+    answers = [name for name in ANSWERS if name in fields]
+    if len(answers) != 1:
+        raise ValueError(
+            f'exactly one of "ranking", "winner" and "score" is expected, not {answers}.'
+        )
+    if len(presented) == 2 and presented[0] == presented[1]:
+        return Judgment(round_, presented, Verdict(presented), judge, ordered)
     for item, times in Counter(presented).items():
         if times > 1:
             raise ValueError(
                 f'"presented" names item {_shown(given[presented.index(item)])} twice.'
             )
-    answers = [name for name in ANSWERS if name in found]
-    if len(answers) != 1:
-        raise ValueError(
-            f'exactly one of "ranking", "winner" and "score" is expected, not {answers}.'
-        )
-    verdict = _verdict(answers[0], found[answers[0]], presented, given, rows)
-    return Judgment(round_, presented, verdict, judge)
+    verdict = _verdict(answers[0], fields[answers[0]], presented, given, items)
+    return Judgment(round_, presented, verdict, judge, ordered)
 
 
 def _verdict(
@@ -113,7 +228,7 @@ def _verdict(
     answer: Any,
     presented: tuple[int, ...],
     given: Sequence[Any],
-    rows: Mapping[str, int],
+    items: _Items,
 ) -> Verdict:
     if kind == "score":
         if type(answer) not in (int, float) or not 0 <= answer <= 1:
@@ -126,14 +241,14 @@ def _verdict(
             raise ValueError(f'"winner" is of two items, and {len(presented)} were presented.')
         if answer is None or (answer == TIE and TIE not in given):
             return Verdict.of([presented])
-        winner = _row(answer, rows)
+        winner = items.row(answer)
         if winner not in presented:
             raise ValueError(f"the winner {_shown(answer)} was not presented.")
         return Verdict((winner, presented[presented[0] == winner]))
     if not isinstance(answer, list):
         raise ValueError(f'"ranking" must be an array of items, not {_shown(answer)}.')
     groups = [
-        [_row(item, rows) for item in (place if isinstance(place, list) else [place])]
+        [items.row(item) for item in (place if isinstance(place, list) else [place])]
         for place in answer
     ]
     flat = Counter(item for group in groups for item in group)
@@ -151,16 +266,34 @@ def _verdict(
     return Verdict.of(groups)
 
 
-def _row(item: Any, rows: Mapping[str, int]) -> int:
-    if isinstance(item, str):
-        if item not in rows:
-            raise ValueError(f"the dataset has no item with the id {_shown(item)}.")
-        return rows[item]
-    if type(item) is not int:
-        raise ValueError(f"an item is a row number or an id in quotes, not {_shown(item)}.")
-    if not 0 <= item < len(rows):
-        raise ValueError(f"the dataset has rows 0 to {len(rows) - 1}, and none is {item}.")
-    return item
+class _Items(NamedTuple):
+    """The items of the dataset by id, and what a number without quotes stands for."""
+
+    rows: Mapping[str, int]
+    numbers: Numbers | None
+
+    def row(self, item: Any) -> int:
+        """The row of an item as it is named. Raises ValueError where there is none, or no one."""
+        if isinstance(item, str) or (type(item) is int and self.numbers == "ids"):
+            row = self.rows.get(str(item))
+            if row is None:
+                raise ValueError(f"the dataset has no item with the id {_shown(str(item))}.")
+            return row
+        if type(item) is not int:
+            raise ValueError(f"an item is a row number or an id in quotes, not {_shown(item)}.")
+        named = None if self.numbers == "rows" else self.rows.get(str(item))
+        if 0 <= item < len(self.rows):
+            if named is not None and named != item:
+                raise ValueError(
+                    f'{item} may be row {item} or the item in row {named}, whose id is "{item}": '
+                    "--items rows or --items ids says which. (In quotes it is always an id.)"
+                )
+            return item
+        hint = f' But there is an item with the id "{item}": --items ids takes numbers for ids.'
+        raise ValueError(
+            f"the dataset has rows 0 to {len(self.rows) - 1}, and none is {item}."
+            + ("" if named is None else hint)
+        )
 
 
 def _shown(value: Any) -> str:
@@ -169,9 +302,9 @@ def _shown(value: Any) -> str:
 
 
 def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
-    """The judgments in a run's verdicts, round by round; `judges` are their names, if told."""
+    """The judgments in a run's verdicts, round by round; `judges` are their names, if known."""
     # Rounds without a verdict don't count: a recording has none.
-    for number, verdicts in enumerate((some for some in rounds if len(some)), start=1):
+    for number, verdicts in enumerate(filter(len, rounds), start=1):
         items, presented = verdicts.items.tolist(), verdicts.presented.tolist()
         tied, bounds = verdicts.tied.tolist(), verdicts.offsets.tolist()
         for v in range(len(verdicts)):
@@ -179,9 +312,10 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
             ties = tuple(tied[span])
             score = None if verdicts.scores is None else float(verdicts.scores[v])
             said = Verdict(tuple(items[span]), ties if any(ties) else (), score)
-            who = 0 if verdicts.judges is None else int(verdicts.judges[v])
-            judge = judges[who] or None if judges else None
-            yield Judgment(number, tuple(presented[span]), said, judge)
+            place = 0 if verdicts.judges is None else int(verdicts.judges[v])
+            judge = judges[place] or None if judges else None
+            ordered = verdicts.ordered is None or bool(verdicts.ordered[v])
+            yield Judgment(number, tuple(presented[span]), said, judge, ordered)
 
 
 def lines(
@@ -192,8 +326,8 @@ def lines(
     def name(row: int) -> int | str:
         return row if by == "row" else ids[row]
 
-    for round_, some in groupby(judgments, key=lambda each: each.round):
-        for group, (_, presented, verdict, judge) in enumerate(some):
+    for round_, of_round in groupby(judgments, key=lambda judgment: judgment.round):
+        for group, (_, presented, verdict, judge, ordered) in enumerate(of_round):
             shown = [name(row) for row in presented]
             line: dict[str, Any] = {"round": round_, "group": group, "presented": shown}
             if verdict.score is not None:
@@ -206,14 +340,25 @@ def lines(
                 line["ranking"] = [places[0] if len(places) == 1 else places for places in groups]
             if judge is not None:
                 line["judge"] = judge
+            if not ordered:
+                line["ordered"] = False
             yield json.dumps(line, ensure_ascii=False)
+
+
+def by_default(ids: Sequence[str]) -> Literal["row", "id"]:
+    """How to name items so that they are read back: by row, unless a row's number is the id of
+    another row."""
+    rows = {} if isinstance(ids, RowIds) else {name: row for row, name in enumerate(ids)}
+    clear = all(rows.get(str(row), row) == row for row in range(len(rows)))
+    return "row" if clear else "id"
 
 
 def checksum(judgments: Iterable[Judgment]) -> str:
     """SHA-256, hexadecimal, of what was judged, however it was written down."""
     digest = hashlib.sha256()
     for judgment in judgments:
-        round_, presented, verdict, judge = judgment
+        round_, presented, verdict, judge, ordered = judgment
         said = [list(group) for group in verdict.groups]
-        digest.update(orjson.dumps([round_, presented, said, verdict.score, judge]) + b"\n")
+        fields = [round_, presented, said, verdict.score, judge, *(() if ordered else (False,))]
+        digest.update(orjson.dumps(fields) + b"\n")
     return digest.hexdigest()

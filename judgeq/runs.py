@@ -8,24 +8,37 @@ from __future__ import annotations
 import os
 import re
 import socket
-import tempfile
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any
 
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
 
 from judgeq.config import Settings, fingerprint, settle
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError
+from judgeq.files import (
+    read_start,
+    refuse_linked_folder,
+    refuse_links,
+    replacing,
+    unwritable,
+    write_new,
+)
+from judgeq.store import DATABASE
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
+
+JUDGES_NAMED = 10
+"""Of more judges than this only the first are named on screens."""
+
+_EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
 class RunInfo(BaseModel):
@@ -34,7 +47,7 @@ class RunInfo(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid")
 
     judgeq: str
-    created: datetime
+    created: Annotated[AwareDatetime, Field(gt=_EARLIEST, lt=_LATEST)]
     fingerprint: str
     facts: dict[str, Any]
     settings: Settings
@@ -48,13 +61,13 @@ class RunInfo(BaseModel):
     strategy: str
     rounds: int
     imported: bool = False
-    judges: tuple[str, ...] = ()  # told where there are several, or an import names them
+    judges: tuple[str, ...] = ()  # where there are several, or an import names them
 
     @classmethod
     def begun(
         cls, settings: Settings, dataset: Dataset, facts: Mapping[str, Any], **more: Any
     ) -> RunInfo:
-        """That of a run which begins now; `more` are the fields that these don't tell."""
+        """That of a run which begins now; `more` are the fields that these don't say."""
         return cls(
             judgeq=version("judgeq"),
             created=datetime.now(UTC),
@@ -73,10 +86,13 @@ class RunInfo(BaseModel):
 
     @property
     def judge(self) -> str:
-        """Who answers, for screens."""
+        """The judges, for screens: of many judges their number and the first names."""
         if self.imported and not self.judges:
             return "recorded"
-        return " + ".join(name or "unnamed" for name in self.judges or self.settings.judges)
+        names = [name or "unnamed" for name in self.judges or self.settings.judges]
+        if len(names) > JUDGES_NAMED:
+            return f"{len(names):,} judges: {', '.join(names[:3])} …"
+        return " + ".join(names)
 
     def settings_with(self, changes: Mapping[str, Any]) -> Settings:
         """The run's settings with these changed (None: as before). Raises as `config.settle`."""
@@ -98,7 +114,12 @@ class RunFolder:
     @property
     def database(self) -> Path:
         """The ledger."""
-        return self.path / "run.db"
+        return self.path / DATABASE
+
+    @property
+    def begun(self) -> bool:
+        """Whether there is a ledger, of whatever kind."""
+        return os.path.lexists(self.database)
 
     @property
     def scores(self) -> Path:
@@ -108,6 +129,8 @@ class RunFolder:
     def info(self) -> RunInfo:
         """What the run is. Raises RunError when config.json isn't there or can't be read."""
         path = self.path / "config.json"
+        if path.exists() and not path.is_file():  # a pipe would be waited for without end
+            raise RunError(f"{self.path} is no run: {path} is no ordinary file.")
         try:
             return RunInfo.model_validate_json(path.read_bytes())
         except OSError as error:
@@ -116,22 +139,22 @@ class RunFolder:
             ) from error
         except ValidationError as error:
             first = error.errors()[0]
-            where = ".".join(map(str, first["loc"]))
+            where = ".".join(map(str, first["loc"])) + ": " if first["loc"] else ""
             raise RunError(
-                f"{path} can't be read: {where}: {first['msg']}. It was written by another version "
+                f"{path} can't be read: {where}{first['msg']}. It was written by another version "
                 "of judgeq, or changed by hand."
             ) from error
 
     def write_info(self, info: RunInfo) -> None:
         """Write config.json, whole or not at all."""
-        with replacing(self.path / "config.json") as temporary:
-            temporary.write_text(info.model_dump_json(indent=2) + "\n", encoding="utf-8")
+        with replacing(self.path / "config.json") as file:
+            file.write(info.model_dump_json(indent=2) + "\n")
 
     def touched(self) -> float:
         """When the ledger was last written, in seconds since the epoch; 0 if never."""
         times = [0.0]
-        for path in (self.database, self.database.with_name("run.db-wal")):
-            with suppress(FileNotFoundError):  # the log goes when its writer ends
+        for path in (self.database, self.database.with_name(f"{DATABASE}-wal")):
+            with suppress(OSError):  # the log goes when its writer ends
                 stat = path.stat()
                 if stat.st_size:  # a reader leaves an empty log behind
                     times.append(stat.st_mtime)
@@ -139,7 +162,7 @@ class RunFolder:
 
     def is_running(self) -> bool:
         """Whether a process holds the run now."""
-        if not (self.path / "lock").exists():
+        if not os.path.lexists(self.path / "lock"):
             return False
         lock = FileLock(self.path / "lock")
         try:
@@ -154,10 +177,12 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run, and make its folder. Raises RunError while another process holds it."""
+        refuse_linked_folder(self.path)
         try:
             self.path.mkdir(parents=True, exist_ok=True)
         except OSError as error:
-            raise _unwritable(self.path, error) from error
+            raise unwritable(self.path, error) from error
+        refuse_links(self.path / "lock")
         lock = FileLock(self.path / "lock")
         try:
             lock.acquire(timeout=LOCK_WAIT)
@@ -169,16 +194,17 @@ class RunFolder:
         except (OSError, NotImplementedError) as error:
             raise RunError(f"run {self.id} can't be locked: {error}.") from error
         try:
-            with suppress(OSError):  # only tells others who we are
-                (self.path / "holder").write_text(f"{whoami()}\n", encoding="utf-8")
+            with suppress(OSError):  # only says which process this is
+                write_new(self.path / "holder", f"{whoami()}\n")
             yield
         finally:
-            (self.path / "holder").unlink(missing_ok=True)
+            with suppress(OSError):
+                (self.path / "holder").unlink(missing_ok=True)
             lock.release()
 
     def _holder(self) -> str:
         try:
-            text = (self.path / "holder").read_text(encoding="utf-8", errors="replace").strip()
+            text = read_start(self.path / "holder", 200).strip()
         except OSError:
             return ""
         return f" by {text}"
@@ -189,48 +215,6 @@ def whoami() -> str:
     return f"process {os.getpid()} on {socket.gethostname()}"
 
 
-@contextmanager
-def replacing(path: Path) -> Iterator[Path]:
-    """A temporary path beside `path` that takes its place when all went well.
-
-    Raises RunError when the folder can't be written to.
-    """
-    try:
-        with _replacing(path) as temporary:
-            yield temporary
-    except OSError as error:
-        raise _unwritable(path, error) from error
-
-
-@contextmanager
-def _replacing(path: Path) -> Iterator[Path]:
-    handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
-    temporary = Path(name)
-    try:
-        os.close(handle)
-        yield temporary
-        with temporary.open("rb+") as file:
-            os.fsync(file.fileno())
-        temporary.chmod(0o666 & ~_umask())
-        temporary.replace(path)
-    except BaseException:
-        temporary.unlink(missing_ok=True)
-        raise
-
-
-def _unwritable(path: Path, error: OSError) -> RunError:
-    return RunError(
-        f"{path} can't be written: {error.strerror}. Make room, or set --runs-dir to a folder that "
-        "can be written to; nothing that was answered is lost."
-    )
-
-
-def _umask() -> int:
-    mask = os.umask(0)
-    os.umask(mask)
-    return mask
-
-
 def place(root: Path, name: str, fingerprint: str, new: bool) -> RunFolder:
     """The folder of the run with this fingerprint: the latest there is, or one to be made.
 
@@ -239,22 +223,61 @@ def place(root: Path, name: str, fingerprint: str, new: bool) -> RunFolder:
     name = re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:200]  # file systems allow 255 bytes
     base = f"{name.strip('-.') or 'run'}-{fingerprint[:10]}"
     number, folder = 1, RunFolder(root / base)
-    while folder.path.exists():
-        if (folder.path / "config.json").exists() and folder.info().fingerprint != fingerprint:
-            raise RunError(
-                f"{folder.path} holds another run (its fingerprint differs); move it away."
-            )
+    while os.path.lexists(folder.path):
+        _check_same(folder, fingerprint, new)
         number += 1
         latest, folder = folder, RunFolder(root / f"{base}-{number}")
     return folder if new or number == 1 else latest
 
 
+def _check_same(folder: RunFolder, fingerprint: str, new: bool) -> None:
+    """Raise RunError when an existing folder holds another run, or one that can't be read; beside
+    the latter a new one may begin."""
+    if not os.path.lexists(folder.path / "config.json"):
+        return
+    try:
+        there = folder.info().fingerprint
+    except RunError as error:
+        if new:
+            return
+        raise RunError(f"{error} Move the folder away, or begin beside it with --new.") from error
+    if there != fingerprint:
+        raise RunError(f"{folder.path} holds another run (its fingerprint differs); move it away.")
+
+
 def all_runs(root: Path) -> list[RunFolder]:
-    """All runs under `root`, the latest first."""
+    """All runs under `root`, the latest first; also those that can't be read, whose `info` says why.
+
+    Raises RunError when `root` can't be looked into.
+    """
     if not root.is_dir():
         return []
-    found = [RunFolder(path) for path in root.iterdir() if (path / "config.json").is_file()]
-    return sorted(found, key=lambda folder: (folder.touched(), folder.id), reverse=True)
+    try:
+        listed = [RunFolder(path) for path in root.iterdir() if _is_run(path)]
+    except OSError as error:
+        raise RunError(f"{root} can't be read: {error.strerror}.") from error
+    return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
+
+
+def _is_run(folder: Path) -> bool:
+    """Whether a folder is a run's; also one that can't be looked into, which may be."""
+    try:
+        return (folder / "config.json").is_file()
+    except OSError:
+        return True
+
+
+def _last(runs: list[RunFolder]) -> RunFolder:
+    """The latest run. Raises RunError naming it when it can't be read: another isn't meant."""
+    try:
+        runs[0].info()
+    except RunError as error:
+        hint = f" The latest before it is {runs[1].id}." if len(runs) > 1 else ""
+        raise RunError(
+            f"the last run, {runs[0].id}, can't be read: {error} Name the run that you mean "
+            f"(`judgeq runs` lists them), or move that folder away.{hint}"
+        ) from error
+    return runs[0]
 
 
 def find(root: Path, name: str) -> RunFolder:
@@ -269,15 +292,15 @@ def find(root: Path, name: str) -> RunFolder:
     if not runs:
         raise RunError(f"there are no runs in {root}; `judgeq run --dataset demo` makes one.")
     if name == "last":
-        return runs[0]
+        return _last(runs)
     exact = [run for run in runs if run.id == name]
-    found = exact or [run for run in runs if run.id.startswith(name)]
-    if len(found) == 1:
-        return found[0]
-    if not found:
+    meant = exact or [run for run in runs if run.id.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if not meant:
         raise RunError(f"there is no run {name!r} in {root}; `judgeq runs` lists them.")
-    listed = ", ".join(run.id for run in found[:5]) + (" …" if len(found) > 5 else "")
-    raise RunError(f"{name!r} begins {len(found)} runs: {listed}. Give more of the id.")
+    listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
+    raise RunError(f"{name!r} begins {len(meant)} runs: {listed}. Give more of the id.")
 
 
 def network_file_system(folder: Path) -> str | None:

@@ -36,12 +36,14 @@ class JobState(StrEnum):
 
 class Match(NamedTuple):
     """One question to the judge: `items` are row numbers in the order presented. Of several judges
-    `judge` says which one is asked."""
+    `judge` says which one is asked. `repeat` counts the matches before in which it was asked about the
+    same items in the same order: it is asked again on purpose."""
 
     id: int
     round: int
     items: tuple[int, ...]
     judge: int = 0
+    repeat: int = 0
 
     @property
     def kind(self) -> Literal["direct", "pair", "list"]:
@@ -56,12 +58,16 @@ class Matches:
 
     Match `m` (0-based in the round) presents `items[offsets[m]:offsets[m + 1]]`.
     `items`: int32, shape (slots,). `offsets`: int64, shape (matches + 1,), from 0 to slots.
-    `judges`: int32, shape (matches,): who is asked; None where there is one judge.
+    `judges`: int32, shape (matches,): who is asked; None where there is one judge. `ordered`, shape
+    (matches,): whether the items stand in the order presented; None where all do. `repeats`: int32,
+    shape (matches,): how often each was asked before (repeats.py); None where that isn't known.
     """
 
     items: Rows
     offsets: Offsets
     judges: Rows | None = None
+    ordered: Bools | None = None
+    repeats: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.offsets) - 1
@@ -108,7 +114,8 @@ class Call(NamedTuple):
     `outcome` is "ok", "unusable", the `outcome` of a JudgeError, or "cached" for an answer that the
     cache gave: no request then, and `usage` and `cost` are what it once took. `cost` is in dollars,
     None where it is unknown. `latency` in seconds. `at` is seconds since the epoch. `bound` is what
-    its attempt was begun with.
+    its attempt was begun with; `risk`, where `cost` is unknown, what of it is still taken to have been
+    paid at most, in dollars (None: all of it).
     """
 
     attempt: int
@@ -119,6 +126,16 @@ class Call(NamedTuple):
     reply: str | None
     at: float
     bound: float | None = 0.0
+    risk: float | None = None
+
+
+class Failure(NamedTuple):
+    """The last call without an answer: why, when (seconds since the epoch), and how many there were
+    since the last answer (0: one came after it)."""
+
+    error: str
+    at: float
+    in_a_row: int
 
 
 class Verdict(NamedTuple):
@@ -184,7 +201,8 @@ class Verdicts:
     feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
     `presented` holds the same items, verdict by verdict, in the order presented. `scores`, shape
     (verdicts,), are those of items alone; None where none was judged alone. `judges`, shape
-    (verdicts,), says who answered; None where there is one judge.
+    (verdicts,), says who answered; None where there is one judge. `ordered`, shape (verdicts,), is
+    False where the order presented isn't known (an import may say so); None where all are known.
     """
 
     matches: Offsets
@@ -194,6 +212,7 @@ class Verdicts:
     presented: Rows
     scores: Floats | None = None
     judges: Rows | None = None
+    ordered: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.matches)
@@ -217,6 +236,7 @@ class Verdicts:
             presented=self.presented[slots],
             scores=None if self.scores is None else self.scores[chosen],
             judges=None if self.judges is None else self.judges[chosen],
+            ordered=None if self.ordered is None else self.ordered[chosen],
         )
 
 
@@ -277,7 +297,9 @@ class Counts:
 class Totals:
     """What the ledger of a run adds up to.
 
-    `cost` is in dollars over the calls whose cost is known; `unpriced` counts the others.
+    `retries` are calls without a reply, which another followed unless its job failed; `unusable` those
+    whose reply was no verdict. `usage` is that of the calls that reported one; `uncounted` replies came
+    without. `cost` is in dollars over the calls whose cost is known; `unpriced` counts the others.
     `in_flight` counts attempts of running jobs that wait for an answer; `unknown` all other attempts
     without an outcome: their answers, if any, were lost, and may have been paid. `at_risk` is the
     most that all of these may have cost beyond `cost`, in dollars; None where a price is unknown.
@@ -295,6 +317,8 @@ class Totals:
     at_risk: float | None = 0.0
     hits: int = 0
     saved: float = 0.0
+    unusable: int = 0
+    uncounted: int = 0
 
 
 # Events: what the engine tells a face. A face folds them and never answers.
@@ -302,7 +326,7 @@ class Totals:
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
-    """A sitting begins. `planned` holds the jobs of the rounds that earlier sittings planned, round
+    """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
     by round, and `totals` what they spent: nothing for a new run."""
 
     run: str
@@ -332,13 +356,15 @@ class CallStarted(NamedTuple):
 
 
 class CallEnded(NamedTuple):
-    """A request came back, or didn't. `cached` tells a reply that the cache gave for nothing."""
+    """A request came back, or didn't. `cached`: the cache gave the reply, for nothing. `error` is why
+    there was no answer."""
 
     outcome: str
     usage: Usage
     cost: float | None
     latency: float
     cached: bool = False
+    error: str | None = None
 
 
 class JobEnded(NamedTuple):

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+import inspect
+import re
+import shlex
+import sys
+from collections.abc import Callable, Iterator, Sequence
+from typing import Annotated, Any, NoReturn
 
 import typer
-from typer.core import TyperGroup
+from typer.core import TyperCommand, TyperGroup
 
-from judgeq.cli.printing import complain
-from judgeq.errors import JudgeqError, StoppedError
+from judgeq.cli import printing
+from judgeq.cli.printing import OutputError, complain, error_json, print_json, show_text
+from judgeq.errors import JudgeqError, StoppedError, UsageError
 
 EXIT_CODES = (
     "Exit codes: 0 done; 1 a bug in judgeq; 2 usage; 3 data; 4 judge (it can't be used, or jobs "
@@ -17,24 +23,172 @@ EXIT_CODES = (
 )
 
 
+_DEFAULT = re.compile(r"default: \((.*)\)(?=\]$|; )")
+_TYPE = re.compile(r" <(\w+)[^>]*>")
+_METAVARS = {"str": "TEXT", "path": "PATH", "int": "N", "integer": "N", "float": "X"}
+# What comes after the first sentence, but for the default.
+_MORE = re.compile(r"(?<=\.) (?! ).*?(?=  \[|$)", re.DOTALL)
+_LIMITS = (
+    (re.compile(r"([\d.]+)<=x<=([\d.]+)"), r"\1 to \2"),
+    (re.compile(r"x>=([\d.]+)"), r"\1 or more"),
+)
+_EXAMPLES = "Examples:\n\n"
+CLOSED_PIPE = 141
+"""As the shell's own tools end when nobody reads what they write: 128 + SIGPIPE."""
+# typer brings click along, as a package or as a part of its own: its errors are known by typer's.
+_ClickError: type[Any] = next(
+    kind for kind in typer.BadParameter.__mro__ if kind.__name__ == "ClickException"
+)
+
+
 class _Group(TyperGroup):
-    """Turns our errors into a message and an exit code; a user's mistake gets no traceback."""
+    """Turns errors into a message and an exit code; a user's mistake gets no traceback."""
 
-    def format_help(self, ctx: Any, formatter: Any) -> None:
-        # The list of commands comes plain: typer's rich help imports a Markdown parser and would
-        # take twice as long. The commands' own help, with its groups of options, is rich.
-        self.rich_markup_mode = None
-        super().format_help(ctx, formatter)
+    def main(
+        self,
+        args: Sequence[str] | None = None,
+        prog_name: str | None = None,
+        complete_var: str | None = None,
+        standalone_mode: bool = True,
+        windows_expand_args: bool = True,
+        **extra: Any,
+    ) -> NoReturn:
+        """Run the command that `args` (default: the command line's) name, and end the process."""
+        printing.begin()
+        self._main_shell_completion({}, prog_name or "judgeq", complete_var)
+        code = self._ended(list(sys.argv[1:] if args is None else args))
+        printing.end()
+        sys.exit(code)
 
-    def invoke(self, ctx: Any) -> Any:
+    def _ended(self, args: list[str]) -> int:
+        """The exit code of a command, of which all is said that is to be said."""
         try:
-            return super().invoke(ctx)
-        except JudgeqError as error:
+            return self._run(args)
+        except BrokenPipeError:
+            return CLOSED_PIPE
+        except OutputError as error:
             complain(str(error))
-            raise typer.Exit(error.exit_code) from None
-        except KeyboardInterrupt:
-            complain("stopped.")
-            raise typer.Exit(StoppedError.exit_code) from None
+            return error.exit_code
+        except SystemExit as error:  # rich ends so where it prints the help
+            if isinstance(error.__context__, BrokenPipeError):
+                return CLOSED_PIPE
+            raise
+
+    def _run(self, args: list[str]) -> int:
+        try:
+            with self.make_context("judgeq", args) as context:
+                self.invoke(context)
+        except typer.Exit as error:
+            return error.exit_code
+        except (KeyboardInterrupt, typer.Abort):
+            ended: JudgeqError = StoppedError("stopped.")
+        except JudgeqError as error:
+            ended = error
+        except _ClickError as error:
+            ended = _usage(error)
+        else:
+            return 0
+        if "--json" in args:
+            print_json(error_json(ended))
+        complain(str(ended))
+        return ended.exit_code
+
+
+def _usage(error: Any) -> UsageError:
+    """typer's complaint about flags and commands, in our form."""
+    message = error.format_message()
+    point = "" if message.endswith((".", "?", "!")) else "."
+    command = error.ctx.command_path if getattr(error, "ctx", None) is not None else "judgeq"
+    return UsageError(f"{message}{point} `{command} --help` shows what there is.")
+
+
+def _records(parameter: Any, ctx: Any) -> Iterator[tuple[str, str]]:
+    """A flag or argument, and what is said of it, if it is to be shown: in our words for typer's types
+    and limits, and with a default in words bracketed once."""
+    record = parameter.get_help_record(ctx)
+    if record is not None:
+        flag, text = record
+        if parameter.param_type_name == "argument":
+            flag = _TYPE.sub("", flag)
+        flag = _TYPE.sub(lambda kind: f" {_METAVARS[kind[1]]}", flag)
+        for limit, words in _LIMITS:
+            text = limit.sub(words, text)
+        yield flag, _DEFAULT.sub(r"default: \1", text)
+
+
+class _Commands(TyperGroup):
+    """A command that has others, with plain help."""
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Options"):
+            formatter.write_dl(
+                [record for each in self.get_params(ctx) for record in _records(each, ctx)]
+            )
+        self.format_commands(ctx, formatter)
+
+
+class _Command(TyperCommand):
+    """A command with plain help: of many flags the common ones, or all in their groups."""
+
+    def get_help(self, ctx: Any) -> str:
+        encoding = sys.stdout.encoding or "utf-8"  # in which click itself would not replace
+        help_text: str = super().get_help(ctx)
+        return help_text.encode(encoding, "replace").decode(encoding)
+
+    def collect_usage_pieces(self, ctx: Any) -> list[str]:
+        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+
+    def format_help_text(self, ctx: Any, formatter: Any) -> None:
+        text, heading, examples = inspect.cleandoc(self.help or "").partition(_EXAMPLES)
+        lines = "\n".join(filter(None, examples.split("\n")))
+        self.help = f"{text}\b\n{heading.strip()}\n{lines}" if heading else text
+        super().format_help_text(ctx, formatter)
+
+    def format_epilog(self, ctx: Any, formatter: Any) -> None:
+        if not self._short(ctx):
+            super().format_epilog(ctx, formatter)
+
+    def _short(self, ctx: Any) -> bool:
+        """Whether only the common ones of many flags are shown."""
+        return hasattr(self.callback, "rare") and not ctx.meta.get("judgeq.all")
+
+    def format_options(self, ctx: Any, formatter: Any) -> None:
+        short = self._short(ctx)
+        rare: frozenset[str] = getattr(self.callback, "rare", frozenset())
+        sections: dict[str, list[tuple[str, str]]] = {}
+        for parameter in self.get_params(ctx):
+            if parameter.name in rare and short:
+                continue
+            group = getattr(parameter, "rich_help_panel", None)
+            if parameter.param_type_name == "argument":
+                group = "Arguments"
+            elif group is None or short:
+                group = "Options"
+            for flag, text in _records(parameter, ctx):
+                shown = _MORE.sub("", text, count=1) if short else text
+                sections.setdefault(group, []).append((flag, shown))
+        for group in sorted(
+            sections, key=lambda group: (group == "Options") - (group == "Arguments")
+        ):
+            with formatter.section(group):
+                formatter.write_dl(sections[group])
+
+    def parse_args(self, ctx: Any, args: list[str]) -> list[str]:
+        ctx.allow_extra_args = True
+        rest: list[str] = super().parse_args(ctx, args)
+        if rest and not ctx.resilient_parsing:
+            meant = "give it with its flag."
+            if "dataset" in (parameter.name for parameter in self.params):
+                meant = f"did you mean `{ctx.command_path} --dataset {shlex.quote(rest[0])}`?"
+            raise UsageError(f"{rest[0]!r} stands by itself: {meant}")
+        return rest
+
+
+def command(
+    name: str | None = None, group: typer.Typer | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Make a function a command of judgeq, or of a group of its commands."""
+    return (group or app).command(name, cls=_Command, epilog=EXIT_CODES)
 
 
 app = typer.Typer(
@@ -44,23 +198,25 @@ app = typer.Typer(
     "Start with `judgeq run --dataset demo`: it is offline and free. No money is ever spent "
     "unless a model is named with --judge.",
     epilog=EXIT_CODES,
-    no_args_is_help=True,
-    rich_markup_mode="rich",
+    rich_markup_mode=None,  # rich help imports a Markdown parser and takes twice as long
     pretty_exceptions_show_locals=False,
-    context_settings={"help_option_names": ["-h", "--help"]},
+    context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
 prompts_app = typer.Typer(
-    help="List the prompt sets, or show what one would send.", invoke_without_command=True
+    cls=_Commands,
+    help="List the prompt sets, or show what one would send.",
+    invoke_without_command=True,
 )
 app.add_typer(prompts_app, name="prompts")
 cache_app = typer.Typer(
-    help="Show the reply cache, prune or clear it.", invoke_without_command=True
+    cls=_Commands, help="Show the reply cache, prune or clear it.", invoke_without_command=True
 )
 app.add_typer(cache_app, name="cache")
 
 
 @app.callback(invoke_without_command=True)
 def _root(
+    context: typer.Context,
     version: Annotated[bool, typer.Option("--version", help="Show the version.")] = False,
 ) -> None:
     if version:
@@ -68,3 +224,5 @@ def _root(
 
         typer.echo(f"judgeq {installed('judgeq')}")
         raise typer.Exit
+    if context.invoked_subcommand is None:
+        show_text(context.get_help().rstrip())

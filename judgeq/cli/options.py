@@ -1,38 +1,65 @@
-"""The options of the command line, as annotated types: one home for each flag, its help and group."""
+"""The flags of the command line: those of settings, made from their declarations, and the others."""
 
 from __future__ import annotations
 
+import inspect
+import json
+from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-DATA, STRATEGY, JUDGE = "Dataset", "Strategy", "Judge"
-SIMULATED, RATING, SITTING = "Simulated judge", "Rating", "Running"
+from judgeq.errors import UsageError
+from judgeq.settings import SETTINGS
+from judgeq.settings.declaration import GROUPS, RUNNING, Setting
+
+MANY = 20
+"""Of more settings than this, `--help` shows the common ones, and `--help-all` all."""
 
 
-def _complete_dataset(incomplete: str) -> list[str]:
+def _completing(names: Callable[[], Iterable[str]]) -> Callable[[str], list[str]]:
+    def complete(incomplete: str) -> list[str]:
+        return [name for name in names() if name.startswith(incomplete)]
+
+    return complete
+
+
+def _datasets() -> Iterable[str]:
     from judgeq import datasets
 
-    return [info.name for info in datasets.known() if info.name.startswith(incomplete)]
+    return (info.name for info in datasets.known())
 
 
-def _complete_run(incomplete: str) -> list[str]:
+def _runs() -> Iterable[str]:
     from judgeq import runs
 
-    names = ["last", *(run.id for run in runs.all_runs(Path("runs")))]
-    return [name for name in names if name.startswith(incomplete)]
+    return ("last", *(run.id for run in runs.all_runs(Path("runs"))))
 
 
-def _complete_strategy(incomplete: str) -> list[str]:
+def _strategies() -> Iterable[str]:
     from judgeq.strategies import REGISTRY
 
-    return [name for name in ("listwise10", *REGISTRY) if name.startswith(incomplete)]
+    return ("listwise10", *REGISTRY)
 
 
+def _prompts() -> Iterable[str]:
+    from judgeq import prompts
+
+    return (prompt.name for prompt in prompts.known())
+
+
+def _running(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel=RUNNING, **more)
+
+
+COMPLETIONS = {
+    "dataset": _completing(_datasets),
+    "strategy": _completing(_strategies),
+    "prompt": _completing(_prompts),
+}
 RunsDir = Annotated[
-    Path,
-    typer.Option(envvar="JUDGEQ_RUNS", help="Where run folders are kept.", rich_help_panel=SITTING),
+    Path, _running("Where run folders are kept.", envvar="JUDGEQ_RUNS", metavar="PATH")
 ]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object; all else goes to standard error.")
@@ -43,288 +70,138 @@ RunName = Annotated[
     typer.Argument(
         metavar="RUN",
         help="A run's id, a unique beginning of it, its folder, or 'last' (the default).",
-        autocompletion=_complete_run,
+        autocompletion=_completing(_runs),
         show_default=False,
     ),
 ]
-Concurrency = Annotated[
-    int | None,
-    typer.Option(
-        min=1, help="Calls in flight at most.", show_default="256", rich_help_panel=SITTING
+RunNames = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="RUN1 RUN2 …",
+        help="Two runs or more over the same items, each by its id, a unique beginning of it, "
+        "its folder, or 'last'. The others are held against the first.",
+        autocompletion=_completing(_runs),
     ),
 ]
-RatingName = Annotated[
-    str | None,
-    typer.Option(
-        "--rating",
-        metavar="bt|bt-mm",
-        help="Bradley-Terry: bt is the MAP under θ ~ N(0, σ²); bt-mm the paper's estimator.",
-        show_default="bt",
-        rich_help_panel=RATING,
+PromptName = Annotated[
+    str,
+    typer.Argument(
+        help="A prompt set's name, or a .toml file's path.",
+        metavar="PROMPT",
+        autocompletion=_completing(_prompts),
     ),
 ]
-BtSigma = Annotated[
-    float | None,
-    typer.Option(help="σ of bt's prior.", show_default="2", rich_help_panel=RATING),
-]
-RetryFailed = Annotated[
-    bool,
-    typer.Option(
-        "--retry-failed", help="Ask failed and invalid jobs again.", rich_help_panel=SITTING
-    ),
-]
-
-
-def _simulated(text: str, default: str) -> Any:
-    return typer.Option(help=text, show_default=default, rich_help_panel=SIMULATED)
-
-
-SimLatency = Annotated[
-    float | None, _simulated("Seconds that an answer takes (× 0.5 to 1.5).", "0")
-]
-SimRateLimited = Annotated[
-    float | None, _simulated("Share of calls refused with 'rate limited', for rehearsal.", "0")
-]
-SimTimeouts = Annotated[
-    float | None, _simulated("Share of calls that time out, for rehearsal.", "0")
-]
-SimUnreadable = Annotated[
-    float | None, _simulated("Share of unusable replies, for rehearsal.", "0")
-]
-
-Dataset = Annotated[
-    str | None,
-    typer.Option(
-        "--dataset",
-        "-d",
-        help="babe, us_vs_them, demo, synthetic:normal (linear, bimodal, binary), or the path "
-        "of a CSV, TSV, JSONL or Parquet file.",
-        rich_help_panel=DATA,
-        autocompletion=_complete_dataset,
-        show_default=False,
-    ),
-]
-TextColumn = Annotated[
-    str | None,
-    typer.Option(help="A file's column of texts.", show_default="text", rich_help_panel=DATA),
-]
-IdColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="A file's column of ids.", show_default="the row number", rich_help_panel=DATA
-    ),
-]
-GoldColumn = Annotated[
-    str | None,
-    typer.Option(help="A file's column of gold labels.", rich_help_panel=DATA),
-]
-GoldLevels = Annotated[
-    str | None,
-    typer.Option(
-        metavar="LOW,…,HIGH",
-        help="The gold labels from least to most of the feature, where they are words.",
-        rich_help_panel=DATA,
-    ),
-]
-LatentColumn = Annotated[
-    str | None,
-    typer.Option(
-        help="A column of numbers that the simulated judge answers from.",
-        show_default="the gold",
-        rich_help_panel=DATA,
-    ),
-]
-SyntheticSize = Annotated[
-    int | None,
-    typer.Option(
-        "--n", help="How many synthetic items.", show_default="1000", rich_help_panel=DATA
-    ),
-]
-DataDir = Annotated[
-    Path | None,
-    typer.Option(help="Where the known corpora's files lie.", rich_help_panel=DATA),
-]
-Strategy = Annotated[
-    str | None,
-    typer.Option(
-        "--strategy",
-        "-s",
-        help="listwise10 (k), listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, "
-        "tail:w=8,p=20, complete, direct; `judgeq strategies` explains them.",
-        show_default="listwise10",
-        rich_help_panel=STRATEGY,
-        autocompletion=_complete_strategy,
-    ),
-]
-Rounds = Annotated[
-    int | None,
-    typer.Option(
-        min=1,
-        help="Rounds.",
-        show_default="3 of lists, 24 of pairs",
-        rich_help_panel=STRATEGY,
-    ),
-]
-ListSize = Annotated[
-    int | None,
-    typer.Option("--k", help="Items a list.", show_default="10", rich_help_panel=STRATEGY),
-]
-Overlap = Annotated[
-    int | None,
-    typer.Option(
-        help="Items that consecutive lists share.", show_default="0", rich_help_panel=STRATEGY
-    ),
-]
-Matchmaking = Annotated[
-    str | None,
-    typer.Option(
-        metavar="similar|random",
-        help="Who meets whom: items of similar rating, or any.",
-        show_default="similar",
-        rich_help_panel=STRATEGY,
-    ),
-]
-StreakLength = Annotated[
-    int | None,
-    typer.Option(
-        help="streak: matches won, or lost, in a row after which an item leaves (r).",
-        show_default="4",
-        rich_help_panel=STRATEGY,
-    ),
-]
-Opponents = Annotated[
-    int | None,
-    typer.Option(
-        help="streak: distinct opponents that this takes (d).",
-        show_default="3",
-        rich_help_panel=STRATEGY,
-    ),
-]
-WarmUp = Annotated[
-    int | None,
-    typer.Option(
-        help="tail: the round from which on items leave (w).",
-        show_default="8",
-        rich_help_panel=STRATEGY,
-    ),
-]
-Cut = Annotated[
-    int | None,
-    typer.Option(
-        help="tail: percent of the active items that leave from each end, each round (p).",
-        show_default="20",
-        rich_help_panel=STRATEGY,
-    ),
-]
-Repeats = Annotated[
-    int | None,
-    typer.Option(
-        help="complete: how often each pair is asked (m).",
-        show_default="1",
-        rich_help_panel=STRATEGY,
-    ),
-]
-Judges = Annotated[
-    list[str] | None,
-    typer.Option(
-        "--judge",
-        "-j",
-        help="Who answers; several times for several judges. The simulated judge knows the gold "
-        "labels and costs nothing; recorded:FILE says what was judged before; any other name is a "
-        "model's.",
-        show_default="simulated",
-        rich_help_panel=JUDGE,
-    ),
-]
-Judge = Annotated[
-    str | None,
-    typer.Option("--judge", "-j", help="The model.", show_default="none", rich_help_panel=JUDGE),
-]
-Persona = Annotated[
-    list[str] | None,
-    typer.Option(
-        help="A persona of the prompt set, as which a model is asked; several times for several.",
-        show_default=False,
-        rich_help_panel=JUDGE,
-    ),
-]
-Ensemble = Annotated[
-    str | None,
-    typer.Option(
-        metavar="rotate|each",
-        help="Of several judges: who is asked about a match, one in turn or each of them.",
-        show_default="rotate",
-        rich_help_panel=JUDGE,
-    ),
-]
-Prompt = Annotated[
-    str | None,
-    typer.Option(
-        help="A prompt set's name, or the path of one of your own.",
-        show_default="the dataset's",
-        rich_help_panel=JUDGE,
-    ),
-]
-Feature = Annotated[
-    str | None,
-    typer.Option(
-        help="What to compare by, in words, for the prompt set 'generic'.",
-        rich_help_panel=JUDGE,
-    ),
-]
-Seed = Annotated[
-    int | None,
-    typer.Option(
-        min=0, help="The seed of all randomness.", show_default="0", rich_help_panel=STRATEGY
-    ),
-]
-SimModel = Annotated[
-    str | None,
-    typer.Option(
-        metavar="vg|rrt",
-        help="How lists are ranked: vg, noise by item; rrt, noise by pair.",
-        show_default="vg",
-        rich_help_panel=SIMULATED,
-    ),
-]
-SimAccuracy = Annotated[
-    float | None, _simulated("Share of right answers to a pair at --sim-distance.", "0.8")
-]
-SimPmax = Annotated[float | None, _simulated("Share of right answers however far apart.", "0.99")]
-SimDistance = Annotated[
-    float | None, _simulated("The distance of --sim-accuracy, on a scale of 1..1000.", "90")
-]
-SimSpread = Annotated[
-    float | None, _simulated("Spread (sd) of the two groups of a binary gold.", "100")
-]
-SimBiasedItems = Annotated[
-    int | None, _simulated("Items that the judge always sees wrongly, by --sim-bias.", "0")
-]
-SimBias = Annotated[float | None, _simulated("How much higher or lower it sees them.", "200")]
-StartAfresh = Annotated[
-    bool,
-    typer.Option("--new", help="Start afresh beside a run of the same.", rich_help_panel=SITTING),
-]
+RetryFailed = Annotated[bool, _running("Ask failed and invalid jobs again.", "--retry-failed")]
+StartAfresh = Annotated[bool, _running("Start afresh beside a run of the same.", "--new")]
 DryRun = Annotated[
     bool,
-    typer.Option(
-        "--dry-run",
-        help="Tell calls, tokens and dollars, and stop before anything is sent.",
-        rich_help_panel=SITTING,
-    ),
+    _running("Show calls, tokens and dollars, and stop before anything is sent.", "--dry-run"),
 ]
 LogFile = Annotated[
-    Path | None,
-    typer.Option(
-        "--log",
-        help="Write down every call, and what the libraries say, in this file.",
-        rich_help_panel=SITTING,
-    ),
+    Path | None, _running("Write every call to this file, a line each.", "--log", metavar="PATH")
 ]
 ConfigFile = Annotated[
     Path | None,
-    typer.Option(
-        help="A TOML file of settings, named as these flags; flags win.",
-        rich_help_panel=SITTING,
-    ),
+    _running("A TOML file of settings, named as these flags; flags win.", metavar="PATH"),
 ]
+
+
+def _show_all(context: typer.Context, value: bool) -> None:
+    if value:
+        context.meta["judgeq.all"] = True
+        typer.echo(context.get_help())
+        raise typer.Exit
+
+
+HelpAll = Annotated[
+    bool,
+    typer.Option("--help-all", help="Show all flags, and exit.", is_eager=True, callback=_show_all),
+]
+
+
+def with_settings(
+    *names: str, flags_of: Callable[..., None] | None = None
+) -> Callable[[Callable[..., None]], Callable[..., None]]:
+    """Give a command the flags of these settings beside its own, and those of another function.
+
+    What typer reads of them comes to the command as `**flags`, for `given`.
+    """
+
+    def give(command: Callable[..., None]) -> Callable[..., None]:
+        own = inspect.signature(command, eval_str=True)
+        parameters = [_parameter(SETTINGS[name]) for name in sorted(names, key=_place)]
+        parameters += [
+            parameter.replace(kind=parameter.KEYWORD_ONLY)
+            for function in filter(None, (flags_of, command))
+            for parameter in inspect.signature(function, eval_str=True).parameters.values()
+            if parameter.kind is not parameter.VAR_KEYWORD
+        ]
+        if len(names) > MANY:
+            rare = (name for name in names if not SETTINGS[name].declared.common)
+            command.rare = frozenset(rare)  # type: ignore[attr-defined]
+            parameters.append(_keyword("help_all", HelpAll, default=False))
+        command.__signature__ = own.replace(parameters=parameters)  # type: ignore[attr-defined]
+        command.__annotations__ = {one.name: one.annotation for one in parameters}
+        return command
+
+    return give
+
+
+def _place(name: str) -> tuple[int, int]:
+    return GROUPS.index(SETTINGS[name].declared.group), list(SETTINGS).index(name)
+
+
+def _keyword(name: str, annotation: Any, default: Any) -> inspect.Parameter:
+    kind = inspect.Parameter.KEYWORD_ONLY
+    return inspect.Parameter(name, kind, annotation=annotation, default=default)
+
+
+def _parameter(setting: Setting) -> inspect.Parameter:
+    """A setting's flag, as a parameter that typer reads; None where it isn't given."""
+    declared = setting.declared
+    kind: Any = {tuple: list[str] if setting.repeatable else str, dict: str}.get(
+        setting.type, setting.type
+    )
+    option = typer.Option(
+        setting.flag,
+        *filter(None, [declared.short]),
+        help=declared.help,
+        metavar=setting.metavar or None,
+        show_default=setting.shown_default or False,
+        rich_help_panel=declared.group,
+        autocompletion=COMPLETIONS.get(setting.name)
+        or (_completing(lambda: setting.choices) if setting.choices else None),
+        envvar=declared.envvar,
+    )
+    return _keyword(setting.name, Annotated[kind | None, option], default=None)
+
+
+def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+    """The settings that were given by flags, by name. Raises UsageError for what is no JSON."""
+    values = {}
+    for name, value in flags.items():
+        setting = SETTINGS.get(name)
+        if setting is None or value is None or value == []:
+            continue
+        if setting.type is bool:
+            value = value != setting.default if setting.flag.startswith("--no-") else value
+        elif setting.type is dict:
+            value = _json_object(setting.flag, value)
+        elif setting.repeatable:  # '': none
+            value = tuple(filter(None, value)) if not setting.default else tuple(value)
+        elif setting.type is tuple:
+            value = tuple(value.split(","))
+        values[name] = value
+    return values
+
+
+def _json_object(flag: str, text: str) -> dict[str, Any]:
+    try:
+        value = json.loads(text)
+    except ValueError as error:
+        raise UsageError(f"{flag} is no JSON: {error}.") from error
+    except RecursionError as error:
+        raise UsageError(f"{flag} nests too deep to be read.") from error
+    if not isinstance(value, dict):
+        raise UsageError(f"{flag} must be a JSON object, as '{{\"top_k\": 20}}'.")
+    return value

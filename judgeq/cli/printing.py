@@ -2,39 +2,112 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import re
 import sys
+from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
-from judgeq.errors import UsageError
+from judgeq.errors import JudgeqError, UsageError
+
+_BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
+_SURROGATES = re.compile(r"[\ud800-\udfff]")
+MOST_LINES = 25
+"""Of a message with more lines the last are printed as one."""
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    from collections.abc import Iterable, Iterator
     from pathlib import Path
 
-    from rich.console import Console, RenderableType
+    from rich.console import Console
 
-    from judgeq.results import Result
+    from judgeq.engine.results import Result
+    from judgeq.ui.sections import Section
+
+
+class OutputError(Exception):
+    """Standard output can't be written to."""
+
+    exit_code = 1
+
+
+def begin() -> None:
+    """Before anything is printed: what an output's encoding doesn't have is replaced."""
+    for stream in _outputs():
+        if hasattr(stream, "reconfigure"):
+            stream.reconfigure(errors="replace")
+
+
+def end() -> None:
+    """After all is printed: what nobody takes any longer is let go, without a word."""
+    for stream in _outputs():
+        try:
+            stream.flush()
+        except (OSError, ValueError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), stream.fileno())
+
+
+def _outputs() -> list[TextIO]:
+    """The two outputs, without those that were closed before we were started."""
+    return [stream for stream in (sys.stdout, sys.stderr) if stream is not None]
+
+
+@contextmanager
+def _writing() -> Iterator[None]:
+    """While inside, standard output is written to.
+
+    Raises BrokenPipeError where its reader has left, as `head` does (of rich a SystemExit), and
+    OutputError for a full disk and the like. A terminal that is gone is nobody's loss.
+    """
+    try:
+        yield
+    except BrokenPipeError:
+        raise
+    except OSError as error:
+        if error.errno != errno.EIO:
+            raise OutputError(f"standard output can't be written to: {error.strerror}.") from error
+
+
+def show_text(text: str) -> None:
+    """Print to standard output as it is."""
+    if sys.stdout is not None:
+        with _writing():
+            sys.stdout.write(f"{text}\n")
+            sys.stdout.flush()
 
 
 def write_log(path: Path | None) -> None:
-    """From here on, write what judgeq and its libraries log to a file, at the finest level.
+    """From here on, write what judgeq logs to a file, at the finest level, a line each.
 
+    Not what its libraries log: that may hold what a server said before secrets were masked.
     Raises UsageError when the file can't be written.
     """
     if path is None:
         return
     import logging
 
+    from judgeq.untrusted import escaped
+
     try:
         handler = logging.FileHandler(path, encoding="utf-8")
     except OSError as error:
         raise UsageError(f"--log {path} can't be written: {error.strerror}.") from error
-    handler.setFormatter(logging.Formatter("%(asctime)s %(levelname)s %(name)s %(message)s"))
-    logging.basicConfig(level=logging.DEBUG, handlers=[handler], force=True)
+
+    class Visible(logging.Formatter):
+        """Control characters, of a terminal say, are written as escapes."""
+
+        def format(self, record: logging.LogRecord) -> str:
+            return escaped(super().format(record))
+
+    handler.setFormatter(Visible("%(asctime)s %(levelname)s %(name)s %(message)s"))
+    logger = logging.getLogger("judgeq")
+    logger.setLevel(logging.DEBUG)
+    logger.addHandler(handler)
 
 
 def console(*, stderr: bool = False) -> Console:
@@ -42,50 +115,84 @@ def console(*, stderr: bool = False) -> Console:
     from rich.console import Console
 
     # A file or a pipe has no width to fit into.
-    width = None if (sys.stderr if stderr else sys.stdout).isatty() else 160
+    stream = sys.stderr if stderr else sys.stdout
+    width = None if stream is not None and stream.isatty() else 160
     return Console(stderr=stderr, highlight=False, width=width)
 
 
-def show(*renderables: RenderableType) -> None:
-    """Print to standard output."""
+def show(*parts: Section | str) -> None:
+    """Print sections, or a line of text, to standard output."""
     from rich.table import Table
 
+    from judgeq.ui.sections import Section, terminal
+
+    sections = [Section(notes=[part]) if isinstance(part, str) else part for part in parts]
     target = console()
-    for renderable in renderables:
-        # Only tables are laid out; a line of text (a path, a prompt) is left for the terminal to wrap.
-        target.print(renderable, soft_wrap=not isinstance(renderable, Table), markup=False)
+    with _writing():
+        for renderable in terminal(sections):
+            # Only tables are laid out; a line of text (a path, a prompt) is left for the terminal
+            # to wrap.
+            target.print(renderable, soft_wrap=not isinstance(renderable, Table), markup=False)
 
 
-def show_lines(lines: Iterable[str]) -> None:
-    """Print lines to standard output as they are."""
+def print_json_lines(lines: Iterable[str]) -> None:
+    """Print lines of JSON to standard output as they are."""
     for line in lines:
-        typer.echo(line)
+        show_text(_encodable(line))
 
 
 def print_json(value: Any) -> None:
     """Print as JSON to standard output."""
-    typer.echo(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False))
+    show_text(_encodable(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)))
 
 
-def show_result(result: Result, quiet: bool, as_json: bool) -> None:
-    """Print what a run came to."""
-    from judgeq import report, results
+def _encodable(text: str) -> str:
+    """JSON in which nothing must be replaced: escaped, unless the output is UTF-8."""
+    encoding = getattr(sys.stdout, "encoding", None) or "ascii"
+    if encoding.lower().replace("_", "-") in ("utf-8", "utf8") and not _SURROGATES.search(text):
+        return text
+    return _BEYOND_ASCII.sub(lambda part: json.dumps(part[0])[1:-1], text)
 
+
+def error_json(error: JudgeqError) -> dict[str, Any]:
+    """What `--json` says of an error."""
+    about = {"type": type(error).__name__, "message": str(error), "exit_code": error.exit_code}
+    return {"error": about}
+
+
+def show_result(
+    result: Result, quiet: bool, as_json: bool, error: JudgeqError | None = None
+) -> None:
+    """Print what a run came to; as JSON with the error that it ended with."""
+    from judgeq.engine import results
+    from judgeq.evaluation.evaluate import evaluated
+    from judgeq.ui import run_sections
+
+    result = evaluated(result)
     if as_json:
-        print_json(results.as_json(result))
+        print_json(results.as_json(result) | (error_json(error) if error else {}))
     elif not quiet:
-        show(*report.summary(result, result.run.info()))
+        show(*run_sections.result(result))
 
 
 def complain(message: str) -> None:
-    """Print an error or a warning to standard error, in one line."""
-    from judgeq.words import plain
+    """Print an error or a warning to standard error; of several lines all but the first indented."""
+    from judgeq.untrusted import plain
 
-    text = plain(message, 10_000)
-    if sys.stderr.isatty():
-        typer.secho(f"judgeq: {text}", err=True, fg=typer.colors.RED)
-    else:
-        typer.echo(f"judgeq: {text}", err=True)
+    text = "\n  ".join(plain(line, 10_000) for line in message.split("\n", MOST_LINES))
+    if sys.stderr is None:
+        return
+    with suppress(OSError):  # the terminal may be gone; the exit code says it as well
+        if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
+            text = typer.style(text, fg=typer.colors.RED)
+        sys.stderr.write(f"judgeq: {text}\n")
+        sys.stderr.flush()
+
+
+def fail(error: JudgeqError) -> NoReturn:
+    """End the command with an error after its JSON, if that was asked for, has been printed."""
+    complain(str(error))
+    raise typer.Exit(error.exit_code)
 
 
 def spare(path: Path | None, flag: str, *inputs: Path | None) -> None:

@@ -1,186 +1,64 @@
-"""The commands that judge: run, estimate, resume.
-
-What a command needs is imported when it runs, so that `judgeq --help` stays quick.
-"""
+"""The commands that judge: run, estimate, resume. What they need is imported when they run."""
 
 from __future__ import annotations
 
-import inspect
-import json
-from collections.abc import Callable, Iterable
+import signal
+from collections.abc import Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
-from judgeq.cli.app import EXIT_CODES, app
-from judgeq.cli.model_options import (
-    ApiKeyEnv,
-    ApiKeyFile,
-    ApiSeed,
-    BaseUrl,
-    BothOrders,
-    CacheDir,
-    CaFile,
-    ConnectTimeout,
-    ExtraBody,
-    FirstByteTimeout,
-    Header,
-    MaxCost,
-    MaxOutputTokens,
-    NoCache,
-    PriceCached,
-    PriceIn,
-    PriceOut,
-    Proxy,
-    ReasoningEffort,
-    Rpm,
-    ServiceTier,
-    Structured,
-    Temperature,
-    Timeout,
-    TopP,
-    Tpm,
-)
+import typer
+
+from judgeq.cli.app import command
 from judgeq.cli.options import (
-    BtSigma,
-    Concurrency,
     ConfigFile,
-    Cut,
-    DataDir,
-    Dataset,
     DryRun,
-    Ensemble,
-    Feature,
-    GoldColumn,
-    GoldLevels,
-    IdColumn,
     Json,
-    Judges,
-    LatentColumn,
-    ListSize,
     LogFile,
-    Matchmaking,
-    Opponents,
-    Overlap,
-    Persona,
-    Prompt,
     Quiet,
-    RatingName,
-    Repeats,
     RetryFailed,
-    Rounds,
     RunName,
     RunsDir,
-    Seed,
-    SimAccuracy,
-    SimBias,
-    SimBiasedItems,
-    SimDistance,
-    SimLatency,
-    SimModel,
-    SimPmax,
-    SimRateLimited,
-    SimSpread,
-    SimTimeouts,
-    SimUnreadable,
     StartAfresh,
-    Strategy,
-    StreakLength,
-    SyntheticSize,
-    TextColumn,
-    WarmUp,
+    given,
+    with_settings,
 )
-from judgeq.cli.printing import console, print_json, show, show_result, write_log
-from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
+from judgeq.cli.printing import (
+    console,
+    error_json,
+    fail,
+    print_json,
+    show,
+    show_result,
+    write_log,
+)
+from judgeq.errors import (
+    BudgetError,
+    JudgeError,
+    JudgeqError,
+    NoVerdictsError,
+    RunError,
+    StoppedError,
+)
+from judgeq.settings import SETTINGS
+from judgeq.settings.declaration import RUNNING
 
 if TYPE_CHECKING:
-    from judgeq.sitting import Prepared
+    from judgeq.engine.assembly import Run
+    from judgeq.engine.pilot import Pilot
+    from judgeq.runs import RunFolder
 
-NO_SETTINGS = frozenset(
-    {"name", "config", "runs_dir", "quiet", "log", "as_json", "new", "retry_failed", "dry_run"}
-)
-
-
-def _with_the_flags_of(
-    command: Callable[..., None], *, but: Iterable[str]
-) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command another's flags, so that they are named once."""
-
-    def give(other: Callable[..., None]) -> Callable[..., None]:
-        signature = inspect.signature(command, eval_str=True)
-        kept = [each for name, each in signature.parameters.items() if name not in set(but)]
-        other.__signature__ = signature.replace(parameters=kept)  # type: ignore[attr-defined]
-        other.__annotations__ = {each.name: each.annotation for each in kept} | {"return": None}
-        return other
-
-    return give
+ALL = [name for name, setting in SETTINGS.items() if setting.flag]
+RESUMED = [
+    *("dataset", "data_dir", "judge", "prompt", "base_url", "extra_body"),
+    *(name for name in ALL if SETTINGS[name].declared.session),
+]
+"""What may change when a run is resumed, and what a folder that isn't one's own is asked for."""
 
 
-@app.command(epilog=EXIT_CODES)
+@command()
+@with_settings(*ALL)
 def run(
-    dataset: Dataset = None,
-    text_column: TextColumn = None,
-    id_column: IdColumn = None,
-    gold_column: GoldColumn = None,
-    gold_levels: GoldLevels = None,
-    latent_column: LatentColumn = None,
-    n: SyntheticSize = None,
-    data_dir: DataDir = None,
-    strategy: Strategy = None,
-    rounds: Rounds = None,
-    k: ListSize = None,
-    overlap: Overlap = None,
-    matchmaking: Matchmaking = None,
-    streak_length: StreakLength = None,
-    opponents: Opponents = None,
-    warm_up: WarmUp = None,
-    cut: Cut = None,
-    repeats: Repeats = None,
-    judge: Judges = None,
-    persona: Persona = None,
-    ensemble: Ensemble = None,
-    prompt: Prompt = None,
-    feature: Feature = None,
-    seed: Seed = None,
-    both_orders: BothOrders = None,
-    base_url: BaseUrl = None,
-    temperature: Temperature = None,
-    top_p: TopP = None,
-    reasoning_effort: ReasoningEffort = None,
-    max_output_tokens: MaxOutputTokens = None,
-    api_seed: ApiSeed = None,
-    service_tier: ServiceTier = None,
-    extra_body: ExtraBody = None,
-    structured: Structured = None,
-    rpm: Rpm = None,
-    tpm: Tpm = None,
-    max_cost: MaxCost = None,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    price_cached: PriceCached = None,
-    no_cache: NoCache = False,
-    cache_dir: CacheDir = None,
-    api_key_env: ApiKeyEnv = None,
-    api_key_file: ApiKeyFile = None,
-    header: Header = None,
-    proxy: Proxy = None,
-    ca_file: CaFile = None,
-    connect_timeout: ConnectTimeout = None,
-    first_byte_timeout: FirstByteTimeout = None,
-    timeout: Timeout = None,
-    sim_model: SimModel = None,
-    sim_accuracy: SimAccuracy = None,
-    sim_pmax: SimPmax = None,
-    sim_distance: SimDistance = None,
-    sim_spread: SimSpread = None,
-    sim_biased_items: SimBiasedItems = None,
-    sim_bias: SimBias = None,
-    sim_latency: SimLatency = None,
-    sim_rate_limited: SimRateLimited = None,
-    sim_timeouts: SimTimeouts = None,
-    sim_unreadable: SimUnreadable = None,
-    rating: RatingName = None,
-    bt_sigma: BtSigma = None,
-    concurrency: Concurrency = None,
     retry_failed: RetryFailed = False,
     new: StartAfresh = False,
     dry_run: DryRun = False,
@@ -189,6 +67,7 @@ def run(
     quiet: Quiet = False,
     log: LogFile = None,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Judge a dataset from start to scores, or go on with it.
 
@@ -206,152 +85,205 @@ def run(
 
       judgeq run -d demo --judge my-model --base-url http://127.0.0.1:8000/v1
     """
-    given = _settings(locals())
     write_log(log)
-    from judgeq import config as configuration
-    from judgeq import sitting
-
-    settings = configuration.settle(given, config)
-    prepared = sitting.prepare(settings, runs_dir, new=new)
+    prepared = _prepared(flags, config, runs_dir, new=new)
     if dry_run:
         _estimate(prepared, as_json)
     else:
         _play(prepared, quiet, as_json, retry_failed)
 
 
-def _settings(given: dict[str, Any]) -> dict[str, Any]:
-    """What was given on the command line, by the settings' names."""
-    given = {name: value for name, value in given.items() if name not in NO_SETTINGS}
-    if given.get("gold_levels") is not None:
-        given["gold_levels"] = tuple(given["gold_levels"].split(","))
-    if given.get("extra_body") is not None:
-        given["extra_body"] = _json_object("--extra-body", given["extra_body"])
-    given["cache"] = False if given.pop("no_cache", False) else None
-    header = given.pop("header", None)
-    given["headers"] = tuple(header) if header else None
-    for name in ("judge", "persona"):
-        if name in given:  # none given is an empty list
-            given[name] = tuple(given[name]) if given[name] else None
-    return given
+def _prepared(flags: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
+    values = given(flags)
+    from judgeq import config as configuration
+    from judgeq.engine import session
+
+    return session.prepare(configuration.settle(values, config), runs_dir, new=new)
 
 
-def _json_object(flag: str, text: str) -> dict[str, Any]:
-    try:
-        value = json.loads(text)
-    except ValueError as error:
-        raise UsageError(f"{flag} is no JSON: {error}.") from error
-    if not isinstance(value, dict):
-        raise UsageError(f"{flag} must be a JSON object, as '{{\"top_k\": 20}}'.")
-    return value
-
-
-@app.command(epilog=EXIT_CODES)
-@_with_the_flags_of(run, but=("retry_failed", "dry_run", "quiet"))
-def estimate(as_json: bool, **given: Any) -> None:
-    """Tell what a run would take: calls, tokens and dollars, before anything is sent.
+@command()
+@with_settings(*ALL)
+def estimate(
+    new: StartAfresh = False,
+    config: ConfigFile = None,
+    runs_dir: RunsDir = Path("runs"),
+    pilot: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            metavar="N",
+            help="Ask the run's first N questions, and estimate by them. The run doesn't ask them "
+            "again.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None,
+    log: LogFile = None,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Show what a run would take: calls, tokens and dollars, before anything is sent.
 
     Takes the flags of `judgeq run`, the cache and what is judged already into
-    account. The same as `judgeq run --dry-run`.
+    account. The same as `judgeq run --dry-run`, but for --pilot: it begins the run,
+    within --max-cost, so that `judgeq run` with the same flags (without --new) goes on
+    from there.
 
     Examples:
 
       judgeq estimate --dataset babe --strategy listwise10 --judge gpt-5-mini
+
+      judgeq estimate -d babe --judge gpt-5-mini --pilot 20 --max-cost 0.5
     """
-    run(**given, as_json=as_json, dry_run=True)
+    write_log(log)
+    prepared = _prepared(flags, config, runs_dir, new=new)
+    asked = None if pilot is None else _pilot(prepared, pilot, new)
+    _estimate(prepared, as_json, asked)
 
 
-def _estimate(prepared: Prepared, as_json: bool) -> None:
+def _pilot(prepared: Run, questions: int, new: bool) -> Pilot | None:
+    from judgeq.engine import pilot
+    from judgeq.ui import dashboard
+
+    face = dashboard.choose(console(stderr=True), quiet=False)
+    _restore_ctrl_c()
+    with face:
+        return pilot.ask(prepared, questions, face, new=new, beside=face.draw_forever)
+
+
+def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     import asyncio
 
-    from judgeq import estimates, listings
+    from judgeq.engine import estimate
+    from judgeq.ui import run_sections
 
-    found = asyncio.run(estimates.estimate(prepared))
+    estimated = asyncio.run(estimate.estimate(prepared, pilot))
+    error = None if pilot is None else pilot.error
     if as_json:
-        print_json(found.as_json())
+        print_json(estimated.as_json() | ({} if error is None else error_json(error)))
     else:
-        show(*listings.estimate(found))
+        show(run_sections.estimate(estimated))
+    if error is not None:
+        fail(error)
 
 
-@app.command(epilog=EXIT_CODES)
+@command()
+@with_settings(*RESUMED)
 def resume(
     name: RunName = "last",
-    concurrency: Concurrency = None,
-    rpm: Rpm = None,
-    tpm: Tpm = None,
-    max_cost: MaxCost = None,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    price_cached: PriceCached = None,
-    no_cache: NoCache = False,
-    cache_dir: CacheDir = None,
-    api_key_env: ApiKeyEnv = None,
-    api_key_file: ApiKeyFile = None,
-    header: Header = None,
-    proxy: Proxy = None,
-    ca_file: CaFile = None,
-    connect_timeout: ConnectTimeout = None,
-    first_byte_timeout: FirstByteTimeout = None,
-    timeout: Timeout = None,
-    rating: RatingName = None,
-    bt_sigma: BtSigma = None,
-    sim_latency: SimLatency = None,
-    sim_rate_limited: SimRateLimited = None,
-    sim_timeouts: SimTimeouts = None,
-    sim_unreadable: SimUnreadable = None,
     retry_failed: RetryFailed = False,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
     log: LogFile = None,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Go on with a run that was stopped or killed.
 
-    What was answered is never asked again.
+    What was answered is never asked again. Of a run that you didn't begin, what
+    names a file, a key or an address, or decides what you pay, has to be given
+    again: it lists the flags.
     """
-    changes = _settings(locals())
-    from judgeq import runs, sitting
+    changes = given(flags)
+    from judgeq import runs
+    from judgeq.engine import session
 
     write_log(log)
     folder = runs.find(runs_dir, name)
-    _play(sitting.take_up(folder, changes), quiet, as_json, retry_failed)
+    _play(session.resume(folder, changes), quiet, as_json, retry_failed)
 
 
-def _play(prepared: Prepared, quiet: bool, as_json: bool, retry_failed: bool) -> None:
-    import asyncio
-
-    from judgeq import dashboard, results, sitting
+def _play(prepared: Run, quiet: bool, as_json: bool, retry_failed: bool) -> None:
+    from judgeq.engine import session
+    from judgeq.ui import dashboard
 
     face = dashboard.choose(console(stderr=True), quiet=quiet)
     folder = prepared.folder
+    _restore_ctrl_c()
     try:
         with face:
-            result = sitting.sit(
+            result = session.execute(
                 prepared, face, beside=face.draw_forever, retry_failed=retry_failed
             )
-    except StoppedError as error:
+    except JudgeqError as error:
+        ended = _advised(error, folder.id)
+        if isinstance(error, BudgetError):
+            _show_partial(prepared, quiet, as_json, ended)
+        elif as_json:
+            print_json(_state(folder) | error_json(ended))
+        fail(ended)
+    lost = _lost(result.counts.failed, result.run.id)
+    show_result(result, quiet, as_json, lost)
+    if lost is not None:
+        fail(lost)
+
+
+def _restore_ctrl_c() -> None:
+    """All is loaded, and the terminal is about to be drawn on: from here on it has to be restored."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _advised(error: JudgeqError, run: str) -> JudgeqError:
+    """The error that ended a session, with what to do next."""
+    goes_on = f"the same command or `judgeq resume {run}` goes on."
+    match error:
+        case StoppedError():
+            return StoppedError(f"{error}. Nothing that was answered is lost: {goes_on}")
+        case BudgetError():
+            return BudgetError(
+                f"{error} The same command with a higher --max-cost, or `judgeq resume {run} "
+                "--max-cost …`, goes on."
+            )
+        case JudgeError():
+            return type(error)(
+                f"{error} Nothing that was answered is lost: when that is mended, {goes_on}"
+            )
+    return error
+
+
+def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError) -> None:
+    """The ratings of what there is, if there is any verdict; else how far the run is."""
+    import asyncio
+
+    from judgeq.engine import results, session
+    from judgeq.engine.results import write_scores
+    from judgeq.engine.status import state
+    from judgeq.ui import run_sections
+
+    folder, settings = prepared.folder, prepared.settings
+    try:
+        result = asyncio.run(results.read(folder, settings))
+    except NoVerdictsError:
         if as_json:
-            print_json(asyncio.run(results.state(folder)).as_json())
-        raise StoppedError(
-            f"{error}. Nothing that was answered is lost: the same command, or "
-            f"`judgeq resume {folder.id}`, goes on."
-        ) from error
-    except BudgetError as error:
-        settings = prepared.settings
-        result = asyncio.run(results.read(folder, settings.rating, settings.bt_sigma))
-        results.write_scores(result.scores, folder.scores)
-        show_result(result, quiet, as_json)
-        raise BudgetError(
-            f"{error} The ratings are of what there is. The same command with a higher --max-cost, "
-            f"or `judgeq resume {folder.id} --max-cost …`, goes on."
-        ) from error
-    except JudgeError as error:
-        raise type(error)(
-            f"{error} Nothing that was answered is lost: when that is mended, the same command or "
-            f"`judgeq resume {folder.id}` goes on."
-        ) from error
-    show_result(result, quiet, as_json)
-    if result.counts.failed:
-        raise JudgeError(
-            f"{result.counts.failed} jobs failed and are left out of the ratings; "
-            f"`judgeq resume {result.run.id} --retry-failed` asks them again."
-        )
+            print_json(_state(folder) | error_json(ended))
+        elif not quiet:
+            show(*run_sections.status(asyncio.run(state(folder))))
+    else:
+        result = session.with_texts(result, settings, prepared.dataset)
+        write_scores(result.scores, folder.scores)
+        show_result(result, quiet, as_json, ended)
+
+
+def _lost(failed: int, run: str) -> JudgeError | None:
+    """That jobs failed; None if none did."""
+    if not failed:
+        return None
+    from judgeq.ui.text import several
+
+    are, them = ("is", "it") if failed == 1 else ("are", "them")
+    return JudgeError(
+        f"{several(failed, 'job')} failed and {are} left out of the ratings; "
+        f"`judgeq resume {run} --retry-failed` asks {them} again."
+    )
+
+
+def _state(folder: RunFolder) -> dict[str, Any]:
+    """How far a run is, as JSON; empty where that can't be read, or nothing was begun."""
+    import asyncio
+
+    from judgeq.engine.status import state
+
+    try:
+        return asyncio.run(state(folder)).as_json()
+    except RunError:
+        return {}

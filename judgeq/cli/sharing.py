@@ -3,59 +3,53 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated
+from typing import Annotated, Any
 
 import typer
 
-from judgeq.cli.app import EXIT_CODES, app
-from judgeq.cli.options import (
-    BtSigma,
-    DataDir,
-    Dataset,
-    GoldColumn,
-    GoldLevels,
-    IdColumn,
-    Json,
-    Quiet,
-    RatingName,
-    RunName,
-    RunsDir,
-    Seed,
-    StartAfresh,
-    SyntheticSize,
-    TextColumn,
-)
-from judgeq.cli.printing import complain, show_lines, show_result, spare
+from judgeq.cli.app import command
+from judgeq.cli.options import Json, Quiet, RunName, RunsDir, StartAfresh, given, with_settings
+from judgeq.cli.printing import complain, print_json_lines, spare
+from judgeq.cli.showing import rate_run
 from judgeq.errors import RunError, UsageError
 
 
-@app.command("import", epilog=EXIT_CODES)
+@command("import")
+@with_settings(
+    *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "delimiter", "encoding"),
+    *("skip_empty", "limit", "sample", "n", "data_dir", "seed", "rating", "bt_sigma", "texts"),
+)
 def import_(
     file: Annotated[
-        Path, typer.Argument(help="Judgments, one JSON object a line.", show_default=False)
+        Path,
+        typer.Argument(
+            help="Judgments, one JSON object a line.", metavar="FILE", show_default=False
+        ),
     ],
-    dataset: Dataset = None,
-    text_column: TextColumn = None,
-    id_column: IdColumn = None,
-    gold_column: GoldColumn = None,
-    gold_levels: GoldLevels = None,
-    n: SyntheticSize = None,
-    seed: Seed = None,
-    data_dir: DataDir = None,
-    rating: RatingName = None,
-    bt_sigma: BtSigma = None,
+    items: Annotated[
+        str | None,
+        typer.Option(
+            metavar="rows|ids",
+            help="What numbers without quotes stand for.",
+            show_default="rows; an error where one is another item's id",
+        ),
+    ] = None,
     new: StartAfresh = False,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Make a finished run out of recorded judgments.
 
     Each line is {"round": 1, "presented": [5, 2, 9], "ranking": [9, 5, 2]}, or
     has a "winner" (of two; "tie" for none) or a "score" (of one, 0 to 1) in place
     of the ranking; tied items of a ranking stand in an inner list. Items are row
-    numbers of the dataset (from 0), or ids in quotes. A wrong line is an error
-    with its number; nothing is half imported.
+    numbers of the dataset (from 0), or ids in quotes. "judge" names who judged;
+    "ordered": false says that the order shown isn't known, as where the winner
+    always stands first. A wrong line is an error with its number; nothing is half
+    imported. Items compared with themselves, and copies of an earlier line (the
+    same round, group, judge, items and answer), are left out and reported.
 
     Examples:
 
@@ -63,32 +57,27 @@ def import_(
 
       judgeq import -d my.csv --id-column id judgments.jsonl
     """
-    given = {
-        "dataset": dataset,
-        "text_column": text_column,
-        "id_column": id_column,
-        "gold_column": gold_column,
-        "gold_levels": tuple(gold_levels.split(",")) if gold_levels is not None else None,
-        "n": n,
-        "seed": seed,
-        "data_dir": data_dir,
-        "rating": rating,
-        "bt_sigma": bt_sigma,
-    }
-    import asyncio
+    from judgeq import config
+    from judgeq.engine import importing
 
-    from judgeq import config, importing, results
-
-    settings = config.settle(given)
-    folder, before = importing.import_file(settings, file, runs_dir, new=new)
+    if items not in (None, "rows", "ids"):
+        raise UsageError(f"--items {items!r}: give rows or ids.")
+    settings = config.settle(given(flags))
+    folder, before, notices = importing.import_file(
+        settings,
+        file,
+        runs_dir,
+        numbers=items,  # type: ignore[arg-type]
+        new=new,
+    )
+    for notice in notices:
+        complain(notice)
     if before and not quiet:
         complain(f"{folder.id} was imported before; --new imports it again beside it.")
-    result = asyncio.run(results.read(folder, settings.rating, settings.bt_sigma))
-    results.write_scores(result.scores, folder.scores)
-    show_result(result, quiet, as_json)
+    rate_run(folder, settings, quiet, as_json)
 
 
-@app.command(epilog=EXIT_CODES)
+@command()
 def export(
     name: RunName = "last",
     out: Annotated[
@@ -96,9 +85,13 @@ def export(
         typer.Option("--out", "-o", help="The file to write.", show_default="standard output"),
     ] = None,
     by: Annotated[
-        str,
-        typer.Option(metavar="row|id", help="Name items by row number, or by id."),
-    ] = "row",
+        str | None,
+        typer.Option(
+            metavar="row|id",
+            help="Name items by row number, or by id.",
+            show_default="row; id where a row number is another item's id",
+        ),
+    ] = None,
     runs_dir: RunsDir = Path("runs"),
 ) -> None:
     """Write a run's judgments, so that they can be published and shared.
@@ -112,9 +105,11 @@ def export(
     """
     import asyncio
 
-    from judgeq import recordings, results, runs
+    from judgeq import files, recordings, runs
+    from judgeq.engine import results
+    from judgeq.engine.status import state
 
-    if by not in ("row", "id"):
+    if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
     folder = runs.find(runs_dir, name)
     spare(out, "--out")
@@ -123,15 +118,16 @@ def export(
             f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
             "both answers count by themselves, and the scores are others."
         )
-    if (state := asyncio.run(results.state(folder))).word != "finished":
-        complain(f"{folder.id} is {state.word}: imported, what there is counts as a finished run.")
+    if (word := asyncio.run(state(folder)).word) != "finished":
+        complain(f"{folder.id} is {word}: imported, what there is counts as a finished run.")
     ids, rounds, judges = asyncio.run(results.judgments(folder))
-    lines = recordings.lines(recordings.of(rounds, judges), ids, by)  # type: ignore[arg-type]
+    naming: Any = by or recordings.by_default(ids)
+    lines = recordings.lines(recordings.of(rounds, judges), ids, naming)
     if out is None:
-        show_lines(lines)
+        print_json_lines(lines)
         return
     try:
-        with runs.replacing(out) as temporary, temporary.open("w", encoding="utf-8") as file:
+        with files.replacing(out) as file:
             file.writelines(f"{line}\n" for line in lines)
     except RunError as error:
         raise UsageError(f"--out {out} can't be written.") from error

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
-from typing import Annotated
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from judgeq.cli.app import EXIT_CODES, app
-from judgeq.cli.options import DataDir, Json, Quiet, RunsDir
-from judgeq.cli.printing import complain, console, print_json, show
+from judgeq.cli.app import command
+from judgeq.cli.options import Json, Quiet, RunsDir, with_settings
+from judgeq.cli.printing import complain, console, fail, print_json, show
 from judgeq.errors import DataError, StoppedError, UsageError
 
+if TYPE_CHECKING:
+    from rich.console import Console
 
-@app.command(epilog=EXIT_CODES)
+
+@command()
 def simulate(
     grid: Annotated[
         str, typer.Option(help="paper, paper-random, or the path of a grid of your own (.toml).")
@@ -48,23 +53,24 @@ def simulate(
     Writes study.csv, and figures (PNG, SVG and the CSV behind each).
 
     A grid of your own is a TOML file with strategies = ["listwise10x2", …], and
-    may have n, distributions, bias, ratings, seeds, bt_sigma and \\[judge]
+    may have n, distributions, bias, ratings, seeds, bt_sigma and [judge]
     (sim_model, sim_accuracy, sim_pmax, sim_distance, sim_bias).
 
     Examples:
 
       judgeq simulate --grid paper --out study
     """
-    from judgeq import figures as drawing
-    from judgeq import simulation, studies
+    from judgeq.study import simulation
+    from judgeq.ui import figures as drawing
+    from judgeq.ui import study_sections
 
     chosen = simulation.load_grid(grid)
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
     try:
-        with studies.bar(console(stderr=True), quiet=quiet) as tell:
+        with _progress(console(stderr=True), quiet=quiet) as report:
             rows = simulation.study(
-                chosen, out, jobs or simulation.default_jobs(), tell, alpha=alpha
+                chosen, out, jobs or simulation.default_jobs(), report, alpha=alpha
             )
     except KeyboardInterrupt:
         raise StoppedError(
@@ -74,19 +80,20 @@ def simulate(
     simulation.write_table(rows, table)
     drawn = []
     if figures:
-        judge = chosen.judge
-        curve = (judge.sim_pmax, judge.tau, judge.sim_distance, judge.sim_accuracy)
-        drawn = drawing.write(rows, out / "figures", curve=curve)
+        drawn = drawing.write(rows, out / "figures", chosen.judge)
     ranked = drawing.ranked(rows)
     if as_json:
-        print_json(studies.study_json(chosen, rows, ranked, table, drawn))
+        print_json(study_sections.study_json(chosen, rows, ranked, table, drawn))
     elif not quiet:
-        show(*studies.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
+        show(*study_sections.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
 
 
-@app.command(epilog=EXIT_CODES)
+@command()
+@with_settings("data_dir")
 def reproduce(
-    what: Annotated[str, typer.Argument(help="What to make again: paper.")] = "paper",
+    what: Annotated[
+        str, typer.Argument(help="What to make again: paper.", metavar="WHAT")
+    ] = "paper",
     recordings: Annotated[
         Path | None,
         typer.Option(
@@ -94,10 +101,10 @@ def reproduce(
             show_default="downloaded from the authors' repository, and checked",
         ),
     ] = None,
-    data_dir: DataDir = None,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Make the paper's published rows again from its published judgments.
 
@@ -114,15 +121,51 @@ def reproduce(
     """
     if what != "paper":
         raise UsageError(f"{what!r} can't be reproduced: there is paper.")
-    from judgeq import reproduction, studies
+    from judgeq.study import reproduction
+    from judgeq.ui import study_sections
 
-    found = reproduction.reproduce(
-        recordings, data_dir, runs_dir, (lambda text: None) if quiet or as_json else complain
+    parts = reproduction.reproduce(
+        recordings,
+        flags["data_dir"],
+        runs_dir,
+        (lambda text: None) if quiet or as_json else complain,
     )
     if as_json:
-        print_json(studies.reproduced_json(found))
+        print_json(study_sections.reproduction_json(parts))
     elif not quiet:
-        show(*studies.reproduced(found))
-    missing = [part.dataset for part in found if part.missing]
+        show(*study_sections.reproduction(parts))
+    missing = [part.dataset for part in parts if part.missing]
     if missing:
-        raise DataError(f"not all could be made again: {', '.join(missing)}.")
+        fail(DataError(f"not all could be made again: {', '.join(missing)}."))
+
+
+@contextmanager
+def _progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+    """While inside, a progress bar on a terminal and plain lines elsewhere; called with how many
+    cases of how many are done."""
+    if quiet:
+        yield lambda done, total: None
+        return
+    if not console.is_terminal:
+        tenths: set[int] = set()
+
+        def line(done: int, total: int) -> None:
+            tenth = 10 * done // max(total, 1)
+            if tenth not in tenths:
+                tenths.add(tenth)
+                console.print(f"{done:,} of {total:,} cases simulated")
+
+        yield line
+        return
+    from rich.progress import (
+        BarColumn,
+        MofNCompleteColumn,
+        Progress,
+        TextColumn,
+        TimeRemainingColumn,
+    )
+
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    with Progress(*columns, console=console) as progress:
+        task = progress.add_task("simulating", total=None)
+        yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -1,30 +1,18 @@
-"""The commands around models: doctor, models, cache, mock-server."""
+"""The commands around models, and to begin with: doctor, init, guide, models, cache, mock-server."""
 
 from __future__ import annotations
 
 import json
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from judgeq.cli.app import EXIT_CODES, app, cache_app
-from judgeq.cli.model_options import (
-    ApiKeyEnv,
-    ApiKeyFile,
-    BaseUrl,
-    CacheDir,
-    CaFile,
-    Header,
-    PriceIn,
-    PriceOut,
-    Proxy,
-    Structured,
-    Timeout,
-)
-from judgeq.cli.options import Json, Judge, RunsDir
-from judgeq.cli.printing import print_json, show
+from judgeq.cli.app import cache_app, command
+from judgeq.cli.options import Json, RunsDir, given, with_settings
+from judgeq.cli.printing import fail, print_json, show, show_text
 from judgeq.errors import JudgeError, UsageError
 
 
@@ -35,22 +23,18 @@ def _trouble(text: str, **more: Any) -> Any:
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
-@app.command(epilog=EXIT_CODES)
+@command()
+@with_settings(
+    *("base_url", "structured", "price_in", "price_out", "api_key_env", "api_key_file", "headers"),
+    *("proxy", "ca_file", "timeout", "cache_dir"),
+)
 def doctor(
-    judge: Judge = None,
-    base_url: BaseUrl = None,
-    structured: Structured = None,
-    price_in: PriceIn = None,
-    price_out: PriceOut = None,
-    api_key_env: ApiKeyEnv = None,
-    api_key_file: ApiKeyFile = None,
-    header: Header = None,
-    proxy: Proxy = None,
-    ca_file: CaFile = None,
-    timeout: Timeout = None,
-    cache_dir: CacheDir = None,
+    judge: Annotated[
+        str | None, typer.Option("--judge", "-j", help="The model.", metavar="NAME")
+    ] = None,
     runs_dir: RunsDir = Path("runs"),
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Check what a run needs: disk, cache, key, server, model, price.
 
@@ -66,98 +50,173 @@ def doctor(
     import asyncio
     from dataclasses import asdict
 
-    from judgeq import config, listings
+    from judgeq import config
     from judgeq import doctor as examination
     from judgeq import judge as judges
+    from judgeq.ui import lists
 
-    given = {
-        name: value for name, value in locals().items() if name in config.Settings.model_fields
-    }
-    given["headers"] = tuple(header) if header else None
-    settings = config.settle({**given, "dataset": "demo"}).rooted()
+    named = {} if judge is None else {"judge": judge}
+    settings = config.settle({"dataset": "demo", **named, **given(flags)}).rooted()
     judges.check(settings.judge[0], settings)
     checks = asyncio.run(examination.examine(settings, runs_dir))
     if as_json:
         print_json([asdict(check) for check in checks])
     else:
-        show(listings.check_table(checks))
+        show(lists.checks(checks))
     failed = [check.name for check in checks if check.state == "failed"]
     if failed:
-        raise JudgeError(f"not all is well: {', '.join(failed)}.")
+        fail(JudgeError(f"not all is well: {', '.join(failed)}."))
 
 
-@app.command(epilog=EXIT_CODES)
+@command()
+def init(
+    job: Annotated[Path, typer.Argument(help="The job file to write.", metavar="JOB")] = Path(
+        "job.toml"
+    ),
+    prompt: Annotated[Path, typer.Option(help="The prompt set to write.", metavar="PATH")] = Path(
+        "prompt.toml"
+    ),
+) -> None:
+    """Write a job file and a prompt set to start from, with comments.
+
+    The job runs as it is, offline and free: `judgeq run --config job.toml`.
+    Nothing is overwritten.
+    """
+    from judgeq import reference
+
+    files = {job: reference.job_file(prompt), prompt: reference.prompt_set(prompt.stem)}
+    for path in files:
+        if path.suffix != ".toml" or len(files) < 2:
+            raise UsageError(f"{path}: give two files, each with a name that ends in .toml.")
+        if path.exists():
+            raise UsageError(f"{path} is there already: move it, or name another file.")
+    for path, text in files.items():
+        try:
+            with path.open("x", encoding="utf-8") as file:
+                file.write(text)
+        except OSError as error:
+            raise UsageError(f"{path} can't be written: {error.strerror}.") from error
+    show(f"{job} and {prompt} are written. Change them, then: judgeq run --config {job}")
+
+
+@command()
+def guide(
+    name: Annotated[
+        list[str] | None,
+        typer.Argument(metavar="COMMAND", help="With --schema: the command.", show_default=False),
+    ] = None,
+    schema: Annotated[
+        bool,
+        typer.Option(
+            "--schema", help="Print a command's JSON schema; without one, list those that have one."
+        ),
+    ] = False,
+) -> None:
+    """Print a guide for scripts and assistants: what to call, in which order.
+
+    Examples:
+
+      judgeq guide
+
+      judgeq guide --schema run
+    """
+    if not schema:
+        from importlib.resources import files
+
+        if name:
+            raise UsageError(f"Did you mean `judgeq guide --schema {' '.join(name)}`?")
+        show_text(files("judgeq").joinpath("guide.md").read_text("utf-8").rstrip())
+        return
+    from judgeq.ui import outputs
+
+    if name:
+        print_json(outputs.schema(" ".join(name)))
+    else:
+        show_text("\n".join(outputs.OUTPUTS))
+
+
+@command()
 def models(
     pattern: Annotated[
-        str | None, typer.Argument(help="Part of a name, as 'mini' or 'openai/gpt-5'.")
+        str | None,
+        typer.Argument(help="Part of a name, as 'mini' or 'openai/gpt-5'.", metavar="PATTERN"),
     ] = None,
     as_json: Json = False,
 ) -> None:
     """List the models whose prices are known.
 
     Any other model can be named as well: its price is then unknown, until
-    --price-in and --price-out tell it.
+    --price-in and --price-out give it.
     """
-    from judgeq import listings
     from judgeq.judge import prices
+    from judgeq.ui import lists
 
     known = prices.known(pattern)
     if as_json:
         print_json([model._asdict() for model in known])
     elif known:
-        show(*listings.model_table(known))
+        show(lists.models(known))
     else:
         show(f"No model with {pattern!r} in its name has a known price.")
 
 
 @cache_app.callback()
-def cache(context: typer.Context, cache_dir: CacheDir = None, as_json: Json = False) -> None:
+@with_settings("cache_dir")
+def cache(context: typer.Context, as_json: Json = False, **flags: Any) -> None:
     """Show the reply cache: size, hits, and what it holds by model."""
     if context.invoked_subcommand is not None:
+        source = context.get_parameter_source("cache_dir")
+        if source is not None and source.name == "COMMANDLINE":  # it would mean the usual folder
+            raise UsageError(
+                f"--cache-dir comes after the command: judgeq cache {context.invoked_subcommand} "
+                f"--cache-dir {flags['cache_dir']}"
+            )
         return
-    from judgeq import listings
-    from judgeq.judge import cache_folder as replies
+    from judgeq.judge.cache import folder as replies
+    from judgeq.ui import lists
 
-    found = replies.overview(_folder(cache_dir))
+    overview = replies.overview(_folder(flags))
     if as_json:
-        print_json(listings.cache_json(found))
+        print_json(lists.cache_json(overview))
     else:
-        show(*listings.cache_table(found))
+        show(*lists.cache(overview))
 
 
-@cache_app.command("prune", epilog=EXIT_CODES)
+@command("prune", cache_app)
+@with_settings("cache_dir")
 def prune_cache(
     older_than: Annotated[
         str | None, typer.Option(help="An age, as 12h, 30d, 8w.", metavar="AGE")
     ] = None,
     model: Annotated[str | None, typer.Option(help="A model's name.")] = None,
-    cache_dir: CacheDir = None,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Remove replies that are old, or a model's."""
     import time
 
-    from judgeq.judge import cache_folder as replies
+    from judgeq.judge.cache import folder as replies
 
     if older_than is None and model is None:
         raise UsageError("say what to prune: --older-than 30d, --model NAME, or both.")
     seconds = None if older_than is None else _seconds(older_than)
-    removed = replies.prune(_folder(cache_dir), older_than=seconds, model=model, now=time.time())
+    removed = replies.prune(_folder(flags), older_than=seconds, model=model, now=time.time())
     _removed(removed, as_json)
 
 
-@cache_app.command("clear", epilog=EXIT_CODES)
+@command("clear", cache_app)
+@with_settings("cache_dir")
 def clear_cache(
     yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
-    cache_dir: CacheDir = None,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """Remove all replies. They were paid for: it asks before."""
-    from judgeq.judge import cache_folder as replies
+    from judgeq.judge.cache import folder as replies
 
-    folder = _folder(cache_dir)
+    folder = _folder(flags)
     entries = replies.overview(folder).entries
-    question = f"Remove {entries:,} replies from {folder}? They were paid for."
+    question = f"Remove {_replies(entries)} from {folder}? They were paid for."
     if entries and not yes and not typer.confirm(question, err=True):
         raise UsageError("nothing was removed.")
     _removed(replies.clear(folder), as_json)
@@ -167,24 +226,30 @@ def _removed(count: int, as_json: bool) -> None:
     if as_json:
         print_json({"removed": count})
     else:
-        show(f"{count:,} replies removed.")
+        show(f"{_replies(count)} removed.")
 
 
-def _folder(cache_dir: Path | None) -> Path:
-    from judgeq import asking
-    from judgeq.judge.model import Access
+def _replies(count: int) -> str:
+    from judgeq.ui.text import several
 
-    return asking.cache_folder(Access(cache_dir=cache_dir))
+    return several(count, "reply", "replies")
+
+
+def _folder(flags: Mapping[str, Any]) -> Path:
+    from judgeq.engine import assembly
+    from judgeq.settings.model import Access
+
+    return assembly.cache_folder(Access(**given(flags)))
 
 
 def _seconds(age: str) -> float:
-    found = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", age.strip())
-    if not found:
+    match = re.fullmatch(r"(\d+(?:\.\d+)?)([mhdw])", age.strip())
+    if not match:
         raise UsageError(f"--older-than {age!r}: give an age as 90m, 12h, 30d or 8w.")
-    return float(found[1]) * UNITS[found[2]]
+    return float(match[1]) * UNITS[match[2]]
 
 
-@app.command("mock-server", epilog=EXIT_CODES)
+@command("mock-server")
 def mock_server(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8000,
     host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
@@ -215,19 +280,22 @@ def mock_server(
     key: Annotated[str | None, _trouble("The API key it wants.")] = None,
     echo_key: Annotated[bool, _trouble("Repeat the key received in error messages.")] = False,
     structured: Annotated[
-        str, _trouble("The structured replies it can do.", metavar="schema|json|text")
+        str, _trouble("The structured replies it can do.", metavar="schema|ignored|json|text")
     ] = "schema",
     max_input_tokens: Annotated[int | None, _trouble("The longest question it reads.")] = None,
     quota_after: Annotated[int | None, _trouble("Answers until the quota is used up.")] = None,
     reasoning_tokens: Annotated[int, _trouble("Reasoning tokens of every reply.")] = 0,
+    reasoning_beside: Annotated[
+        bool, _trouble("Count reasoning beside completion_tokens and their limit, as xAI does.")
+    ] = False,
     cached_share: Annotated[float, _trouble("Share of input that it says was cached.")] = 0.0,
-    usage: Annotated[bool, _trouble("Whether replies tell their tokens.")] = True,
+    usage: Annotated[bool, _trouble("Whether replies say their tokens.")] = True,
     as_json: Json = False,
 ) -> None:
     """A local server that speaks like OpenAI's, for rehearsals.
 
     It answers as the simulated judge does, takes time, enforces limits and
-    fails as it is told; /stats tells what it saw. Ctrl-C ends it.
+    fails as it is asked to; /stats shows what it saw. Ctrl-C ends it.
 
     Examples:
 
@@ -243,7 +311,7 @@ def mock_server(
     from pydantic import ValidationError
 
     from judgeq import mock_server as server
-    from judgeq import sitting
+    from judgeq.engine import session
     from judgeq.mock_server.behaviour import MockSettings
 
     try:
@@ -264,7 +332,7 @@ def mock_server(
             )
 
     try:
-        stats = sitting.run_loop(server.serve(settings, scores, ready))
+        stats = session.run_loop(server.serve(settings, scores, ready))
     except OSError as error:
         raise UsageError(f"can't listen on {host}, port {port}: {error.strerror}.") from error
     if as_json:
@@ -279,14 +347,15 @@ def _scores(
         return None
     from judgeq import datasets
     from judgeq.errors import DataError
-    from judgeq.judge.noise import Simulation, latent_scores
+    from judgeq.judge.error_model import latent_scores
+    from judgeq.settings import DatasetSpec, Simulation
 
-    found = datasets.load(
-        datasets.DatasetSpec(dataset=dataset, text_column=text_column, gold_column=gold_column)
+    loaded = datasets.load(
+        DatasetSpec(dataset=dataset, text_column=text_column, gold_column=gold_column)
     )
-    if found.texts is None:
-        raise DataError(found.missing_texts)
-    if found.gold is None:
+    if loaded.texts is None:
+        raise DataError(loaded.missing_texts)
+    if loaded.gold is None:
         raise UsageError(f"--dataset {dataset} has no gold labels: give --gold-column.")
-    scores = latent_scores(found.gold, Simulation(), 0).tolist()
-    return dict(zip(found.texts, scores, strict=True))
+    scores = latent_scores(loaded.gold, Simulation(), 0).tolist()
+    return dict(zip(loaded.texts, scores, strict=True))

@@ -1,81 +1,47 @@
-"""A known corpus, a file of the user's, or synthetic items: each becomes one frozen Dataset."""
+"""A known corpus, a table of the user's, or synthetic items: each becomes one frozen Dataset."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import sys
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
-from pydantic import BaseModel
 
-from judgeq.datasets import corpora
-from judgeq.datasets.columns import read_gold, read_ids, read_latent, read_texts, with_kind
-from judgeq.datasets.content import RowIds, content, labels
+from judgeq.datasets import corpora, synthetic
+from judgeq.datasets.bad_rows import BadRows
+from judgeq.datasets.columns import (
+    is_empty,
+    read_gold,
+    read_ids,
+    read_latent,
+    read_texts,
+    with_kind,
+)
 from judgeq.datasets.corpora import Corpus
-from judgeq.datasets.synthetic import MEANING, SHAPES, draw
-from judgeq.datasets.tables import FORMATS, SUFFIXES, Table, did_you_mean, listed, read, shown
+from judgeq.datasets.dataset import OF_TABLES, STDIN, Dataset, RowIds, part, refuse
+from judgeq.datasets.frames import Frame
+from judgeq.datasets.synthetic import MEANING, SHAPES, SYNTHETIC
+from judgeq.datasets.tables import (
+    FORMATS,
+    SUFFIXES,
+    Format,
+    Table,
+    did_you_mean,
+    listed,
+    read,
+    shown,
+)
 from judgeq.errors import DataError, UsageError
-from judgeq.seeds import rng
-from judgeq.types import Bools, Floats, GoldKind
+from judgeq.settings import DatasetSpec
+from judgeq.types import GoldKind
 
-SYNTHETIC = "synthetic:"
-DEFAULT_N = 1_000
-MOST_ITEMS = 10_000_000
+__all__ = ["STDIN", "Dataset", "DatasetInfo", "DatasetSpec", "known", "load"]
 
-
-class DatasetSpec(BaseModel, frozen=True, extra="forbid"):
-    """What to load.
-
-    `dataset` is a known name, "synthetic:<shape>", or the path of a .csv, .tsv, .jsonl, .ndjson or
-    .parquet file. `n` is for synthetic items; the columns and levels are for files, except
-    `latent_column`, which names a numeric column for the simulated judge of known ones too.
-    """
-
-    dataset: str
-    text_column: str | None = None
-    id_column: str | None = None
-    gold_column: str | None = None
-    gold_levels: tuple[str, ...] | None = None
-    latent_column: str | None = None
-    n: int | None = None
-    data_dir: Path | None = None
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Dataset:
-    """The items, as columns of length n.
-
-    `texts` is None where only labels are here, or none exist; `missing_texts` then tells what to do
-    (it is the error of a judge that reads). `gold` is nan where unlabelled. `latent` is what a
-    simulated judge sees: as it is where synthetic (1..1000), else raw numbers. `content` is a
-    sha256 that tells the items (ids and texts; of a known corpus its file, whether or not the texts
-    are here), `labels` one of gold and latent. `notices` are sentences that the user must be told.
-    """
-
-    name: str
-    ids: Sequence[str]
-    texts: Sequence[str] | None
-    gold: Floats | None
-    gold_kind: GoldKind | None
-    gold_meaning: str
-    latent: Floats | None
-    subsets: Mapping[str, Bools]
-    prompt: str | None
-    content: str
-    labels: str
-    source: str
-    licence: str
-    notices: tuple[str, ...]
-    missing_texts: str
-
-    def __post_init__(self) -> None:
-        for array in (self.gold, self.latent, *self.subsets.values()):
-            if array is not None:
-                array.flags.writeable = False  # `labels` was made of it
-
-    def __len__(self) -> int:
-        return len(self.ids)
+TEXT, ID = "text", "id"
+"""The columns of a file that hold texts and ids, where no other is named."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,21 +64,45 @@ class DatasetInfo:
 
 
 def load(
-    spec: DatasetSpec, *, seed: int = 0, download: bool = True, base: Path | None = None
+    spec: DatasetSpec,
+    *,
+    seed: int = 0,
+    download: bool = True,
+    base: Path | None = None,
+    numbered: bool = False,
+    frame: Frame | None = None,
 ) -> Dataset:
     """The dataset that `spec` names; paths are relative to `base` (default: the current folder).
+    `numbered` has a file's rows numbered where no column of ids is named, as older versions did.
+    `frame` is the table that "-" stands for, in place of standard input.
 
     Raises DataError where a file is missing or can't be read, naming row and column, and UsageError
-    where a name or a combination of settings can't be. Only synthetic items depend on `seed`.
+    where a name or a combination of settings can't be. Only synthetic items and samples depend on
+    `seed`.
     """
+    if spec.dataset == STDIN and frame is not None:
+        refuse(spec, ("n",), "is for synthetic datasets only")
+        refuse(spec, ("delimiter", "encoding"), "is for files")
+        return part(_table(spec, "python", frame, numbered), spec, seed)
+    return part(_whole(spec, seed, download, base or Path.cwd(), numbered), spec, seed)
+
+
+def _whole(spec: DatasetSpec, seed: int, download: bool, base: Path, numbered: bool) -> Dataset:
     if f"{spec.dataset}:".startswith(SYNTHETIC):
-        return _synthetic(spec, seed)
-    _refuse(spec, ("n",), "is for synthetic datasets only")
-    base = base or Path.cwd()
+        return synthetic.load(spec, seed)
+    refuse(spec, ("n",), "is for synthetic datasets only")
     known_names = corpora.names()
     if spec.dataset in known_names:
         return _known(spec, base, download)
-    return _file(spec, _user_path(spec.dataset, base, known_names))
+    if spec.dataset == STDIN:
+        return _table(spec, "stdin", _on_stdin(spec), numbered)
+    path = _user_path(spec.dataset, base, known_names)
+    form = FORMATS[path.suffix.lower()]
+    if form not in ("csv", "tsv"):
+        refuse(spec, ("delimiter",), "is for CSV and TSV")
+    if form == "parquet":
+        refuse(spec, ("encoding",), "is for tables in text")
+    return _table(spec, path.stem, _reader(spec, path, form), numbered)
 
 
 def known(data_dir: Path | None = None) -> list[DatasetInfo]:
@@ -151,14 +141,32 @@ def _info(corpus: Corpus, data_dir: Path | None) -> DatasetInfo:
     )
 
 
-def _refuse(spec: DatasetSpec, settings: Sequence[str], reason: str) -> None:
-    for setting in settings:
-        if getattr(spec, setting) is not None:
-            flag = f"--{setting.replace('_', '-')}"
-            raise UsageError(f"{flag} {reason}; leave it out with --dataset {spec.dataset}")
+# Tables of the user's
+
+Reader = Callable[..., Table]
+"""Reads the columns that are wanted, and the `optional` ones that are there, of one table."""
 
 
-# Files of the user's
+def _reader(spec: DatasetSpec, path: Path, form: Format, data: bytes | None = None) -> Reader:
+    how = {"delimiter": spec.delimiter, "encoding": spec.encoding, "data": data}
+    return partial(read, path, form, **how)  # type: ignore[arg-type]
+
+
+def _on_stdin(spec: DatasetSpec) -> Reader:
+    """What is on standard input: JSONL where that begins with a bracket, else CSV."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "--dataset - reads CSV or JSONL from standard input, and nothing is given there: "
+            "judgeq … --dataset - < my.csv"
+        )
+    data = sys.stdin.buffer.read()
+    if data.startswith(b"PAR1"):
+        raise DataError("Parquet isn't read from standard input: save it as a file, and name that.")
+    start = b"".join(data[:100].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"").split())
+    form: Format = "jsonl" if start.lstrip(b"\xff\xfe")[:1] in (b"{", b"[") else "csv"
+    if form == "jsonl":
+        refuse(spec, ("delimiter",), "is for CSV, and standard input holds JSONL")
+    return _reader(spec, Path("standard input"), form, data)
 
 
 def _user_path(name: str, base: Path, known_names: Sequence[str]) -> Path:
@@ -184,42 +192,91 @@ def _user_path(name: str, base: Path, known_names: Sequence[str]) -> Path:
     )
 
 
-def _file(spec: DatasetSpec, path: Path) -> Dataset:
-    text = spec.text_column or "text"
+def _table(spec: DatasetSpec, name: str, reader: Reader, numbered: bool) -> Dataset:
+    text = spec.text_column or TEXT
     levels = _levels(spec)
     if spec.id_column == text:
         raise UsageError(f"--id-column can't be the column of the texts, {shown(text)}.")
-    wanted = {text: "Name the column of the texts with --text-column."}
+    wanted: dict[str, str] = {}
     for column, flag in (
+        (spec.text_column, "--text-column"),
         (spec.id_column, "--id-column"),
         (spec.gold_column, "--gold-column"),
         (spec.latent_column, "--latent-column"),
     ):
         if column is not None:
             wanted.setdefault(column, f"Name the right one with {flag}.")
-    table = read(path, FORMATS[path.suffix.lower()], wanted)
-    ids, texts, notices = _items(table, text, spec.id_column)
+    looked_for = {text} | (set() if numbered or spec.id_column else {ID})
+    table = reader(wanted, optional=sorted(looked_for - wanted.keys()))
+    table, skipped = _skip_empty(table, text) if spec.skip_empty else (table, ())
+    id_column, notices = _id_column(table, spec, text, numbered)
+    missing = ""
+    if text not in table.columns:
+        # Judgments of items, and a simulated judge's, need no texts: ids say which items are meant.
+        missing = _without_texts(reader, text, named=id_column is not None)
+        notices = (*notices, f"{missing} Until then there are ids without texts here.")
+    ids, texts, more = _items(table, text, id_column)
     gold, kind = None, None
     if spec.gold_column is not None:
         gold, kind = with_kind(read_gold(table, spec.gold_column, levels), levels)
     latent = None if spec.latent_column is None else read_latent(table, spec.latent_column)
+    table.check()
     return Dataset(
-        name=path.stem,
+        name=name,
         ids=ids,
         texts=texts,
+        source=table.name,
         gold=gold,
         gold_kind=kind,
-        gold_meaning="",
         latent=latent,
-        subsets={},
-        prompt=None,
-        content=content(ids, texts),
-        labels=labels(gold, latent),
-        source=str(path),
-        licence="",
-        notices=notices,
-        missing_texts="",
+        notices=(*skipped, *notices, *more),
+        missing_texts=missing,
     )
+
+
+def _skip_empty(table: Table, text: str) -> tuple[Table, tuple[str, ...]]:
+    """The rows that have a text, and a notice of the others."""
+    cells = table.columns.get(text, ())
+    empty = [row for row, cell in enumerate(cells) if is_empty(cell)]
+    if not empty:
+        return table, ()
+    without = set(empty)
+    named = ", ".join(f"{table.numbers[row] + 1}" for row in empty[:10])
+    more = ", …" if len(empty) > 10 else ""
+    return table.rows([row for row in range(len(table)) if row not in without]), (
+        f"{len(empty):,} of {len(table):,} rows are left out (--skip-empty), since they have no text: "
+        f"{named}{more}.",
+    )
+
+
+def _id_column(
+    table: Table, spec: DatasetSpec, text: str, numbered: bool
+) -> tuple[str | None, tuple[str, ...]]:
+    """The column of ids, None for row numbers; and a notice where "id" can't be that column."""
+    taken = (text, spec.gold_column, spec.latent_column)
+    if spec.id_column is not None or numbered or ID not in table.columns or ID in taken:
+        return spec.id_column, ()
+    tried = replace(table, bad=BadRows(table.name))
+    read_ids(tried, ID)
+    try:
+        tried.check()
+    except DataError as error:
+        why = str(error).split(". ")[0]
+        return None, (
+            f"{why}. So the column 'id' can't hold the ids, and row numbers are the ids.",
+        )
+    return ID, ()
+
+
+def _without_texts(reader: Reader, text: str, *, named: bool) -> str:
+    """What to do about the texts. Raises DataError where there are no ids either."""
+    try:
+        reader({text: "Name their column with --text-column."})
+    except DataError as error:
+        if not named:
+            raise
+        return str(error)
+    return ""
 
 
 def _levels(spec: DatasetSpec) -> tuple[str, ...] | None:
@@ -238,15 +295,24 @@ def _levels(spec: DatasetSpec) -> tuple[str, ...] | None:
 
 def _items(
     table: Table, text_column: str, id_column: str | None
-) -> tuple[Sequence[str], list[str], tuple[str, ...]]:
-    """Ids, texts, and a notice where texts repeat."""
+) -> tuple[Sequence[str], list[str] | None, tuple[str, ...]]:
+    """Ids, texts (None where the table has none), and a notice where texts repeat."""
     if len(table) < 2:
+        table.check()
         raise DataError(
-            f"{table.path} has {'one row' if len(table) else 'no rows'}. "
+            f"{table.name} has {'one row' if len(table) else 'no rows'}. "
             "Expected at least two: comparing takes two."
         )
-    texts = read_texts(table, text_column)
-    ids = RowIds(len(table)) if id_column is None else read_ids(table, id_column)
+    texts = read_texts(table, text_column) if text_column in table.columns else None
+    ids: Sequence[str]
+    if id_column is not None:
+        ids = read_ids(table, id_column)
+    elif isinstance(table.numbers, range):
+        ids = RowIds(len(table))
+    else:
+        ids = [str(number) for number in table.numbers]
+    if texts is None:
+        return ids, None, ()
     repeated = len(texts) - len(set(texts))
     if not repeated:
         return ids, texts, ()
@@ -257,8 +323,8 @@ def _items(
 
 
 def _known(spec: DatasetSpec, base: Path, may_download: bool) -> Dataset:
-    settings = ("text_column", "id_column", "gold_column", "gold_levels")
-    _refuse(spec, settings, "is for files; a known dataset has its own")
+    settings = (*("text_column", "id_column", "gold_column", "gold_levels"), *OF_TABLES)
+    refuse(spec, settings, "is for files; a known dataset has its own")
     corpus = corpora.corpus(spec.dataset)
     data_dir = None if spec.data_dir is None else base / spec.data_dir
     if data_dir is not None and not data_dir.is_dir():
@@ -279,7 +345,7 @@ def _corpus(corpus: Corpus, path: Path, latent_column: str | None) -> Dataset:
         for column in (columns.text, columns.id, columns.gold)
         if column is not None
     }
-    wanted |= {each.column: "Its dataset.toml names it." for each in corpus.subsets.values()}
+    wanted |= {subset.column: "Its dataset.toml names it." for subset in corpus.subsets.values()}
     if latent_column is not None:
         wanted.setdefault(latent_column, "Name the right one with --latent-column.")
     table = read(path, corpus.format, wanted, delimiter=corpus.delimiter)
@@ -289,10 +355,12 @@ def _corpus(corpus: Corpus, path: Path, latent_column: str | None) -> Dataset:
         gold = read_gold(table, columns.gold, corpus.gold.levels, corpus.gold.unlabelled)
     latent = None if latent_column is None else read_latent(table, latent_column)
     subsets = {
-        name: np.array([str(cell) == each.equals for cell in table.columns[each.column]])
-        for name, each in corpus.subsets.items()
+        name: np.array([str(cell) == subset.equals for cell in table.columns[subset.column]])
+        for name, subset in corpus.subsets.items()
     }
-    return _from_corpus(corpus, table, (ids, texts), gold, latent, subsets, notices)
+    table.check()
+    made = _from_corpus(corpus, table, ids, texts, *notices)
+    return replace(made, gold=gold, latent=latent, subsets=subsets)
 
 
 def _labels(corpus: Corpus, path: Path, why: str, missing: str) -> Dataset:
@@ -307,83 +375,27 @@ def _labels(corpus: Corpus, path: Path, why: str, missing: str) -> Dataset:
         f"The texts of {corpus.name} are not here ({why}), its labels only: enough for a simulated "
         "judge, not for one that reads."
     )
-    items = (RowIds(len(table)), None)
-    made = _from_corpus(corpus, table, items, read_gold(table, "gold"), None, {}, (notice,))
-    return replace(made, missing_texts=missing)
-
-
-def _identity(corpus: Corpus, ids: Sequence[str], texts: Sequence[str] | None) -> str:
-    """The items' `content`: of a corpus with a checksum the same with its texts and without."""
-    if corpus.sha256 is None:
-        return content(ids, texts or ())
-    columns = corpus.columns
-    return f"{corpus.name} sha256:{corpus.sha256} text={columns.text} id={columns.id}"
+    gold = read_gold(table, "gold")
+    table.check()
+    made = _from_corpus(corpus, table, RowIds(len(table)), None, notice)
+    return replace(made, gold=gold, missing_texts=missing)
 
 
 def _from_corpus(
-    corpus: Corpus,
-    table: Table,
-    items: tuple[Sequence[str], Sequence[str] | None],
-    gold: Floats | None,
-    latent: Floats | None,
-    subsets: Mapping[str, Bools],
-    notices: tuple[str, ...],
+    corpus: Corpus, table: Table, ids: Sequence[str], texts: Sequence[str] | None, *notices: str
 ) -> Dataset:
-    ids, texts = items
+    """What is known of a corpus. One with a checksum is the same with its texts and without."""
+    columns, gold = corpus.columns, corpus.gold
+    known_as = f"{corpus.name} sha256:{corpus.sha256} text={columns.text} id={columns.id}"
     return Dataset(
         name=corpus.name,
         ids=ids,
         texts=texts,
-        gold=gold,
-        gold_kind=corpus.gold.kind if corpus.gold else None,
-        gold_meaning=corpus.gold.meaning if corpus.gold else "",
-        latent=latent,
-        subsets=subsets,
+        source=table.name,
+        gold_kind=gold.kind if gold else None,
+        gold_meaning=gold.meaning if gold else "",
         prompt=corpus.prompt,
-        content=_identity(corpus, ids, texts),
-        labels=labels(gold, latent),
-        source=str(table.path),
+        known_as=None if corpus.sha256 is None else known_as,
         licence=corpus.licence,
         notices=(*notices, *([corpus.notice] if corpus.notice else [])),
-        missing_texts="",
-    )
-
-
-# Synthetic items
-
-
-def _synthetic(spec: DatasetSpec, seed: int) -> Dataset:
-    columns = ("text_column", "id_column", "gold_column", "gold_levels", "latent_column")
-    _refuse(spec, columns, "is not for synthetic datasets")
-    shape = spec.dataset.removeprefix(SYNTHETIC)
-    if shape not in SHAPES:
-        hint = did_you_mean(shape, SHAPES)
-        every = listed(SYNTHETIC + each for each in SHAPES)
-        raise UsageError(f"There is no dataset {shown(spec.dataset)}.{hint} There are {every}.")
-    n = DEFAULT_N if spec.n is None else spec.n
-    if not 2 <= n <= MOST_ITEMS:
-        raise UsageError(f"--n is {n:,}. Expected 2 to {MOST_ITEMS:,} items.")
-    latent = draw(shape, n, rng(seed, "synthetic", shape))
-    binary = shape == "binary"
-    gold = (latent > latent.mean()).astype(np.float64) if binary else latent
-    ids = RowIds(n)
-    return Dataset(
-        name=f"synthetic-{shape}",
-        ids=ids,
-        texts=None,
-        gold=gold,
-        gold_kind="binary" if binary else "continuous",
-        gold_meaning=MEANING,
-        latent=latent,
-        subsets={},
-        prompt=None,
-        content=f"synthetic:{shape} n={n}",
-        labels=labels(gold, latent),
-        source="synthetic",
-        licence="",
-        notices=(),
-        missing_texts=(
-            f"The items of {spec.dataset} are numbers without texts, so only a simulated judge can "
-            "compare them. For a judge that reads, name a dataset with texts: --dataset demo"
-        ),
     )

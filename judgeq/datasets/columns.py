@@ -1,4 +1,5 @@
-"""A column's cells become ids, texts, gold or latent values, or an error that names the row."""
+"""A column's cells become ids, texts, gold or latent values; rows that can't be used are gathered in
+the table's `bad`, and the values are good for nothing until its `check` has passed."""
 
 from __future__ import annotations
 
@@ -8,40 +9,57 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
-from judgeq.datasets.tables import Table, did_you_mean, listed, shown
-from judgeq.errors import DataError
+from judgeq.datasets.tables import UNUSABLE, Table, did_you_mean, listed, shown
 from judgeq.types import Floats, GoldKind
 
 # float() also takes "nan", "inf", "1_000" and digits of other scripts; a gold column means none.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 
 # Ids end up in tables, on terminals and in file names; none of those may be steered by one.
-_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029]")
+_CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
 # From here on whole numbers are rather a measurement than levels.
 MOST_LEVELS = 20
 
 
 def read_texts(table: Table, column: str) -> list[str]:
-    """The text of every row as it stands; raises DataError where one is empty or no text."""
+    """The text of every row as it stands; a row is bad where it is empty or no text."""
     texts = []
     for row, cell in enumerate(table.columns[column]):
         if isinstance(cell, str) and not cell.isspace() and cell and "\0" not in cell:
+            try:
+                cell.encode()
+            except UnicodeEncodeError:
+                problem = f"the text holds half a character ({shown(cell)})"
+                _report(table, row, column, problem, "Remove it.")
             texts.append(cell)
-            continue
-        at = f"{table.at(row)}, column {shown(column)}"
-        if cell is None or (isinstance(cell, str) and not cell.strip()):
-            raise DataError(f"{at}: the text is empty. Remove the row, or fill it in.")
-        if isinstance(cell, str):
-            raise DataError(f"{at}: the text holds a NUL character. Remove it.")
-        raise DataError(
-            f"{at}: expected text, got {shown(cell)}. Name the right column with --text-column."
-        )
+        elif cell is not UNUSABLE:
+            _report(table, row, column, *_no_text(cell))
     return texts
 
 
+def is_empty(cell: object) -> bool:
+    """Whether a cell of texts holds none."""
+    return cell is None or (isinstance(cell, str) and not cell.strip())
+
+
+def _report(table: Table, row: int, column: str, problem: str, remedy: str) -> None:
+    if table.bad.wanted(table.numbers[row]):
+        said = f"{table.place(row)}, column {shown(column)}: {problem}"
+        table.bad.add(table.numbers[row], said, remedy)
+
+
+def _no_text(cell: object) -> tuple[str, str]:
+    if is_empty(cell):
+        remedy = "Fill it in, remove the row, or leave out such rows with --skip-empty."
+        return "the text is empty", remedy
+    if isinstance(cell, str):
+        return "the text holds a NUL character", "Remove it."
+    return f"expected text, got {shown(cell)}", "Name the right column with --text-column."
+
+
 def read_ids(table: Table, column: str) -> list[str]:
-    """The id of every row; raises DataError where one is empty, twice, or can't be an id."""
+    """The id of every row; a row is bad where it is empty, twice, or can't be an id."""
     first: dict[str, int] = {}
     for row, cell in enumerate(table.columns[column]):
         whole = isinstance(cell, int) and not isinstance(cell, bool)
@@ -49,18 +67,17 @@ def read_ids(table: Table, column: str) -> list[str]:
         if not name.strip() or _CONTROL.search(name):
             wrong = _no_id(cell)
         elif first.setdefault(name, row) != row:
-            wrong = f"the id {shown(name)} is also that of {table.at(first[name])}"
+            wrong = f"the id {shown(name)} is also that of {table.place(first[name])}"
         else:
             continue
-        raise DataError(
-            f"{table.at(row)}, column {shown(column)}: {wrong}. Give every row an id of its own, "
-            "or leave --id-column out to number the rows."
-        )
+        if cell is not UNUSABLE:
+            remedy = "Give every row an id of its own, or name another column with --id-column."
+            _report(table, row, column, wrong, remedy)
     return list(first)
 
 
 def _no_id(cell: object) -> str:
-    if cell is None or (isinstance(cell, str) and not cell.strip()):
+    if is_empty(cell):
         return "the id is empty"
     if isinstance(cell, str):
         return f"the id {shown(cell)} holds a control character"
@@ -76,35 +93,35 @@ def read_gold(
     """The gold of every row, nan where the cell is empty, null or one of `unlabelled`.
 
     With `levels` (least of the feature first) a label becomes its place in them, 0-based.
-    Raises DataError naming the row of a cell that is neither.
+    A row is bad whose cell is neither.
     """
     number = None if levels is None else {level.strip(): float(i) for i, level in enumerate(levels)}
     gold = np.full(len(table), np.nan)
     for row, cell in enumerate(table.columns[column]):
         if isinstance(cell, str):
             cell = cell.strip()
-        if cell is None or cell == "" or cell in unlabelled:
+        if cell is None or cell == "" or cell in unlabelled or cell is UNUSABLE:
             continue
         value = _number(cell) if number is None else number.get(_label(cell))
-        if value is None:
-            at = f"{table.at(row)}, column {shown(column)}"
+        if value is not None:
+            gold[row] = value
+        elif table.bad.wanted(table.numbers[row]):
             why = _no_number(table, column, cell) if number is None else _no_level(cell, number)
-            raise DataError(f"{at}: {why}")
-        gold[row] = value
+            said = f"{table.place(row)}, column {shown(column)}: {why[0]}"
+            table.bad.add(table.numbers[row], said, why[1])
     return gold
 
 
 def read_latent(table: Table, column: str) -> Floats:
-    """The numbers that a simulated judge sees; raises DataError where a row has none."""
-    latent = np.empty(len(table))
+    """The numbers that a simulated judge sees; a row is bad that has none."""
+    latent = np.zeros(len(table))
     for row, cell in enumerate(table.columns[column]):
         value = _number(cell.strip() if isinstance(cell, str) else cell)
-        if value is None:
-            raise DataError(
-                f"{table.at(row)}, column {shown(column)}: {shown(cell)} is not a number. "
-                "A latent column needs one in every row."
-            )
-        latent[row] = value
+        if value is not None:
+            latent[row] = value
+        elif cell is not UNUSABLE:
+            remedy = "A latent column needs one in every row."
+            _report(table, row, column, f"{shown(cell)} is not a number", remedy)
     return latent
 
 
@@ -141,22 +158,20 @@ def _label(cell: object) -> str:
     return str(cell).lower() if isinstance(cell, bool) else str(cell)
 
 
-def _no_number(table: Table, column: str, cell: object) -> str:
+def _no_number(table: Table, column: str, cell: object) -> tuple[str, str]:
     word = str(cell).casefold().lstrip("+-")
     if word in ("nan", "inf", "infinity") or _NUMBER.fullmatch(word):
-        return f"{shown(cell)} is no finite number. Leave the cell empty where there is no gold."
-    cells = (str(each).strip() for each in table.columns[column] if each is not None)
-    seen = dict.fromkeys(each for each in cells if each)
-    return (
-        f"{shown(cell)} is not a number. If the column holds labels, name them from least to most "
-        f"of the feature with --gold-levels low,high (seen: {listed(seen)}); leave the cell empty "
-        "where there is no gold."
+        return f"{shown(cell)} is no finite number", "Leave the cell empty where there is no gold."
+    filled = (cell for cell in table.columns[column] if cell is not None and cell is not UNUSABLE)
+    seen = dict.fromkeys(label for cell in filled if (label := str(cell).strip()))
+    return f"{shown(cell)} is not a number", (
+        "If the column holds labels, name them from least to most of the feature with "
+        f"--gold-levels low,high (seen: {listed(seen)}); leave the cell empty where there is no gold."
     )
 
 
-def _no_level(cell: object, number: Mapping[str, float]) -> str:
-    return (
-        f"{shown(cell)} is none of the levels {listed(number)}."
+def _no_level(cell: object, number: Mapping[str, float]) -> tuple[str, str]:
+    return f"{shown(cell)} is none of the levels {listed(number)}", (
         f"{did_you_mean(_label(cell), number)} Name every label, least of the feature first, with "
         "--gold-levels low,high; leave the cell empty where there is no gold."
-    )
+    ).lstrip()

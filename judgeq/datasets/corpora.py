@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import tomllib
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Literal
@@ -19,6 +18,7 @@ from judgeq import paths
 from judgeq.datasets import download
 from judgeq.datasets.tables import Format
 from judgeq.errors import DataError
+from judgeq.files import problems, read_toml
 from judgeq.types import GoldKind
 
 
@@ -93,28 +93,20 @@ class Corpus(BaseModel, frozen=True, extra="forbid"):
 
 def names() -> list[str]:
     """The known corpora, sorted."""
-    return sorted(each.parent.name for each in paths.shipped("datasets").glob("*/dataset.toml"))
+    return sorted(path.parent.name for path in paths.shipped("datasets").glob("*/dataset.toml"))
 
 
 def corpus(name: str) -> Corpus:
     """The description of a known corpus; raises DataError where its dataset.toml is broken."""
     path = folder(name) / "dataset.toml"
+    remedy = "Mend it, or install judgeq anew."
     try:
-        with path.open("rb") as file:
-            found = Corpus.model_validate(tomllib.load(file))
-    except OSError as error:
-        raise DataError(f"{path} can't be read: {error.strerror}. Install judgeq anew.") from error
-    except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
-        raise DataError(f"{path} is no TOML: {error}. Mend it, or install judgeq anew.") from error
+        corpus = Corpus.model_validate(read_toml(path, "", remedy))
     except ValidationError as error:
-        wrong = "; ".join(
-            f"{'.'.join(map(str, each['loc']))}: {each['msg']}".removeprefix(": ")
-            for each in error.errors()
-        )
-        raise DataError(f"{path}: {wrong}. Mend it, or install judgeq anew.") from error
-    if found.name != name:
-        raise DataError(f"{path}: name is {found.name!r}, expected its folder's name, {name!r}.")
-    return found
+        raise DataError(f"{path}: {problems(error)}. {remedy}") from error
+    if corpus.name != name:
+        raise DataError(f"{path}: name is {corpus.name!r}, expected its folder's name, {name!r}.")
+    return corpus
 
 
 def folder(name: str) -> Path:
@@ -129,10 +121,10 @@ def cached(which: Corpus) -> Path:
 
 def places(which: Corpus, data_dir: Path | None, base: Path) -> list[Path]:
     """Every path at which the file of a corpus is looked for, in order."""
-    told = [] if data_dir is None else [data_dir]
+    given = [] if data_dir is None else [data_dir]
     if os.environ.get("JUDGEQ_DATA"):
-        told.append(base / os.environ["JUDGEQ_DATA"])
-    own = [each / which.file for root in told for each in (root, root / which.name)]
+        given.append(base / os.environ["JUDGEQ_DATA"])
+    own = [path / which.file for root in given for path in (root, root / which.name)]
     here = base / "datasets" / which.name / which.file
     every = [*own, folder(which.name) / which.file, here, cached(which)]
     return list(dict.fromkeys(every))
@@ -143,12 +135,12 @@ def find(which: Corpus, data_dir: Path | None, base: Path) -> Path | None:
 
     Raises DataError where a folder may not be looked into.
     """
-    for each in places(which, data_dir, base):
+    for path in places(which, data_dir, base):
         try:
-            if each.is_file():
-                return each
+            if path.is_file():
+                return path
         except OSError as error:
-            raise DataError(f"{each} can't be looked at: {error.strerror}.") from error
+            raise DataError(f"{path} can't be looked at: {error.strerror}.") from error
     return None
 
 
@@ -159,10 +151,10 @@ def obtain(
 
     Raises DataError where a file was found, or came, that is not the right one.
     """
-    found = find(which, data_dir, base)
-    if found is not None:
-        _check(which, found)
-        return found, ""
+    path = find(which, data_dir, base)
+    if path is not None:
+        _check(which, path)
+        return path, ""
     if which.url is None or which.sha256 is None or which.size is None:
         return None, "it has no address to download it from"
     if not may_download:
@@ -177,7 +169,7 @@ def instructions(which: Corpus, why: str, data_dir: Path | None, base: Path) -> 
     every = places(which, data_dir, base)
     source = f" from {which.url}" if which.url else ""
     check = f" (sha256 {which.sha256})" if which.sha256 else ""
-    folders = ", ".join(dict.fromkeys(str(each.parent) for each in every))
+    folders = ", ".join(dict.fromkeys(str(path.parent) for path in every))
     return (
         f"The texts of {which.name} are not on this machine ({why}). Get {which.file}{source}"
         f"{check} and put it at {cached(which)}, or into any other folder and name that with "
@@ -190,12 +182,12 @@ def _check(which: Corpus, path: Path) -> None:
         return
     try:
         with path.open("rb") as file:
-            found = hashlib.file_digest(file, "sha256").hexdigest()
+            digest = hashlib.file_digest(file, "sha256").hexdigest()
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}. Check who may.") from error
-    if found != which.sha256:
+    if digest != which.sha256:
         raise DataError(
-            f"{path} is not the file of {which.name} that is expected here: its sha256 is {found}, "
+            f"{path} is not the file of {which.name} that is expected here: its sha256 is {digest}, "
             f"expected {which.sha256}. Delete or rename it; or, if it is what you want judged, "
             f"name it as an ordinary file: --dataset {path}"
         )

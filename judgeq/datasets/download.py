@@ -1,7 +1,6 @@
 """Fetches one file whose checksum is known, and gives up in seconds where there is no way out.
 
-Name lookups ignore every socket timeout, so the network is read in a daemon thread that only ever
-hands chunks over; the caller keeps the clock, the checksum and the file.
+Name lookups ignore every socket timeout, so that the answer is waited for in a daemon thread.
 """
 
 from __future__ import annotations
@@ -69,9 +68,9 @@ def _into(target: Path, url: str, sha256: str, size: int, patience: Patience) ->
                 digest.update(chunk)
                 file.write(chunk)
             if received > size or digest.hexdigest() != sha256:
-                found = f"more than {size:,} bytes" if received > size else digest.hexdigest()
+                instead = f"more than {size:,} bytes" if received > size else digest.hexdigest()
                 raise DataError(
-                    f"What {url} gave is not {target.name}: expected sha256 {sha256}, got {found}. "
+                    f"What {url} gave is not {target.name}: expected sha256 {sha256}, got {instead}. "
                     "Nothing was kept. Something on the way may have changed it (a proxy, a login "
                     f"page); get the file by another way and put it at {target}."
                 )
@@ -85,27 +84,57 @@ def _into(target: Path, url: str, sha256: str, size: int, patience: Patience) ->
 
 def _chunks(url: str, size: int, patience: Patience) -> Iterator[bytes]:
     """The body as it comes, at most one chunk more than `size`; raises _NotFetchedError."""
-    inbox: SimpleQueue[bytes | _NotFetchedError | None] = SimpleQueue()
-    stop = Event()
+    from http.client import HTTPException
+    from urllib.error import HTTPError
+
     host = urlsplit(url).netloc
-    Thread(
-        target=_pump, args=(url, size, patience, inbox, stop), daemon=True, name="download"
-    ).start()
-    wait = patience.answer
     try:
-        while True:
-            try:
-                chunk = inbox.get(timeout=wait)
-            except Empty:
-                raise _NotFetchedError(f"{host} was silent for {wait:g} s") from None
-            if chunk is None:
-                return
-            if isinstance(chunk, _NotFetchedError):
-                raise chunk
-            wait = patience.stall
-            yield chunk
-    finally:
-        stop.set()
+        with _opened(url, patience) as response:
+            left = size
+            while left >= 0 and (chunk := response.read1(CHUNK)):
+                left -= len(chunk)
+                yield chunk
+        # read1 takes a broken connection for the end, except in a chunked answer.
+        missing = 0 if response.chunked else left if response.length is None else response.length
+        if left > 0 and missing > 0:
+            raise _NotFetchedError(f"the answer from {host} broke off")
+    except HTTPError as error:
+        error.close()
+        raise _NotFetchedError(f"{host} answered {error.code} {error.reason}") from error
+    except (OSError, HTTPException, ValueError) as error:
+        reason = getattr(error, "reason", None) or error
+        if isinstance(reason, TimeoutError):
+            raise _NotFetchedError(f"{host} was silent for {patience.stall:g} s") from error
+        raise _NotFetchedError(f"{host} can't be reached: {reason}") from error
+
+
+def _opened(url: str, patience: Patience) -> HTTPResponse:
+    """The answer, once it has begun. In a thread, which is left behind where that takes too long."""
+    from http.client import HTTPException
+
+    answers: SimpleQueue[HTTPResponse | Exception] = SimpleQueue()
+    left_behind = Event()
+
+    def ask() -> None:
+        try:
+            response = _open(url, patience.stall)
+        except (OSError, HTTPException, ValueError) as error:
+            answers.put(error)
+            return
+        answers.put(response)
+        if left_behind.is_set():
+            response.close()
+
+    Thread(target=ask, daemon=True, name="download").start()
+    try:
+        answer = answers.get(timeout=patience.answer)
+    except Empty:
+        left_behind.set()
+        host = urlsplit(url).netloc
+        raise _NotFetchedError(f"{host} was silent for {patience.answer:g} s") from None
+    if isinstance(answer, Exception):
+        raise answer
+    return answer
 
 
 def _open(url: str, timeout: float) -> HTTPResponse:
@@ -114,47 +143,13 @@ def _open(url: str, timeout: float) -> HTTPResponse:
     from urllib.request import HTTPRedirectHandler, Request, build_opener
 
     class Redirects(HTTPRedirectHandler):
-        def redirect_request(self, *told: Any) -> Request | None:
-            address = urljoin(url, told[-1])
+        def redirect_request(self, *received: Any) -> Request | None:
+            address = urljoin(url, received[-1])
             if urlsplit(address).scheme not in ("https", urlsplit(url).scheme):
+                received[1].close()  # the answer so far
                 raise URLError(f"it redirects to {address}, which is not https")
-            return super().redirect_request(*told)
+            return super().redirect_request(*received)
 
     request = Request(url, headers={"User-Agent": "judgeq"})  # noqa: S310  corpora checks the scheme
     response: HTTPResponse = build_opener(Redirects).open(request, timeout=timeout)
     return response
-
-
-def _pump(
-    url: str,
-    size: int,
-    patience: Patience,
-    inbox: SimpleQueue[bytes | _NotFetchedError | None],
-    stop: Event,
-) -> None:
-    """The thread: hands over chunks, then None; or an error. Ends soon after `stop` is set."""
-    from http.client import HTTPException
-    from urllib.error import HTTPError
-
-    host = urlsplit(url).netloc
-    end: _NotFetchedError | None = _NotFetchedError(f"the download from {host} failed")
-    try:
-        # Twice the caller's patience: whose clock runs out first must not be left to chance.
-        with _open(url, 2 * max(patience.answer, patience.stall)) as response:
-            inbox.put(b"")  # the answer has begun
-            left = size
-            while left >= 0 and not stop.is_set() and (chunk := response.read1(CHUNK)):
-                left -= len(chunk)
-                inbox.put(chunk)
-        # read1 takes a broken connection for the end, except in a chunked answer.
-        missing = 0 if response.chunked else left if response.length is None else response.length
-        broke_off = left > 0 and missing > 0
-        end = _NotFetchedError(f"the answer from {host} broke off") if broke_off else None
-    except HTTPError as error:
-        error.close()
-        end = _NotFetchedError(f"{host} answered {error.code} {error.reason}")
-    except (OSError, HTTPException, ValueError) as error:
-        reason = getattr(error, "reason", None) or error
-        end = _NotFetchedError(f"{host} can't be reached: {reason}")
-    finally:
-        inbox.put(end)

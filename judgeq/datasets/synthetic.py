@@ -7,8 +7,16 @@ from types import MappingProxyType
 
 import numpy as np
 
+from judgeq.datasets.dataset import OF_TABLES, Dataset, RowIds, refuse
+from judgeq.datasets.tables import did_you_mean, listed, shown
+from judgeq.errors import UsageError
+from judgeq.seeds import rng
+from judgeq.settings import DatasetSpec
 from judgeq.types import Floats
 
+SYNTHETIC = "synthetic:"
+DEFAULT_N = 1_000
+MOST_ITEMS = 10_000_000
 LOWEST, HIGHEST = 1.0, 1000.0
 
 SHAPES: Mapping[str, str] = MappingProxyType(
@@ -40,3 +48,35 @@ def draw(shape: str, n: int, random: np.random.Generator) -> Floats:
     else:
         raise ValueError(f"no shape is called {shape!r}")
     return random.permutation(np.clip(scores, LOWEST, HIGHEST))
+
+
+def load(spec: DatasetSpec, seed: int) -> Dataset:
+    """The items of a shape that `spec` names. Raises UsageError for settings that can't be."""
+    columns = ("text_column", "id_column", "gold_column", "gold_levels", "latent_column")
+    refuse(spec, (*columns, *OF_TABLES), "is not for synthetic datasets")
+    shape = spec.dataset.removeprefix(SYNTHETIC)
+    if shape not in SHAPES:
+        hint = did_you_mean(shape, SHAPES)
+        every = listed(SYNTHETIC + name for name in SHAPES)
+        raise UsageError(f"There is no dataset {shown(spec.dataset)}.{hint} There are {every}.")
+    n = DEFAULT_N if spec.n is None else spec.n
+    if not 2 <= n <= MOST_ITEMS:
+        raise UsageError(f"--n is {n:,}. Expected 2 to {MOST_ITEMS:,} items.")
+    latent = draw(shape, n, rng(seed, "synthetic", shape))
+    binary = shape == "binary"
+    gold = (latent > latent.mean()).astype(np.float64) if binary else latent
+    return Dataset(
+        name=f"synthetic-{shape}",
+        ids=RowIds(n),
+        texts=None,
+        gold=gold,
+        gold_kind="binary" if binary else "continuous",
+        gold_meaning=MEANING,
+        latent=latent,
+        known_as=f"synthetic:{shape} n={n}",
+        source="synthetic",
+        missing_texts=(
+            f"The items of {spec.dataset} are numbers without texts, so only a simulated judge can "
+            "compare them. For a judge that reads, name a dataset with texts: --dataset demo"
+        ),
+    )

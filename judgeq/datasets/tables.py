@@ -1,4 +1,4 @@
-"""Columns out of a CSV, TSV, JSONL or Parquet file, in one pass and no others than asked for.
+"""Columns out of a CSV, TSV, JSONL or Parquet table, in one pass and no others than asked for.
 
 Knows how files break (quoting, encoding, missing fields) and at which row and line; knows nothing
 of items, gold or datasets.
@@ -12,11 +12,14 @@ from array import array
 from codecs import BOM_UTF8
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
-from typing import Literal, TypeAlias
+from typing import BinaryIO, Literal, TypeAlias
 
+from judgeq.datasets.bad_rows import BadRows, place
+from judgeq.datasets.text_files import Opener, delimiter_of, encoding_of, undecodable
 from judgeq.errors import DataError, UsageError
 
 Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
@@ -26,47 +29,92 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 )
 SUFFIXES = ", ".join(FORMATS)
 
+
+class Unusable:
+    """In place of the cells of a row that is reported already."""
+
+
+UNUSABLE = Unusable()
+
 # No judge reads a text this long; what does get there is a quotation mark that is never closed.
 MAX_FIELD = 10_000_000
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """The columns asked for, all of length `rows`; cells are as the file has them (CSV: str).
+    """The columns asked for, all of the same length; cells are as the table has them (CSV: str).
 
-    `lines[r]` is the line on which row r begins (1-based), None where the format has no lines.
+    `name` is the table's for messages. `numbers[i]` is the number of the i-th row here (0-based), and
+    `lines[number]` the line on which that begins (1-based); None where the format has no lines.
+    Problems with rows are gathered in `bad`: call `check` when all columns are read.
     """
 
-    path: Path
+    name: str
     columns: Mapping[str, Sequence[object]]
-    rows: int
+    numbers: Sequence[int]
     lines: Sequence[int] | None
+    bad: BadRows
 
     def __len__(self) -> int:
-        return self.rows
+        return len(self.numbers)
 
-    def at(self, row: int) -> str:
-        """Where row `row` (0-based) lies, for a message."""
-        return _at(self.path, row, None if self.lines is None else self.lines[row])
+    def place(self, i: int) -> str:
+        """Where the i-th row lies, for a message."""
+        number = self.numbers[i]
+        return place(number, None if self.lines is None else self.lines[number])
+
+    def at(self, i: int) -> str:
+        """As `place`, with the table's name."""
+        return f"{self.name}, {self.place(i)}"
+
+    def rows(self, chosen: Sequence[int]) -> Table:
+        """These rows only, by their places here."""
+        columns = {name: [cells[i] for i in chosen] for name, cells in self.columns.items()}
+        return replace(self, columns=columns, numbers=[self.numbers[i] for i in chosen])
+
+    def check(self) -> None:
+        """Raise DataError listing the rows that can't be used, if there is one."""
+        self.bad.check()
 
 
 def read(
-    path: Path, form: Format, wanted: Mapping[str, str], *, delimiter: str | None = None
+    path: Path,
+    form: Format,
+    wanted: Mapping[str, str],
+    *,
+    optional: Sequence[str] = (),
+    delimiter: str | None = None,
+    encoding: str | None = None,
+    data: bytes | None = None,
 ) -> Table:
-    """The columns `wanted` of a file; each comes with what to do where the file doesn't have it.
+    """The columns `wanted` of a file; each comes with what to do where the file doesn't have it. Of
+    the `optional` columns those that the file has. With `data` these are its bytes, and `path` is
+    their name.
 
-    Raises DataError naming file and row where the file can't be read, UsageError where reading
+    Without `delimiter` it is that of the format, or what the header of a CSV file shows; without
+    `encoding` it is UTF-8, or what a byte order mark says. Rows that can't be used are gathered in
+    the table. Raises DataError naming the file where it can't be read, UsageError where reading
     Parquet needs a package that isn't installed.
     """
+
+    def opened() -> BinaryIO:
+        return path.open("rb") if data is None else BytesIO(data)
+
+    encoded = encoding or "utf-8-sig"
     try:
-        _check_file(path)
+        if data is None:
+            _check_file(path)
+        elif not data:
+            raise DataError(f"{path} is empty. Expected a table of texts.")
         if form == "parquet":
-            return _read_parquet(path, wanted)
+            return _read_parquet(path, wanted, optional)
+        encoded = encoding_of(opened, encoding)
         if form == "jsonl":
-            return _read_jsonl(path, wanted)
-        return _read_csv(path, wanted, delimiter or {"csv": ",", "tsv": "\t"}[form])
-    except UnicodeDecodeError as error:
-        raise _not_utf8(path) from error
+            return _read_jsonl(str(path), opened, encoded, wanted, optional)
+        given = delimiter or {"csv": None, "tsv": "\t"}[form]
+        return _read_csv(str(path), opened, encoded, wanted, optional, given)
+    except UnicodeError as error:
+        raise undecodable(str(path), opened, encoded) from error
     except OSError as error:
         reason = error.strerror or error
         raise DataError(f"{path} can't be read: {reason}.") from error
@@ -80,7 +128,7 @@ def shown(value: object, limit: int = 60) -> str:
 
 def did_you_mean(word: str, among: Iterable[str]) -> str:
     """ " Did you mean 'x'?", or "" where nothing is close."""
-    folded = {each.strip().casefold(): each for each in among}
+    folded = {name.strip().casefold(): name for name in among}
     close = difflib.get_close_matches(word.strip().casefold(), folded, n=1, cutoff=0.6)
     return f" Did you mean {shown(folded[close[0]])}?" if close else ""
 
@@ -92,37 +140,44 @@ def listed(values: Iterable[object], most: int = 12) -> str:
     return ", ".join(shown(value, 40) for value in every[:most]) + more
 
 
-def _at(path: Path, row: int, line: int | None) -> str:
-    return f"{path}, row {row + 1}" + ("" if line is None else f" (line {line})")
-
-
 def _check_file(path: Path) -> None:
     if path.is_dir():
         raise DataError(f"{path} is a folder. Name a file in it ({SUFFIXES}).")
     if not path.exists():
         raise DataError(f"There is no file {path} (seen from {Path.cwd()}). Check the path.")
     if not path.is_file():
-        raise DataError(f"{path} is not a regular file. Save its content to one and name that.")
+        raise DataError(
+            f"{path} is not a regular file. Save its content to one and name that, or give it on "
+            "standard input: --dataset -"
+        )
     if path.stat().st_size == 0:
         raise DataError(f"{path} is empty. Expected a table of texts.")
 
 
-def _check_header(path: Path, header: Sequence[str], wanted: Mapping[str, str]) -> None:
+def check_header(name: str, header: Sequence[str], wanted: Mapping[str, str]) -> None:
+    """Raise DataError for a table in which a column is wanted and not there, or is there twice."""
     seen: set[str] = set()
-    for name in header:
-        if name and name in seen:
+    for column in header:
+        if column and column in seen:
             raise DataError(
-                f"{path} has more than one column {shown(name)}. Rename one of them in its header."
+                f"{name} has more than one column {shown(column)}. Rename one of them in its header."
             )
-        seen.add(name)
-    for name, remedy in wanted.items():
-        if name not in seen:
-            hint = did_you_mean(name, header)
-            if len(header) == 1 and any(mark in header[0] for mark in ";\t|"):
-                hint = " The file seems to be separated by something else than its suffix says."
+        seen.add(column)
+    for column, remedy in wanted.items():
+        if column not in seen:
+            hint = did_you_mean(column, header)
+            if len(header) == 1 and any(mark in header[0] for mark in ",;\t|"):
+                hint = " If something else separates its columns, name that with --delimiter."
             raise DataError(
-                f"{path} has no column {shown(name)}; it has {listed(header)}.{hint} {remedy}"
+                f"{name} has no column {shown(column)}; it has {listed(header)}.{hint} {remedy}"
             )
+
+
+def _cells(
+    header: Sequence[str], wanted: Mapping[str, str], optional: Sequence[str]
+) -> dict[str, list[object]]:
+    """An empty column for each that is wanted, or optional and there."""
+    return {name: [] for name in (*wanted, *(name for name in optional if name in header))}
 
 
 # CSV and TSV
@@ -139,115 +194,151 @@ def _field_limit() -> Iterator[None]:
         csv.field_size_limit(before)
 
 
-def _without_nul(path: Path, lines: Iterable[str]) -> Iterator[str]:
+def _without_nul(name: str, lines: Iterable[str]) -> Iterator[str]:
     for number, line in enumerate(lines, 1):
         if "\0" in line:
             raise DataError(
-                f"{path}, line {number}: a NUL character. The file is damaged, or no text file; "
-                "save it anew as UTF-8 text."
+                f"{name}, line {number}: a NUL character. The file is damaged, or no text file, or "
+                "in another encoding, which --encoding names."
             )
         yield line
 
 
-def _read_csv(path: Path, wanted: Mapping[str, str], delimiter: str) -> Table:
-    with _field_limit(), path.open(encoding="utf-8-sig", newline="") as file:
-        reader = csv.reader(_without_nul(path, file), delimiter=delimiter, strict=True)
-        lines = array("q")
+def _header_line(opened: Opener, encoding: str) -> str:
+    """The first line that isn't blank, as far as is needed to see what separates its columns."""
+    with TextIOWrapper(opened(), encoding=encoding, newline="") as file:
+        while line := file.readline(MAX_FIELD):
+            if line.strip():
+                return line
+    return ""
+
+
+def _read_csv(
+    name: str,
+    opened: Opener,
+    encoding: str,
+    wanted: Mapping[str, str],
+    optional: Sequence[str],
+    delimiter: str | None,
+) -> Table:
+    if delimiter is None:
+        delimiter = delimiter_of(_header_line(opened, encoding), {*wanted, *optional})
+    bad = BadRows(name)
+    lines = array("q")
+    with _field_limit(), TextIOWrapper(opened(), encoding=encoding, newline="") as file:
+        reader = csv.reader(_without_nul(name, file), delimiter=delimiter, strict=True)
         start = 1
         try:
             header = next(filter(None, reader), None)
             if header is None:
-                raise DataError(f"{path} is empty. Expected a header line and rows.")
-            _check_header(path, header, wanted)
-            cells: dict[str, list[object]] = {name: [] for name in wanted}
-            columns = [(header.index(name), cells[name].append) for name in wanted]
+                raise DataError(f"{name} is empty. Expected a header line and rows.")
+            check_header(name, header, wanted)
+            cells = _cells(header, wanted, optional)
+            columns = [(header.index(column), into.append) for column, into in cells.items()]
             start = reader.line_num + 1
             for row in reader:
                 if row:  # a blank line is no row
                     if len(row) != len(header):
-                        at = _at(path, len(lines), start)
-                        raise DataError(_wrong_width(at, len(row), len(header)))
+                        _report_width(bad, len(lines), start, len(row), len(header))
+                        row = [UNUSABLE] * len(header)  # type: ignore[list-item]
                     for column, append in columns:
                         append(row[column])
                     lines.append(start)
                 start = reader.line_num + 1
         except csv.Error as error:
-            raise DataError(
-                f"{_at(path, len(lines), start)}: broken quoting ({error}). A quotation mark is "
-                "opened and never closed, or one inside a quoted field is not doubled."
-            ) from error
-    return Table(path, cells, len(lines), lines)
+            if bad.wanted(len(lines)):
+                said = f"{place(len(lines), start)}: broken quoting ({error})"
+                remedy = (
+                    "A quotation mark is opened and never closed, or one inside a quoted field is "
+                    "not doubled; what follows it can't be read."
+                )
+                bad.add(len(lines), said, remedy)
+            bad.check()
+    return Table(name, cells, range(len(lines)), lines, bad)
 
 
-def _wrong_width(at: str, found: int, expected: int) -> str:
-    which = "too many" if found > expected else "too few"
-    return (
-        f"{at}: {which} fields: {found}, where the header has {expected}. "
-        "Put a field that holds a separator in quotation marks."
-    )
-
-
-def _not_utf8(path: Path) -> DataError:
-    """Looks again for the byte at fault: a decoder that streams doesn't know where it stood."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            try:
-                raw.decode()
-            except UnicodeDecodeError as error:
-                where = f", line {number}, byte {error.start + 1} (0x{raw[error.start]:02x})"
-                return DataError(f"{path}{where}: not UTF-8. Save the file as UTF-8.")
-    return DataError(f"{path} is not UTF-8. Save the file as UTF-8.")
+def _report_width(bad: BadRows, row: int, line: int, width: int, expected: int) -> None:
+    if bad.wanted(row):
+        which = "too many" if width > expected else "too few"
+        problem = f"{which} fields: {width}, where the header has {expected}"
+        remedy = "Put a field that holds a separator in quotation marks."
+        bad.add(row, f"{place(row, line)}: {problem}", remedy)
 
 
 # JSONL
 
 
-def _read_jsonl(path: Path, wanted: Mapping[str, str]) -> Table:
-    cells: dict[str, list[object]] = {name: [] for name in wanted}
-    appends = [(name, column.append) for name, column in cells.items()]
+def _read_jsonl(
+    name: str,
+    opened: Opener,
+    encoding: str,
+    wanted: Mapping[str, str],
+    optional: Sequence[str],
+) -> Table:
+    bad = BadRows(name)
+    cells: dict[str, list[object]] | None = None
     lines = array("q")
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, 1):
-            if number == 1:
-                raw = raw.removeprefix(BOM_UTF8)
-            if not raw.strip():
-                continue
-            entry = _json_object(raw, _at(path, len(lines), number))
-            if not lines:
-                _check_header(path, list(entry), wanted)
-            for name, append in appends:
-                if name not in entry:
-                    raise DataError(
-                        f"{_at(path, len(lines), number)}: no key {shown(name)}; it has "
-                        f"{listed(entry)}. Give every object this key (null where it's unknown)."
-                    )
-                append(entry[name])
-            lines.append(number)
-    if not lines:
-        raise DataError(f"{path} is empty. Expected one JSON object a line.")
-    return Table(path, cells, len(lines), lines)
+    for number, raw in enumerate(_utf8_lines(opened, encoding), 1):
+        if not raw.strip():
+            continue
+        row = len(lines)
+        lines.append(number)
+        entry = _json_object(raw, row, number, bad)
+        if entry is not None and cells is None:
+            check_header(name, list(entry), wanted)
+            cells = _cells(list(entry), wanted, optional)
+            for column in cells.values():
+                column.extend([UNUSABLE] * row)
+        if cells is None:
+            continue
+        if entry is not None and (lacking := [key for key in wanted if key not in entry]):
+            if bad.wanted(row):
+                said = f"{place(row, number)}: no key {shown(lacking[0])}; it has {listed(entry)}"
+                remedy = "Give every object this key (null where it's unknown)."
+                bad.add(row, said, remedy)
+            entry = None
+        for key, column in cells.items():
+            column.append(UNUSABLE if entry is None else entry.get(key))
+    if cells is None:
+        bad.check()
+        raise DataError(f"{name} is empty. Expected one JSON object a line.")
+    return Table(name, cells, range(len(lines)), lines, bad)
 
 
-def _json_object(raw: bytes, at: str) -> dict[str, object]:
+def _utf8_lines(opened: Opener, encoding: str) -> Iterator[bytes]:
+    """The lines in UTF-8, without a byte order mark."""
+    if encoding != "utf-8-sig":
+        with TextIOWrapper(opened(), encoding=encoding, newline="\n") as text:
+            yield from (line.encode() for line in text)
+        return
+    with opened() as file:
+        for number, raw in enumerate(file):
+            yield raw if number else raw.removeprefix(BOM_UTF8)
+
+
+def _json_object(raw: bytes, row: int, line: int, bad: BadRows) -> dict[str, object] | None:
+    """The object that a line holds; None, and a bad row, where it holds none."""
     import orjson
 
+    remedy = "Expected one whole JSON object a line."
     try:
         entry: object = orjson.loads(raw)
     except orjson.JSONDecodeError as error:
         raw.decode()  # a line that is not UTF-8 gets that error instead
-        raise DataError(
-            f"{at}: broken JSON: {error.msg} at column {error.colno}. "
-            "Expected one whole JSON object a line."
-        ) from error
-    if not isinstance(entry, dict):
-        raise DataError(f"{at}: {shown(entry)} is no JSON object. Expected one object a line.")
-    return entry
+        problem = f"broken JSON: {error.msg} at column {error.colno}"
+    else:
+        if isinstance(entry, dict):
+            return entry
+        problem = f"{shown(entry)} is no JSON object"
+    if bad.wanted(row):
+        bad.add(row, f"{place(row, line)}: {problem}", remedy)
+    return None
 
 
 # Parquet
 
 
-def _read_parquet(path: Path, wanted: Mapping[str, str]) -> Table:
+def _read_parquet(path: Path, wanted: Mapping[str, str], optional: Sequence[str]) -> Table:
     try:
         import pyarrow as pa
         from pyarrow import parquet
@@ -255,16 +346,16 @@ def _read_parquet(path: Path, wanted: Mapping[str, str]) -> Table:
         raise UsageError(
             f"Reading {path} needs pyarrow. Install it with: pip install 'judgeq[parquet]'"
         ) from error
-    cells: dict[str, list[object]] = {name: [] for name in wanted}
     try:
         with parquet.ParquetFile(path) as file:
-            _check_header(path, file.schema_arrow.names, wanted)
-            for batch in file.iter_batches(columns=list(wanted)):
+            check_header(str(path), file.schema_arrow.names, wanted)
+            cells = _cells(file.schema_arrow.names, wanted, optional)
+            rows = range(file.metadata.num_rows)
+            for batch in file.iter_batches(columns=list(cells)):
                 for name, column in cells.items():
                     column.extend(batch.column(name).to_pylist())
     except (pa.ArrowException, OSError) as error:
         raise DataError(f"{path} can't be read as Parquet: {error}") from error
     except UnicodeDecodeError as error:
         raise DataError(f"{path} holds text that is not UTF-8. Write it anew.") from error
-    rows = len(next(iter(cells.values())))
-    return Table(path, cells, rows, None)
+    return Table(str(path), cells, rows, None, BadRows(str(path)))

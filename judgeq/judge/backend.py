@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from typing import NamedTuple, Protocol
+import hashlib
+from collections.abc import Callable, Mapping
+from typing import Any, NamedTuple, Protocol
 
 from judgeq.types import Match, Usage
 
@@ -27,7 +28,8 @@ class Prepared(NamedTuple):
 
     `key` names everything that decides the reply, for the cache (None: not to be kept). `tokens` is
     about what it takes, for the limiter. `bound` is the most it can cost in dollars; None where the
-    price is unknown. `version` is the backend's when this was made.
+    price is unknown. `version` is the backend's when this was made. `lost` is the most that it is
+    taken to have cost if its answer never comes; None: as `bound`.
     """
 
     body: bytes = b""
@@ -35,6 +37,16 @@ class Prepared(NamedTuple):
     tokens: float = 0.0
     bound: float | None = 0.0
     version: int = 0
+    lost: float | None = None
+
+
+def key_of(*parts: bytes) -> str:
+    """A key for the cache from parts, each hashed with its length, so that no two can run together."""
+    digest = hashlib.blake2b(digest_size=16)
+    for part in parts:
+        digest.update(len(part).to_bytes(8, "little"))
+        digest.update(part)
+    return digest.hexdigest()
 
 
 class Reply(NamedTuple):
@@ -49,6 +61,16 @@ class Reply(NamedTuple):
     problem: str | None = None
 
 
+class Memory(Protocol):
+    """What is remembered about servers from one run to the next (judge/cache)."""
+
+    async def recall(self, name: str) -> dict[str, Any] | None:
+        """What was noted under a name in the last days."""
+
+    def remember(self, name: str, note: Mapping[str, Any]) -> None:
+        """Note something."""
+
+
 class Cached(NamedTuple):
     """A valid reply as the cache keeps it: `cost` in dollars is what it cost when it was bought, and
     `at` when that was, in seconds since the epoch."""
@@ -60,19 +82,15 @@ class Cached(NamedTuple):
 
 
 class Backend(Protocol):
-    """Something that answers. `reads_text` tells whether it needs the texts of the items."""
+    """Something that answers."""
 
     @property
     def name(self) -> str:
         """As the user named it, for screens and run ids."""
 
     @property
-    def reads_text(self) -> bool:
-        """Whether `Request.messages` will be called."""
-
-    @property
     def version(self) -> int:
-        """Goes up when the same request would now be sent otherwise (SteppedDownError)."""
+        """Goes up when the same request would now be sent, or bounded, otherwise (SteppedDownError)."""
 
     async def open(self) -> None:
         """Get ready to be asked, once. Raises JudgeError when it can't be: no key, say."""

@@ -8,37 +8,24 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from judgeq.errors import BudgetError, StoppedError
-
-NANO = 1_000_000_000
+from judgeq.judge.spending import NANO, Grant, OwnSpending, Spending, rounded_up
 
 
 class Budget:
-    """Dollars that may be spent in all (`cap`; None: no cap), and what was spent before (`spent`)."""
+    """Who waits for leave to spend, the first to come first. Without a `spending` there is no cap."""
 
-    def __init__(self, cap: float | None, spent: float = 0.0) -> None:
-        self._cap = None if cap is None else _nano(cap, ROUND_FLOOR)
-        self._spent = _up(spent)
-        self._reserved = 0
+    def __init__(self, spending: Spending | None = None) -> None:
+        self._spending = spending or OwnSpending()
         self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
         self._aborted = False
+        self._timer: asyncio.TimerHandle | None = None
 
     @property
     def cap(self) -> float | None:
         """Dollars that may be spent in all."""
-        return None if self._cap is None else self._cap / NANO
-
-    @property
-    def spent(self) -> float:
-        """Dollars spent, with what may have been paid without an answer."""
-        return self._spent / NANO
-
-    @property
-    def reserved(self) -> float:
-        """Dollars that the calls in flight may cost."""
-        return self._reserved / NANO
+        return None if self._spending.cap is None else self._spending.cap / NANO
 
     async def reserve(self, bound: float | None) -> None:
         """Return when a call that costs at most `bound` dollars may be sent; it is then reserved.
@@ -47,15 +34,14 @@ class Budget:
         Raises BudgetError when none is in flight and it still doesn't fit, StoppedError after a
         stop.
         """
-        if self._cap is None:
+        if self._spending.cap is None:
             return
         if bound is None:
             raise ValueError("a cap can't be held without knowing what a call may cost")
         if self._aborted:
             raise StoppedError("the run was stopped")
-        amount = _up(bound)
-        if not self._waiting and self._fits(amount):
-            self._reserved += amount
+        amount = rounded_up(bound)
+        if not self._waiting and self._spending.reserve(amount).granted:
             return
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
         self._waiting.append((amount, future))
@@ -64,60 +50,63 @@ class Budget:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._reserved -= amount  # granted and cancelled in the same turn
+                self._spending.settle(amount, 0, 0)  # granted and cancelled in the same turn
             self._serve()
             raise
 
-    def settle(self, bound: float | None, cost: float | None) -> None:
-        """A reserved call is over: it cost `cost` dollars, or (None) possibly all of its bound."""
-        if self._cap is None:
-            self._spent += _up(bound if cost is None else cost)
+    def settle(self, bound: float | None, cost: float | None, risk: float | None = None) -> None:
+        """A reserved call is over: it cost `cost` dollars; or (None) possibly `risk`, or (None) all of
+        its bound."""
+        if self._spending.cap is None:
             return
-        amount = _up(bound)
-        self._reserved -= amount
-        self._spent += amount if cost is None else _up(cost)
-        self._serve()
+        lost = rounded_up(bound if risk is None else risk) if cost is None else 0
+        self._spending.settle(rounded_up(bound), lost or rounded_up(cost), lost)
+        if self._waiting:
+            self._serve()
 
     def abort(self) -> None:
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
         self._aborted = True
+        if self._timer is not None:
+            self._timer.cancel()
         while self._waiting:
             _, future = self._waiting.popleft()
             if not future.done():
                 future.set_exception(StoppedError("the run was stopped"))
 
-    def _fits(self, amount: int) -> bool:
-        return self._cap is not None and self._spent + self._reserved + amount <= self._cap
-
     def _serve(self) -> None:
-        """Let through who fits, in order; who can't ever is told."""
+        """Let through whoever fits, in order; whoever never can gets the error."""
         while self._waiting:
             amount, future = self._waiting[0]
             if future.done():  # cancelled
                 self._waiting.popleft()
                 continue
-            if self._fits(amount):
-                self._reserved += amount
+            grant = self._spending.reserve(amount)
+            if grant.granted:
                 future.set_result(None)
-            elif self._reserved:
-                return  # what is in flight may turn out cheaper
+            elif grant.wait is None:
+                future.set_exception(self._exceeded(amount))
             else:
-                future.set_exception(self._used_up(amount))
+                self._ask_again(grant)
+                return
             self._waiting.popleft()
 
-    def _used_up(self, amount: int) -> BudgetError:
+    def _ask_again(self, grant: Grant) -> None:
+        if self._timer is not None:
+            self._timer.cancel()
+            self._timer = None
+        if grant.wait is not None and grant.wait < float("inf"):
+            self._timer = asyncio.get_running_loop().call_later(grant.wait, self._serve)
+
+    def _exceeded(self, amount: int) -> BudgetError:
+        lost = self._spending.at_risk
+        spent = f"${(self._spending.spent - lost) / NANO:,.6g} is spent"
+        if lost:
+            spent += (
+                f", up to ${lost / NANO:,.6g} more may have been paid for calls of unknown cost"
+            )
         return BudgetError(
-            f"the budget of ${self.cap:,.6g} is used up: ${self.spent:,.6g} is spent or possibly "
-            f"paid, and the next call may cost up to ${amount / NANO:,.3g}, as which it is reserved "
-            "(--max-output-tokens bounds it)."
+            f"the next call might exceed --max-cost {self.cap:,.6g}: {spent}, and a call is reserved "
+            f"with the most that it can cost, ${amount / NANO:,.3g} (a smaller --max-output-tokens "
+            "lowers that)."
         )
-
-
-def _up(dollars: float | None) -> int:
-    """Nano-dollars, rounded up."""
-    return _nano(dollars, ROUND_CEILING) if dollars else 0
-
-
-def _nano(dollars: float, rounding: str) -> int:
-    """Nano-dollars of the decimal that `dollars` is printed as, which is what was meant by it."""
-    return int((Decimal(repr(dollars)) * NANO).to_integral_value(rounding))

@@ -4,6 +4,8 @@ Calls are paced evenly, a little below the limits, so that a server that enforce
 refuses next to none. How many may be in flight follows what TCP does (Jacobson 1988): it begins with
 one, so that a wrong key costs one call, opens quickly, is halved by a refusal (429), and grows slowly
 from there. A refusal slows all workers at once, not only the one that met it.
+
+As long as the server isn't known to answer, all but one wait here: see outage.py.
 """
 
 from __future__ import annotations
@@ -15,12 +17,10 @@ from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from judgeq.errors import StoppedError
+from judgeq.errors import CallError, RateLimitedError, ServerFullError, StoppedError
+from judgeq.judge.outage import Outage
+from judgeq.judge.spending import OwnSpending, Spending
 
-MARGIN = 0.985
-"""Of a limit that is used: the network delivers evenly spaced calls a little less evenly."""
-SLACK = 0.2
-"""Seconds that a wake-up may be late without the pace being lost."""
 FIRST_WINDOW = 16
 LONGEST_PAUSE = 60.0
 SHORT_PAUSE = 1.0
@@ -29,7 +29,8 @@ CUT, LEAST, RECOVERY = 0.8, 0.05, 0.01
 
 
 class RateHeaders(NamedTuple):
-    """What a server's x-ratelimit headers say: limits a minute, what remains, seconds to the reset."""
+    """What a server's x-ratelimit headers say: limits a minute, what remains, seconds to the reset;
+    and how many calls may be in flight together."""
 
     requests_limit: float | None = None
     requests_remaining: float | None = None
@@ -37,54 +38,23 @@ class RateHeaders(NamedTuple):
     tokens_limit: float | None = None
     tokens_remaining: float | None = None
     tokens_reset: float | None = None
+    calls_limit: float | None = None
 
 
 class Permit(NamedTuple):
-    """Leave to send one call. `tokens` are reserved for it; `cuts` had been made when it was given."""
+    """Leave to send one call. `tokens` are reserved for it; `cuts` had been made when it was given.
+    `tries`: it is the one that is tried while the server isn't known to answer."""
 
     tokens: float
     cuts: int
-
-
-class _Bucket:
-    """So much a minute, evenly. `level` is what may go now; it is negative while a debt is paid off."""
-
-    __slots__ = ("_at", "_largest", "_level", "limit", "rate")
-
-    def __init__(self, limit: float, now: float) -> None:
-        self.limit = limit
-        self.rate = limit / 60 * MARGIN
-        self._largest = 0.0
-        self._level = 0.0
-        self._at = now
-
-    def set_limit(self, limit: float) -> None:
-        self.limit = limit
-        self.rate = limit / 60 * MARGIN
-
-    def wait(self, now: float, amount: float, factor: float) -> float:
-        """Seconds until `amount` may go, at `factor` of the pace; 0 if it may go now."""
-        # What is larger than a quarter of a minute goes out when that much has gathered, as a debt.
-        needed = min(amount, self.limit / 4)
-        if needed > self._largest:
-            self._level += needed - self._largest if not self._largest else 0.0
-            self._largest = needed
-        rate = self.rate * factor
-        gathered = self._level + max(0.0, now - self._at) * rate
-        self._level = min(gathered, self._largest + self.rate * SLACK)
-        self._at = now
-        short = needed - self._level
-        return short / rate if short > 1e-9 else 0.0
-
-    def take(self, amount: float) -> None:
-        self._level -= amount
+    tries: bool = False
 
 
 class Limiter:
     """Hands out permits, in the order asked for. One event loop.
 
-    `rpm` and `tpm` are the user's limits; the server's own (`believe`) hold as well. `tell` is called
-    with sentences for the user.
+    `rpm` and `tpm` are the user's limits; the server's own (`believe`) hold as well. They are those of a
+    `bucket` of `spending`. `notify` is called with sentences for the user.
     """
 
     def __init__(
@@ -95,20 +65,24 @@ class Limiter:
         tpm: float | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        tell: Callable[[str], None] = lambda _: None,
+        notify: Callable[[str], None] = lambda _: None,
+        spending: Spending | None = None,
+        bucket: str = "",
     ) -> None:
         self._concurrency = concurrency
         self._given = (rpm, tpm)
         self._clock = clock
         self._sleep = sleep
-        self._tell = tell
+        self._notify = notify
         now = clock()
-        self._requests = None if rpm is None else _Bucket(rpm, now)
-        self._tokens = None if tpm is None else _Bucket(tpm, now)
+        self._spending = spending or OwnSpending(clock=clock)
+        self._bucket = bucket
+        self._spending.set_limits(bucket, rpm, tpm)
         self._believed: tuple[float | None, float | None] = (None, None)
-        self._window = 1.0
+        self._window = float(concurrency)
         self._slow_above = float(concurrency)
-        self._probing = True
+        self.outage = Outage(clock)
+        self._tries_in_flight = 0
         self._cuts = 0
         self._pace = 1.0
         self._pace_at = now
@@ -122,28 +96,23 @@ class Limiter:
     @property
     def window(self) -> int:
         """Calls that may be in flight now."""
-        return int(self._window)
-
-    @property
-    def waiting(self) -> int:
-        """Calls that wait for their turn."""
-        return sum(not future.done() for _, future in self._waiting)
+        return 1 if self.outage.trying else int(self._window)
 
     @property
     def rpm(self) -> float | None:
         """Requests a minute in force."""
-        return None if self._requests is None else self._requests.limit
+        return self._spending.limits(self._bucket)[0]
 
     @property
     def tpm(self) -> float | None:
         """Tokens a minute in force."""
-        return None if self._tokens is None else self._tokens.limit
+        return self._spending.limits(self._bucket)[1]
 
     async def acquire(self, tokens: float) -> Permit:
         """Wait for leave to send a call of about so many tokens. Raises StoppedError after `abort`."""
         if self._aborted:
             raise StoppedError("the run was stopped")
-        if not self._waiting and self._delay(tokens) <= 0:
+        if not self._waiting and self._take(tokens) <= 0:
             return self._grant(tokens)
         future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
         self._waiting.append((tokens, future))
@@ -160,24 +129,41 @@ class Limiter:
     def release(self, permit: Permit, used: float | None) -> None:
         """The call is over, and took `used` tokens (None: unknown, the estimate stands)."""
         self.in_flight -= 1
-        if self._tokens is not None and used is not None:
-            self._tokens.take(used - permit.tokens)
+        if permit.tries:
+            self._tries_in_flight -= 1
+        if used is not None:
+            self._spending.settle_tokens(self._bucket, used - permit.tokens)
         if self._waiting:
             self._serve()
 
     def succeeded(self, permit: Permit) -> None:
         """The call was answered: more may be in flight."""
-        if self._window >= self._concurrency:
+        outage = self.outage
+        if outage.failures or outage.trying:
+            if outage.trying and permit.tries:
+                # As at the start: the server may have begun anew. Else a call that had been sent
+                # before is answered: it was no outage.
+                first = self._concurrency if self.rpm is not None else FIRST_WINDOW
+                self._slow_above = max(self._slow_above, self._window)
+                self._window = min(self._window, float(first))
+            outage.end()
+        elif self._window >= self._concurrency:
             return
-        if self._probing:
-            self._probing = False
-            first = self._concurrency if self._requests is not None else FIRST_WINDOW
-            self._window = float(min(first, self._concurrency))
         elif self._window < self._slow_above:
             self._window += 1
         else:
             self._window += 1 / self._window
         self._window = min(self._window, float(self._concurrency))
+
+    def failed(self, permit: Permit, error: CallError) -> None:
+        """The call brought no answer, for a reason that may pass."""
+        if isinstance(error, ServerFullError):
+            self.overfull(permit)
+        elif error.too_many:
+            if isinstance(error, RateLimitedError) and error.at_once is not None:
+                self.at_most(error.at_once)
+            self.slow_down(permit, error.retry_after)
+        self.outage.failed(error, tried=permit.tries)
 
     def slow_down(self, permit: Permit, retry_after: float | None) -> None:
         """The server refused, or was too slow: everybody slows down.
@@ -190,19 +176,45 @@ class Limiter:
         if permit.cuts < self._cuts:
             return
         self._cuts += 1
-        self._window = max(1.0, self._window / 2)
-        self._slow_above = self._window
+        if not self.outage.trying:
+            self._window = max(1.0, self._window / 2)
+            self._slow_above = self._window
         now = self._clock()
         self._pace = max(LEAST, self._paced(now) * CUT)
         self._pace_at = now
 
+    def at_most(self, calls: float) -> None:
+        """The server allows so many calls in flight together: never have more, from now on.
+
+        A refusal of what was sent before says nothing new then.
+        """
+        most = max(1, int(calls))
+        if most >= self._concurrency:
+            return
+        self._concurrency = most
+        self._slow_above = min(self._slow_above, float(most))
+        if self._window > most:
+            self._window = float(most)
+            self._cuts += 1
+        self._notify(f"The server allows {most:,} calls at once; the run keeps to that.")
+
+    def overfull(self, permit: Permit) -> None:
+        """The calls in flight are together more than the server can hold: half as many, and never
+        again as many as now."""
+        if permit.cuts >= self._cuts:
+            self._concurrency = min(self._concurrency, max(1, self.in_flight - 1))
+        self.slow_down(permit, None)
+        self._window = min(self._window, float(self._concurrency))
+
     def believe(self, headers: RateHeaders) -> None:
         """Keep to what a server says of its limits, where that is less than the user's."""
+        if headers.calls_limit:
+            self.at_most(headers.calls_limit)
         limits = (headers.requests_limit, headers.tokens_limit)
         if limits != self._believed:
             self._adopt(limits)
         remaining = headers.requests_remaining, headers.tokens_remaining
-        if any(each is not None and each <= 0 for each in remaining):
+        if any(left is not None and left <= 0 for left in remaining):
             self._pause(headers)
 
     def abort(self) -> None:
@@ -233,49 +245,43 @@ class Limiter:
         first = self._believed == (None, None)
         self._believed = limits
         rpm, tpm = (_lower(*pair) for pair in zip(self._given, limits, strict=True))
-        now = self._clock()
-        if rpm is not None:
-            if self._requests is None:
-                self._requests = _Bucket(rpm, now)
-            self._requests.set_limit(rpm)
-        if tpm is not None:
-            if self._tokens is None:
-                self._tokens = _Bucket(tpm, now)
-            self._tokens.set_limit(tpm)
+        self._spending.set_limits(self._bucket, rpm, tpm)
         if first and (rpm, tpm) != self._given:
             said = [
                 f"{limit:,.0f} {what}"
                 for limit, what in ((rpm, "requests"), (tpm, "tokens"))
                 if limit is not None
             ]
-            self._tell(f"The server allows {' and '.join(said)} a minute; the run keeps to that.")
+            self._notify(f"The server allows {' and '.join(said)} a minute; the run keeps to that.")
 
     def _paced(self, now: float) -> float:
         """The share of the full pace now."""
         return min(1.0, self._pace + max(0.0, now - self._pace_at) * RECOVERY)
 
-    def _delay(self, tokens: float) -> float:
-        """Seconds until a call may go; infinite while too many are in flight."""
-        if self.in_flight >= int(self._window):
+    def _delay(self) -> float:
+        """Seconds until any call may go; infinite while too many are in flight."""
+        if self.outage.trying:
+            if self._tries_in_flight or self.in_flight >= self._concurrency:
+                return math.inf
+        elif self.in_flight >= int(self._window):
             return math.inf
-        if self._requests is None and self._tokens is None and self._paused_until == -math.inf:
+        if self._paused_until == -math.inf == self.outage.next_try:
             return 0.0
-        now = self._clock()
-        delay = self._paused_until - now
-        factor = 1.0 if self._pace == 1.0 else self._paced(now)
-        if self._requests is not None:
-            delay = max(delay, self._requests.wait(now, 1.0, factor))
-        if self._tokens is not None:
-            delay = max(delay, self._tokens.wait(now, tokens, factor))
-        return max(0.0, delay)
+        return max(self._paused_until, self.outage.next_try) - self._clock()
+
+    def _take(self, tokens: float) -> float:
+        """Take what a call needs from the limits: 0, or the seconds until it may go."""
+        delay = self._delay()
+        if delay > 0:
+            return delay
+        pace = 1.0 if self._pace == 1.0 else self._paced(self._clock())
+        return self._spending.take(self._bucket, tokens, pace)
 
     def _grant(self, tokens: float) -> Permit:
         self.in_flight += 1
-        if self._requests is not None:
-            self._requests.take(1.0)
-        if self._tokens is not None:
-            self._tokens.take(tokens)
-        return Permit(tokens, self._cuts)
+        trying = self.outage.trying
+        self._tries_in_flight += trying
+        return Permit(tokens, self._cuts, trying)
 
     def _serve(self) -> None:
         """Grant what may go now, and see to it that the next is granted in time."""
@@ -284,7 +290,7 @@ class Limiter:
             if future.done():  # cancelled
                 self._waiting.popleft()
                 continue
-            delay = self._delay(tokens)
+            delay = self._take(tokens)
             if delay > 0:
                 self._wake_in(delay)
                 return

@@ -11,7 +11,8 @@ from dataclasses import dataclass
 import numpy as np
 
 from judgeq.errors import JudgeError
-from judgeq.judge.judge import Judge, Ledger
+from judgeq.judge.judge import Judge
+from judgeq.judge.sending import Ledger
 from judgeq.types import Job, Match, Matches, Outcome
 
 
@@ -23,17 +24,12 @@ class Panel:
     name: str
 
     def of(self, match: Match) -> Judge:
-        """The judge who is asked. Raises JudgeError for a number that nobody has."""
+        """The judge that is asked. Raises JudgeError for a number that nobody has."""
         if not 0 <= match.judge < len(self.judges):
             raise JudgeError(
                 f"match {match.id} is for judge {match.judge}, and there are {len(self.judges)}."
             )
         return self.judges[match.judge]
-
-    @property
-    def reads_text(self) -> bool:
-        """Whether one of them is sent the texts: the others cost nothing."""
-        return any(judge.backend.reads_text for judge in self.judges)
 
     async def open(self) -> None:
         """Get all of them ready. Raises JudgeError when one can't be."""
@@ -45,22 +41,29 @@ class Panel:
         return await self.of(job.match).ask(job, ledger)
 
 
-def assigned(matches: Matches, judges: int, *, each: bool, unit: int = 1) -> Matches:
-    """The matches with who is asked: every judge in turn, or (`each`) all of them about every match,
-    one after the other.
+def drawn(matches: Matches, judges: int, rng: np.random.Generator, unit: int = 1) -> Matches:
+    """The matches of a round with the judge of each, drawn at random: as many for every judge, or one
+    more for those that are drawn. Matches stand in the order of their items' ratings, so that judges
+    in turn would each get a part of the scale.
 
     `unit` consecutive matches stay together: 2 where pairs are asked in both orders.
     """
     if judges == 1:
         return matches
+    in_turn = np.resize(rng.permutation(judges), len(matches) // unit)
+    judge_of = np.repeat(rng.permutation(in_turn), unit).astype(np.int32)
+    return Matches(matches.items, matches.offsets, judge_of)
+
+
+def by_each(matches: Matches, judges: int, unit: int = 1) -> Matches:
+    """Every match for each of the judges, one after the other; `unit` as in `drawn`."""
+    if judges == 1:
+        return matches
     units = len(matches) // unit
-    if not each:
-        who = np.repeat(np.arange(units, dtype=np.int32) % judges, unit)
-        return Matches(matches.items, matches.offsets, who)
     chosen = np.repeat(np.arange(units * unit).reshape(units, unit), judges, axis=0).reshape(-1)
     sizes = matches.sizes[chosen]
     offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
     places = np.repeat(matches.offsets[chosen] - offsets[:-1], sizes) + np.arange(offsets[-1])
-    who = np.tile(np.repeat(np.arange(judges, dtype=np.int32), unit), units)
-    return Matches(matches.items[places], offsets, who)
+    judge_of = np.tile(np.repeat(np.arange(judges, dtype=np.int32), unit), units)
+    return Matches(matches.items[places], offsets, judge_of)

@@ -11,27 +11,17 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
+from operator import itemgetter
 from typing import TYPE_CHECKING, NamedTuple
 
-from pydantic import BaseModel, ConfigDict, Field
-
+from judgeq.settings.model import Price
 from judgeq.types import Usage
 
 if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 MILLION = 1_000_000
-
-
-class Price(BaseModel):
-    """Dollars per million tokens. `cached` is for input that the provider had cached (None: as
-    other input)."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-    cached: float | None = Field(None, ge=0)
+_KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok"}
 
 
 @dataclass(frozen=True, slots=True)
@@ -105,11 +95,17 @@ def _knows_tier(info: ModelInfo, tier: str, at: datetime) -> bool:
 def _from_genai(
     source: str, info: ModelInfo, context: Mapping[str, str] | None, at: datetime
 ) -> Pricing | None:
-    found = info.get_prices(at, context)
-    price, dearest = _cheapest(found), _dearest(info, context, at)
+    # The tier that was asked for, or the default one, which a provider may fall back to; other hours.
+    every = [info.get_prices(at, context), info.get_prices(at)]
+    by_the_hour = False
+    if not hasattr(info.prices, "calc_price"):
+        every += [period.prices for period in info.prices]
+        by_the_hour = any(hasattr(period.constraint, "start_time") for period in info.prices)
+    values = _values(every[0])
+    price, dearest = _price(values, itemgetter(0)), _price(_values(*every), max)
     if price is None or dearest is None:
         return None
-    if _is_flat(found) and not _changes_by_the_hour(info):
+    if not by_the_hour and all(len(prices) <= 1 for prices in values.values()):
         return Pricing(source, price, dearest)
 
     def exact(usage: Usage) -> float:
@@ -126,48 +122,30 @@ def _from_genai(
     return Pricing(source, price, dearest, exact)
 
 
-def _values(price: ModelPrice, name: str) -> list[float]:
-    """The prices of one kind of token, the base first, then those of longer calls."""
-    value = getattr(price, name, None)
-    if value is None:
-        return []
-    if hasattr(value, "tiers"):
-        return [float(value.base), *(float(tier.price) for tier in value.tiers)]
-    return [float(value)]
+def _values(*prices: ModelPrice) -> dict[str, list[float]]:
+    """All prices of each kind of token, the base first, then those of longer calls."""
+    values: dict[str, list[float]] = {}
+    for kind, name in _KINDS.items():
+        of_kind = [price for model in prices if (price := getattr(model, name, None)) is not None]
+        values[kind] = [
+            float(value)
+            for price in of_kind
+            for value in (
+                (price.base, *(tier.price for tier in price.tiers))
+                if hasattr(price, "tiers")
+                else (price,)
+            )
+        ]
+    return values
 
 
-def _cheapest(price: ModelPrice) -> Price | None:
-    """The base prices; None unless both directions have one."""
-    reading, writing = _values(price, "input_mtok"), _values(price, "output_mtok")
-    cached = _values(price, "cache_read_mtok")
-    if not reading or not writing:
+def _price(
+    values: Mapping[str, list[float]], one_of: Callable[[list[float]], float]
+) -> Price | None:
+    """One price of each kind of token; None unless both directions have one."""
+    if not values["input"] or not values["output"]:
         return None
-    return Price(input=reading[0], output=writing[0], cached=cached[0] if cached else None)
-
-
-def _dearest(info: ModelInfo, context: Mapping[str, str] | None, at: datetime) -> Price | None:
-    """The highest of all that may hold: longer calls, other hours, the tier asked for or the
-    default one, which a provider may fall back to."""
-    every = [info.get_prices(at, context), info.get_prices(at)]
-    if not hasattr(info.prices, "calc_price"):
-        every += [each.prices for each in info.prices]
-    reading = [value for price in every for value in _values(price, "input_mtok")]
-    writing = [value for price in every for value in _values(price, "output_mtok")]
-    cached = [value for price in every for value in _values(price, "cache_read_mtok")]
-    if not reading or not writing:
-        return None
-    return Price(input=max(reading), output=max(writing), cached=max(cached, default=None))
-
-
-def _is_flat(price: ModelPrice) -> bool:
-    names = ("input_mtok", "output_mtok", "cache_read_mtok")
-    return all(len(_values(price, name)) <= 1 for name in names)
-
-
-def _changes_by_the_hour(info: ModelInfo) -> bool:
-    if hasattr(info.prices, "calc_price"):
-        return False
-    return any(hasattr(each.constraint, "start_time") for each in info.prices)
+    return Price(**{kind: one_of(prices) for kind, prices in values.items() if prices})
 
 
 class Known(NamedTuple):
@@ -186,12 +164,12 @@ def known(pattern: str | None = None, at: datetime | None = None) -> list[Known]
     from genai_prices.data_snapshot import get_snapshot
 
     at = at or datetime.now(UTC)
-    found = []
+    models = []
     for provider in get_snapshot().providers:
         for info in provider.models:
-            price = _cheapest(info.get_prices(at))
+            price = _price(_values(info.get_prices(at)), itemgetter(0))
             name = f"{provider.id}/{info.id}".lower()
             if price is not None and (pattern is None or pattern.lower() in name):
                 dollars = (price.input, price.cached, price.output)
-                found.append(Known(provider.id, info.id, *dollars, info.context_window))
-    return sorted(found)
+                models.append(Known(provider.id, info.id, *dollars, info.context_window))
+    return sorted(models)

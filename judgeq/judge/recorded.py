@@ -18,7 +18,6 @@ class RecordedJudge:
     """The backend. Answers a match about the same items as a recorded one, whatever their order; of
     several with one of the match's round, of those with one in the order presented, else the last."""
 
-    reads_text = False
     version = 0
 
     def __init__(self, name: str, judgments: Sequence[Judgment]) -> None:

@@ -2,7 +2,8 @@
 
 Only CallErrors are tried again, but for a SteppedDownError, which asks for another question.
 `Retry-After` is honoured up to a cap; otherwise the wait grows exponentially, with full jitter, so
-that many workers don't come back together.
+that many workers don't come back together. While the server isn't known to answer nobody waits here:
+the limiter lets them try one by one.
 """
 
 from __future__ import annotations
@@ -15,34 +16,66 @@ from tenacity import (
     AsyncRetrying,
     RetryCallState,
     retry_if_exception,
-    stop_after_attempt,
-    stop_after_delay,
     wait_random_exponential,
 )
 
 from judgeq.errors import CallError, SteppedDownError
+from judgeq.judge.outage import Outage
 
 T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True)
 class Policy:
-    """Attempts in all (the first included), and seconds: first wait, longest wait, in all."""
+    """Attempts in all (the first included), and seconds: first wait, longest wait, in all.
+
+    Attempts at which the server took no calls (CallError.unavailable) don't count. `in_all` is also
+    how long a server may answer nobody, and `tries` how many calls in a row may fail that are tried
+    alone, until the run stops.
+    """
 
     attempts: int = 8
     first_wait: float = 0.5
     longest_wait: float = 60.0
     in_all: float = 600.0
+    tries: int = 10
+
+    def ends(self, outage: Outage) -> bool:
+        """Whether an outage has lasted too long."""
+        return outage.trying and (outage.lasts >= self.in_all or outage.unmended >= self.tries)
+
+
+class _Stop:
+    """After so many attempts, or so much time. That in which the server answered nobody isn't ours,
+    but when it lasts too long, the job is over."""
+
+    def __init__(self, policy: Policy, outage: Outage) -> None:
+        self._policy = policy
+        self._outage = outage
+        self._failures = 0
+        self._since = 0.0
+
+    def __call__(self, state: RetryCallState) -> bool:
+        policy, passed = self._policy, state.seconds_since_start or 0.0
+        error = state.outcome.exception() if state.outcome else None
+        self._failures += not (isinstance(error, CallError) and error.unavailable)
+        if self._outage.trying:
+            self._since = passed
+            return self._failures >= policy.attempts or policy.ends(self._outage)
+        return self._failures >= policy.attempts or passed - self._since >= policy.in_all
 
 
 class _Wait:
     """What the server asked for, up to the cap; else exponential with full jitter."""
 
-    def __init__(self, policy: Policy) -> None:
+    def __init__(self, policy: Policy, outage: Outage) -> None:
+        self._outage = outage
         self._longest = policy.longest_wait
         self._backoff = wait_random_exponential(policy.first_wait, policy.longest_wait)
 
     def __call__(self, state: RetryCallState) -> float:
+        if self._outage.trying:
+            return 0.0
         error = state.outcome.exception() if state.outcome else None
         jittered = self._backoff(state)
         if isinstance(error, CallError) and error.retry_after is not None:
@@ -58,8 +91,9 @@ async def retried(
     attempt: Callable[[], Awaitable[T]],
     policy: Policy,
     sleep: Callable[[float], Awaitable[None]],
+    outage: Outage,
 ) -> T:
-    """What `attempt` returns, tried again after CallErrors.
+    """What `attempt` returns, tried again after CallErrors; `outage` is its limiter's.
 
     Raises the last CallError when the policy is exhausted, and any other error at once.
     """
@@ -79,8 +113,8 @@ async def retried(
 
     retrying = AsyncRetrying(
         retry=retry_if_exception(_mendable),
-        stop=stop_after_attempt(policy.attempts) | stop_after_delay(policy.in_all),
-        wait=_Wait(policy),
+        stop=_Stop(policy, outage),
+        wait=_Wait(policy, outage),
         sleep=sleep,
         reraise=True,
     )

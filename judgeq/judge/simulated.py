@@ -1,6 +1,6 @@
 """A judge that reads no text: it knows the items' latent scores, and errs as a real one would.
 
-How it errs is noise.py's. What it answers to a match depends on the seed and the match alone,
+How it errs is error_model.py's. What it answers to a match depends on the seed and the match alone,
 whatever the attempt: so a failure that is retried, a kill or another order of completion never
 changes a score. Failures are drawn from the seed, the match and the attempt.
 """
@@ -9,35 +9,16 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Awaitable, Callable
-from typing import Self
-
-from pydantic import BaseModel, ConfigDict, Field, model_validator
 
 from judgeq import prompts, seeds
-from judgeq.errors import CallTimeoutError, RateLimitedError
+from judgeq.errors import CallTimeoutError, RateLimitedError, UsageError
 from judgeq.judge.backend import Prepared, Reply, Request
-from judgeq.judge.noise import Noise, Simulation
+from judgeq.judge.error_model import ErrorModel, latent_scores, seen_scores
+from judgeq.settings import Faults, Simulation
 from judgeq.types import Floats, Match, Usage, Verdict
 
 NO_TOKENS = Usage()
 NOTHING = Prepared()
-
-
-class Faults(BaseModel):
-    """Failures for rehearsal, as shares of attempts; they don't decide what is answered."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    sim_latency: float = Field(0.0, ge=0)
-    sim_rate_limited: float = Field(0.0, ge=0, le=1)
-    sim_timeouts: float = Field(0.0, ge=0, le=1)
-    sim_unreadable: float = Field(0.0, ge=0, le=1)
-
-    @model_validator(mode="after")
-    def _shares(self) -> Self:
-        if self.sim_rate_limited + self.sim_timeouts > 1:
-            raise ValueError("--sim-rate-limited and --sim-timeouts together exceed 1")
-        return self
 
 
 class SimulatedJudge:
@@ -45,7 +26,6 @@ class SimulatedJudge:
     which one it is."""
 
     name = "simulated"
-    reads_text = False
     version = 0
 
     def __init__(
@@ -61,8 +41,8 @@ class SimulatedJudge:
         self._faults = faults or Faults()
         self._any_fault = any(getattr(self._faults, name) for name in Faults.model_fields)
         self._sleep = sleep
-        noise = Noise(settings)
-        self._order, self._score = noise.order, noise.score
+        errors = ErrorModel(settings)
+        self._order, self._score = errors.order, errors.score
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
         self._failures = seeds.Stream(seed, "failures")
         self._unreadable = seeds.Stream(seed, "unreadable")
@@ -75,7 +55,7 @@ class SimulatedJudge:
         return NOTHING
 
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
-        """Answer, after the latency, or fail as told. Costs nothing."""
+        """Answer, after the latency, or fail as its settings say. Costs nothing."""
         if self._any_fault:
             garbled = await self._misbehave(request)
             if garbled is not None:
@@ -95,7 +75,7 @@ class SimulatedJudge:
         return Verdict(tuple([match.items[place] for place in order]))
 
     async def _misbehave(self, request: Request) -> str | None:
-        """Wait, fail, or return an unreadable reply, as told; None to answer properly."""
+        """Wait, fail, or return an unreadable reply, as the settings say; None to answer properly."""
         faults, match = self._faults, request.match
         fail, late = self._failures.at(match.id, request.attempt).random(2).tolist()
         # By asking, not by attempt: a kill in between must not change which jobs become invalid.
@@ -104,10 +84,39 @@ class SimulatedJudge:
             await self._sleep(faults.sim_latency * (0.5 + late))
         if fail < faults.sim_rate_limited:
             raise RateLimitedError(
-                "the simulated judge was told to refuse this one (429)", cost=0.0
+                "the simulated judge refused this call (--sim-rate-limited)", cost=0.0
             )
         if fail < faults.sim_rate_limited + faults.sim_timeouts:
-            raise CallTimeoutError("the simulated judge was told not to answer this one", cost=0.0)
+            raise CallTimeoutError(
+                "the simulated judge did not answer this call (--sim-timeouts)", cost=0.0
+            )
         if garble < faults.sim_unreadable:
             return "I would rather not rank these, sorry."
         return None
+
+
+def make_simulated(
+    settings: Simulation,
+    faults: Faults,
+    *,
+    latent: Floats | None,
+    gold: Floats | None,
+    synthetic: bool,
+    seed: int,
+    sleep: Callable[[float], Awaitable[None]],
+    number: int = 0,
+) -> SimulatedJudge:
+    """The simulated judge over a dataset's latent scores: `latent` if given, else `gold`.
+
+    Synthetic latents are on the scale already and used as they are. Of several judges, `number`
+    tells them apart: each errs in its own way. Raises UsageError when there is neither.
+    """
+    source = latent if latent is not None else gold
+    if source is None:
+        raise UsageError(
+            "the simulated judge answers from gold labels, and this dataset has none: give "
+            "--gold-column or --latent-column, or name a model with --judge."
+        )
+    scores = source if synthetic else latent_scores(source, settings, seed)
+    seen = seen_scores(scores, settings, seed, number)
+    return SimulatedJudge(seen, settings, faults, seed, sleep, number)

@@ -12,21 +12,24 @@ import hashlib
 import math
 import signal
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
+from itertools import count
 from typing import Any
 
 import orjson
 from aiohttp import web
 
-from judgeq import prompts, seeds
-from judgeq.judge.noise import HIGH, LOW, Noise, Simulation
+from judgeq import fences, prompts, seeds
+from judgeq.judge.error_model import HIGH, LOW, ErrorModel
+from judgeq.mock_server.asked import Asked, read
 from judgeq.mock_server.behaviour import Limit, MockSettings, Stats, question_id
-from judgeq.mock_server.wire import as_json, drop, error, no_model, spoilt
+from judgeq.mock_server.logprobs import logprobs, tokens
+from judgeq.mock_server.wire import as_json, drop, error, kept_to, no_model, spoilt
+from judgeq.settings import Simulation
 from judgeq.types import Match, Usage, Verdict
 
-ASKED = {"json_schema": 2, "json_object": 1, "text": 0}
-CAN = {"schema": 2, "json": 1, "text": 0}
+CAN = {"schema": 2, "ignored": 2, "json": 1, "text": 0}
 LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 
@@ -40,17 +43,20 @@ class MockServer:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
         self.stats = Stats()
         # As they stand between the fences of a prompt.
         self._scores = {_as_fenced(text): score for text, score in (scores or {}).items()}
-        self._noise = Noise(Simulation())
+        self._errors = ErrorModel(Simulation())
         self._answers = seeds.Stream(settings.seed, "mock answers")
         self._faults = seeds.Stream(settings.seed, "mock faults")
         self._requests = Limit(settings.rpm, clock)
         self._tokens = Limit(settings.tpm, clock)
         self._sleep = sleep
+        self._wall_clock = wall_clock
+        self._ids = count(1)
         self._any_fault = any(share for _, share in settings.failures)
         self.closing = asyncio.Event()
 
@@ -60,10 +66,15 @@ class MockServer:
         app.router.add_post("/v1/chat/completions", self.complete)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/v1/models/{name:.+}", self.model)
-        app.router.add_get("/stats", self.tell)
+        app.router.add_get("/stats", self.show_stats)
         app.router.add_post("/stats/reset", self.reset)
         app.router.add_route("*", "/{path:.*}", self.unknown)
+        app.on_response_prepare.append(self._number)
         return app
+
+    async def _number(self, _: web.Request, response: web.StreamResponse) -> None:
+        """Give an answer the id that a provider's support asks for."""
+        response.headers["x-request-id"] = f"req_{next(self._ids):032x}"
 
     # The lists and the statistics
 
@@ -79,7 +90,7 @@ class MockServer:
             return no_model(name)
         return self._key_refused(request) or as_json({"id": name, "object": "model", "created": 0})
 
-    async def tell(self, request: web.Request) -> web.Response:
+    async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""
         return as_json(self.stats.as_json(questions="questions" in request.query))
 
@@ -106,21 +117,14 @@ class MockServer:
             stats.in_flight -= 1
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        try:
-            asked = orjson.loads(await request.read())
-            messages = asked["messages"]
-            content = "\n\n".join(message["content"] for message in messages)
-            wanted = ASKED[asked.get("response_format", {"type": "text"})["type"]]
-        except (ValueError, KeyError, TypeError, AttributeError):
-            return error(400, "We could not parse the body of your request as a question.")
-        refusal = self._refusal(request, asked, wanted, content)
-        if refusal is not None:
+        asked = await self._asked(request)
+        if isinstance(asked, web.Response):
             self.stats.outcomes["refused_request"] += 1
-            return refusal
-        number = question_id(messages)
+            return asked
+        number = question_id(asked.messages)
         self.stats.asked[number] += 1
-        answer = self._answer(number, content)
-        usage = self._usage(messages, answer)
+        answer = self._answer(number, asked)
+        usage = self._usage(asked, answer)
         limited = self._limited(usage)
         if limited is not None:
             return limited
@@ -130,18 +134,21 @@ class MockServer:
             await self._sleep(self.settings.latency * (0.5 + late))
         return await self._respond(request, asked, number, answer, usage, fault, headers)
 
-    def _refusal(
-        self, request: web.Request, asked: Mapping[str, Any], wanted: int, content: str
-    ) -> web.Response | None:
-        """What a server refuses before it does anything."""
-        settings = self.settings
+    async def _asked(self, request: web.Request) -> Asked | web.Response:
+        """What is asked for, or the refusal of it."""
         if (refused := self._key_refused(request)) is not None:
             return refused
-        name = asked.get("model")
+        asked = read(await request.read())
+        return asked if isinstance(asked, web.Response) else self._refusal(request, asked) or asked
+
+    def _refusal(self, request: web.Request, asked: Asked) -> web.Response | None:
+        """What a server refuses before it does anything."""
+        settings = self.settings
+        name = asked.body["model"]
         if settings.only_model not in (None, name):
             return no_model(name)
-        if wanted > CAN[settings.structured]:
-            kind = asked["response_format"]["type"]
+        if asked.structured > CAN[settings.structured]:
+            kind = asked.body["response_format"]["type"]
             return error(
                 400,
                 f"Invalid parameter: 'response_format' of type '{kind}' is not supported with this "
@@ -149,11 +156,11 @@ class MockServer:
                 param="response_format",
             )
         longest = settings.max_input_tokens
-        if longest is not None and _tokens(content) > longest:
+        if longest is not None and (sent := _tokens(asked.content)) > longest:
             return error(
                 400,
                 f"This model's maximum context length is {longest} tokens. However, your messages "
-                f"resulted in {_tokens(content)} tokens. Please reduce the length of the messages.",
+                f"resulted in {sent} tokens. Please reduce the length of the messages.",
                 code="context_length_exceeded",
                 param="messages",
             )
@@ -215,7 +222,7 @@ class MockServer:
     async def _respond(
         self,
         request: web.Request,
-        asked: Mapping[str, Any],
+        asked: Asked,
         number: str,
         answer: str,
         usage: Usage,
@@ -234,8 +241,9 @@ class MockServer:
             await self.closing.wait()
             return web.Response()
         message, reason = spoilt(answer, fault)
-        limits = [asked[name] for name in LIMIT_FIELDS if isinstance(asked.get(name), int)]
-        if limits and usage.output > min(limits):
+        limits = [value for name in LIMIT_FIELDS if isinstance(value := asked.body.get(name), int)]
+        beside = usage.reasoning if self.settings.reasoning_beside else 0
+        if limits and usage.output - beside > min(limits):
             message, reason = {"content": answer[: len(answer) // 2]}, "length"
             usage = usage._replace(output=min(limits), reasoning=min(usage.reasoning, *limits))
         body = orjson.dumps(self._completion(asked, message, reason, usage))
@@ -250,56 +258,80 @@ class MockServer:
         return web.Response(body=body, content_type="application/json", headers=headers)
 
     def _completion(
-        self, asked: Mapping[str, Any], message: Mapping[str, Any], reason: str, usage: Usage
+        self, asked: Asked, message: Mapping[str, Any], reason: str, usage: Usage
     ) -> dict[str, Any]:
-        found: dict[str, Any] = {
+        completion: dict[str, Any] = {
             "id": f"chatcmpl-{self.stats.requests}",
             "object": "chat.completion",
-            "created": 0,
-            "model": asked.get("model"),
+            "created": int(self._wall_clock()),
+            "model": asked.body["model"],
             "choices": [
                 {
                     "index": 0,
-                    "message": {"role": "assistant", **message},
+                    "message": {"role": "assistant", "refusal": None, **message},
+                    "logprobs": self._logprobs(asked, message),
                     "finish_reason": reason,
                 }
             ],
         }
         if self.settings.usage:
             prompt = usage.input + usage.cached
-            found["usage"] = {
+            beside = usage.reasoning if self.settings.reasoning_beside else 0
+            completion["usage"] = {
                 "prompt_tokens": prompt,
-                "completion_tokens": usage.output,
+                "completion_tokens": usage.output - beside,
                 "total_tokens": prompt + usage.output,
                 "prompt_tokens_details": {"cached_tokens": usage.cached},
                 "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
             }
-        return found
+        return completion
 
-    def _usage(self, messages: Sequence[Mapping[str, Any]], answer: str) -> Usage:
-        prompt = sum(_tokens(message["content"]) + 8 for message in messages)
+    def _logprobs(self, asked: Asked, message: Mapping[str, Any]) -> dict[str, Any] | None:
+        """How sure the server is of the tokens of a message, where that was asked for."""
+        if asked.top_logprobs is None:
+            return None
+        content = message["content"]
+        if content is None:
+            return {"content": None, "refusal": None}
+        scores = [self._score(text) for _, text in fences.texts_in(asked.content)]
+        labels = orjson.dumps(prompts.labels(len(scores))).decode()
+        by_label = dict(
+            zip(orjson.loads(self._in_form(labels, asked, len(scores))), scores, strict=True)
+        )
+        return logprobs(content, by_label, Simulation(), asked.top_logprobs)
+
+    def _usage(self, asked: Asked, answer: str) -> Usage:
+        prompt = sum(_tokens(text) + 8 for text in asked.texts)
         cached = int(prompt * self.settings.cached_share)
         reasoning = self.settings.reasoning_tokens
-        return Usage(prompt - cached, cached, _tokens(answer) + reasoning, reasoning)
+        output = _tokens(answer) if asked.top_logprobs is None else len(tokens(answer))
+        return Usage(prompt - cached, cached, output + reasoning, reasoning)
 
-    def _answer(self, number: str, content: str) -> str:
+    def _answer(self, number: str, asked: Asked) -> str:
         """What the simulated judge says to the texts between the fences."""
-        texts = [text for _, text in prompts.texts_in(content)]
+        texts = [text for _, text in fences.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
         rng = self._answers.at(int(number[:15], 16))
         match = Match(0, 1, tuple(range(len(texts))))
         if len(texts) < 2:
-            score = self._noise.score(scores[0], rng) if scores else 0.5
+            score = self._errors.score(scores[0], rng) if scores else 0.5
             return prompts.reply(Verdict(match.items, (), score), match)
-        return prompts.reply(Verdict(tuple(self._noise.order(scores, rng))), match)
+        order = tuple(self._errors.order(scores, rng))
+        return self._in_form(prompts.reply(Verdict(order), match), asked, len(texts))
+
+    def _in_form(self, text: str, asked: Asked, k: int) -> str:
+        """The text in the words that the schema allows, if there is one and it is kept to."""
+        if asked.schema is None or self.settings.structured != "schema":
+            return text
+        return kept_to(text, prompts.labels(k), asked.schema)
 
     def _score(self, text: str) -> float:
         """The latent score of a text: as given, else by its hash."""
-        found = self._scores.get(text)
-        if found is None:
+        score = self._scores.get(text)
+        if score is None:
             digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-            found = LOW + int.from_bytes(digest, "big") / 2**64 * (HIGH - LOW)
-        return found
+            score = LOW + int.from_bytes(digest, "big") / 2**64 * (HIGH - LOW)
+        return score
 
     @property
     def _name(self) -> str:
@@ -312,8 +344,8 @@ def _even(times: int, number: str) -> bool:
 
 
 def _as_fenced(text: str) -> str:
-    found = prompts.texts_in(prompts.fenced("A", text))
-    return found[0][1] if found else text
+    texts = fences.texts_in(fences.fenced("A", text))
+    return texts[0][1] if texts else text
 
 
 def _tokens(text: str) -> int:

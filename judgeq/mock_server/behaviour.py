@@ -21,7 +21,10 @@ FAULTS = (
 
 
 class MockSettings(BaseModel):
-    """How the server behaves. Shares (0 to 1) are of requests."""
+    """How the server behaves. Shares (0 to 1) are of requests.
+
+    `structured` replies that it can do: with "ignored" it takes a schema and doesn't keep to it.
+    """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
@@ -45,10 +48,11 @@ class MockSettings(BaseModel):
     wrapped: float = Field(0.0, ge=0, le=1)
     key: str | None = None
     echo_key: bool = False
-    structured: Literal["schema", "json", "text"] = "schema"
+    structured: Literal["schema", "ignored", "json", "text"] = "schema"
     max_input_tokens: int | None = Field(None, ge=1)
     quota_after: int | None = Field(None, ge=0)
     reasoning_tokens: int = Field(0, ge=0)
+    reasoning_beside: bool = False
     cached_share: float = Field(0.0, ge=0, le=1)
     usage: bool = True
 
@@ -74,7 +78,7 @@ class Stats:
 
     def as_json(self, *, questions: bool = False) -> dict[str, Any]:
         """As `/stats` tells it."""
-        found: dict[str, Any] = {
+        stats: dict[str, Any] = {
             "requests": self.requests,
             "answered": self.answered,
             "outcomes": dict(self.outcomes),
@@ -86,11 +90,11 @@ class Stats:
             "asked_again": self.asked.total() - len(self.asked),
         }
         if questions:
-            found["by_question"] = {
+            stats["by_question"] = {
                 number: {"asked": asked, "answered": self.delivered[number]}
                 for number, asked in self.asked.items()
             }
-        return found
+        return stats
 
 
 def question_id(messages: Sequence[Mapping[str, Any]]) -> str:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 import orjson
@@ -25,6 +26,25 @@ def spoilt(answer: str, fault: str) -> tuple[dict[str, Any], str]:
         case "wrapped":
             return {"content": f"Here is my answer.\n\n```json\n{answer}\n```\n"}, "stop"
     return {"content": answer}, "stop"
+
+
+def kept_to(answer: str, labels: Sequence[str], schema: Mapping[str, Any]) -> str:
+    """The answer in the words that a schema allows: for each label the one in its place."""
+    words = _words(schema)
+    if len(words) < len(labels) or list(labels) == words[: len(labels)]:
+        return answer
+    allowed = dict(zip(labels, words, strict=False))
+    return re.sub(r'"([A-Z]+)"', lambda label: f'"{allowed.get(label[1], label[1])}"', answer)
+
+
+def _words(schema: Any) -> list[str]:
+    """The words of the first enum in a schema."""
+    values = schema.values() if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict | list):
+        return []
+    if isinstance(schema, dict) and isinstance(schema.get("enum"), list):
+        return [str(word) for word in schema["enum"]]
+    return next((words for value in values if (words := _words(value))), [])
 
 
 async def drop(request: web.Request, body: bytes, *, half: bool) -> web.StreamResponse:
@@ -57,8 +77,8 @@ def error(
     headers: Mapping[str, str] | None = None,
 ) -> web.Response:
     """An error as OpenAI writes it."""
-    told = {"message": message, "type": kind, "param": param, "code": code}
-    return as_json({"error": told}, status, headers)
+    fields = {"message": message, "type": kind, "param": param, "code": code}
+    return as_json({"error": fields}, status, headers)
 
 
 def no_model(name: object) -> web.Response:

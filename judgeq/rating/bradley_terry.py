@@ -7,7 +7,7 @@ take the comparisons that rankings imply, a tie as half a win each way.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeAlias
 
@@ -15,14 +15,16 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating.comparisons import slots_by_size, tie_groups
+from judgeq.rating import Fit, GoOn, Parameters, always
+from judgeq.rating.comparisons import components, imply, slots_by_size, tie_groups
 from judgeq.types import Bools, Comparisons, Floats, Verdicts
 
 SIGMA = 2.0
+SIGMAS = (1e-3, 100.0)
+"""The least and the largest σ: below, all θ are equal but for the digits that are shown."""
 
 
 _Apply: TypeAlias = Callable[..., Iterable[Any]]
-
 _AT_ONCE = 8192
 """Rankings handled together: their arrays stay in the processor's cache."""
 
@@ -93,26 +95,30 @@ class _Rankings:
     """All rankings as blocks; values of items are spread over their places and added up again.
 
     Blocks are worked on by threads (NumPy lets go of the interpreter lock) and added up in their
-    order, so that the number of threads changes no bit.
+    order, so that the number of threads changes no bit. `go_on` is called before each pass over them.
     """
 
-    def __init__(self, verdicts: Verdicts, n: int, apply: _Apply = map) -> None:
+    def __init__(
+        self, verdicts: Verdicts, n: int, apply: _Apply = map, go_on: GoOn = always
+    ) -> None:
         groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
         self._n = n
+        self._go_on = go_on
         self._blocks: list[_Block] = []
         self._shapes: list[tuple[int, int]] = []
         items = [np.empty(0, np.intp)]
         for slots in slots_by_size(verdicts):
             for begin in range(0, slots.shape[1], _AT_ONCE):
-                some = slots[:, begin : begin + _AT_ONCE]
-                self._blocks.append(_Block(None if groups is None else groups[some]))
-                self._shapes.append((some.shape[0], some.shape[1]))
-                items.append(verdicts.items[some].reshape(-1).astype(np.intp))
+                part = slots[:, begin : begin + _AT_ONCE]
+                self._blocks.append(_Block(None if groups is None else groups[part]))
+                self._shapes.append((part.shape[0], part.shape[1]))
+                items.append(verdicts.items[part].reshape(-1).astype(np.intp))
         self._items = np.concatenate(items)
         self._map = apply if len(self._blocks) > 1 else map
 
     def _spread(self, values: Floats) -> list[Floats]:
         """Values by item, shape (n,), as arrays by place, one a block."""
+        self._go_on()
         flat, parts, at = values[self._items], [], 0
         for k, rankings in self._shapes:
             parts.append(flat[at : at + k * rankings].reshape(k, rankings))
@@ -142,18 +148,40 @@ class _Rankings:
         return self._added_up(np.full(shape, shape[0] - 1.0) for shape in self._shapes)
 
 
-def fit_map(verdicts: Verdicts, n: int, sigma: float = SIGMA, tolerance: float = 1e-8) -> Floats:
+def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
+    """`bt`: θ by the MAP, 0 for items that were never compared."""
+    return Fit(fit_map(verdicts, n, parameters.sigma, go_on=go_on))
+
+
+def fit_paper(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
+    """`bt-mm`: θ by the paper's estimator, with mean 0 in each component."""
+    parts = components(verdicts, n)
+    several = parts if parts.max(initial=0) > 1 else None
+    return Fit(fit_mm(imply(verdicts), n, component=several, go_on=go_on))
+
+
+def fit_map(
+    verdicts: Verdicts,
+    n: int,
+    sigma: float = SIGMA,
+    tolerance: float = 1e-8,
+    *,
+    go_on: GoOn = always,
+) -> Floats:
     """The MAP of θ under θ ~ N(0, σ²), shape (n,), within `tolerance` of the optimum, or as near as
     rounding lets it come (5e−8 at σ = 100).
 
     Newton steps by conjugate gradients with backtracking (Nocedal and Wright 2006, algorithm 7.1).
     The objective is strongly convex with modulus 1/σ², so that |θ − θ*| ≤ σ²·|gradient|: that bound
-    is what is tested. Items never compared get 0. Raises NotConvergedError.
+    is what is tested. Items never compared get 0. Raises NotConvergedError, and ValueError for a σ
+    outside SIGMAS.
     """
+    if not SIGMAS[0] <= sigma <= SIGMAS[1]:
+        raise ValueError(f"σ must be from {SIGMAS[0]:g} to {SIGMAS[1]:g}, not {sigma:g}")
     if not len(verdicts):
         return np.zeros(n)
     with ThreadPoolExecutor() as pool:
-        return _newton(_Rankings(verdicts, n, pool.map), n, sigma, tolerance)
+        return _newton(_Rankings(verdicts, n, pool.map, go_on), n, sigma, tolerance)
 
 
 def _newton(rankings: _Rankings, n: int, sigma: float, tolerance: float) -> Floats:
@@ -229,33 +257,109 @@ def fit_mm(
     prior: float = 1e-6,
     tolerance: float = 1e-6,
     sweeps: int = 200_000,
+    *,
+    component: NDArray[np.int64] | None = None,
+    go_on: GoOn = always,
 ) -> Floats:
     """The paper's estimator, θ of shape (n,) with mean 0.
 
     π ← (W+λ)/(Σ m/(πi+πj)+λ) with λ = `prior`, geometric mean 1, until the largest change in θ in a
-    sweep is below `tolerance` (Hunter 2004, with Haak and Schaer's λ). Slow on sparse graphs, and
-    items that won or lost everything end near ±27. Raises NotConvergedError after `sweeps`.
+    sweep is below `tolerance` (Hunter 2004, with Haak and Schaer's λ). Slow on sparse graphs: λ alone
+    holds an item, or a group of items, that won or lost all its comparisons with the others, and the
+    more of them follow one another, the farther apart they end (θ from −68 to 15 on the published
+    recordings).
+
+    Where `component`, shape (n,), numbers several groups that no comparison connects, each is centred
+    by itself: nothing else says where they lie to each other.
+
+    Raises NotConvergedError after `sweeps`, or as soon as it is clear that they won't do.
     """
     if not len(comparisons):
         return np.zeros(n)
-    wins = np.bincount(comparisons.winner, comparisons.weight, n)
+    wins: Floats = np.bincount(comparisons.winner, comparisons.weight, n).astype(np.float64)
     low = np.minimum(comparisons.winner, comparisons.loser).astype(np.int64)
     high = np.maximum(comparisons.winner, comparisons.loser).astype(np.int64)
     edge, which = np.unique(low * n + high, return_inverse=True)
     a, b = edge // n, edge % n
-    met = np.bincount(which.reshape(-1), comparisons.weight)
+    met: Floats = np.bincount(which.reshape(-1), comparisons.weight).astype(np.float64)
     theta: Floats = np.zeros(n)
-    for _ in range(sweeps):
+    falls: list[float] = []
+    for sweep in range(1, sweeps + 1):
+        go_on()
         strength = np.exp(theta)
         rate = met / (strength[a] + strength[b])
         new = np.log(wins + prior) - np.log(
             np.bincount(a, rate, n) + np.bincount(b, rate, n) + prior
         )
-        new -= new.mean()
-        change = float(np.abs(new - theta).max())
+        new -= new.mean() if component is None else _means(new, component)
+        step = new - theta
         theta = new
-        if change < tolerance:
+        if float(np.abs(step).max()) < tolerance:
             return theta
+        if sweep in _LOOKS:
+            falls.append(-float(step.min()))
+            total = float(met.sum())
+            lift = math.log((total + prior * float(strength.sum())) / (total + prior * n))
+            if (needed := _needed(sweep, falls, lift, tolerance)) > 2 * sweeps:
+                falling = np.flatnonzero(step < -falls[-1] / 2)
+                raise NotConvergedError(
+                    f"bt-mm would take about {needed:,.0f} sweeps to converge, and at most "
+                    f"{sweeps:,} are made. {_why(wins, a, b, met, falling)}"
+                )
     raise NotConvergedError(
-        f"bt-mm did not converge in {sweeps:,} sweeps; `--rating bt` always does."
+        f"bt-mm did not converge in {sweeps:,} sweeps. {_why(wins, a, b, met, np.empty(0, np.int64))}"
+    )
+
+
+def _means(theta: Floats, component: NDArray[np.int64]) -> Floats:
+    """The mean of each item's component, shape (n,)."""
+    sums, counts = np.bincount(component, theta), np.bincount(component)
+    means: Floats = (sums / np.maximum(counts, 1))[component]
+    return means
+
+
+_LOOKS = frozenset(2**power for power in range(10, 40))
+"""The sweeps after which `fit_mm` looks whether it can converge in time."""
+
+
+def _needed(sweep: int, falls: Sequence[float], lift: float, tolerance: float) -> float:
+    """In about how many sweeps the fastest fall of θ is below the tolerance; 0 where that isn't
+    known. `falls` are the largest at each of _LOOKS so far; `lift` is what θ gains in a sweep as λ holds
+    the strongest down, and all are centred.
+
+    A group of items that won nothing against the others sinks by A/t in sweep t: its strength goes
+    as 1/t. Only the lift ends that: the fall is A·lift/(exp(lift·t) − 1). So the changes of two
+    doublings, which both halve the fall, show whether it is such a group's, and how long it takes.
+    """
+    if len(falls) < 3 or falls[-1] <= 0:
+        return 0.0
+    if not all(1.8 < falls[at - 1] / falls[at] < 2.4 for at in (-2, -1)):
+        return 0.0
+    lift = max(lift, 1e-12)
+    amount = falls[-1] * math.expm1(lift * sweep) / lift
+    return math.log1p(amount * lift / tolerance) / lift
+
+
+def _why(
+    wins: Floats,
+    a: NDArray[np.int64],
+    b: NDArray[np.int64],
+    met: Floats,
+    falling: NDArray[np.int64],
+) -> str:
+    """Why θ runs away, and what to do: in which rows the items are that `falling` lists."""
+    n = len(wins)
+    comparisons = np.bincount(a, met, n) + np.bincount(b, met, n)
+    never_won = int(((wins == 0) & (comparisons > 0)).sum())
+    never_lost = int(((wins == comparisons) & (comparisons > 0)).sum())
+    facts = f"{never_won:,} items never won and {never_lost:,} never lost a comparison"
+    if len(falling):
+        rows = ", ".join(map(str, falling[:5].tolist())) + (", …" if len(falling) > 5 else "")
+        facts += (
+            f"; the {len(falling):,} in rows {rows} won some, but none, or next to none, against the "
+            "others"
+        )
+    return (
+        f"{facts}: nothing but λ keeps their θ finite. `--rating bt` always converges; or judge more "
+        "rounds."
     )

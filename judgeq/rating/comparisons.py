@@ -1,8 +1,11 @@
-"""Verdicts → comparison columns, and how often each item was asked about and won."""
+"""Verdicts → comparison columns, how often each item was asked about and won, and which items are
+connected: ratings of different components are not on one scale.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -12,17 +15,18 @@ from judgeq.types import Comparisons, Floats, Offsets, Verdicts
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
     """The verdicts of several rounds as one, in their order."""
-    shifts = np.cumsum([0, *(len(some.items) for some in rounds)])
+    shifts = np.cumsum([0, *(len(part.items) for part in rounds)])
     return Verdicts(
-        matches=np.concatenate([np.empty(0, np.int64), *(some.matches for some in rounds)]),
-        items=np.concatenate([np.empty(0, np.int32), *(some.items for some in rounds)]),
+        matches=np.concatenate([np.empty(0, np.int64), *(part.matches for part in rounds)]),
+        items=np.concatenate([np.empty(0, np.int32), *(part.items for part in rounds)]),
         offsets=np.concatenate(
-            [[0], *(some.offsets[1:] + at for some, at in zip(rounds, shifts, strict=False))]
+            [[0], *(part.offsets[1:] + at for part, at in zip(rounds, shifts, strict=False))]
         ),
-        tied=np.concatenate([np.empty(0, np.bool_), *(some.tied for some in rounds)]),
-        presented=np.concatenate([np.empty(0, np.int32), *(some.presented for some in rounds)]),
-        scores=_filled([(some.scores, len(some)) for some in rounds], np.nan),
-        judges=_filled([(some.judges, len(some)) for some in rounds], np.int32(0)),
+        tied=np.concatenate([np.empty(0, np.bool_), *(part.tied for part in rounds)]),
+        presented=np.concatenate([np.empty(0, np.int32), *(part.presented for part in rounds)]),
+        scores=_filled([(part.scores, len(part)) for part in rounds], np.nan),
+        judges=_filled([(part.judges, len(part)) for part in rounds], np.int32(0)),
+        ordered=_filled([(part.ordered, len(part)) for part in rounds], np.True_),
     )
 
 
@@ -48,6 +52,18 @@ def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
 def tie_groups(verdicts: Verdicts) -> Offsets:
     """A number a slot: slots of one verdict are tied when theirs is the same. Shape (slots,)."""
     return np.cumsum(~verdicts.tied)
+
+
+def settled(verdicts: Verdicts) -> Verdicts:
+    """The same verdicts, tied items in the order in which they were presented: the reply's own order of
+    them says nothing."""
+    if not verdicts.tied.any():
+        return verdicts
+    match = np.repeat(np.arange(len(verdicts), dtype=np.int64) << 32, np.diff(verdicts.offsets))
+    place = np.empty_like(verdicts.offsets, shape=len(match))
+    # Sorted by match and item, both list the same items.
+    place[np.argsort(match + verdicts.items)] = np.argsort(match + verdicts.presented)
+    return replace(verdicts, items=verdicts.items[np.lexsort((place, tie_groups(verdicts)))])
 
 
 def imply(verdicts: Verdicts) -> Comparisons:
@@ -83,27 +99,52 @@ def matches_of(verdicts: Verdicts, n: int) -> Offsets:
     return np.bincount(verdicts.items, minlength=n)
 
 
-def scores_of(rounds: Iterable[Verdicts], n: int) -> Floats:
-    """The mean of what each of n items was given, judged alone; nan for none. Shape (n,)."""
-    total, count = np.zeros(n), np.zeros(n)
-    for some in rounds:
-        if some.scores is not None:
-            total += np.bincount(some.items, some.scores, n)
-            count += np.bincount(some.items, minlength=n)
-    means: Floats = np.divide(total, count, out=np.full(n, np.nan), where=count > 0)
-    return means
-
-
-def wins_of(verdicts: Verdicts, n: int) -> Floats:
-    """How many implied comparisons each of n items won (a tie counts ½), shape (n,).
+def wins_by_slot(verdicts: Verdicts) -> Floats:
+    """How many implied comparisons the item in each slot won (a tie counts ½), shape (slots,).
 
     By places rather than by comparisons: in a ranking of k, place p wins against the k − 1 − p
     after it; tied items share the mean of their places' wins.
     """
-    slots = np.arange(len(verdicts.items))
     ends = np.repeat(verdicts.offsets[1:], np.diff(verdicts.offsets))
-    won: Floats = (ends - 1 - slots).astype(np.float64)
+    won: Floats = (ends - 1 - np.arange(len(ends))).astype(np.float64)
     if verdicts.tied.any():
         group = tie_groups(verdicts) - 1
         won = (np.bincount(group, won) / np.bincount(group))[group]
-    return np.bincount(verdicts.items, won, minlength=n).astype(np.float64, copy=False)
+    return won
+
+
+def wins_of(verdicts: Verdicts, n: int) -> Floats:
+    """How many implied comparisons each of n items won (a tie counts ½), shape (n,)."""
+    won = np.bincount(verdicts.items, wins_by_slot(verdicts), minlength=n)
+    return won.astype(np.float64, copy=False)
+
+
+def components(verdicts: Verdicts, n: int) -> Offsets:
+    """The connected component of each of n items, shape (n,): from 1, in the order of their first rows;
+    0 for items that were never judged.
+
+    Labels spread along the edges, halving the paths in each turn (Shiloach and Vishkin 1982): a few
+    passes over the verdicts, however long the chains are.
+    """
+    inside = np.ones(len(verdicts.items), dtype=np.bool_)
+    inside[verdicts.offsets[:-1]] = False
+    seconds = np.flatnonzero(inside)  # a ranking connects each place with the one before it
+    a, b = (verdicts.items[places].astype(np.int64) for places in (seconds - 1, seconds))
+    label: Offsets = np.arange(n, dtype=np.int64)
+    while len(a):
+        low, high = np.minimum(label[a], label[b]), np.maximum(label[a], label[b])
+        np.minimum.at(label, high, low)
+        while not np.array_equal(label, shorter := label[label]):
+            label = shorter
+        apart = label[a] != label[b]
+        a, b = a[apart], b[apart]
+    judged = matches_of(verdicts, n) > 0
+    number = np.zeros(n, dtype=np.int64)
+    number[judged] = np.unique(label[judged], return_inverse=True)[1] + 1
+    return number
+
+
+def component_sizes(component: Offsets) -> Offsets:
+    """How many items each component has, the largest first; those of 0 are left out."""
+    counted: Offsets = np.sort(np.bincount(component)[1:])[::-1]
+    return counted

@@ -1,7 +1,8 @@
 """Elo, online: E = 1/(1+10^((R2−R1)/400)), R1 += K(S−E), R2 −= K(S−E)  (Elo 1978).
 
 A ranked list of k is folded as its pairs (1st,2nd), (1st,3rd) … (k−1th,kth), each updating the
-ratings that the next one reads; lists in match order. Pairs likewise: where each item is in one
+ratings that the next one reads; lists in match order. Tied items are folded in the order in which
+they were presented, whatever the reply's. Pairs likewise: where each item is in one
 pair, as in Haak and Schaer's rounds, each reads the round's starting ratings.
 
 Scalar on purpose: Python's power is the C library's, so that the published ratings come out equal
@@ -14,10 +15,11 @@ from itertools import pairwise
 
 import numpy as np
 
-from judgeq.rating.comparisons import tie_groups
+from judgeq.rating import ESTIMATORS, Fit, GoOn, Parameters, always
+from judgeq.rating.comparisons import settled, tie_groups
 from judgeq.types import Floats, Verdicts
 
-START = 1500.0
+START = ESTIMATORS["elo"].threshold
 K = 32.0
 
 
@@ -26,10 +28,16 @@ def start(n: int) -> Floats:
     return np.full(n, START)
 
 
+def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
+    """Elo of all verdicts, folded in match order: the same as round by round."""
+    return Fit(fold(start(n), verdicts))
+
+
 def fold(ratings: Floats, verdicts: Verdicts, k: float = K) -> Floats:
     """The ratings after one round's verdicts; a new array of the same shape. Their sum is kept."""
     if not len(verdicts):
         return ratings.copy()
+    verdicts = settled(verdicts)
     if bool((np.diff(verdicts.offsets) == 2).all()):
         return _fold_pairs(ratings, verdicts, k)
     return _fold_lists(ratings, verdicts, k)

@@ -1,152 +1,19 @@
-"""The Store: the one place where a run's facts are kept, as a protocol that a database carries.
-
-A store holds one run: its items, rounds, jobs, calls and verdicts. The scheduler (`lead`,
-`plan_round`, `round_state`, `verdicts`) and the workers (`claim`, `begin`, `settle`, `renew`) are the
-same code on every store; nothing else writes. Every operation is one transaction: it happened
-whole, or not at all. `store/sqlite.py` is the only one now.
-"""
+"""Stores: the databases that keep a run's facts, opened here and nowhere else."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
-from contextlib import AbstractAsyncContextManager
-from dataclasses import dataclass
-from typing import Protocol
+from pathlib import Path
 
-import numpy as np
+from judgeq.store.protocol import Items as Items
+from judgeq.store.protocol import Spent as Spent
+from judgeq.store.protocol import Store as Store
+from judgeq.store.sqlite import SqliteStore
 
-from judgeq.types import (
-    Attempt,
-    Bools,
-    Counts,
-    Floats,
-    Job,
-    JobState,
-    Match,
-    Matches,
-    Outcome,
-    Totals,
-    Verdicts,
-)
+DATABASE = "run.db"
+"""The file of a run's folder that holds its facts."""
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Items:
-    """What the store knows of the dataset: n ids, n gold labels (nan: none; None: no gold at all),
-    and named subsets as masks of shape (n,). Never the texts."""
-
-    ids: Sequence[str]
-    gold: Floats | None
-    subsets: Mapping[str, Bools]
-
-    def same_as(self, other: Items) -> bool:
-        """Whether ids, gold and subsets are equal."""
-        if len(self.ids) != len(other.ids) or list(self.ids) != list(other.ids):
-            return False
-        if (self.gold is None) != (other.gold is None) or set(self.subsets) != set(other.subsets):
-            return False
-        if (
-            self.gold is not None
-            and other.gold is not None
-            and not np.array_equal(self.gold, other.gold, equal_nan=True)
-        ):
-            return False
-        return all(np.array_equal(mask, other.subsets[name]) for name, mask in self.subsets.items())
-
-
-@dataclass(frozen=True, slots=True)
-class Grant:
-    """What `take` answers: granted, or how many seconds to wait before asking again."""
-
-    granted: bool
-    wait: float = 0.0
-
-
-class Store(Protocol):
-    """The operations. `now` is always the store's own clock; rounds count from 1."""
-
-    # The dataset's edge
-
-    async def set_items(self, items: Items) -> None:
-        """Put the items in, or change the gold and subsets of those that are there."""
-
-    async def items(self) -> Items:
-        """The items as they were put in; none (n = 0) before `set_items`."""
-
-    # The scheduler
-
-    async def lead(self, holder: str, ttl: float) -> int:
-        """Become the scheduler for `ttl` seconds; the epoch returned fences off earlier ones.
-
-        Raises RunError while another process leads.
-        """
-
-    async def plan_round(self, round: int, epoch: int, ratings: Floats, matches: Matches) -> None:
-        """In one transaction: the ratings that the round was made from, its matches, its jobs.
-
-        Matches get the next canonical numbers, which are their jobs' ids. Raises RunError when the
-        epoch is over, or the round is planned already or out of turn.
-        """
-
-    async def round_state(self, round: int) -> Counts | None:
-        """The round's jobs by state (the barrier: `left` is 0); None before it is planned."""
-
-    async def ratings(self, round: int) -> Floats | None:
-        """The ratings that a planned round was made from; None before it is planned."""
-
-    async def verdicts(self, round: int | None = None) -> Verdicts:
-        """The verdicts of one round, or of all, in match order.
-
-        Raises RunError when they don't fit the matches they answer (a damaged file).
-        """
-
-    async def left(self, round: int) -> list[Match]:
-        """The matches of a planned round that have no outcome yet."""
-
-    async def counts(self) -> Counts:
-        """The jobs of all planned rounds by state."""
-
-    async def totals(self) -> Totals:
-        """What the ledger adds up to."""
-
-    async def reopen(self, *states: JobState) -> int:
-        """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""
-
-    # The workers
-
-    def together(self) -> AbstractAsyncContextManager[None]:
-        """What is done inside is one transaction: a commit costs more than what it commits."""
-
-    async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
-        """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
-
-    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        """Commit one more attempt of each of these claimed jobs: the intent to pay, and the most it
-        can cost, before anything is sent."""
-
-    async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
-        """In one transaction: the calls, verdicts and new states of these jobs.
-
-        An answer to a job that is still open is kept, whoever holds it now; one to a job that was
-        settled meanwhile goes into the ledger as a paid "duplicate" and changes nothing else.
-        Without a verdict, only the worker that has the job changes its state. A RUNNING outcome
-        leaves it as it is and only adds its calls. An outcome without an error leaves the last one
-        standing.
-        """
-
-    async def renew(self, worker: str, lease: float) -> None:
-        """Hold this worker's running jobs for `lease` seconds from now."""
-
-    async def reap(self) -> int:
-        """Put running jobs whose lease is over back in the queue; how many they were."""
-
-    # Limits shared by all workers
-
-    async def limit(self, bucket: str, requests: float, tokens: float) -> None:
-        """Set a bucket's requests and tokens a minute; it starts full."""
-
-    async def take(self, bucket: str, requests: float, tokens: float) -> Grant:
-        """Take from a bucket that fills steadily. Raises RunError for a bucket without limits."""
-
-    async def close(self) -> None:
-        """Write everything out and let go of the run."""
+def open_store(folder: Path, *, read_only: bool = False) -> Store:
+    """The store of the run in `folder`; for a writer, which must hold the run's lock, it is made or
+    migrated. Raises RunError if it can't be opened."""
+    return SqliteStore(folder / DATABASE, read_only=read_only)

@@ -1,4 +1,5 @@
-"""How jobs, calls and verdicts stand in the rows of the SQLite file, and are read back.
+"""How jobs, calls and verdicts stand in the rows of the SQLite file: the statements that write and add
+them up, and how rows are made and read back.
 
 A run's file may be anybody's: what can't have been written by us raises TypeError, ValueError or
 struct.error, which the store turns into an error that names the file.
@@ -8,24 +9,133 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any
 
 import numpy as np
 
-from judgeq.types import Bools, Job, JobState, Match, Offsets, Outcome, Rows, Verdict, Verdicts
+from judgeq.types import (
+    Bools,
+    Call,
+    Job,
+    JobState,
+    Match,
+    Matches,
+    Offsets,
+    Outcome,
+    Rows,
+    Standings,
+    Verdict,
+    Verdicts,
+)
 
 CACHED = "cached"
 """The outcome of a call that the cache answered."""
+_MANY = 2**31
+
+INSERT_JOB = "INSERT INTO jobs (id, items, judge, ordered, repeat) VALUES (?, ?, ?, ?, ?)"
+INSERT_CALL = """
+INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+"""
+INSERT_VERDICT = "INSERT INTO verdicts (job, ranking, ties, score) VALUES (?, ?, ?, ?)"
+UPDATE_JOB = """
+UPDATE jobs SET
+    state = CASE WHEN ? OR worker = ? THEN ? ELSE state END, unusable = unusable + ?,
+    open = open - ?, at_risk = at_risk - ?, unbounded = unbounded - ?, error = coalesce(?, error)
+WHERE id = ? AND state IN ('pending', 'running')
+"""
+RELEASE = """
+UPDATE jobs SET open = open - ?, at_risk = at_risk - ?, unbounded = unbounded - ? WHERE id = ?
+"""
+BEGIN = """
+UPDATE jobs SET
+    attempts = attempts + 1, open = open + 1, at_risk = at_risk + ?, unbounded = unbounded + ?
+WHERE id = ?
+"""
+# A stranger's ledger may say that money came in; a cap must not grow by it.
+CALLS = """
+SELECT coalesce(sum(outcome <> 'cached'), 0),
+    coalesce(sum(outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached')), 0),
+    coalesce(sum(CASE WHEN outcome <> 'cached' THEN input END), 0),
+    coalesce(sum(CASE WHEN outcome <> 'cached' THEN cached END), 0),
+    coalesce(sum(CASE WHEN outcome <> 'cached' THEN output END), 0),
+    coalesce(sum(CASE WHEN outcome <> 'cached' THEN reasoning END), 0),
+    coalesce(sum(CASE WHEN outcome <> 'cached' THEN max(cost, 0.0) END), 0.0),
+    coalesce(sum(outcome <> 'cached' AND cost IS NULL), 0),
+    coalesce(sum(outcome = 'cached'), 0),
+    coalesce(sum(CASE WHEN outcome = 'cached' THEN cost END), 0.0),
+    coalesce(sum(outcome = 'unusable'), 0),
+    coalesce(sum(outcome IN ('ok', 'unusable', 'duplicate') AND cost IS NULL
+        AND input + cached + output = 0), 0)
+FROM calls
+"""
+SPENT = """
+SELECT jobs.id, items, judge, repeat, 0, 0, NULL, total(max(input, 0)), total(max(cached, 0)),
+    total(max(output, 0)), total(max(reasoning, 0)), total(max(cost, 0.0)), sum(cost IS NULL),
+    total(CASE WHEN outcome <> 'cached' THEN max(latency, 0) END)
+FROM calls JOIN jobs ON jobs.id = job
+WHERE calls.id <= ? AND outcome IN ('ok', 'unusable', 'cached') AND state IN ('done', 'invalid')
+GROUP BY job ORDER BY job
+"""
+FAILED_CALL = """
+SELECT id, reply, at FROM calls
+WHERE outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down')
+ORDER BY id DESC LIMIT 1
+"""
+FAILED_SINCE = """
+SELECT count(*) FROM calls WHERE id > coalesce(
+    (SELECT id FROM calls WHERE outcome IN ('ok', 'cached', 'unusable') ORDER BY id DESC LIMIT 1), 0)
+"""
+# A running job's last attempt may still be waited for.
+ATTEMPTS = """
+SELECT coalesce(sum(state = 'running' AND open > 0), 0),
+    coalesce(sum(open - (state = 'running' AND open > 0)), 0),
+    coalesce(sum(max(at_risk, 0)), 0), coalesce(sum(max(unbounded, 0)), 0)
+FROM jobs
+"""
+REOPEN_JOBS = """
+UPDATE jobs SET state = 'pending', unusable = 0, error = NULL WHERE state = ?
+"""
 
 
-def job(row: Sequence[Any], round: int) -> Job:
-    """The job as claimed, from (id, items, judge, attempts, unusable, error)."""
-    number, items, judge, attempts, unusable, error = row
+def job(row: Sequence[Any], round: int, n: int) -> Job:
+    """The job as claimed, from (id, items, judge, repeat, attempts, unusable, error); of n items.
+
+    Raises ValueError for one that no strategy makes.
+    """
+    number, items, judge, repeat, *counts, error = row
+    attempts, unusable = counts
     presented = struct.unpack(f"<{len(items) // 4}i", items)
-    if type(judge) is not int:
-        raise ValueError("a judge's number can't be")
-    return Job(Match(number, round, presented, judge), attempts, unusable, error)
+    for count in (judge, repeat, attempts, unusable):
+        if type(count) is not int or not 0 <= count < _MANY:
+            raise ValueError(f"a count of job {number} can't be: {count!r}")
+    if not presented or len(set(presented)) < len(presented):
+        raise ValueError(f"job {number} is about no item, or about one twice")
+    if min(presented) < 0 or max(presented) >= n:
+        raise ValueError(f"job {number} is about an item that isn't there")
+    return Job(Match(number, round, presented, judge, repeat), attempts, unusable, error)
+
+
+def jobs(matches: Matches, first: int) -> Iterator[tuple[object, ...]]:
+    """A row for each question of a round: number, items, judge, whether the order presented is known,
+    how often it was asked before."""
+    data = matches.items.astype("<i4", copy=False).tobytes()
+    bounds = (matches.offsets * 4).tolist()
+    given = ((matches.judges, 0), (matches.ordered, 1), (matches.repeats, 0))
+    columns = [
+        [usual] * len(matches) if values is None else values.tolist() for values, usual in given
+    ]
+    for m, values in enumerate(zip(*columns, strict=True)):
+        yield first + m, data[bounds[m] : bounds[m + 1]], *values
+
+
+def matches(jobs: Sequence[Sequence[Any]]) -> Matches:
+    """A round's questions from (items, judge), in the order of their numbers."""
+    offsets = np.zeros(len(jobs) + 1, dtype=np.int64)
+    np.cumsum([len(items) // 4 for items, _ in jobs], out=offsets[1:])
+    judges = np.array([judge for _, judge in jobs], dtype=np.int32)
+    return Matches(_unpacked(b"".join(items for items, _ in jobs)), offsets, judges)
 
 
 def nano(bound: float | None) -> tuple[int, int]:
@@ -36,15 +146,23 @@ def nano(bound: float | None) -> tuple[int, int]:
 def released(outcome: Outcome) -> tuple[int, int, int]:
     """What an outcome's calls take from `open`, `at_risk` and `unbounded`.
 
-    A call of unknown cost is no longer open, and stays at risk.
+    A call of unknown cost is no longer open, and stays at risk as far as its `risk`.
     """
     if len(outcome.calls) == 1:
         (call,) = outcome.calls
         if call.outcome != CACHED:
-            return (1, *nano(call.bound)) if call.cost is not None else (1, 0, 0)
-    sent = [call for call in outcome.calls if call.outcome != CACHED]
-    bounds = [nano(call.bound) for call in sent if call.cost is not None]
-    return len(sent), sum(amount for amount, _ in bounds), sum(no for _, no in bounds)
+            return (1, *_released(call))
+    sent = [_released(call) for call in outcome.calls if call.outcome != CACHED]
+    return len(sent), sum(amount for amount, _ in sent), sum(no for _, no in sent)
+
+
+def _released(call: Call) -> tuple[int, int]:
+    """What a call takes from `at_risk` and `unbounded`."""
+    if call.cost is not None:
+        return nano(call.bound)
+    if call.risk is None or call.bound is None:
+        return 0, 0
+    return max(0, nano(call.bound)[0] - nano(call.risk)[0]), 0
 
 
 def update(outcome: Outcome, worker: str) -> tuple[object, ...]:
@@ -91,6 +209,20 @@ def calls(outcome: Outcome) -> list[tuple[object, ...]]:
     ]
 
 
+def standings(before: Standings) -> tuple[bytes, bytes]:
+    """(ratings, which items are active) as a round keeps them."""
+    bits = np.packbits(before.active, bitorder="little")
+    return before.elo.astype("<f8").tobytes(), bits.tobytes()
+
+
+def active(bits: bytes, n: int) -> Bools:
+    """Which of n items a round could ask about. Raises ValueError for bits of another number."""
+    if len(bits) != -(-n // 8):
+        raise ValueError("a round's active items are not those of the run")
+    packed = np.frombuffer(bits, dtype=np.uint8)
+    return np.unpackbits(packed, count=n, bitorder="little").astype(np.bool_)
+
+
 def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None, float | None]:
     """(job, items most of the feature first, ties or None, score or None)."""
     items = said.items
@@ -98,7 +230,8 @@ def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None, float | 
 
 
 def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
-    """The verdicts from (job, ranking, ties, score, the match's items, its judge), over n items.
+    """The verdicts from (job, ranking, ties, score, the match's items, its judge, whether their order
+    is known), over n items.
 
     Raises ValueError unless each ranks exactly the items of its match, or scores its one item.
     """
@@ -107,12 +240,13 @@ def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
     lengths = np.array([len(row[1]) // 4 for row in rows], dtype=np.int64)
     offsets = np.zeros(len(rows) + 1, dtype=np.int64)
     np.cumsum(lengths, out=offsets[1:])
-    if not all(type(each) is int and 0 <= each < 2**31 for each in {row[5] for row in rows}):
+    if not all(type(number) is int and 0 <= number < 2**31 for number in {row[5] for row in rows}):
         raise ValueError("a judge's number can't be")
     ranked = _unpacked(b"".join(row[1] for row in rows))
     asked = _unpacked(b"".join(row[4] for row in rows))
     scores = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)
     judges = np.array([row[5] for row in rows], dtype=np.int32)
+    ordered = np.array([row[6] != 0 for row in rows], dtype=np.bool_)
     ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
     tied = np.frombuffer(ties, dtype=np.uint8) != 0
     _check(ranked, asked, offsets, tied, n)
@@ -128,6 +262,7 @@ def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
         presented=asked,
         scores=scores if scored.any() else None,
         judges=judges if judges.any() else None,
+        ordered=None if ordered.all() else ordered,
     )
 
 

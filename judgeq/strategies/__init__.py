@@ -1,4 +1,4 @@
-"""How rounds of questions are made: the Strategy protocol, the registry, and reading a name.
+"""How rounds of questions are made: the registry of strategies, and reading a name.
 
 A strategy is a frozen dataclass of its parameters. They stand in its name ("listwise10x3": lists of
 10, 3 rounds; "tail:w=8,p=20") or in flags, not in both with different values.
@@ -7,59 +7,20 @@ A strategy is a frozen dataclass of its parameters. They stand in its name ("lis
 from __future__ import annotations
 
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
-
-import numpy as np
+from typing import Any
 
 from judgeq.errors import UsageError
 from judgeq.strategies.direct import Direct
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
-from judgeq.types import Bools, Matches, Standings, Verdicts
-
-
-class Strategy(Protocol):
-    """What the runner asks of a strategy."""
-
-    @property
-    def kind(self) -> str:
-        """The registered name, for example "listwise"."""
-
-    @property
-    def name(self) -> str:
-        """The strategy as one writes it on the command line."""
-
-    @property
-    def rounds(self) -> int:
-        """How many rounds there will be, at most."""
-
-    @property
-    def prunes(self) -> bool:
-        """Whether items may leave early."""
-
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so."""
-
-    def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
-        """The next round's questions over the active items; none when too few are left."""
-
-    def stay(
-        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
-    ) -> Bools:
-        """Who stays active, shape (items,), after the rounds `judged` so far."""
-
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds, at most."""
-
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds, at most."""
+from judgeq.strategies.strategy import History, Strategy
 
 
 @dataclass(frozen=True, slots=True)
 class Entry:
-    """One registered strategy: how it is written, read and told.
+    """One registered strategy: how it is written, read and described.
 
     `pattern` reads its short form. `settings` gives the flag's name of each parameter; the class
     calls them by the paper's letters, and so may the name ("tail:w=8").
@@ -131,10 +92,13 @@ REGISTRY: Mapping[str, Entry] = {
     ),
 }
 
+__all__ = ["FLAGS", "REGISTRY", "History", "Strategy", "parse"]
+
 FLAGS = tuple(
     dict.fromkeys(flag for entry in REGISTRY.values() for flag in entry.settings.values())
 )
 """The settings of all strategies, by their flags' names."""
+MOST_ROUNDS = 10_000
 LEAST: Mapping[str, tuple[int, str]] = {
     "k": (2, "a list needs at least 2 items"),
     "rounds": (1, "at least 1 round is needed"),
@@ -155,8 +119,8 @@ def parse(text: str, **flags: Any) -> Strategy:
     """
     short, _, long = text.strip().lower().partition(":")
     for entry in REGISTRY.values():
-        found = entry.pattern.fullmatch(short)
-        if found:
+        match = entry.pattern.fullmatch(short)
+        if match:
             break
     else:
         forms = ", ".join(entry.usage for entry in REGISTRY.values())
@@ -166,7 +130,7 @@ def parse(text: str, **flags: Any) -> Strategy:
         )
     said: dict[str, str] = {}
     settings: dict[str, Any] = {}
-    for name, value in [*found.groupdict().items(), *_pairs_in(text, long, entry)]:
+    for name, value in [*match.groupdict().items(), *_pairs_in(text, long, entry)]:
         if value is not None:
             _take(settings, said, name, _number(text, name, value), f"--strategy {text}")
     by_flag = {flag: name for name, flag in entry.settings.items()}
@@ -187,15 +151,15 @@ def parse(text: str, **flags: Any) -> Strategy:
 def _pairs_in(text: str, long: str, entry: Entry) -> list[tuple[str, str]]:
     """The settings after the colon: "w=8,p=20"."""
     names = {spelling: name for name, flag in entry.settings.items() for spelling in (name, flag)}
-    found = []
+    pairs = []
     for part in filter(None, long.split(",")):
         spelling, equals, value = part.partition("=")
         name = names.get(spelling.strip().replace("-", "_"))
         if name is None or not equals:
             has = ", ".join(f"{name}=…" for name in entry.settings) or "nothing"
             raise UsageError(f"--strategy {text}: {part!r} is no setting of it; it takes {has}.")
-        found.append((name, value.strip()))
-    return found
+        pairs.append((name, value.strip()))
+    return pairs
 
 
 def _number(text: str, name: str, value: str) -> int | str:
@@ -220,6 +184,10 @@ def _check(settings: Mapping[str, Any], said: Mapping[str, str]) -> None:
     for name, (least, why) in LEAST.items():
         if settings.get(name, least) < least:
             raise UsageError(f"{said[name]}: {why}, not {settings[name]}.")
+    if settings.get("rounds", 1) > MOST_ROUNDS:
+        raise UsageError(
+            f"{said['rounds']}: at most {MOST_ROUNDS:,} rounds, not {settings['rounds']:,}."
+        )
     k, overlap = settings.get("k", 10), settings.get("overlap", 0)
     if overlap >= k:
         raise UsageError(

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,11 +9,15 @@ import numpy as np
 
 from judgeq.errors import UsageError
 from judgeq.strategies import matchmaking
-from judgeq.types import Bools, Matches, Rows, Standings, Verdicts
+from judgeq.strategies.strategy import History, Strategy
+from judgeq.types import Matches
+
+MOST_IMPLIED = 100_000_000
+"""Comparisons that a round may imply: about as many as fit into a few gigabytes."""
 
 
 @dataclass(frozen=True, slots=True)
-class Listwise:
+class Listwise(Strategy):
     """`rounds` rounds of lists of `k`; consecutive lists of a round share `overlap` items."""
 
     k: int = 10
@@ -23,7 +26,6 @@ class Listwise:
     matchmaking: matchmaking.Matchmaking = "similar"
 
     kind: ClassVar[str] = "listwise"
-    prunes: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -37,17 +39,20 @@ class Listwise:
                 f"--strategy {self.name}: a list of {self.k} is larger than the dataset, which has "
                 f"{n} items: give listwise{n} or smaller."
             )
+        # As list_sizes, which would take memory for each list.
+        lists = -(-(n - self.overlap) // (self.k - self.overlap))
+        implied = lists * (self.k * (self.k - 1) // 2)
+        if implied > MOST_IMPLIED:
+            raise UsageError(
+                f"--strategy {self.name}: a round of {lists:,} lists of {self.k:,} implies "
+                f"{implied:,} comparisons, more than {MOST_IMPLIED:,}, which could not be rated. "
+                "Give a smaller --k or --overlap."
+            )
 
-    def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
+    def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's lists over the active items."""
-        rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
-        return matchmaking.lists(standings.elo, rows, self.k, self.overlap, self.matchmaking, rng)
-
-    def stay(
-        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
-    ) -> Bools:
-        """Who stays active: everybody."""
-        return standings.active
+        elo, rows = history.standings.elo, history.rows
+        return matchmaking.lists(elo, rows, self.k, self.overlap, self.matchmaking, rng)
 
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""

@@ -132,11 +132,11 @@ class _Free:
             position = low + draws.below(span)
             if self._index[position] >= 0:
                 return position
-        found = []
+        free = []
         while first <= high:
-            found.append(first)
+            free.append(first)
             first = self.next_from(first + 1)
-        return found[draws.below(len(found))]
+        return free[draws.below(len(free))]
 
 
 def list_sizes(n: int, k: int, overlap: int = 0) -> Offsets:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -11,47 +10,43 @@ from numpy.typing import NDArray
 
 from judgeq.errors import UsageError
 from judgeq.strategies import matchmaking
-from judgeq.types import Bools, Matches, Rows, Standings, Verdicts
+from judgeq.strategies.strategy import History, Strategy
+from judgeq.types import Bools, Matches, Rows, Verdicts
 
 
 @dataclass(frozen=True, slots=True)
-class Pairwise:
+class Pairwise(Strategy):
     """`rounds` rounds of n // 2 pairs."""
 
     rounds: int = 24
     matchmaking: matchmaking.Matchmaking = "similar"
 
     kind: ClassVar[str] = "pairwise"
-    prunes: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
         """The strategy as one writes it; settings that have only a flag are left out."""
         return self.kind if self.rounds == 24 else f"{self.kind}{self.rounds}"
 
-    def check(self, n: int) -> None:
-        """Raise UsageError when n items can't be judged so."""
-        if n < 2:
-            raise UsageError(f"--strategy {self.name}: {n} items make no pair.")
-
-    def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
+    def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's pairs over the active items; none when fewer than two are active."""
-        rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
-        return matchmaking.pairs(standings.elo, rows, self.matchmaking, rng)
-
-    def stay(
-        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
-    ) -> Bools:
-        """Who stays active after the rounds `judged` so far: everybody."""
-        return standings.active
+        return matchmaking.pairs(history.standings.elo, history.rows, self.matchmaking, rng)
 
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""
         return self.rounds * (n // 2)
 
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds: 1 a pair."""
-        return float(self.calls(n))
+
+def _check_leaving(strategy: Pairwise, after: int, why: str) -> None:
+    """Raise UsageError where the first item could leave only after round `after`, for that would
+    spare no question."""
+    if after >= strategy.rounds:
+        raise UsageError(
+            f"--strategy {strategy.name}: {why}, and there "
+            f"{'is 1 round' if strategy.rounds == 1 else f'are {strategy.rounds} rounds'}: no item "
+            f"would leave before the end. Give less, more --rounds, or pairwise{strategy.rounds}, "
+            "which asks the same."
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,25 +63,35 @@ class Streak(Pairwise):
     @property
     def name(self) -> str:
         """The strategy as one writes it; settings that have only a flag are left out."""
-        return f"{self.kind}:r={self.r},d={self.d}" + (
-            "" if self.rounds == 24 else f",rounds={self.rounds}"
-        )
+        rounds = "" if self.rounds == 24 else f",rounds={self.rounds}"
+        return f"{self.kind}:r={self.r},d={self.d}{rounds}"
 
-    def stay(
-        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
-    ) -> Bools:
-        """Who stays active after the rounds `judged` so far: who has no streak.
+    def check(self, n: int) -> None:
+        """Raise UsageError when n items can't be judged so, or none could ever leave early."""
+        Pairwise.check(self, n)
+        if self.d >= n:
+            raise UsageError(
+                f"--strategy {self.name}: no item meets {self.d:,} distinct opponents among {n:,} "
+                f"items. Give d={min(n - 1, self.r, 3)}, or pairwise{self.rounds}."
+            )
+        least = max(self.r, self.d)
+        streak = f"{self.r:,} in a row against {self.d:,} distinct opponents"
+        _check_leaving(self, least, f"{streak} take {least:,} rounds")
+
+    def stay(self, history: History, rng: np.random.Generator) -> Bools:
+        """Which items stay active after the rounds so far: those without a streak.
 
         Read backwards from the last round until every streak is broken. A tie breaks a streak; a
         round that an item sat out, or whose judge gave no verdict, doesn't.
         """
-        n = len(standings.active)
-        going = standings.active.copy()  # whose streak isn't known to be broken
+        active = history.standings.active
+        n = len(active)
+        going = active.copy()  # whose streak isn't known to be broken
         way = np.zeros(n, dtype=np.int8)  # 1: wins, −1: losses, 0: not known yet
         length = np.zeros(n, dtype=np.int64)
         met = np.full((n, self.d), -1, dtype=np.int32)  # the first d distinct opponents
         distinct = np.zeros(n, dtype=np.int64)
-        for verdicts in reversed(judged):
+        for verdicts in reversed(history.verdicts):
             item, opponent, result = _results(verdicts)
             chosen = going[item]
             item, opponent, result = item[chosen], opponent[chosen], result[chosen]
@@ -98,10 +103,10 @@ class Streak(Pairwise):
             new = (met[item] != opponent[:, None]).all(axis=1) & (distinct[item] < self.d)
             met[item[new], distinct[item[new]]] = opponent[new]
             distinct[item[new]] += 1
-            going &= (length < self.r) | (distinct < self.d)  # who leaves needs no further look
+            going &= (length < self.r) | (distinct < self.d)  # what leaves needs no further look
             if not going.any():
                 break
-        return standings.active & ((length < self.r) | (distinct < self.d))
+        return active & ((length < self.r) | (distinct < self.d))
 
 
 def _results(verdicts: Verdicts) -> tuple[NDArray[np.intp], Rows, NDArray[np.int8]]:
@@ -133,20 +138,27 @@ class Tail(Pairwise):
     @property
     def name(self) -> str:
         """The strategy as one writes it; settings that have only a flag are left out."""
-        return f"{self.kind}:w={self.w},p={self.p}" + (
-            "" if self.rounds == 24 else f",rounds={self.rounds}"
-        )
+        rounds = "" if self.rounds == 24 else f",rounds={self.rounds}"
+        return f"{self.kind}:w={self.w},p={self.p}{rounds}"
 
-    def stay(
-        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
-    ) -> Bools:
-        """Who stays active after the rounds `judged` so far: the middle, from round w on."""
-        rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
-        leave = self._leave(len(judged), len(rows))
+    def check(self, n: int) -> None:
+        """Raise UsageError when n items can't be judged so, or none could ever leave early."""
+        Pairwise.check(self, n)
+        if n < 4:
+            raise UsageError(
+                f"--strategy {self.name}: two items are left at least, so that of {n} none leaves "
+                f"from each end. Give pairwise{self.rounds}, which asks the same."
+            )
+        _check_leaving(self, self.w, f"the first items leave after round {self.w:,}")
+
+    def stay(self, history: History, rng: np.random.Generator) -> Bools:
+        """Which items stay active after the rounds so far: the middle, from round w on."""
+        rows = history.rows
+        leave = self._leave(len(history.verdicts), len(rows))
         if not leave:
-            return standings.active
-        ordered = matchmaking.order_by_rating(standings.elo, rows, rng)
-        stay = np.zeros(len(standings.active), dtype=np.bool_)
+            return history.standings.active
+        ordered = matchmaking.order_by_rating(history.standings.elo, rows, rng)
+        stay = np.zeros(len(history.standings.active), dtype=np.bool_)
         stay[ordered[leave:-leave]] = True
         return stay
 
@@ -166,13 +178,12 @@ class Tail(Pairwise):
 
 
 @dataclass(frozen=True, slots=True)
-class Complete:
+class Complete(Strategy):
     """All n(n − 1)/2 pairs in each of `m` rounds."""
 
     m: int = 1
 
     kind: ClassVar[str] = "complete"
-    prunes: ClassVar[bool] = False
     most_calls: ClassVar[int] = 1_000_000
 
     @property
@@ -187,8 +198,7 @@ class Complete:
 
     def check(self, n: int) -> None:
         """Raise UsageError for a number of calls that can't be meant."""
-        if n < 2:
-            raise UsageError(f"--strategy {self.name}: {n} items make no pair.")
+        Strategy.check(self, n)
         if self.calls(n) > self.most_calls:
             raise UsageError(
                 f"--strategy {self.name} over {n:,} items is {self.calls(n):,} calls, more than "
@@ -196,11 +206,10 @@ class Complete:
                 f"nearly as well with {3 * -(-n // 10):,}."
             )
 
-    def next_round(self, standings: Standings, rng: np.random.Generator) -> Matches:
+    def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """All pairs, so ordered that each item is in one of the first n // 2, one of the next, and
         so on (the circle method): Elo, which folds them in order, then treats all alike."""
-        rows: Rows = np.flatnonzero(standings.active).astype(np.int32)
-        rows = rng.permutation(rows)
+        rows = rng.permutation(history.rows)
         n = len(rows)
         even = n + n % 2  # with an odd n one sits out each time
         step = np.arange(even - 1)[:, None]
@@ -216,16 +225,6 @@ class Complete:
             offsets=np.arange(len(couples) + 1, dtype=np.int64) * 2,
         )
 
-    def stay(
-        self, standings: Standings, judged: Sequence[Verdicts], rng: np.random.Generator
-    ) -> Bools:
-        """Who stays active: everybody."""
-        return standings.active
-
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""
         return self.m * (n * (n - 1) // 2)
-
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds: 1 a pair."""
-        return float(self.calls(n))

@@ -1,0 +1,178 @@
+"""The items, as every dataset becomes, with checksums of what they are; and a part of them, for a
+pilot."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+from typing import overload
+
+import numpy as np
+
+from judgeq.errors import UsageError
+from judgeq.seeds import rng
+from judgeq.settings import DatasetSpec
+from judgeq.types import Bools, Floats, GoldKind
+
+STDIN = "-"
+"""The dataset that is given with the command, on standard input or from Python."""
+
+OF_TABLES = ("delimiter", "encoding", "skip_empty")
+"""How a table of the user's is read."""
+
+
+def refuse(spec: DatasetSpec, settings: Sequence[str], reason: str) -> None:
+    """Raise UsageError for one of these settings that is given, and isn't for this dataset."""
+    for setting in settings:
+        if getattr(spec, setting) not in (None, False):
+            flag = f"--{setting.replace('_', '-')}"
+            raise UsageError(f"{flag} {reason}; leave it out with --dataset {spec.dataset}")
+
+
+@dataclass(frozen=True, slots=True)
+class RowIds(Sequence[str]):
+    """The row numbers as ids, without a string for each of millions."""
+
+    n: int
+
+    def __len__(self) -> int:
+        return self.n
+
+    def __iter__(self) -> Iterator[str]:
+        return map(str, range(self.n))
+
+    @overload
+    def __getitem__(self, key: int) -> str: ...
+    @overload
+    def __getitem__(self, key: slice) -> Sequence[str]: ...
+    def __getitem__(self, key: int | slice) -> str | Sequence[str]:
+        rows = range(self.n)[key]
+        return str(rows) if isinstance(rows, int) else [str(row) for row in rows]
+
+
+@dataclass(frozen=True, eq=False)
+class Dataset:
+    """The items, as columns of length n.
+
+    `texts` is None where only labels are here, or none exist; `missing_texts` then says what to do
+    (it is the error of a judge that reads). `gold` is nan where unlabelled. `latent` is what a
+    simulated judge sees: as it is where synthetic (1..1000), else raw numbers. `known_as` names items
+    that are known by a name or a file's checksum, whether or not the texts are here. `notices` are
+    sentences that the user must read.
+    """
+
+    name: str
+    ids: Sequence[str]
+    texts: Sequence[str] | None
+    source: str
+    gold: Floats | None = None
+    gold_kind: GoldKind | None = None
+    gold_meaning: str = ""
+    latent: Floats | None = None
+    subsets: Mapping[str, Bools] = field(default_factory=dict)
+    prompt: str | None = None
+    known_as: str | None = None
+    licence: str = ""
+    notices: tuple[str, ...] = ()
+    missing_texts: str = ""
+
+    @cached_property
+    def content(self) -> str:
+        """Which items these are: `known_as`, else a sha256 of ids and texts."""
+        return _content(self.ids, self.texts or ()) if self.known_as is None else self.known_as
+
+    @cached_property
+    def labels(self) -> str:
+        """A sha256 of gold and latent."""
+        return _labels(self.gold, self.latent)
+
+    def __post_init__(self) -> None:
+        for array in (self.gold, self.latent, *self.subsets.values()):
+            if array is not None:
+                array.flags.writeable = False  # `labels` was made of it
+
+    def __repr__(self) -> str:
+        gold = "" if self.gold_kind is None else f", {self.gold_kind} gold"
+        texts = "" if self.texts is not None else ", without texts"
+        return f"<Dataset {self.name}: {len(self):,} items{texts}{gold}>"
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+
+def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
+    """The items that `limit` and `sample` keep, in their order; all of them where neither is less.
+
+    A sample is drawn by `seed`, and holds all smaller ones of the same items. The kind of gold stays
+    that of the whole.
+    """
+    n = len(dataset)
+    first = min(n, spec.limit or n)
+    chosen = np.arange(first)
+    if spec.sample is not None and spec.sample < first:
+        chosen = np.sort(rng(seed, "sample").permutation(first)[: spec.sample])
+    if len(chosen) == n:
+        return dataset
+    flags = f"--limit {spec.limit}" if first < n else ""
+    if len(chosen) < first:
+        flags += f"{' ' if flags else ''}--sample {spec.sample}, by --seed {seed}"
+    rows = chosen.tolist()
+    ids: Sequence[str] = [dataset.ids[row] for row in rows]
+    if isinstance(dataset.ids, RowIds) and len(rows) == first:
+        ids = RowIds(first)
+    texts = None if dataset.texts is None else [dataset.texts[row] for row in rows]
+    gold = None if dataset.gold is None else dataset.gold[chosen]
+    if gold is not None and np.isnan(gold).all():
+        gold = None
+    latent = None if dataset.latent is None else dataset.latent[chosen]
+    subsets = {name: subset[chosen] for name, subset in dataset.subsets.items()}
+    known_as = dataset.known_as
+    if known_as is not None:
+        known_as += f" rows={hashlib.sha256(chosen.astype('<i8').tobytes()).hexdigest()}"
+    return replace(
+        dataset,
+        ids=ids,
+        texts=texts,
+        gold=gold,
+        gold_kind=None if gold is None else dataset.gold_kind,
+        latent=latent,
+        subsets={name: subset for name, subset in subsets.items() if subset.any()},
+        known_as=known_as,
+        notices=(*dataset.notices, f"{len(rows):,} of {n:,} items only ({flags})."),
+    )
+
+
+def _content(ids: Sequence[str], texts: Sequence[str]) -> str:
+    """A sha256 that two lists of items share only if ids and texts are the same, in their order.
+
+    Strings go in with their lengths, so that no two can run together.
+    """
+    digest = hashlib.sha256(b"judgeq items 1\n")
+    if isinstance(ids, RowIds):
+        digest.update(f"rows {len(ids)}\n".encode())
+    else:
+        _hash_strings(digest, "ids", ids)
+    _hash_strings(digest, "texts", texts)
+    return digest.hexdigest()
+
+
+def _labels(gold: Floats | None, latent: Floats | None) -> str:
+    """A sha256 of what a simulated judge answers from: the same bits on every machine."""
+    digest = hashlib.sha256(b"judgeq labels 1\n")
+    for name, values in (("gold", gold), ("latent", latent)):
+        if values is not None:
+            digest.update(f"{name} {len(values)}\n".encode())
+            # One nan and one zero only: both have several bit patterns.
+            plain = np.where(np.isnan(values), np.nan, values + 0.0)
+            digest.update(plain.astype("<f8", copy=False).data)
+    return digest.hexdigest()
+
+
+def _hash_strings(digest: hashlib._Hash, name: str, strings: Sequence[str]) -> None:
+    lengths = np.fromiter(map(len, strings), dtype="<i8", count=len(strings))
+    digest.update(f"{name} {len(strings)}\n".encode())
+    digest.update(lengths.data)
+    for start in range(0, len(strings), 10_000):
+        digest.update("".join(strings[start : start + 10_000]).encode())

@@ -1,0 +1,275 @@
+"""What a run is made of; and its judges, ready to be asked: backend, limits, budget, cache together."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from contextlib import asynccontextmanager
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from judgeq import judge, recordings
+from judgeq.config import Settings
+from judgeq.datasets import Dataset
+from judgeq.engine.queue import Stop
+from judgeq.errors import DataError, UsageError
+from judgeq.judge import prices
+from judgeq.judge.backend import Backend
+from judgeq.judge.budget import Budget
+from judgeq.judge.cache.replies import ReplyCache
+from judgeq.judge.judge import Judge
+from judgeq.judge.limiter import Limiter
+from judgeq.judge.model import OUTPUT_BOUND, api_key, extra_headers
+from judgeq.judge.panel import Panel
+from judgeq.judge.prices import Pricing
+from judgeq.judge.questions import Questions
+from judgeq.judge.recorded import RecordedJudge
+from judgeq.judge.sending import Sender
+from judgeq.judge.simulated import make_simulated
+from judgeq.judge.spending import OwnSpending, Spending
+from judgeq.judge.unusable import Unusable
+from judgeq.paths import user_cache
+from judgeq.prompts import PromptSet
+from judgeq.runs import RunFolder
+from judgeq.settings.model import Access
+from judgeq.store import Items
+from judgeq.strategies import Strategy
+from judgeq.types import Event, Notice, Totals
+
+Emit = Callable[[Event], None]
+Prices = Mapping[str, Pricing | None]
+"""What a call is priced by, by model; None where that is unknown."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Run:
+    """A run as settings describe it: all that is known before anything is written or asked."""
+
+    settings: Settings
+    dataset: Dataset
+    strategy: Strategy
+    prompt: PromptSet | None
+    pricing: Prices
+    facts: Mapping[str, Any]
+    folder: RunFolder
+
+    @property
+    def items(self) -> Items:
+        """What the store knows of the dataset."""
+        return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
+
+
+def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:
+    """What a call of each model is priced by. Opens nothing and asks nobody.
+
+    Raises UsageError or DataError for a judge that can't judge the dataset.
+    """
+    for number, name in enumerate(settings.judge):
+        if name == "simulated":
+            _simulated(settings, dataset, number)
+    if not settings.models:
+        return {}
+    if dataset.texts is None:
+        raise DataError(dataset.missing_texts)
+    if prompt is None:
+        raise UsageError(
+            "a model needs to be told what to judge: name a prompt set with --prompt (`judgeq "
+            'prompts` lists them), or the feature: --feature "how urgent is the message".'
+        )
+    known = {name: price_of(settings, name) for name in settings.models}
+    for name, pricing in known.items():
+        if settings.max_cost is not None and pricing is None:
+            raise UsageError(
+                f"--max-cost {settings.max_cost:g}: the price of {name} is not known, so that no cap "
+                "could be held. Give --price-in and --price-out (dollars per million tokens)."
+            )
+    return known
+
+
+def price_of(settings: Settings, model: str) -> Pricing | None:
+    """What a call of a model is priced by today; None where that is unknown."""
+    return prices.find(
+        model,
+        base_url=settings.address,
+        flat=settings.price,
+        table=settings.prices,
+        service_tier=settings.service_tier,
+        at=datetime.now(UTC),
+    )
+
+
+def check_access(settings: Settings) -> None:
+    """Raise KeyMissingError or UsageError for a key or header that can't be had."""
+    if settings.models:
+        api_key(settings, settings)
+        extra_headers(settings)
+
+
+def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
+    return make_simulated(
+        settings,
+        settings,
+        latent=dataset.latent,
+        gold=dataset.gold,
+        synthetic=dataset.source == "synthetic",
+        seed=settings.seed,
+        sleep=asyncio.sleep,
+        number=number,
+    )
+
+
+def cache_folder(settings: Access) -> Path:
+    """Where replies are kept for all runs."""
+    return settings.cache_dir or user_cache() / "replies"
+
+
+@asynccontextmanager
+async def panel(
+    run: Run, totals: Totals, stop: Stop, emit: Emit, *, look_only: bool = False
+) -> AsyncIterator[Panel]:
+    """The judges of a session; `totals` are what earlier ones spent. Let go of when left. With
+    `look_only` nothing is written to the cache's folder.
+
+    Judges have the budget and the cache in common; one model asked as several personas has one
+    limiter, for its provider counts all of it together.
+    """
+    settings = run.settings
+    check_totals(totals, settings.max_cost)
+    spending = OwnSpending(settings.max_cost, totals.cost, totals.at_risk or 0.0)
+    budget = Budget(spending)
+    stop.calls(budget.abort)
+    cache = _cache(settings, emit, look_only)
+    if cache is not None:
+        stop.calls(cache.abort)
+    senders, judges = [], []
+    for number, name in enumerate(settings.judge):
+        limiter = _limiter(name, settings, spending, stop, emit)
+        backend = await _backend(run, name, number, limiter, cache, emit)
+        sender = Sender(backend, emit, stop.sleep, limiter, budget)
+        senders.append(sender)
+        judges += [
+            Judge(questions, sender, cache, Unusable(settings.max_invalid))
+            for questions in _questions(run, name)
+        ]
+    try:
+        yield Panel(judges, " + ".join(settings.judges))
+    finally:
+        for sender in senders:
+            await sender.backend.close()
+        if cache is not None:
+            await cache.close()
+
+
+def _cache(settings: Settings, emit: Emit, read_only: bool) -> ReplyCache | None:
+    if not settings.models or not settings.cache:
+        return None
+    return ReplyCache(
+        cache_folder(settings),
+        warn=lambda text: emit(Notice(text, warning=True)),
+        read_only=read_only,
+        patience=settings.timeout,
+    )
+
+
+def _limiter(model: str, settings: Settings, spending: Spending, stop: Stop, emit: Emit) -> Limiter:
+    limiter = Limiter(
+        concurrency=settings.concurrency,
+        rpm=settings.rpm,
+        tpm=settings.tpm,
+        notify=lambda text: emit(Notice(text)),
+        spending=spending,
+        bucket=model,
+    )
+    stop.calls(limiter.abort)
+    return limiter
+
+
+async def _backend(
+    run: Run, name: str, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
+) -> Backend:
+    recording = judge.recording_of(name)
+    if judge.kind_of(name) is judge.MODEL:
+        return await _model(run, name, limiter, cache, emit)
+    if recording is not None:
+        return _recorded(name, recording, run.dataset)
+    return _simulated(run.settings, run.dataset, number)
+
+
+def _questions(run: Run, name: str) -> list[Questions]:
+    """What a judge is asked, as each persona."""
+    if not judge.kind_of(name).reads_text:
+        return [Questions()]
+    prompt, dataset = run.prompt, run.dataset
+    personas = [prompt and prompt.as_persona(persona) for persona in run.settings.persona] or [
+        prompt
+    ]
+    return [Questions(persona, dataset.texts, dataset.ids) for persona in personas]
+
+
+def _recorded(name: str, path: Path, dataset: Dataset) -> Backend:
+    judgments = recordings.read(path, dataset.ids).judgments
+    said_by: dict[tuple[int, frozenset[int]], str | None] = {}
+    for judgment in judgments:
+        if (
+            said_by.setdefault((judgment.round, frozenset(judgment.presented)), judgment.judge)
+            != judgment.judge
+        ):
+            raise UsageError(
+                f"--judge {name}: several judges were recorded on the same items, and which of them "
+                "is to answer is not known: keep the lines of one, or use `judgeq import`."
+            )
+    return RecordedJudge(name, judgments)
+
+
+async def _model(
+    run: Run, name: str, limiter: Limiter, cache: ReplyCache | None, emit: Emit
+) -> Backend:
+    from judgeq.judge.http.openai_chat import OpenAIChat  # brings aiohttp
+
+    settings, pricing = run.settings, run.pricing[name]
+    for text in _on_cost(name, settings, pricing):
+        emit(Notice(text))
+
+    def warn(text: str) -> None:
+        if settings.max_cost is not None:
+            emit(Notice(text, warning=True))
+
+    backend = OpenAIChat(
+        name,
+        settings,
+        settings,
+        pricing,
+        ties=run.prompt is not None and run.prompt.ties,
+        connections=settings.concurrency,
+        memory=cache,
+        believe=limiter.believe,
+        warn=warn,
+    )
+    await backend.learn()
+    return backend
+
+
+def check_totals(totals: Totals, cap: float | None) -> None:
+    """Raise UsageError where a cap is to be held and what was spent before is unknown."""
+    if cap is not None and totals.at_risk is None:
+        raise UsageError(
+            f"--max-cost {cap:g}: this run has calls of unknown price behind it, so that no cap could "
+            "be held. Begin it anew with --new: what was answered comes from the cache, for nothing."
+        )
+
+
+def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:
+    if pricing is None:
+        yield (
+            f"The price of {model} is not known: costs can't be shown, unless the server reports what "
+            "each call cost (LiteLLM does). --price-in and --price-out (dollars per million tokens) "
+            "tell it."
+        )
+    elif settings.max_cost is not None and settings.output_limit is None:
+        yield (
+            f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
+            f"{OUTPUT_BOUND:,} of them (${pricing.bound(0, OUTPUT_BOUND):.2g}). The cap holds as "
+            "long as no reply is longer; --max-output-tokens makes that certain."
+        )

@@ -1,0 +1,149 @@
+"""A finished run made out of recorded judgments."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+import tempfile
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from judgeq import config, datasets, recordings, runs, trust
+from judgeq.config import Settings
+from judgeq.datasets import Dataset
+from judgeq.engine.queue import LEASE
+from judgeq.engine.results import begin, fold_round
+from judgeq.errors import DataError
+from judgeq.files import refuse_linked_folder
+from judgeq.recordings import Judgment, Numbers, Recording
+from judgeq.runs import RunFolder, RunInfo, whoami
+from judgeq.store import Items, open_store
+from judgeq.types import JobState, Matches, Outcome
+
+Read = Callable[[Dataset], Recording]
+
+
+class Imported(NamedTuple):
+    """The run that was made; whether it was there before; sentences that the user should read."""
+
+    folder: RunFolder
+    before: bool
+    notices: tuple[str, ...]
+
+
+def import_file(
+    settings: Settings,
+    path: Path,
+    root: Path,
+    *,
+    numbers: Numbers | None = None,
+    new: bool = False,
+) -> Imported:
+    """As `import_judgments`, of a file; `numbers` as in `recordings.read`.
+
+    Raises DataError naming its line of what is wrong.
+    """
+
+    def read(dataset: Dataset) -> Recording:
+        return recordings.read(path, dataset.ids, numbers)
+
+    imported = import_judgments(settings, read, root, new=new)
+    folder = imported.folder
+    trust.remember(folder, folder.info().fingerprint, settings.rooted())
+    return imported
+
+
+def import_judgments(settings: Settings, read: Read, root: Path, *, new: bool = False) -> Imported:
+    """The run of the judgments that `read` gives on `settings.dataset`.
+
+    It appears under `root` whole or not at all. Raises DataError or UsageError for a dataset that
+    can't be had.
+    """
+    settings = settings.rooted()
+    dataset = datasets.load(settings, seed=settings.seed)
+    judgments, notices = read(dataset)
+    notices = (*dataset.notices, *notices)
+    facts = {
+        "version": 1,
+        "dataset": dataset.content,
+        "labels": dataset.labels,  # kept in the run, and what it is evaluated by
+        "recording": recordings.checksum(judgments),
+    }
+    name = f"{dataset.name}-imported"
+    folder = runs.place(root, name, config.fingerprint(facts), new)
+    refuse_linked_folder(folder.path)
+    if folder.path.exists():
+        return Imported(folder, True, notices)
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
+        # A level below: what a killed import leaves behind is not listed as a run.
+        made = RunFolder(temporary / folder.id)
+        made.path.mkdir()
+    except OSError as error:
+        raise DataError(f"{root} can't be written: {error.strerror}.") from error
+    try:
+        names = _judges(judgments)
+        info = RunInfo.begun(
+            settings,
+            dataset,
+            facts,
+            strategy="imported",
+            rounds=judgments[-1].round,
+            imported=True,
+            judges=() if names == [None] else tuple(name or "" for name in names),
+        )
+        asyncio.run(_fill(made, info, dataset, judgments))
+        try:
+            made.path.rename(folder.path)
+        except OSError:
+            if not folder.path.exists():
+                raise
+            return Imported(folder, True, notices)  # another process has just imported the same
+    finally:
+        shutil.rmtree(temporary)
+    return Imported(folder, False, notices)
+
+
+def _judges(judgments: Sequence[Judgment]) -> list[str | None]:
+    """The judges, in the order of their first judgments."""
+    return list(dict.fromkeys(judgment.judge for judgment in judgments))
+
+
+async def _fill(
+    folder: RunFolder, info: RunInfo, dataset: Dataset, judgments: Sequence[Judgment]
+) -> None:
+    folder.write_info(info)
+    store = open_store(folder.path)
+    numbers = {name: number for number, name in enumerate(_judges(judgments))}
+    history = begin(len(dataset), None, info.settings)
+    first = 0
+    try:
+        epoch = await store.lead(whoami(), LEASE)
+        await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets))
+        for round_, group in groupby(judgments, key=lambda judgment: judgment.round):
+            of_round = list(group)
+            await store.plan_round(round_, epoch, history.standings, _matches(of_round, numbers))
+            outcomes = [
+                Outcome(first + place, JobState.DONE, judgment.verdict)
+                for place, judgment in enumerate(of_round)
+            ]
+            await store.settle(whoami(), outcomes)
+            first += len(of_round)
+            await fold_round(history, store, len(numbers))
+    finally:
+        await store.close()
+
+
+def _matches(judgments: Sequence[Judgment], numbers: dict[str | None, int]) -> Matches:
+    sizes = [len(judgment.presented) for judgment in judgments]
+    return Matches(
+        items=np.array([row for one in judgments for row in one.presented], dtype=np.int32),
+        offsets=np.cumsum([0, *sizes], dtype=np.int64),
+        judges=np.array([numbers[one.judge] for one in judgments], dtype=np.int32),
+        ordered=np.array([one.ordered for one in judgments], dtype=np.bool_),
+    )

@@ -1,0 +1,138 @@
+"""A pilot: the first questions of a run are asked, so that an estimate knows what one takes.
+
+They are the run's own: kept in its ledger, as all that is paid for, and in the cache. The run doesn't
+ask them again, and a second pilot asks only what the first did not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from judgeq.engine.assembly import Run
+from judgeq.engine.runner import Session, first_questions
+from judgeq.engine.session import Beside, Emit, at_work, begun, run_loop
+from judgeq.engine.stopping import Interrupts
+from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
+from judgeq.types import Counts, Notice, Totals, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class Pilot:
+    """What became of a pilot of so many `questions`: `counts` are the jobs of the first round, `totals`
+    what this pilot itself took. The limits a minute are those in force in the end; `error` ended it
+    early."""
+
+    questions: int
+    counts: Counts
+    totals: Totals
+    requests_a_minute: float | None
+    tokens_a_minute: float | None
+    error: JudgeError | BudgetError | None = None
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        counts, totals = self.counts, self.totals
+        return {
+            "questions": self.questions,
+            "done": counts.done,
+            "invalid": counts.invalid,
+            "failed": counts.failed,
+            "calls": totals.calls,
+            "from_cache": totals.hits,
+            "input_tokens": totals.usage.input + totals.usage.cached,
+            "output_tokens": totals.usage.output,
+            "cost": None if totals.unpriced else totals.cost,
+            "cost_at_most": None if totals.at_risk is None else totals.cost + totals.at_risk,
+        }
+
+
+def ask(
+    run: Run,
+    questions: int,
+    emit: Emit,
+    *,
+    new: bool = False,
+    beside: Beside | None = None,
+    interrupts: Interrupts | None = None,
+) -> Pilot | None:
+    """Have so many questions of the run judged, or all of its first round; None where that would tell
+    nothing, since no model is asked. `new`, `beside` and `interrupts` as of the run.
+
+    What ends it early is raised if no question was judged, else returned. Raises UsageError, RunError
+    and StoppedError as `session.execute` does.
+    """
+    settings = run.settings
+    if questions < 1:
+        raise UsageError(f"A pilot of {questions} questions can't be: ask 1 or more.")
+    if not settings.models:
+        emit(Notice("No model is asked, so that there is nothing to pay: no pilot is needed."))
+        return None
+    if new and not settings.cache:
+        raise UsageError(
+            "--pilot with --new and --no-cache: the next --new would pay for the same answers again. "
+            "Leave one of the two out."
+        )
+
+    async def first(session: Session) -> Pilot:
+        before, error = await session.store.totals(), None
+        try:
+            counts = await first_questions(session, questions)
+        except (JudgeError, BudgetError) as raised:
+            error, counts = raised, await session.store.round_state(1) or Counts()
+        if not counts.done:
+            raise error or JudgeError(await _none(session, counts))
+        senders = [judge.sender for judge in session.judge.judges]
+        limiters = {id(sender.limiter): sender.limiter for sender in senders}.values()
+        return Pilot(
+            min(questions, counts.total),
+            counts,
+            _since(before, await session.store.totals()),
+            _sum([limiter.rpm for limiter in limiters]),
+            _sum([limiter.tpm for limiter in limiters]),
+            error,
+        )
+
+    try:
+        with begun(run, emit):
+            work = at_work(run, emit, first, interrupts or Interrupts(), beside=beside)
+            return run_loop(work)
+    except StoppedError as error:
+        raise StoppedError(
+            f"{error}. What was answered is kept in run {run.folder.id}, and not asked again; `judgeq "
+            f"status {run.folder.id}` says what it cost."
+        ) from error
+
+
+async def _none(session: Session, counts: Counts) -> str:
+    text = f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, {counts.failed:,} "
+    failure = await session.store.last_failure()
+    return f"{text}failed), so that nothing can be estimated from it." + (
+        "" if failure is None else f" The last failure: {failure.error}"
+    )
+
+
+def _sum(limits: Sequence[float | None]) -> float | None:
+    """What may be asked of all models in a minute; None where one has no limit."""
+    return None if None in limits else sum(limit for limit in limits if limit is not None)
+
+
+def _since(before: Totals, after: Totals) -> Totals:
+    """What was spent between the two."""
+    at_risk = None
+    if before.at_risk is not None and after.at_risk is not None:
+        at_risk = max(0.0, after.at_risk - before.at_risk)
+    return Totals(
+        calls=after.calls - before.calls,
+        retries=after.retries - before.retries,
+        usage=Usage(*(new - old for new, old in zip(after.usage, before.usage, strict=True))),
+        cost=after.cost - before.cost,
+        unpriced=after.unpriced - before.unpriced,
+        unknown=after.unknown - before.unknown,
+        at_risk=at_risk,
+        hits=after.hits - before.hits,
+        saved=after.saved - before.saved,
+        unusable=after.unusable - before.unusable,
+        uncounted=after.uncounted - before.uncounted,
+    )

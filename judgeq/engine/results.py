@@ -1,0 +1,390 @@
+"""What a run's ledger says: the scores of its items, scores.csv, and what they cost. Always made again
+from it."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import orjson
+
+from judgeq import rating
+from judgeq.config import Settings
+from judgeq.engine.queue import Stop
+from judgeq.engine.stopping import in_thread
+from judgeq.errors import NoVerdictsError, RunError
+from judgeq.files import refuse_linked_folder, replacing
+from judgeq.rating import GoOn, Parameters, comparisons, position_bias
+from judgeq.rating.position_bias import Flips, Slots
+from judgeq.runs import RunFolder, RunInfo
+from judgeq.store import Items, Store, open_store
+from judgeq.strategies import History, Strategy
+from judgeq.types import Bools, Counts, Floats, Offsets, Totals, Verdicts
+from judgeq.untrusted import excerpt, for_spreadsheet
+
+TEXT = 200
+"""So many characters of a text stand in scores.csv."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """The ratings of n items; all arrays of shape (n,).
+
+    `ratings` are by the estimators' columns, the main one last: `elo` starts at 1500 and `bt` is
+    Bradley-Terry's θ; or `direct`, the score of each item judged alone (nan for none). `matches` counts
+    the judged questions that the item was in; `wins` the comparisons they imply that it won (a tie
+    counts ½); `left_after` is the round after which it left early, or 0; `gold` is nan where there
+    is no label. `component` numbers the groups of items that comparisons connect (0: never judged):
+    ratings of different ones are not on one scale. `texts` are the items' texts, where they are shown.
+    """
+
+    ids: Sequence[str]
+    ratings: Mapping[str, Floats]
+    matches: Offsets
+    wins: Floats
+    left_after: Offsets
+    gold: Floats
+    component: Offsets
+    texts: Sequence[str] | None = None
+
+    def __repr__(self) -> str:
+        judged = int(self.judged.sum())
+        return f"<Scores of {len(self.ids):,} items, {judged:,} judged: {', '.join(self.ratings)}>"
+
+    @property
+    def judged(self) -> Bools:
+        """Which items a judge has said something about, shape (n,)."""
+        judged: Bools = self.matches > 0
+        return judged
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of scores.csv."""
+        more = ["component"] if self.apart else []
+        text = [] if self.texts is None else ["text"]
+        return ["id", "rank", *self.ratings, "matches", "wins", "left_after", "gold", *more, *text]
+
+    @property
+    def main(self) -> tuple[str, Floats]:
+        """The main rating, by which items are ranked, and its name."""
+        return list(self.ratings.items())[-1]
+
+    @property
+    def rank(self) -> Offsets:
+        """The rank of each item within its component, shape (n,): 1 for most of the feature; ties have
+        the lowest of their ranks (1, 2, 2, 4); 0 for an item that was never judged."""
+        values = self.main[1]
+        rows = np.flatnonzero(self.judged & ~np.isnan(values))
+        rows = rows[np.lexsort((-values[rows], self.component[rows]))]
+        component, values = self.component[rows], values[rows]
+        begins = np.ones(len(rows), dtype=np.bool_)
+        begins[1:] = component[1:] != component[:-1]
+        untied = begins.copy()
+        untied[1:] |= values[1:] != values[:-1]
+        place = np.arange(len(rows))
+        first, tied = (np.maximum.accumulate(np.where(at, place, 0)) for at in (begins, untied))
+        rank = np.zeros(len(self.ids), dtype=np.int64)
+        rank[rows] = tied - first + 1
+        return rank
+
+    @property
+    def apart(self) -> bool:
+        """Whether there are several components."""
+        return bool(self.component.max(initial=0) > 1)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Result:
+    """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
+    the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
+    items were judged alone; `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels.
+    """
+
+    run: RunFolder
+    info: RunInfo
+    items: Items
+    history: History
+    scores: Scores
+    rating: str
+    parameters: Parameters
+    counts: Counts
+    totals: Totals
+    slots: Slots | None
+    evaluation: dict[str, Any] = field(default_factory=dict)
+
+    def __repr__(self) -> str:
+        cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
+        partial = f"round {self.rounds_planned} of " if self.partial else ""
+        return (
+            f"<Result {self.run.id}: {len(self.scores.ids):,} items, {partial}{self.rounds} rounds, "
+            f"{self.totals.calls:,} calls{cost}; {', '.join(self.scores.ratings)}>"
+        )
+
+    @property
+    def rounds_planned(self) -> int:
+        """The rounds so far."""
+        return len(self.history.verdicts)
+
+    @property
+    def rounds(self) -> int:
+        """All rounds, at most; of a run that ended early those that there were."""
+        return self.rounds_planned if self.history.over else self.info.rounds
+
+    @property
+    def partial(self) -> bool:
+        """Whether rounds or jobs are still to come."""
+        return self.rounds_planned < self.rounds or self.counts.left > 0
+
+    @property
+    def state(self) -> str:
+        """Whether it is "partial" or "finished"."""
+        return "partial" if self.partial else "finished"
+
+    @property
+    def flips(self) -> Flips | None:
+        """The pairs asked in both orders, whose answers differ; None where they weren't."""
+        return self.history.flips
+
+    @property
+    def cost_equivalent_calls(self) -> float:
+        """Of all that was judged: 1 a pair, k/2 a list of k."""
+        return sum(verdicts.cost for verdicts in self.history.asked)
+
+
+async def rate(
+    run: RunFolder,
+    info: RunInfo,
+    store: Store,
+    items: Items,
+    history: History,
+    settings: Settings,
+    stop: Stop | None = None,
+) -> Result:
+    """The result of what was judged so far: Bradley-Terry, and all else that is shown.
+
+    Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
+    and NoVerdictsError where there is no verdict, so that there are no ratings.
+    """
+    if not any(map(len, history.verdicts)):
+        raise NoVerdictsError(
+            f"run {run.id} has no verdict, so that there are no ratings: `judgeq status {run.id}` says "
+            "what became of its jobs."
+        )
+    counts, totals = await store.counts(), await store.totals()
+
+    def rated(go_on: GoOn) -> Result:
+        scores = _scores(items, history, settings, go_on)
+        return Result(
+            run=run,
+            info=info,
+            items=items,
+            history=history,
+            scores=scores,
+            rating=settings.rating,
+            parameters=settings.parameters,
+            counts=counts,
+            totals=totals,
+            slots=position_bias.slots(
+                comparisons.joined(history.asked), couples=history.both_orders
+            ),
+        )
+
+    return await in_thread(rated, stop)
+
+
+def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> Scores:
+    n = len(items.ids)
+    verdicts = comparisons.joined(history.verdicts)
+    ratings = {
+        estimator.column: history.rate(estimator, settings.parameters, go_on)
+        for estimator in rating.of_run(settings.rating, alone=history.alone)
+    }
+    go_on()
+    scores = Scores(
+        ids=items.ids,
+        ratings=ratings,
+        matches=comparisons.matches_of(verdicts, n),
+        wins=comparisons.wins_of(verdicts, n),
+        left_after=history.left_after,
+        gold=np.full(n, np.nan) if items.gold is None else items.gold,
+        # Scores of items judged alone are on one scale.
+        component=np.ones(n, dtype=np.int64)
+        if history.alone
+        else comparisons.components(verdicts, n),
+    )
+    go_on()
+    return scores
+
+
+async def read(run: RunFolder, settings: Settings) -> Result:
+    """Rate a run from its folder alone, also while another process goes on with it; of the settings
+    the rating's decide. Raises RunError."""
+    info = run.info()
+    store = open_store(run.path, read_only=True)
+    try:
+        items = await store.items()
+        if len(items.ids) != info.items:
+            counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
+            raise RunError(f"{run.path} is damaged: {counts}.")
+        history = await replayed(info, store)
+        return await rate(run, info, store, items, history, settings)
+    finally:
+        await store.close()
+
+
+async def judgments(run: RunFolder) -> tuple[Sequence[str], list[Verdicts], Sequence[str]]:
+    """What a run's judges said: items' ids, verdicts round by round, the judges' names if known."""
+    info = run.info()
+    store = open_store(run.path, read_only=True)
+    try:
+        return (await store.items()).ids, (await replayed(info, store)).asked, info.judges
+    finally:
+        await store.close()
+
+
+async def replayed(info: RunInfo, store: Store, rounds: int | None = None) -> History:
+    """All that a run's ledger says, folded round by round; of the first `rounds` only, if given."""
+    strategy = None if info.imported else info.settings.make_strategy()
+    history = begin(info.items, strategy, info.settings)
+    judges = max(1, len(info.judges))
+    for round in history.to_come():
+        if round - 1 == rounds or await fold_round(history, store, judges) is None:
+            break
+    return history
+
+
+def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
+    """The history of a run of n items before anything was judged."""
+    return History.begin(n, strategy, settings.seed, both_orders=settings.both_orders)
+
+
+async def fold_round(history: History, store: Store, judges: int) -> Counts | None:
+    """Fold the next round as the ledger has it; its jobs, or None where it isn't planned.
+
+    Raises RunError for a verdict of a judge that the run, which has `judges`, doesn't have.
+    """
+    round = len(history.verdicts) + 1
+    counts = await store.round_state(round)
+    if counts is None:
+        return None
+    verdicts = await store.verdicts(round)
+    if verdicts.judges is not None and int(verdicts.judges.max()) >= judges:
+        raise RunError(
+            f"the run's ledger is damaged: it has an answer of judge {verdicts.judges.max()}, and "
+            f"there are {judges}."
+        )
+    history.add(verdicts, counts.total, await store.active(round + 1))
+    return counts
+
+
+async def planned(store: Store) -> tuple[list[Counts], bool]:
+    """The jobs of the planned rounds by state, round by round; and whether no more come, because
+    the last one planned has no matches."""
+    rounds: list[Counts] = []
+    while (counts := await store.round_state(len(rounds) + 1)) is not None:
+        if not counts.total:
+            return rounds, True
+        rounds.append(counts)
+    return rounds, False
+
+
+def write_scores(scores: Scores, path: Path) -> None:
+    """scores.csv, whole or not at all: `scores.columns`, where empty cells say that there is none.
+
+    Numbers are written so that reading them gives the same bits, and ids to the letter; texts so that
+    a spreadsheet runs none.
+    """
+    columns = (
+        scores.ids,
+        [rank or "" for rank in scores.rank.tolist()],
+        *(_cells(values) for values in scores.ratings.values()),
+        scores.matches.tolist(),
+        _cells(scores.wins),
+        [round or "" for round in scores.left_after.tolist()],
+        _cells(scores.gold),
+        *([[number or "" for number in scores.component.tolist()]] if scores.apart else []),
+        *([] if scores.texts is None else [_excerpts(scores.texts)]),
+    )
+    refuse_linked_folder(path.parent)
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(scores.columns)
+        writer.writerows(zip(*columns, strict=True))
+
+
+def _cells(values: Floats) -> list[str]:
+    """Numbers as the shortest text that reads back as the same bits; "" for nan."""
+    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return ["" if cell == "null" else cell for cell in text[1:-1].split(",")]
+
+
+def _excerpts(texts: Sequence[str]) -> list[object]:
+    return [for_spreadsheet(excerpt(text, TEXT)) for text in texts]
+
+
+def as_json(result: Result) -> dict[str, Any]:
+    """The result as plain JSON, for `--json`."""
+    return {
+        **about(result),
+        "scores": str(result.run.scores),
+        "items": len(result.scores.ids),
+        "items_judged": int(result.scores.judged.sum()),
+        "rounds": result.rounds,
+        "rounds_planned": result.rounds_planned,
+        "jobs": asdict(result.counts),
+        **spent(result.totals),
+        "cost_equivalent_calls": result.cost_equivalent_calls,
+        "left_early": int((result.scores.left_after > 0).sum()),
+        "evaluation": result.evaluation,
+        "order": _order(result),
+    }
+
+
+def about(result: Result) -> dict[str, Any]:
+    """Which run it is, and by what it was rated, as plain JSON."""
+    sizes = comparisons.component_sizes(result.scores.component)
+    return {
+        "run": result.run.id,
+        "folder": str(result.run.path),
+        "partial": result.partial,
+        "components": {"count": len(sizes), "largest": sizes[:10].tolist()},
+        "rating": rating.ESTIMATORS[result.rating].as_json(result.parameters),
+    }
+
+
+def _order(result: Result) -> dict[str, Any]:
+    slots, flips = result.slots, result.flips
+    order: dict[str, Any] = {"slots": []}
+    if slots is not None:
+        order["unknown"] = slots.unordered
+        columns = (slots.rate, slots.low, slots.high, slots.matches)
+        rows = zip(*(column.tolist() for column in columns), strict=True)
+        order["slots"] = [
+            {"slot": slot, "win_rate": rate, "low": low, "high": high, "matches": matches}
+            for slot, (rate, low, high, matches) in enumerate(rows, start=1)
+        ]
+        order["favoured"] = None if slots.favoured is None else slots.favoured + 1
+        order["slighted"] = None if slots.slighted is None else slots.slighted + 1
+        order["chance"] = slots.chance
+    return order | ({} if flips is None else {"both_orders": asdict(flips)})
+
+
+def spent(totals: Totals) -> dict[str, Any]:
+    """What was asked, and what it cost, as plain JSON."""
+    return {
+        "calls": totals.calls,
+        "retries": totals.retries,
+        "unusable_replies": totals.unusable,
+        "unknown_attempts": totals.unknown,
+        "tokens": totals.usage._asdict() if any(totals.usage) or not totals.uncounted else None,
+        "replies_without_usage": totals.uncounted,
+        "cost": totals.cost if not totals.unpriced else None,
+        "cost_of_priced_calls": totals.cost,
+        "unpriced_calls": totals.unpriced,
+        "possibly_paid_at_most": totals.at_risk,
+        "cache": {"hits": totals.hits, "saved": totals.saved},
+    }

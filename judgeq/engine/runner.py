@@ -1,0 +1,244 @@
+"""The story of a run: rounds of questions, Elo after each, Bradley-Terry at the end.
+
+Completion order never matters: matches have canonical numbers, Elo folds verdicts in their order,
+and randomness is drawn by name. So a run that was killed any number of times ends as one that was
+not, and taking it up again is nothing but telling the story from the beginning: rounds that are
+planned are not planned again, jobs that are done are not asked again.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, replace
+
+import numpy as np
+
+from judgeq import seeds
+from judgeq.config import Settings
+from judgeq.engine import results
+from judgeq.engine.assembly import Run
+from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, LEASE, Queue, Stop
+from judgeq.engine.worker import drain
+from judgeq.errors import JudgeError, StoppedError
+from judgeq.judge import panel
+from judgeq.rating import correlation, position_bias
+from judgeq.runs import whoami
+from judgeq.store import Store
+from judgeq.strategies import History
+from judgeq.strategies.repeats import Repeats
+from judgeq.types import (
+    Counts,
+    EndedEarly,
+    Event,
+    Floats,
+    Matches,
+    Placed,
+    RoundRated,
+    RoundStarted,
+    RunStarted,
+)
+
+SHOWN = 3
+BARRIER_WAIT = 1.0
+"""Seconds between two looks at jobs that other workers hold."""
+Sleep = Callable[[float], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """A run, open: its store and its judges, until it is finished or stopped."""
+
+    run: Run
+    store: Store
+    judge: panel.Panel
+    stop: Stop
+    emit: Callable[[Event], None]
+
+
+async def go_through(session: Session) -> results.Result:
+    """Take the run from wherever it is to its scores.
+
+    Raises StoppedError when a stop was asked for (also while the ratings are made), and JudgeError
+    when the judge can't go on; all that was answered is kept, and it may be called again.
+    """
+    run, info = session.run, session.run.folder.info()
+    async with leading(session) as epoch:
+        history = await _all_rounds(session, epoch)
+    if not any(map(len, history.verdicts)):
+        counts = await session.store.counts()
+        raise JudgeError(
+            f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
+            f"{counts.failed:,} failed), so that there are no ratings. --retry-failed asks them again."
+        )
+    return await results.rate(
+        run.folder, info, session.store, run.items, history, run.settings, session.stop
+    )
+
+
+@asynccontextmanager
+async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterator[int]:
+    """Be the run's scheduler, under the epoch given, by a lease that is renewed until this is left.
+
+    Where the lease is lost the run is asked to stop, and then RunError is raised.
+    """
+    epoch = await session.store.lead(whoami(), LEASE)
+
+    async def renew() -> None:
+        try:
+            while True:
+                await sleep(LEASE / 3)
+                await session.store.renew_lead(epoch, LEASE)
+        except Exception:
+            session.stop.ask()
+            raise
+
+    renewal = asyncio.create_task(renew(), name="judgeq-lead")
+    try:
+        yield epoch
+    except StoppedError:
+        if renewal.done():
+            renewal.result()
+        raise
+    finally:
+        renewal.cancel()
+        await asyncio.gather(renewal, return_exceptions=True)
+
+
+async def _all_rounds(session: Session, epoch: int) -> History:
+    """All rounds, one after the other: those that are there already, and those to come."""
+    run, store = session.run, session.store
+    session.emit(await _started(session))
+    history = results.begin(len(run.dataset), run.strategy, run.settings)
+    repeats = Repeats()
+    for round in history.to_come():
+        before = history.standings.elo
+        counts = await _planned(session, epoch, history, repeats)
+        if counts.total:
+            await judge_round(session, round)
+        await results.fold_round(history, store, len(run.settings.panelists))
+        if history.over:  # a round without matches says in the ledger that no more come
+            session.emit(EndedEarly(round - 1))
+        else:
+            session.emit(_rated(session, round, before, history))
+    return history
+
+
+async def _planned(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
+    """The next round's jobs, planned if they aren't yet."""
+    store, round = session.store, len(history.verdicts) + 1
+    counts = await store.round_state(round)
+    if counts is not None:
+        return counts
+    if session.stop.asked:
+        raise StoppedError(f"stopped before round {round}")
+    matches = await numbered(questions(history, session.run.settings), repeats, store, round)
+    await store.plan_round(round, epoch, history.standings, matches)
+    return await _state(session, round)
+
+
+async def first_questions(session: Session, number: int) -> Counts:
+    """Have so many questions of the first round judged (all of it, if it has fewer), unless they are
+    already: failed ones don't count, nor invalid ones where there is nothing else. Returns what became
+    of the round; raises as `go_through`.
+    """
+    run = session.run
+    async with leading(session) as epoch:
+        session.emit(await _started(session))
+        history = results.begin(len(run.dataset), run.strategy, run.settings)
+        counts = await _planned(session, epoch, history, Repeats())
+        to_ask = min(number - (counts.done and counts.done + counts.invalid), counts.left)
+        if to_ask > 0:
+            session.emit(RoundStarted(1, counts))
+            await _drain(session, to_ask, most=to_ask)
+            before, counts = counts.left, await _state(session, 1)
+            if session.stop.asked and before - counts.left < to_ask:
+                raise StoppedError("stopped")
+    return counts
+
+
+def questions(history: History, settings: Settings) -> Matches:
+    """Those of the next round: the strategy's, to the judges and in the orders that the settings
+    name."""
+    matches, round = history.next_round(), len(history.verdicts) + 1
+    unit = 1
+    if settings.both_orders:
+        matches, unit = position_bias.doubled(matches), 2
+    judges = len(settings.panelists)
+    if settings.ensemble == "each":
+        return panel.by_each(matches, judges, unit)
+    return panel.drawn(matches, judges, seeds.rng(settings.seed, "panel", round), unit)
+
+
+async def numbered(matches: Matches, repeats: Repeats, store: Store | None, round: int) -> Matches:
+    """The questions of a round, with how often each was asked in the rounds before, some of which
+    `repeats` may not have seen: they are in the store."""
+    while store is not None and repeats.rounds < round - 1:
+        repeats.add(await store.matches(repeats.rounds + 1))
+    return replace(matches, repeats=repeats.add(matches))
+
+
+async def _started(session: Session) -> RunStarted:
+    return RunStarted(
+        run=session.run.folder.id,
+        items=len(session.run.dataset),
+        rounds=session.run.strategy.rounds,
+        judge=session.judge.name,
+        planned=(await results.planned(session.store))[0],
+        totals=await session.store.totals(),
+    )
+
+
+async def judge_round(session: Session, round: int, sleep: Sleep | None = None) -> None:
+    """Let workers empty a planned round, and wait for the jobs that other processes' workers hold:
+    those whose lease has lapsed are ours again. Raises StoppedError when a stop leaves some of it."""
+    counts = await _state(session, round)
+    session.emit(RoundStarted(round, counts))
+    while counts.left and not session.stop.asked:
+        if counts.pending or await session.store.reap():
+            await _drain(session, counts.left)
+        else:
+            with suppress(StoppedError):
+                await (sleep or session.stop.sleep)(BARRIER_WAIT)
+        counts = await _state(session, round)
+    if counts.left:
+        raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
+
+
+async def _drain(session: Session, jobs: int, most: float = math.inf) -> None:
+    """Let our own workers take what is pending, which are so many jobs at most; `most` of them."""
+    await session.judge.open()
+    at_once = AT_ONCE if session.run.settings.models else AT_ONCE_UNPAID
+    async with Queue(session.store, whoami(), session.stop, at_once=at_once, most=most) as queue:
+        workers = min(session.run.settings.concurrency, jobs)
+        await drain(queue, session.judge, session.stop, session.emit, workers)
+
+
+async def _state(session: Session, round: int) -> Counts:
+    counts = await session.store.round_state(round)
+    if counts is None:
+        raise LookupError(f"round {round} is not planned")
+    return counts
+
+
+def _rated(session: Session, round: int, before: Floats, history: History) -> RoundRated:
+    after = np.nan_to_num(history.latest[1])
+    moved = (
+        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
+    )
+    shown = min(SHOWN, len(after))
+    order = np.lexsort((np.arange(len(after)), -after))
+    return RoundRated(
+        round,
+        moved,
+        top=[_placed(session, row, after) for row in order[:shown].tolist()],
+        bottom=[_placed(session, row, after) for row in order[-shown:].tolist()],
+    )
+
+
+def _placed(session: Session, row: int, ratings: Floats) -> Placed:
+    texts = session.run.dataset.texts
+    text = texts[row][:200] if texts is not None else None
+    return Placed(session.run.dataset.ids[row], text, float(ratings[row]))

@@ -1,0 +1,362 @@
+"""A session: from settings to a locked folder, an open store and judges, and through all rounds.
+
+The command line and the Python interface both come through here.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import gc
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, TypeVar
+
+from judgeq import config, datasets, judge, open_files, prompts, runs, trust
+from judgeq.config import Settings
+from judgeq.datasets import STDIN, Dataset
+from judgeq.datasets.frames import Frame
+from judgeq.engine import assembly, results
+from judgeq.engine.assembly import Run
+from judgeq.engine.queue import Stop
+from judgeq.engine.results import write_scores
+from judgeq.engine.runner import Session, go_through
+from judgeq.engine.stopping import Interrupts, signals
+from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
+from judgeq.prompts import PromptSet
+from judgeq.runs import RunFolder, RunInfo
+from judgeq.store import Store, open_store
+from judgeq.types import Event, JobState, Notice, Stopping
+
+T = TypeVar("T")
+GIVING_BACK = 0.05  # seconds
+SELDOM = (100_000, 50, 100)
+Emit = Callable[[Event], None]
+Beside = Callable[[], Coroutine[Any, Any, None]]
+
+
+def prepare(
+    settings: Settings, root: Path, *, new: bool = False, frame: Frame | None = None
+) -> Run:
+    """The run that these settings describe, under `root`; nothing is written. `frame` as in
+    `datasets.load`.
+
+    Raises UsageError, DataError or RunError for what can't be.
+    """
+    settings = settings.rooted()
+    for name in settings.judge:
+        judge.check(name, settings)
+    _check_panel(settings)
+    strategy = settings.make_strategy()
+    dataset = datasets.load(settings, seed=settings.seed, frame=frame)
+    strategy.check(len(dataset))
+    if settings.both_orders and strategy.kind in ("listwise", "direct"):
+        raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
+    prompt = _prompt(settings, dataset)
+    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    # Where a recording lies must not decide the run, nor its folder's name.
+    judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
+    by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
+    name = f"{dataset.name}-{strategy.name}-{by}"
+    folder = runs.place(root, name, config.fingerprint(facts), new)
+    trust.refuse_strangers(folder, config.fingerprint(facts))
+    pricing = assembly.check(settings, dataset, prompt)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
+
+
+def _check_panel(settings: Settings) -> None:
+    """Raise UsageError for judges that can't be asked together."""
+    models = settings.models
+    for name in {name for name in models if models.count(name) > 1}:
+        raise UsageError(
+            f"--judge {name} is given twice: it would be asked the same. Ask one model several "
+            "times by --persona."
+        )
+    if models and len(models) < len(settings.judge):
+        raise UsageError("--judge: models and judges that are none can't be asked together.")
+    for name in {name for name in settings.persona if settings.persona.count(name) > 1}:
+        raise UsageError(f"--persona {name} is given twice.")
+    if settings.persona and not models:
+        raise UsageError("--persona goes with a model, which --judge names.")
+
+
+def resume(folder: RunFolder, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
+    """An existing run, with settings of this session changed (None: as before). `frame` as in
+    `datasets.load`.
+
+    Raises RunError when what decides its result has changed since it was begun, or where its folder
+    asks for a key, a file, an address or money that this user didn't give (`trust.py`).
+    """
+    info = folder.info()
+    if info.imported:
+        raise RunError(
+            f"run {folder.id} was imported: there is nothing to go on with. `judgeq rate` rates it "
+            "anew."
+        )
+    if info.settings.dataset == STDIN and not changes.get("dataset"):
+        raise RunError(
+            f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
+            f"Give the same ones again: judgeq resume {folder.id} --dataset - < FILE (or --dataset "
+            "FILE), or in Python judgeq.resume(…, dataset=…); the same `run` goes on, too."
+        )
+    settings = trust.own_settings(folder, info, changes).rooted()
+    strategy = settings.make_strategy()
+    dataset = datasets.load(settings, seed=settings.seed, frame=frame)
+    # A run may have been begun when rows were numbered by default.
+    if dataset.content != info.facts.get("dataset") and settings.dataset != STDIN:
+        dataset = datasets.load(settings, seed=settings.seed, numbered=True)
+    prompt = _prompt(settings, dataset)
+    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    if "rotation" not in info.facts:  # begun when judges took turns: its planned rounds stay so
+        facts.pop("rotation", None)
+    changed = [name for name in facts if facts[name] != info.facts.get(name)]
+    if changed or config.fingerprint(facts) != info.fingerprint:
+        raise RunError(
+            f"run {folder.id} can't go on: its {' and '.join(changed) or 'configuration'} changed "
+            f"since it was begun (dataset: {dataset.source}). Put back what it was, or start "
+            "another run with `judgeq run`; nothing was changed."
+        )
+    pricing = assembly.check(settings, dataset, prompt)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
+
+
+def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
+    """The prompt set asked for, or the one that fits the dataset, or none."""
+    name = settings.prompt or ("generic" if settings.feature else dataset.prompt)
+    prompt = prompts.load(name, settings.feature) if name else None
+    if prompt is not None:
+        for persona in settings.persona:
+            prompt.as_persona(persona)  # complains of one that isn't there
+    return prompt
+
+
+def execute(
+    run: Run,
+    emit: Emit,
+    *,
+    beside: Beside | None = None,
+    retry_failed: bool = False,
+    interrupts: Interrupts | None = None,
+) -> results.Result:
+    """Go on with the run until it is finished or stopped, and write its scores.
+
+    `beside` is a coroutine function (a face's drawing) that runs beside it, and is then cancelled.
+    Ctrl-C or SIGTERM asks for a stop, a second one cancels at once; so do `interrupts`, by which
+    another thread asks. SIGHUP, which may come twice when a terminal is closed, only asks. Raises
+    StoppedError then, and JudgeError, RunError as they come; all that was answered is kept.
+    """
+
+    async def judged(session: Session) -> results.Result:
+        if retry_failed:
+            reopened = await session.store.reopen(JobState.FAILED, JobState.INVALID)
+            jobs = "job is" if reopened == 1 else "jobs are"
+            emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
+        return await go_through(session)
+
+    with begun(run, emit):
+        work = at_work(run, emit, judged, interrupts or Interrupts(), beside=beside)
+        result = with_texts(run_loop(work), run.settings, run.dataset)
+        write_scores(result.scores, run.folder.scores)
+    return result
+
+
+@contextmanager
+def begun(run: Run, emit: Emit) -> Iterator[None]:
+    """While inside, the run's folder is there, and locked. Raises as `execute`."""
+    if not (run.folder.path / "config.json").exists():
+        assembly.check_access(run.settings)  # before anything is written
+    with run.folder.locked():
+        _begin(run, emit)
+        yield
+
+
+async def at_work(
+    run: Run,
+    emit: Emit,
+    work: Callable[[Session], Awaitable[T]],
+    interrupts: Interrupts,
+    *,
+    beside: Beside | None = None,
+) -> T:
+    """What `work` makes of a run that is begun, with its store and its judges open; arguments and
+    errors as of `execute`."""
+    return await _with(beside, _open(run, emit, work, interrupts))
+
+
+def with_texts(
+    result: results.Result, settings: Settings, dataset: Dataset | None
+) -> results.Result:
+    """The result, with the items' texts if they are had and not unwanted."""
+    if not settings.texts or dataset is None or dataset.texts is None:
+        return result
+    return replace(result, scores=replace(result.scores, texts=dataset.texts))
+
+
+def dataset_of(folder: RunFolder) -> Dataset | None:
+    """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
+    no standard input, and opens no file that somebody else's folder names."""
+    info = folder.info()
+    settings = info.settings
+    if settings.dataset == STDIN or not trust.owns_dataset(folder, info):
+        return None
+    try:
+        for numbered in (False, True):  # rows were numbered by default once
+            dataset = datasets.load(settings, seed=settings.seed, download=False, numbered=numbered)
+            if dataset.content == info.facts.get("dataset"):
+                return dataset
+    except JudgeqError:
+        pass  # gone, changed or unreadable: a run's scores need no texts
+    return None
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
+    about a third cheaper."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    with _collecting_seldom(), asyncio.Runner(loop_factory=factory) as runner:
+        return runner.run(work)
+
+
+@contextmanager
+def _collecting_seldom() -> Iterator[None]:
+    """Have Python look for garbage in cycles seldom: by default it took a fifth of a call's time, and
+    replies that came meanwhile waited uncommitted."""
+    before = gc.get_threshold()
+    gc.set_threshold(*SELDOM)
+    try:
+        yield
+    finally:
+        gc.set_threshold(*before)
+
+
+def _begin(run: Run, emit: Emit) -> None:
+    """Report what the user should know, and write config.json of a new run."""
+    dataset, folder = run.dataset, run.folder
+    for text in dataset.notices:
+        emit(Notice(text))
+    kind = runs.network_file_system(folder.path)
+    if kind is not None:
+        emit(
+            Notice(
+                f"{folder.path} is on a network file system ({kind}), where file locks aren't "
+                "reliable: never run one run from two machines, or set --runs-dir to a local disk.",
+                warning=True,
+            )
+        )
+    unmarked = trust.remember(folder, config.fingerprint(run.facts), run.settings)
+    if unmarked is not None:
+        emit(
+            Notice(
+                "It can't be remembered that this run and its settings are yours, so that `judgeq "
+                f"resume` will ask for them again: {unmarked}",
+                warning=True,
+            )
+        )
+    if (folder.path / "config.json").exists():
+        info = folder.info()
+        if info.facts.get("ensemble") == "rotate" and "rotation" not in info.facts:
+            emit(
+                Notice(
+                    "This run began when judges were asked in turn, which gave each a part of the "
+                    "scale. The rounds planned from now on draw them at random; `judgeq run` begins "
+                    "a run that does so throughout."
+                )
+            )
+        if info.labels != dataset.labels:
+            folder.write_info(info.model_copy(update={"labels": dataset.labels}))
+        return
+    settings, strategy = run.settings, run.strategy
+    folder.write_info(
+        RunInfo.begun(
+            settings,
+            dataset,
+            run.facts,
+            strategy=strategy.name,
+            rounds=strategy.rounds,
+            judges=() if len(settings.panelists) == 1 else settings.judges,
+        )
+    )
+
+
+async def _with(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
+    drawing = asyncio.create_task(beside()) if beside is not None else None
+    try:
+        return await work
+    except asyncio.CancelledError as error:
+        raise StoppedError("stopped at once; calls in flight were given up") from error
+    finally:
+        if drawing is not None:
+            drawing.cancel()
+            await asyncio.gather(drawing, return_exceptions=True)
+
+
+async def _open(
+    run: Run, emit: Emit, work: Callable[[Session], Awaitable[T]], interrupts: Interrupts
+) -> T:
+    stop = Stop()
+    store = open_store(run.folder.path)
+    try:
+        with _stoppable(stop, emit, interrupts):
+            await _fill(store, run)
+            with _within_open_files(run, emit) as run:
+                async with assembly.panel(run, await store.totals(), stop, emit) as judge:
+                    result = await work(Session(run, store, judge, stop, emit))
+            store.check()
+            return result
+    finally:
+        await store.close()
+
+
+@contextmanager
+def _within_open_files(run: Run, emit: Emit) -> Iterator[Run]:
+    """The run, with as many calls in flight as this process may have connections open."""
+    models = len(run.settings.models)
+    if not models:
+        yield run
+        return
+    wanted = run.settings.concurrency
+    with open_files.room_for(wanted * models) as connections:
+        possible = max(1, min(wanted, connections // models))
+        if possible < wanted:
+            emit(
+                Notice(
+                    f"This process may have few files open at once (`ulimit -Hn`): {possible:,} calls "
+                    f"are in flight together at most, and not {wanted:,}."
+                )
+            )
+        yield replace(run, settings=run.settings.model_copy(update={"concurrency": possible}))
+
+
+async def _fill(store: Store, run: Run) -> None:
+    """Put the items into a new store, or changed gold into an old one."""
+    kept, items = await store.items(), run.items
+    if not kept.same_as(items):
+        if kept.ids and list(kept.ids) != list(items.ids):
+            raise RunError(f"{run.folder.database} holds other items than the dataset.")
+        await store.set_items(items)
+
+
+@contextmanager
+def _stoppable(stop: Stop, emit: Emit, interrupts: Interrupts) -> Iterator[None]:
+    """While inside, the first signal or interrupt asks for a stop, the second cancels this task."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+
+    def ask() -> None:
+        if not stop.asked:
+            stop.ask()
+            # Jobs whose call had not left yet are given back meanwhile: only the others are waited for.
+            loop.call_later(GIVING_BACK, emit, Stopping())
+
+    def insist() -> None:
+        if stop.asked and task is not None:
+            task.cancel()
+        ask()
+
+    with signals(insist, ask), interrupts.listening(insist):
+        yield

@@ -1,0 +1,136 @@
+"""How far a run is, read from its folder while it runs or afterwards."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from judgeq.engine import results
+from judgeq.engine.results import planned, spent
+from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
+from judgeq.runs import RunFolder, RunInfo, all_runs
+from judgeq.store import Store, open_store
+from judgeq.types import Counts, Failure, Floats, Totals
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class State:
+    """How far a run is; `ratings`, named `rating`, are those after its last complete round.
+
+    `over` when the strategy had no items left to compare, so that no more rounds come.
+    """
+
+    run: RunFolder
+    info: RunInfo
+    running: bool
+    rounds: Sequence[Counts]
+    totals: Totals
+    ids: Sequence[str]
+    ratings: Floats | None
+    over: bool = False
+    rating: str = "elo"
+    failure: Failure | None = None
+
+    @property
+    def complete(self) -> int:
+        """How many rounds have all their answers, up to the first that hasn't."""
+        whole = [not counts.left for counts in self.rounds]
+        return [*whole, False].index(False)
+
+    @property
+    def counts(self) -> Counts:
+        """The jobs of all planned rounds."""
+        return sum(self.rounds, Counts())
+
+    @property
+    def word(self) -> str:
+        """ "running", "finished", "no verdicts" (nothing is left, and nothing to rate), "stopped"."""
+        if self.running:
+            return "running"
+        whole = (self.over or len(self.rounds) == self.info.rounds) and not self.counts.left
+        if not whole:
+            return "stopped"
+        return "finished" if self.counts.done else "no verdicts"
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "run": self.run.id,
+            "folder": str(self.run.path),
+            "state": self.word,
+            "created": self.info.created.isoformat(),
+            "dataset": self.info.dataset,
+            "items": self.info.items,
+            "strategy": self.info.strategy,
+            "judge": self.info.judge,
+            "seed": self.info.settings.seed,
+            "rounds": self.info.rounds,
+            "rounds_planned": len(self.rounds),
+            "jobs": asdict(self.counts),
+            "jobs_by_round": [asdict(counts) for counts in self.rounds],
+            "last_failure": None if self.failure is None else self.failure._asdict(),
+            **spent(self.totals),
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Unreadable:
+    """A run's folder that can't be read, and why."""
+
+    run: RunFolder
+    reason: str
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        folder = str(self.run.path)
+        return {"run": self.run.id, "folder": folder, "state": "unreadable", "reason": self.reason}
+
+
+async def states(root: Path) -> list[State | Unreadable]:
+    """How far all runs under `root` are, the latest first. Raises RunError when `root` can't be
+    looked into."""
+    listed: list[State | Unreadable] = []
+    for folder in all_runs(root):
+        try:
+            listed.append(await state(folder))
+        except (RunError, OSError) as error:
+            listed.append(Unreadable(folder, str(error)))
+    return listed
+
+
+async def state(run: RunFolder, *, ratings: bool = False) -> State:
+    """How far a run is, read from its folder while it runs or afterwards."""
+    info, running = run.info(), run.is_running()
+    if not run.begun:  # this very moment, or killed before anything was asked
+        return State(run, info, running, [], Totals(), [], None)
+    store = open_store(run.path, read_only=True)
+    try:
+        rounds, over = await planned(store)
+        totals = await store.totals()
+        if not running:  # what a killed process had in flight
+            totals = replace(totals, unknown=totals.unknown + totals.in_flight, in_flight=0)
+        ids = (await store.items()).ids if ratings else []
+        state = State(run, info, running, rounds, totals, ids, None, over)
+        if not ratings:
+            return state
+        return await _rated(replace(state, failure=await store.last_failure()), store)
+    finally:
+        await store.close()
+
+
+async def _rated(state: State, store: Store) -> State:
+    """With the ranking after the last complete round: of a finished run by its leading rating."""
+    if not state.complete or not state.counts.done:
+        return state
+    if state.word == "finished":
+        # `judgeq rate` says why there is none; Elo there is all the same.
+        with suppress(NotConvergedError, NoVerdictsError):
+            result = await results.read(state.run, state.info.settings)
+            name, ratings = result.scores.main
+            return replace(state, rating=name, ratings=ratings)
+    history = await results.replayed(state.info, store, state.complete)
+    name, ratings = history.latest
+    return replace(state, rating=name, ratings=ratings)

@@ -1,0 +1,123 @@
+"""How a run is asked to stop: by signals, by another thread; and long work that can be given up."""
+
+from __future__ import annotations
+
+import asyncio
+import signal
+import threading
+from collections.abc import Callable, Coroutine, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from typing import Any, TypeVar
+
+from judgeq.engine.queue import Stop
+from judgeq.errors import StoppedError
+from judgeq.rating import GoOn
+
+T = TypeVar("T")
+
+
+class Interrupts:
+    """Lets another thread interrupt the work of an event loop: `interrupt` may be called from any
+    thread, or by a signal's handler; what comes before the loop listens isn't lost."""
+
+    def __init__(self) -> None:
+        self._lock = threading.RLock()  # a signal's handler may run while its own thread holds it
+        self._early = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._react: Callable[[], object] | None = None
+
+    def interrupt(self, *_: object) -> None:
+        """Ask for a stop; again: at once. Nothing happens after the work's end."""
+        with self._lock:
+            if self._loop is None or self._react is None:
+                self._early += 1
+                return
+            with suppress(RuntimeError):  # the loop is closed
+                self._loop.call_soon_threadsafe(self._react)
+
+    @contextmanager
+    def listening(self, react: Callable[[], object]) -> Iterator[None]:
+        """While inside, have the running loop call `react` at each interrupt."""
+        with self._lock:
+            self._loop, self._react = asyncio.get_running_loop(), react
+            early, self._early = self._early, 0
+        for _ in range(early):
+            react()
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._loop = self._react = None
+
+    @contextmanager
+    def by_sigint(self) -> Iterator[None]:
+        """While inside, Ctrl-C (a notebook's Stop) interrupts; only in the main thread, which alone
+        may say what a signal does."""
+        if threading.current_thread() is not threading.main_thread():
+            yield
+            return
+        before = signal.signal(signal.SIGINT, self.interrupt)
+        try:
+            yield
+        finally:
+            signal.signal(signal.SIGINT, signal.default_int_handler if before is None else before)
+
+
+@contextmanager
+def signals(react: Callable[[], object], hung_up: Callable[[], object]) -> Iterator[None]:
+    """While inside, have the running loop call `react` at each SIGINT and SIGTERM, and `hung_up` at
+    each SIGHUP (the terminal was closed), unless that is ignored, as nohup wants it.
+
+    Does nothing on Windows or beside the main thread: there, whoever called us handles signals.
+    """
+    loop = asyncio.get_running_loop()
+    reactions = {signal.SIGINT: react, signal.SIGTERM: react}
+    if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
+        reactions[signal.SIGHUP] = hung_up
+    before = {number: signal.getsignal(number) for number in reactions}
+    if not _handled(loop, reactions):
+        yield
+        return
+    try:
+        yield
+    finally:
+        for number in reactions:
+            loop.remove_signal_handler(number)
+            if before[number] is not None:
+                signal.signal(number, before[number])
+
+
+def _handled(
+    loop: asyncio.AbstractEventLoop, reactions: Mapping[signal.Signals, Callable[[], object]]
+) -> bool:
+    try:
+        for number, reaction in reactions.items():
+            loop.add_signal_handler(number, reaction)
+    except (NotImplementedError, RuntimeError, ValueError):
+        return False
+    return True
+
+
+async def in_thread(work: Callable[[GoOn], T], stop: Stop | None = None) -> T:
+    """What `work` returns, computed in a thread, so that the loop (signals, the dashboard) lives on.
+
+    NumPy can't be interrupted from outside; so `work` is given a function, which raises
+    StoppedError once a stop is asked for, or this coroutine was cancelled.
+    """
+    abandoned = threading.Event()
+
+    def go_on() -> None:
+        if abandoned.is_set() or (stop is not None and stop.asked):
+            raise StoppedError("stopped before the ratings were made; all jobs are judged")
+
+    try:
+        return await asyncio.to_thread(work, go_on)
+    finally:
+        abandoned.set()
+
+
+async def given_up(work: Coroutine[Any, Any, T], interrupts: Interrupts) -> T:
+    """What `work` returns; an interrupt cancels it."""
+    task = asyncio.ensure_future(work)
+    with interrupts.listening(task.cancel):
+        return await task

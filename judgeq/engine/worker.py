@@ -1,0 +1,46 @@
+"""Workers: each takes a job, asks the judge, hands in the outcome, until none is left."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable
+
+from judgeq.engine.queue import Queue, Stop
+from judgeq.judge.judge import Judge
+from judgeq.judge.panel import Panel
+from judgeq.types import Event, JobEnded, JobStarted, JobState, Outcome
+
+
+async def work(
+    queue: Queue, judge: Judge | Panel, stop: Stop, emit: Callable[[Event], None]
+) -> None:
+    """One worker. An error asks all others to stop, and is raised when its job is given back."""
+    while (job := await queue.get()) is not None:
+        number = job.match.id
+        if stop.asked:  # between the claim and this turn: nothing has been sent
+            queue.settle(Outcome(number, JobState.PENDING))
+            return
+        try:
+            emit(JobStarted(number))
+            outcome = await judge.ask(job, queue)
+        except Exception:
+            queue.settle(Outcome(number, JobState.PENDING))
+            stop.ask()
+            emit(JobEnded(number, JobState.PENDING))
+            raise
+        queue.settle(outcome)
+        emit(JobEnded(number, outcome.state))
+
+
+async def drain(
+    queue: Queue, judge: Judge | Panel, stop: Stop, emit: Callable[[Event], None], workers: int
+) -> None:
+    """Let `workers` workers empty the queue. Those in flight are let finish, whatever one raises.
+
+    Raises the first error of a worker. Cancelled, it cancels them all at once.
+    """
+    tasks = [asyncio.create_task(work(queue, judge, stop, emit)) for _ in range(workers)]
+    # Cancelled, gather cancels what it waits for, and still waits for it.
+    for result in await asyncio.gather(*tasks, return_exceptions=True):
+        if isinstance(result, BaseException):
+            raise result

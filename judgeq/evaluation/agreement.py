@@ -1,0 +1,306 @@
+"""Several judges of one run: the ratings of each by itself, and how well they agree.
+
+Krippendorff's α over the pairs that their verdicts imply, and Kendall's τ.
+
+A pair of items is a unit, and a judge codes it: 1 where the first of the two is placed higher, 0 where
+the second is, ½ for a tie; so that a tie is half as far from a win as a loss is.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any, TypeAlias
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judgeq import rating, seeds
+from judgeq.engine.results import Result
+from judgeq.evaluation.metrics import Measured, interval, resamples
+from judgeq.rating import Parameters, comparisons
+from judgeq.rating.comparisons import slots_by_size, tie_groups
+from judgeq.rating.correlation import Kendall, point
+from judgeq.strategies import History
+from judgeq.types import Floats, Offsets, Rows, Verdicts
+
+Ints: TypeAlias = NDArray[np.integer[Any]]
+
+_CONSTANT = 1e-12
+"""A variance of so little of the mean square is what rounding leaves of a constant."""
+
+
+def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
+    """Every pair that a verdict implies, by which judge and how: (pairs, judge, value), each (m,).
+
+    A ranking of k gives k(k−1)/2. A pair's number is `low * n + high` of its two rows, with n one more
+    than the highest row of the verdicts. `value` is 1 where the lower row is placed first, 0 where it
+    is placed second, ½ for a tie. Sorted like `comparisons.imply`. Of items judged alone: the item, and
+    its score.
+    """
+    if verdicts.scores is not None:
+        return verdicts.items.astype(np.int64), _judges(verdicts), verdicts.scores
+    pairs, verdict, value = _implied(verdicts)
+    return pairs, _judges(verdicts)[verdict], value
+
+
+def krippendorff(unit: Ints, judge: Ints, value: Floats) -> float | None:
+    """Krippendorff's α for interval data: 1 is agreement, 0 what chance gives, less is discord.
+
+    Judge `judge[c]` has given `unit[c]` the value `value[c]`, all of shape (m,), without nan. What a
+    judge said of one unit several times is averaged first: it says nothing of agreement with others.
+    Units of fewer than two judges are left out. None where that leaves none, or all values are equal.
+
+    α = 1 − Do / De, of squared differences: Do is their mean within the units, De that of any two
+    values (Krippendorff 2011, "Computing Krippendorff's alpha-reliability").
+    """
+    measure = _Alpha(unit, judge, value, np.zeros(len(unit), dtype=np.int64))
+    return point(measure, measure.groups)
+
+
+def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
+    """Krippendorff's α of the judges over the pairs of items, with its 95 % percentile interval from
+    `times` resamples; None where it is undefined.
+
+    Each pair counts both ways round, as (low, high) and as (high, low): else the agreement expected by
+    chance would depend on how the items are numbered, and be near 1 where they come in their true
+    order. So without ties De is ½ but for a small sample's correction, and α is 1 − 2 · (how often two
+    judges differ).
+
+    What is drawn is a set of items with all that any judge answered about it, since the pairs of one
+    list hang together. A pair that was asked about in several sets belongs to them by parts, which is
+    sound where the judges were asked about the same sets; where each was asked about its own, the
+    interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
+    """
+    measure = _Alpha(*_both_ways(verdicts))
+    value = point(measure, measure.groups)
+    # One set drawn again and again would give an interval of no width.
+    if measure.groups < 2 or times < 1:
+        return Measured(value)
+    drawn = resamples(measure.groups, times, rng)
+    return Measured(value, *interval(np.concatenate([measure(weights) for weights in drawn])))
+
+
+def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
+    """Kendall's τ-b between the ratings of each two of j judges, shape (j, j).
+
+    Each rating is of shape (n,), nan where a judge doesn't rate an item: it is left out where either
+    is nan. 1 on the diagonal; nan where τ is undefined, as of a constant.
+    """
+    matrix = np.eye(len(ratings))
+    for a, one in enumerate(ratings):
+        for b, other in enumerate(ratings[:a]):
+            both = ~(np.isnan(one) | np.isnan(other))
+            n = int(both.sum())
+            tau = point(Kendall(one[both], other[both]), n) if n else None
+            matrix[a, b] = matrix[b, a] = np.nan if tau is None else tau
+    return matrix
+
+
+def _judges(verdicts: Verdicts) -> Rows:
+    """Which judge gave each verdict, shape (verdicts,)."""
+    if verdicts.judges is None:
+        return np.zeros(len(verdicts), dtype=np.int32)
+    return verdicts.judges
+
+
+def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
+    """Pair, verdict and value, as in `implied`."""
+    n = int(verdicts.items.max(initial=-1)) + 1
+    tie = tie_groups(verdicts)
+    verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
+    pairs, verdict, value = [], [], []
+    for slots in slots_by_size(verdicts):
+        upper, lower = np.triu_indices(len(slots), 1)
+        first, second = slots[upper].reshape(-1), slots[lower].reshape(-1)
+        # A pair's number may be beyond int32.
+        before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
+        pairs.append(np.minimum(before, after) * n + np.maximum(before, after))
+        verdict.append(verdict_of[first])
+        value.append(np.where(tie[first] == tie[second], 0.5, (before < after).astype(np.float64)))
+    return (
+        np.concatenate([np.empty(0, np.int64), *pairs]),
+        np.concatenate([np.empty(0, np.int64), *verdict]),
+        np.concatenate([np.empty(0, np.float64), *value]),
+    )
+
+
+def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
+    """(unit, judge, value, group): what is implied of each pair as (low, high), then as (high, low),
+    and of which set of items it is."""
+    pairs, verdict, value = _implied(verdicts)
+    return (
+        np.concatenate([pairs, -1 - pairs]),
+        np.tile(_judges(verdicts)[verdict], 2),
+        np.concatenate([value, 1 - value]),
+        np.tile(_sets(verdicts)[verdict], 2),
+    )
+
+
+def _sets(verdicts: Verdicts) -> Offsets:
+    """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
+    sizes = np.diff(verdicts.offsets)
+    numbers = np.empty(len(verdicts), dtype=np.int64)
+    least = 0
+    for slots in slots_by_size(verdicts):
+        items = np.sort(verdicts.items[slots], axis=0)
+        order = np.lexsort(items[::-1])
+        number = np.empty(len(order), dtype=np.int64)
+        number[order] = least + np.cumsum(_new(items[:, order])) - 1
+        numbers[sizes == len(slots)] = number
+        least = int(number.max()) + 1
+    return numbers
+
+
+def _new(columns: NDArray[Any]) -> NDArray[np.bool_]:
+    """Which columns of a table of shape (rows, m) differ from the one before; the first does."""
+    new = np.ones(columns.shape[1], dtype=np.bool_)
+    new[1:] = (columns[:, 1:] != columns[:, :-1]).any(axis=0)
+    return new
+
+
+def _runs(columns: NDArray[Any]) -> Offsets:
+    """The number, from 0, of each column's run of equal columns; shape (m,)."""
+    return np.cumsum(_new(columns)) - 1
+
+
+class _Alpha:
+    """Krippendorff's α for any weighting of groups of answers: a `correlation.Measure`.
+
+    α is made of four sums over the units, and what each group adds to them is worked out once. A unit
+    all of whose answers are of one group is that group's. Of one whose answers are of several, a group
+    has what the unit's sums grow by as it gains weight, where the judges' means are weighted and the
+    unit weighs the mean of its answers: to first order, which adds up to the unit's sums. (Weighting
+    the means themselves would bias α downwards: a group drawn twice brings no second opinion.)
+    """
+
+    def __init__(self, unit: Ints, judge: Ints, value: Floats, group: Ints) -> None:
+        if len(value):
+            # α knows neither zero nor scale; between 0 and 1 squares keep their digits.
+            value = (value - value.min()) / (np.ptp(value) or 1.0)
+        # Answers by unit, judge and group; only units of two judges or more are kept.
+        order = np.lexsort((group, judge, unit))
+        answers = np.stack([column[order].astype(np.int64) for column in (unit, judge, group)])
+        coders = np.bincount(_runs(answers[:1]), _new(answers[:2]))
+        kept = coders[_runs(answers[:1])] > 1
+        answers, value = answers[:, kept], value[order][kept]
+
+        groups, group = np.unique(answers[2], return_inverse=True)
+        self.groups = len(groups)
+        """How many groups there are that say anything of agreement."""
+        unit, coding = _runs(answers[:1]), _runs(answers[:2])
+        first = _new(answers[:2])
+        counts = np.bincount(coding)
+        mean = np.bincount(coding, value) / counts
+        of = unit[first]
+        n, total, squares = (np.bincount(of, part) for part in (np.ones(len(of)), mean, mean**2))
+        # Σ (v − v′)² over the ordered pairs of n values is 2 (n Σ v² − (Σ v)²).
+        within = 2 * np.maximum(n * squares - total**2, 0) / (n - 1)
+
+        share = 1 / np.bincount(unit)[unit]
+        mean, n_here, total_here = mean[coding], n[unit], total[unit]
+        gain = (value - mean) / counts[coding]
+        adds = (
+            share * n_here,
+            share * total_here + gain,
+            share * squares[unit] + 2 * mean * gain,
+            share * within[unit] + 4 * (n_here * mean - total_here) / (n_here - 1) * gain,
+        )
+        self._sums = np.stack([np.bincount(group, part, self.groups) for part in adds], axis=1)
+
+    def __call__(self, weights: Floats) -> Floats:
+        """α of shape (b,) for weights of shape (b, groups); nan where it is undefined."""
+        n, total, squares, within = (weights @ self._sums).T
+        spread = n * squares - total**2
+        defined = (n > 1) & (spread > _CONSTANT * n * squares)
+        alpha = np.full(len(weights), np.nan)
+        n, spread, within = n[defined], spread[defined], np.maximum(within[defined], 0)
+        alpha[defined] = 1 - (within / n) / (2 * spread / (n * (n - 1)))
+        return alpha
+
+
+# The judges of a run
+
+MOST = 10
+"""So many judges, those with the most verdicts, are rated by themselves."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class PanelAgreement:
+    """The judges of a run, each with `verdicts` of its own and `ratings` made of them alone (by name,
+    shape (n,); nan where a judge saw nothing of an item). Of more than MOST judges only those with the
+    most verdicts are in `names`; `others` is the number of the others, which gave `others_verdicts`.
+
+    `kendall` is τ-b between the judges' ratings, by rating, shape (judges, judges). `alpha` is
+    Krippendorff's α on the pairs that their verdicts imply (interval metric: a tie is half a
+    disagreement), or on the scores of items judged alone; `shared` are the pairs, or items, that
+    several judged; both are of all judges.
+    """
+
+    names: Sequence[str]
+    verdicts: Sequence[int]
+    ratings: Sequence[Mapping[str, Floats]]
+    kendall: Mapping[str, Floats]
+    alpha: Measured
+    shared: int
+    others: int = 0
+    others_verdicts: int = 0
+
+
+def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
+    """What each of a run's judges says; None for one judge alone."""
+    names = run.info.judges or run.info.settings.judges
+    if len(names) < 2:
+        return None
+    return panel_agreement(run.history, names, run.rating, run.parameters, resamples, seed)
+
+
+def panel_agreement(
+    history: History,
+    names: Sequence[str],
+    choice: str,
+    parameters: Parameters,
+    resamples: int,
+    seed: int,
+) -> PanelAgreement:
+    """What the judges of a run say, each by itself and about one another."""
+    n = len(history.standings.elo)
+    every = comparisons.joined(history.verdicts)
+    counts = np.bincount(_judges(every), minlength=len(names))
+    largest = np.argsort(-counts, kind="stable")[:MOST] if len(names) > MOST else range(len(names))
+    listed = [int(number) for number in largest]
+    estimators = rating.of_run(choice, alone=history.alone)
+    ratings = []
+    for number in listed:
+        own = every.where(np.equal(_judges(every), number))
+        unseen = comparisons.matches_of(own, n) == 0
+        ratings.append(
+            {
+                estimator.column: np.where(unseen, np.nan, estimator.fit(own, n, parameters).theta)
+                for estimator in estimators
+            }
+        )
+    return PanelAgreement(
+        names=[names[number] for number in listed],
+        verdicts=counts[listed].tolist(),
+        ratings=ratings,
+        kendall={name: kendall_by_pair([own[name] for own in ratings]) for name in ratings[0]},
+        alpha=_alpha_of(every, resamples, seed),
+        shared=_shared(every),
+        others=len(names) - len(listed),
+        others_verdicts=int(counts.sum() - counts[listed].sum()),
+    )
+
+
+def _alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
+    if verdicts.scores is not None:
+        return Measured(krippendorff(*implied(verdicts)))
+    return alpha(verdicts, resamples, seeds.rng(seed, "bootstrap", "agreement"))
+
+
+def _shared(verdicts: Verdicts) -> int:
+    """How many pairs, or items, more than one of them judged."""
+    unit, judge, _ = implied(verdicts)
+    both = np.unique(np.stack([unit, judge], axis=1), axis=0)
+    _, judges = np.unique(both[:, 0], return_counts=True)
+    return int((judges > 1).sum())

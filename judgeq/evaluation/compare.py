@@ -1,0 +1,191 @@
+"""Which of several runs has the better scores, by differences on the same resamples; and whether they
+rank alike."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from itertools import combinations
+
+import numpy as np
+
+from judgeq.datasets.tables import shown
+from judgeq.engine.results import Result
+from judgeq.errors import RunError
+from judgeq.evaluation.evaluate import (
+    COUNTS,
+    Assessment,
+    Plan,
+    Rating,
+    apart,
+    assess,
+    gold_for,
+    masks_of,
+    measured,
+    ratings_of,
+)
+from judgeq.evaluation.gold import Gold
+from judgeq.evaluation.metrics import Measured
+from judgeq.rating import correlation
+from judgeq.types import Bools, Offsets
+
+NOTHING = 1e-9
+"""A difference up to this is what rounding leaves of none."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Pair:
+    """`rating` of run `run` held against `against_rating` of run `against`, both by their number in the
+    comparison (from 0), over the `n` items that have both scores."""
+
+    run: int
+    rating: str
+    against: int
+    against_rating: str
+    n: int
+    measures: Mapping[str, Measured]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Comparison:
+    """Several runs over the same items, each held against the first: `assessments` by run (in the order
+    given) and rating; `differences` of the measures to the first run, over the items that also have
+    gold; `agreement` of each two runs by Kendall's τ-b and Spearman's ρ, where gold is no matter.
+    `notices` say what may make it doubtful."""
+
+    runs: Sequence[Result]
+    plan: Plan
+    gold: Gold
+    items: str
+    assessments: Sequence[Sequence[Assessment]]
+    differences: Sequence[Pair]
+    agreement: Sequence[Pair]
+    notices: Sequence[str]
+
+
+def zero_outside(difference: Measured) -> bool:
+    """Whether a difference's interval leaves 0 out."""
+    low, high = difference.low, difference.high
+    return low is not None and high is not None and (low > NOTHING or high < -NOTHING)
+
+
+def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Comparison:
+    """Runs over the same items, each held against the first; `gold` (None: as planned) is in the order
+    of its items.
+
+    Compared are the ratings that two runs have in common; and, where these have other names, their
+    main ratings. Raises RunError where the items differ, and UsageError or DataError.
+    """
+    first = runs[0]
+    if gold is None:
+        gold = gold_for(first, plan)
+    ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
+    orders = [None, *(_order(first, run) for run in runs[1:])]
+    ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
+    assessments = [
+        {rating.name: assess(rating, gold, items, mask, plan) for rating in of_run}
+        for of_run in ratings
+    ]
+    differences = []
+    for run in range(1, len(runs)):
+        for this, that in _pairs(ratings[run], ratings[0]):
+            both = _both(this, that, mask)
+            n = int((both & ~np.isnan(gold.values)).sum())
+            one, other = (
+                known if known.n == n else assess(rating, gold, items, both, plan)
+                for rating, known in (
+                    (this, assessments[run][this.name]),
+                    (that, assessments[0][that.name]),
+                )
+            )
+            measures = _differences(one, other)
+            differences.append(Pair(run, this.name, 0, that.name, n, measures))
+    return Comparison(
+        runs=runs,
+        plan=plan,
+        gold=gold,
+        items=items,
+        assessments=[list(by_name.values()) for by_name in assessments],
+        differences=differences,
+        agreement=[
+            _agreement(run, this, against, that, mask)
+            for against, run in combinations(range(len(runs)), 2)
+            for this, that in _pairs(ratings[run], ratings[against])
+        ],
+        notices=[*_notices(runs, orders, gold)],
+    )
+
+
+def _notices(runs: Sequence[Result], orders: Sequence[Offsets | None], gold: Gold) -> Iterator[str]:
+    """What the ids don't show: that items of the same id may not be the same, or not labelled so."""
+    first = runs[0]
+    for run in runs:
+        if (note := apart(run.scores)) is not None:
+            yield f"Run {run.run.id}: {note}"
+    for other, order in zip(runs[1:], orders[1:], strict=True):
+        if other.info.facts.get("dataset") != first.info.facts.get("dataset"):
+            yield (
+                f"Runs {first.run.id} and {other.run.id} have the same ids, but not the same dataset "
+                f"({first.info.source}, {other.info.source}): are these the same items?"
+            )
+        if gold.values is first.items.gold and other.items.gold is not None:
+            theirs = other.items.gold if order is None else other.items.gold[order]
+            if not np.array_equal(gold.values, theirs, equal_nan=True):
+                yield (
+                    f"The gold labels of run {other.run.id} are others; those of {first.run.id} are "
+                    "used."
+                )
+
+
+def _order(first: Result, other: Result) -> Offsets | None:
+    """Where the first run's items stand in the other run; None: at the same places."""
+    if list(first.items.ids) == list(other.items.ids):
+        return None
+    rows = {name: row for row, name in enumerate(other.items.ids)}
+    for run, ids, others in (
+        (first, first.items.ids, rows),
+        (other, other.items.ids, set(first.items.ids)),
+    ):
+        missing = next((name for name in ids if name not in others), None)
+        if missing is not None:
+            raise RunError(
+                f"runs {first.run.id} and {other.run.id} are not over the same items: "
+                f"{shown(missing)} is in {run.run.id} only. Compare runs of one dataset."
+            )
+    return np.array([rows[name] for name in first.items.ids], dtype=np.int64)
+
+
+def _pairs(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Rating, Rating]]:
+    """The ratings in common, and the main ratings (the last ones) where their names differ."""
+    by_name = {rating.name: rating for rating in those}
+    pairs = [(rating, by_name[rating.name]) for rating in these if rating.name in by_name]
+    this, that = these[-1], those[-1]
+    return pairs if this.name == that.name else [*pairs, (this, that)]
+
+
+def _both(this: Rating, that: Rating, mask: Bools) -> Bools:
+    """The items of `mask` that have both scores."""
+    return mask & ~(np.isnan(this.scores) | np.isnan(that.scores))
+
+
+def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
+    """One minus the other of each measure, paired by resample."""
+    differences = {}
+    for name in one.measures:
+        if name in COUNTS:
+            continue
+        a, b = one.measures[name].value, other.measures[name].value
+        resampled = one.resampled[name] - other.resampled[name] if name in one.resampled else None
+        differences[name] = measured(None if a is None or b is None else a - b, resampled)
+    return differences
+
+
+def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:
+    both = _both(this, that, mask)
+    n = int(both.sum())
+    x, y = this.scores[both], that.scores[both]
+    measures = {
+        name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
+        for name in ("kendall", "spearman")
+    }
+    return Pair(run, this.name, against, that.name, n, measures)

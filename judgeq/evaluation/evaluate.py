@@ -1,0 +1,412 @@
+"""How good a run's scores are against gold labels, with intervals.
+
+Every interval is the 95 % percentile interval of a bootstrap over the items: they are drawn with
+replacement, while scores, gold and thresholds stay as they are. What is undefined is None, and its
+reason stands beside it.
+
+All commands report what is computed here: `evaluate` and `compare`, and without intervals `run`, `rate`
+and `import`. Items that were never judged are left out, and counted.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, replace
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from judgeq import seeds
+from judgeq.datasets.tables import did_you_mean, listed, shown
+from judgeq.engine.results import Result, Scores
+from judgeq.errors import UsageError
+from judgeq.evaluation import agreement, metrics
+from judgeq.evaluation.agreement import PanelAgreement
+from judgeq.evaluation.gold import Gold, gold_of, read_gold_file
+from judgeq.evaluation.metrics import Measured
+from judgeq.rating import THRESHOLDS, comparisons, correlation
+from judgeq.store import Items
+from judgeq.types import Bools, Floats, Offsets
+
+CORRELATION = tuple(correlation.CORRELATION)
+DETECTION = ("recall", "precision", "f1", "accuracy", "macro_f1", "auc")
+COUNTS = ("tp", "fp", "fn", "tn")
+THRESHOLDED = frozenset({*DETECTION, *COUNTS} - {"auc"})
+"""The measures that a threshold decides."""
+SUMMARY = frozenset({"pearson", "spearman", *DETECTION, *COUNTS} - {"auc"})
+"""What `summary` measures: all that costs next to nothing, also for a million items."""
+CELLS = {
+    "true_positive": "tp",
+    "false_positive": "fp",
+    "false_negative": "fn",
+    "true_negative": "tn",
+}
+FOLDS = 10
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How to evaluate.
+
+    `threshold` is the number over which a score is positive, "default" or "best"; `rating_name`,
+    `subset` and `measures` leave the others out (None: all). `gold` are other labels than the run's: a
+    file, with its columns and levels, or a number an item (nan: none); those `positive_over` are
+    positive (None: of two labels the larger). Raises UsageError for what can't be.
+    """
+
+    resamples: int = metrics.RESAMPLES
+    seed: int = 0
+    threshold: float | str = "default"
+    rating_name: str | None = None
+    subset: str | None = None
+    gold: str | Path | Sequence[float] | Floats | None = None
+    gold_column: str | None = None
+    id_column: str | None = None
+    gold_levels: Sequence[str] | None = None
+    positive_over: float | None = None
+    measures: frozenset[str] | None = None
+
+    def __post_init__(self) -> None:
+        if self.resamples < 0 or self.seed < 0:
+            raise UsageError(
+                f"resamples is {self.resamples}, seed {self.seed}. Give 0 or more of both."
+            )
+        if self.threshold in ("default", "best"):
+            return
+        if isinstance(self.threshold, str) or not math.isfinite(self.threshold):
+            raise UsageError(f"--threshold {self.threshold}: give default, best, or a number.")
+
+
+@dataclass(frozen=True, slots=True)
+class Threshold:
+    """Over which score an item is labelled positive, by the `rule` "default", "given" or "best": then
+    `value` is the median of the folds' thresholds, which are between `low` and `high`."""
+
+    rule: str
+    value: float
+    low: float | None = None
+    high: float | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Within:
+    """Correlation within the `components` that no comparison connects, over the `n` items of those that
+    have one: the mean, weighted by their items."""
+
+    components: int
+    n: int
+    pearson: float | None
+    spearman: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Assessment:
+    """One rating of a run against gold over the `n` of `items` ("all", or a subset) that have both.
+
+    `measures` are those of CORRELATION, and of DETECTION and COUNTS where gold has two classes;
+    `threshold` is None where nothing is detected, and `within_components` where there is one component.
+    `resampled` are the values of each measure in each resample.
+    """
+
+    run: str
+    rating: str
+    items: str
+    n: int
+    without_gold: int
+    without_score: int
+    threshold: Threshold | None
+    measures: Mapping[str, Measured]
+    within_components: Within | None
+    resampled: Mapping[str, Floats]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """A run's ratings against gold, as planned, and how well its judges agree; `gold` is None where
+    there is none, and `judges` where there is one."""
+
+    run: Result
+    plan: Plan
+    gold: Gold | None
+    assessments: Sequence[Assessment]
+    judges: PanelAgreement | None = None
+
+
+def evaluation(run: Result, plan: Plan) -> Evaluation:
+    """All that is known about how good a run is. Raises UsageError or DataError."""
+    judges = agreement.of_run(run, plan.resamples, plan.seed)
+    # How well judges agree can be said without gold.
+    if judges is not None and plan.gold is None and run.items.gold is None:
+        return Evaluation(run, plan, None, [], judges)
+    gold = gold_for(run, plan)
+    return Evaluation(run, plan, gold, evaluate(run, gold, plan, judges), judges)
+
+
+def gold_for(run: Result, plan: Plan) -> Gold:
+    """The gold of a run's items: its own, or other labels. Raises as `read_gold_file` and `gold_of`."""
+    ids = run.items.ids
+    if isinstance(plan.gold, str | Path):
+        column, levels = plan.gold_column or "gold", plan.gold_levels
+        values, others = read_gold_file(Path(plan.gold), ids, column, plan.id_column, levels)
+        return replace(gold_of(values, str(plan.gold), plan.positive_over), others=others)
+    for name in ("gold_column", "id_column", "gold_levels"):
+        if getattr(plan, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is about a file of labels: name it with --gold FILE.")
+    if plan.gold is None:
+        return gold_of(run.items.gold, f"run {run.run.id}", plan.positive_over)
+    values = np.asarray(plan.gold, dtype=np.float64)
+    if values.shape != (len(ids),):
+        raise UsageError(
+            f"gold has the shape {values.shape}. Expected a number for each of the {len(ids):,} items "
+            f"of run {run.run.id}, in the order of its scores."
+        )
+    return gold_of(values, "gold", plan.positive_over)
+
+
+def evaluate(
+    run: Result, gold: Gold, plan: Plan, judges: PanelAgreement | None = None
+) -> list[Assessment]:
+    """Each rating over all items, then over each subset; also those by each of several judges alone.
+
+    Raises UsageError.
+    """
+    ratings = ratings_of(run, gold, plan)
+    if judges is not None:
+        for rating in list(ratings):
+            for judge, own in zip(judges.names, judges.ratings, strict=True):
+                name, scores = f"{rating.name} by {judge}", own[rating.name]
+                labels = _labels(rating.name, scores, gold, plan)
+                ratings.append(Rating(rating.run, name, scores, *labels, None))
+    return [
+        assess(rating, gold, items, mask, plan)
+        for items, mask in masks_of(run.items, plan.subset).items()
+        for rating in ratings
+    ]
+
+
+# Ratings and labels
+
+
+class Rating(NamedTuple):
+    """A rating of a run: scores, and which items a threshold labels positive; of shape (n,)."""
+
+    run: str
+    name: str
+    scores: Floats
+    labelled: Bools | None
+    threshold: Threshold | None
+    component: Offsets | None
+
+
+def ratings_of(run: Result, gold: Gold, plan: Plan, order: Offsets | None = None) -> list[Rating]:
+    """The ratings of a run that are asked for; `order` puts its items in another order."""
+    scores, name = run.scores, run.run.id
+    names = list(scores.ratings)
+    if plan.rating_name is not None:
+        if plan.rating_name not in names:
+            raise UsageError(
+                f"--rating-name {plan.rating_name}: run {name} has {listed(names)}, not this."
+            )
+        names = [plan.rating_name]
+    if not isinstance(plan.threshold, str) and len(names) > 1:
+        raise UsageError(
+            f"--threshold {plan.threshold:g}: run {name} has {listed(names)}, each on a scale of "
+            "its own. Say which is meant with --rating-name."
+        )
+    if plan.threshold != "default" and gold.positive is None:
+        raise UsageError(
+            f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
+        )
+    rows = slice(None) if order is None else order
+    ratings = []
+    for column in names:
+        # What was never judged still has the start's rating, which says nothing of it.
+        values = np.where(scores.judged, scores.ratings[column], np.nan)[rows]
+        labels = _labels(column, values, gold, plan)
+        ratings.append(Rating(name, column, values, *labels, scores.component[rows]))
+    return ratings
+
+
+def _labels(
+    column: str, scores: Floats, gold: Gold, plan: Plan
+) -> tuple[Bools | None, Threshold | None]:
+    """Which items are labelled positive, shape (n,), and by which threshold.
+
+    One that is chosen is chosen on all items, also where a subset is evaluated.
+    """
+    if gold.positive is None:
+        return None, None
+    if not isinstance(plan.threshold, str):
+        return scores > plan.threshold, Threshold("given", plan.threshold)
+    if plan.threshold == "default":
+        return scores > THRESHOLDS[column], Threshold("default", THRESHOLDS[column])
+    rows = np.flatnonzero(~(np.isnan(gold.values) | np.isnan(scores)))
+    positive = gold.positive[rows]
+    counts = int(positive.sum()), int((~positive).sum())
+    if min(counts) < FOLDS:
+        raise UsageError(
+            f"--threshold best needs {FOLDS} items of each class for its {FOLDS} folds; with a score "
+            f"({column}) and gold there are {counts[0]} positive and {counts[1]} negative."
+        )
+    labelled = np.zeros(len(scores), dtype=np.bool_)
+    rng = seeds.rng(plan.seed, "folds")
+    labelled[rows], chosen = metrics.cross_validated(scores[rows], positive, rng, FOLDS)
+    value, low, high = (float(of(chosen)) for of in (np.median, np.min, np.max))
+    return labelled, Threshold("best", value, low, high)
+
+
+def masks_of(items: Items, wanted: str | None) -> dict[str, Bools]:
+    """All items and the subsets, or the one wanted. Raises UsageError where there is none such."""
+    masks = {"all": np.ones(len(items.ids), dtype=np.bool_), **items.subsets}
+    if wanted is None:
+        return masks
+    if wanted not in masks:
+        hint = did_you_mean(wanted, masks)
+        raise UsageError(f"--subset {shown(wanted)}: the dataset has {listed(masks)}.{hint}")
+    return {wanted: masks[wanted]}
+
+
+# Measures
+
+
+def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> Assessment:
+    """A rating over those of the items `items`, which are `mask`, that have gold and a score.
+
+    The resamples depend on their number and the seed alone: the same items are drawn for every rating
+    and run.
+    """
+    unlabelled, unscored = np.isnan(gold.values), np.isnan(rating.scores)
+    rows = np.flatnonzero(mask & ~unlabelled & ~unscored)
+    names = CORRELATION if gold.positive is None else (*CORRELATION, *DETECTION, *COUNTS)
+    if plan.measures is not None:
+        names = tuple(name for name in names if name in plan.measures)
+    values, resampled = _values(rating, gold, rows, names, plan)
+    return Assessment(
+        run=rating.run,
+        rating=rating.name,
+        items=items,
+        n=len(rows),
+        without_gold=int((mask & unlabelled).sum()),
+        without_score=int((mask & ~unlabelled & unscored).sum()),
+        threshold=rating.threshold,
+        measures={
+            name: Measured(None, why=_why(name, rating.scores[rows], gold, rows))
+            if value is None
+            else measured(int(value) if name in COUNTS else value, resampled.get(name))
+            for name, value in values.items()
+        },
+        within_components=_within(rating, gold, rows),
+        resampled=resampled,
+    )
+
+
+def _values(
+    rating: Rating, gold: Gold, rows: Offsets, names: Sequence[str], plan: Plan
+) -> tuple[dict[str, float | None], dict[str, Floats]]:
+    """The measures by name over these items, and their values in the resamples."""
+    if len(rows) < 2:
+        return dict.fromkeys(names), {}
+    scores = rating.scores[rows]
+    measures = {
+        name: measure(scores, gold.values[rows])
+        for name, measure in correlation.CORRELATION.items()
+        if name in names
+    }
+    if gold.positive is not None and rating.labelled is not None:
+        positive, labelled = gold.positive[rows], rating.labelled[rows]
+        measures |= metrics.detection(scores, positive, labelled)
+        measures |= metrics.confusion(positive, labelled)
+    values = {name: correlation.point(measures[name], len(rows)) for name in names}
+    rng = seeds.rng(plan.seed, "bootstrap")
+    drawn: dict[str, list[Floats]] = {name: [] for name in names}
+    for weights in metrics.resamples(len(rows), plan.resamples, rng):
+        for name in names:
+            drawn[name].append(measures[name](weights))
+    return values, {name: np.concatenate(parts) for name, parts in drawn.items() if parts}
+
+
+def measured(value: float | None, resampled: Floats | None) -> Measured:
+    """A value with the interval of its resampled values; without where there are none."""
+    if value is None or resampled is None:
+        return Measured(value)
+    low, high = metrics.interval(resampled)
+    why = "too few of the resamples have a value" if low is None else None
+    return Measured(value, low, high, why)
+
+
+def _why(name: str, scores: Floats, gold: Gold, rows: Offsets) -> str:
+    """Why a measure over these items is undefined."""
+    if len(rows) < 2:
+        return f"too few items ({len(rows)}) have both gold and score"
+    if name not in CORRELATION and gold.positive is not None:
+        if len(np.unique(gold.positive[rows])) < 2:
+            return "the gold is of one class only"
+        return "no item is labelled positive"
+    if np.ptp(gold.values[rows]) == 0:
+        return "all gold labels are equal"
+    return "all scores are equal" if np.ptp(scores) == 0 else "the values are too close together"
+
+
+def _within(rating: Rating, gold: Gold, rows: Offsets) -> Within | None:
+    if rating.component is None:
+        return None
+    component = rating.component[rows]
+    if not len(rows) or (component == component[0]).all():
+        return None
+    pearson, spearman, n = correlation.within(rating.scores[rows], gold.values[rows], component)
+    return Within(len(np.unique(component)), n, pearson, spearman)
+
+
+def apart(scores: Scores) -> str | None:
+    """That comparisons don't connect all items, and what follows; None where they do."""
+    if not scores.apart:
+        return None
+    sizes = comparisons.component_sizes(scores.component)
+    between = f"{sizes[-1]:,} to {sizes[0]:,}" if sizes[0] > sizes[-1] else f"{sizes[0]:,}"
+    return (
+        f"The comparisons fall into {len(sizes):,} components of {between} items that nothing "
+        "connects. Each is rated by itself: ratings of different components (the column component of "
+        "scores.csv) are not on one scale. Numbers over all items compare them all the same, and mean "
+        "something only where the components are alike, as random lists are; those within components "
+        "hold in any case."
+    )
+
+
+# What a run reports of itself
+
+
+def evaluated(result: Result) -> Result:
+    """A result with how good it is against the gold labels, where there are some."""
+    return replace(result, evaluation=summary(result))
+
+
+def summary(run: Result) -> dict[str, Any]:
+    """What a run reports of itself, without intervals: "correlation" by subset and rating; and for gold
+    of two classes "detection" by rating, over all items. Empty without gold.
+
+    `n` items have gold and a score; those `without_score` have gold, and were never judged.
+    """
+    if run.items.gold is None or np.isnan(run.items.gold).all():
+        return {}
+    plan = Plan(resamples=0, measures=SUMMARY)
+    gold = gold_for(run, plan)
+    correlations: dict[str, Any] = {}
+    detection: dict[str, Any] = {}
+    for assessment in evaluate(run, gold, plan):
+        values = {name: measure.value for name, measure in assessment.measures.items()}
+        counts = {"n": assessment.n, "without_score": assessment.without_score}
+        row: dict[str, Any] = counts | {name: values[name] for name in ("spearman", "pearson")}
+        if assessment.within_components is not None:
+            row["within_components"] = asdict(assessment.within_components)
+        correlations.setdefault(assessment.items, {})[assessment.rating] = row
+        if gold.positive is not None and assessment.items == "all":
+            rates = ("recall", "accuracy", "precision", "f1", "macro_f1")
+            detection[assessment.rating] = (
+                counts
+                | {name: values[name] for name in rates}
+                | {name: values[cell] for name, cell in CELLS.items()}
+            )
+    return {"correlation": correlations} | ({"detection": detection} if detection else {})

@@ -1,0 +1,133 @@
+"""Files are written whole or not at all, and never through a link; TOML files are read.
+
+A run's folder may be one that others can write to: what lies there under a name of ours may lead to a
+file that is this user's, elsewhere.
+"""
+
+from __future__ import annotations
+
+import os
+import stat
+import tempfile
+import tomllib
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TextIO
+
+from judgeq.errors import DataError, RunError
+
+if TYPE_CHECKING:
+    from pydantic import ValidationError
+
+
+def refuse_links(*paths: Path) -> None:
+    """Raise RunError unless each is an ordinary file with one name, or isn't there."""
+    for path in paths:
+        try:
+            status = path.lstat()
+        except OSError:  # not there; or not to be seen, so that opening it will say why
+            continue
+        if stat.S_ISLNK(status.st_mode):
+            what = "is a link"
+        elif not stat.S_ISREG(status.st_mode):
+            what = "is no ordinary file"
+        elif status.st_nlink > 1:
+            what = "is a file with several names (hard links)"
+        else:
+            continue
+        raise RunError(
+            f"{path} {what}: what is written there would end up elsewhere. Put the file itself in "
+            "its place, or remove it; nothing was changed."
+        )
+
+
+def refuse_linked_folder(path: Path) -> None:
+    """Raise RunError when the folder is a link: what is written there would end up elsewhere."""
+    if path.is_symlink():
+        raise RunError(
+            f"{path} is a link to a folder, and a run isn't written through a link. If it is yours, "
+            f"name the folder itself: {os.path.realpath(path)}. Nothing was changed."
+        )
+
+
+def write_new(path: Path, text: str) -> None:
+    """Write a small file in place of what is there, link or not. Raises OSError."""
+    with suppress(FileNotFoundError):
+        path.unlink()
+    handle = os.open(path, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o666)
+    with os.fdopen(handle, "w", encoding="utf-8") as file:
+        file.write(text)
+
+
+def read_start(path: Path, size: int) -> str:
+    """The first bytes of an ordinary file as text. Raises OSError; never waits, follows no link."""
+    flags = getattr(os, "O_NOFOLLOW", 0) | getattr(os, "O_NONBLOCK", 0)
+    handle = os.open(path, os.O_RDONLY | flags)
+    with os.fdopen(handle, "rb") as file:
+        if not stat.S_ISREG(os.fstat(handle).st_mode):
+            return ""
+        return file.read(size).decode("utf-8", "replace")
+
+
+def read_toml(path: Path, what: str, remedy: str = "") -> dict[str, Any]:
+    """What a TOML file holds. Raises DataError naming `what` the file is, where it lies, and what is
+    wrong with it; `remedy` comes last."""
+    try:
+        return tomllib.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        problem = f"can't be read: {error.strerror}"
+    except UnicodeDecodeError as error:
+        problem = f"is not UTF-8 (byte {error.start})"
+    except tomllib.TOMLDecodeError as error:
+        problem = f"is no valid TOML: {error}"
+    except RecursionError:
+        problem = "nests too deep to be read"
+    raise DataError(f"{what} {path} {problem}. {remedy}".strip())
+
+
+def problems(error: ValidationError) -> str:
+    """What pydantic found wrong with a file, field by field."""
+    return "; ".join(
+        f"{'.'.join(map(str, problem['loc']))}: {problem['msg']}".removeprefix(": ")
+        for problem in error.errors()
+    )
+
+
+@contextmanager
+def replacing(path: Path, *, private: bool = False) -> Iterator[TextIO]:
+    """A new file, open for UTF-8 text, that takes the place of `path` when all went well.
+
+    What was there is replaced, a link too; `private` is for nobody else to read. Line ends are
+    written as they are. Raises RunError when the folder can't be written to.
+    """
+    try:
+        # Written by its handle alone: whoever owns the folder may put another file under its name.
+        handle, name = tempfile.mkstemp(prefix=f".{path.name}.", dir=path.parent)
+        try:
+            with os.fdopen(handle, "w", encoding="utf-8", newline="") as file:
+                yield file
+                file.flush()
+                os.fsync(file.fileno())
+                if not private and hasattr(os, "fchmod"):  # not on Windows
+                    os.fchmod(file.fileno(), 0o666 & ~_umask())
+            Path(name).replace(path)
+        except BaseException:
+            Path(name).unlink(missing_ok=True)
+            raise
+    except OSError as error:
+        raise unwritable(path, error) from error
+
+
+def unwritable(path: Path, error: OSError) -> RunError:
+    """The error that says that a run's file or folder can't be written."""
+    return RunError(
+        f"{path} can't be written: {error.strerror}. Make room, or set --runs-dir to a folder that "
+        "can be written to; nothing that was answered is lost."
+    )
+
+
+def _umask() -> int:
+    mask = os.umask(0)
+    os.umask(mask)
+    return mask

@@ -1,0 +1,1 @@
+"""Replies kept for all runs."""

@@ -1,0 +1,219 @@
+"""Does the judge favour a place in the order presented? And what asking in both orders does about it.
+
+The order within a match is random, so that each slot should win half of its comparisons. A judge with
+a favourite slot is seen by the win rates of the slots.
+"""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass, replace
+from statistics import NormalDist
+
+import numpy as np
+
+from judgeq.rating import student
+from judgeq.rating.comparisons import wins_by_slot
+from judgeq.types import Floats, Matches, Offsets, Verdicts
+
+LEVEL = 0.95
+ENOUGH = 30
+"""Matches below which no favourite is claimed: the intervals are those of large numbers."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Slots:
+    """Win rates by slot, arrays of shape (slots,): slot 0 was presented first. `unordered`
+    matches are left out, since their order isn't known: of all of them there may be no slots.
+
+    `rate` is the mean over matches of the share of its match's other items that the item in the slot
+    beat (a tie counts ½); `low` and `high` its 95 % interval; `matches` how many had the slot.
+    `chance` is the probability that the rate of some slot differs from ½ as much as that of the slot
+    `furthest`, if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p by Student's t. It
+    is None of fewer than ENOUGH matches. `favoured` and `slighted` are the slots whose rate is above and
+    below ½ with such a probability of less than 5 %, or None.
+    """
+
+    rate: Floats
+    low: Floats
+    high: Floats
+    matches: Offsets
+    favoured: int | None
+    slighted: int | None
+    unordered: int = 0
+    chance: float | None = None
+    furthest: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class Flips:
+    """Of `couples` asked in both orders, `flipped` got two answers that differ (counted as ties), and
+    `incomplete` only one (left out)."""
+
+    couples: int
+    flipped: int
+    incomplete: int
+
+
+def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
+    """The win rates of the slots; None without a verdict, and where items were judged alone.
+
+    Of pairs the intervals are Wilson's (1927). Of lists they are mean ± t standard errors over lists,
+    cut to 0..1: lists are independent of one another, the comparisons within one are not. With
+    `couples`, of pairs asked in both orders (`doubled`), standard errors are those over couples, whose
+    two answers hang together.
+    """
+    compared = np.diff(verdicts.offsets) > 1
+    if not compared.any():
+        return None
+    unordered = 0
+    if verdicts.ordered is not None:
+        unordered = int((compared & ~verdicts.ordered).sum())
+        compared &= verdicts.ordered
+        if not compared.any():
+            none = np.empty(0)
+            return Slots(none, none, none, np.empty(0, np.int64), None, None, unordered)
+    if not compared.all():
+        verdicts = verdicts.where(compared)
+    share = _shares(verdicts)
+    slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
+    matches = np.bincount(slot)
+    rate = np.bincount(slot, share) / matches
+    if couples:
+        units, error = _over_couples(verdicts.matches // 2, slot, share, matches)
+    else:
+        units = matches
+        squares = np.bincount(slot, (share - rate[slot]) ** 2)
+        error = np.sqrt(squares / np.maximum(matches - 1, 1) / matches)
+    if len(rate) == 2 and not couples:
+        low, high = _wilson(rate, matches)
+    else:
+        by_units = {n: student.quantile(LEVEL, n) for n in set(np.maximum(units - 1, 1).tolist())}
+        reach = np.array([by_units[max(n - 1, 1)] for n in units.tolist()]) * error
+        low, high = np.clip(rate - reach, 0, 1), np.clip(rate + reach, 0, 1)
+    chance = _chance(rate, error, units)
+    furthest = int(np.argmin(chance))
+    likely = np.where(chance < 1 - LEVEL, rate - 0.5, 0.0)
+    best, worst = int(np.argmax(likely)), int(np.argmin(likely))
+    return Slots(
+        rate=rate,
+        low=low,
+        high=high,
+        matches=matches,
+        favoured=best if likely[best] > 0 else None,
+        slighted=worst if likely[worst] < 0 else None,
+        unordered=unordered,
+        chance=float(chance[furthest]) if int(units.max()) >= ENOUGH else None,
+        furthest=furthest,
+    )
+
+
+def _over_couples(
+    couple: Offsets, slot: Offsets, share: Floats, matches: Offsets
+) -> tuple[Offsets, Floats]:
+    """How many couples there are, and the standard error of each slot's rate, over couples.
+
+    A judge without a favourite slot flips as often to one as to the other, so that a couple's wins of
+    a slot are expected to be half of its matches. Two flips, one each way, are added: with few or none
+    an error of almost 0 would claim too much (as Agresti and Coull 1998 do for a share).
+    """
+    number = np.repeat(np.unique(couple, return_inverse=True)[1], 2)
+    n = int(number.max()) + 1
+    excess = np.bincount(number * 2 + slot, share - 0.5, 2 * n).reshape(n, 2)
+    error = np.sqrt((excess * excess).sum(axis=0) + 2) / matches
+    return np.array([n, n]), error
+
+
+def _chance(rate: Floats, error: Floats, units: Offsets) -> Floats:
+    """By slot, how likely chance alone makes the rate of some slot differ so much from ½; 1 of slots
+    with few units. Two slots say the same, so that they are one test."""
+    tests = len(rate) if len(rate) > 2 else 1
+    single = []
+    for value, spread, n in zip(rate.tolist(), error.tolist(), units.tolist(), strict=True):
+        away = value - 0.5
+        t = away / spread if spread else math.inf if away else 0.0
+        single.append(student.two_sided(t, n - 1) if n >= ENOUGH else 1.0)
+    chance: Floats = 1 - (1 - np.array(single)) ** tests
+    return chance
+
+
+def _wilson(rate: Floats, matches: Offsets) -> tuple[Floats, Floats]:
+    """Wilson's interval of a share. Source: Wilson (1927), JASA 22."""
+    z = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    centre = rate + z * z / (2 * matches)
+    spread = z * np.sqrt(rate * (1 - rate) / matches + z * z / (4.0 * matches * matches))
+    scale = 1 + z * z / matches
+    low, high = (centre - spread) / scale, (centre + spread) / scale
+    return np.clip(low, 0, 1), np.clip(high, 0, 1)  # rounding
+
+
+def _shares(verdicts: Verdicts) -> Floats:
+    """For each item as presented, the share of its match's others that it beat; shape (slots,)."""
+    sizes = np.diff(verdicts.offsets)
+    share = wins_by_slot(verdicts) / np.repeat(sizes - 1, sizes)
+    match = np.repeat(np.arange(len(sizes), dtype=np.int64) << 32, sizes)
+    presented = np.empty_like(share)
+    # Sorted by match and item, both list the same items.
+    presented[np.argsort(match + verdicts.presented)] = share[np.argsort(match + verdicts.items)]
+    shares: Floats = presented
+    return shares
+
+
+def doubled(matches: Matches) -> Matches:
+    """Each pair, followed by the same in the other order. Raises ValueError for lists."""
+    if (np.diff(matches.offsets) != 2).any():
+        raise ValueError("only pairs can be asked in both orders")
+    pairs = matches.items.reshape(-1, 2)
+    both = np.stack([pairs, pairs[:, ::-1]], axis=1)
+    return Matches(
+        items=np.ascontiguousarray(both).reshape(-1),
+        offsets=np.arange(2 * len(pairs) + 1, dtype=np.int64) * 2,
+    )
+
+
+def merged(verdicts: Verdicts) -> tuple[Verdicts, Flips]:
+    """One verdict for each couple of matches 2m and 2m + 1 that `doubled` made: what both say, or a
+    tie where they differ. Where only one was answered the couple is left out: half an answer is none.
+    """
+    couple = verdicts.matches // 2
+    first = np.flatnonzero(couple[:-1] == couple[1:]) if len(couple) > 1 else np.empty(0, np.int64)
+    second = first + 1
+    items, tied = verdicts.items.reshape(-1, 2), verdicts.tied.reshape(-1, 2)[:, 1]
+    both_tied = tied[first] & tied[second]
+    one_tied = tied[first] ^ tied[second]
+    same = both_tied | (~one_tied & (items[first, 0] == items[second, 0]))
+    tie = np.zeros((len(first), 2), dtype=np.bool_)
+    tie[:, 1] = both_tied | ~same
+    couples = len(np.unique(couple))
+    flips = Flips(couples, int((~same).sum()), couples - len(first))
+    answered = np.zeros(len(couple), dtype=np.bool_)
+    answered[first] = True
+    return replace(verdicts.where(answered), tied=tie.reshape(-1)), flips
+
+
+def plus(a: Flips, b: Flips) -> Flips:
+    """The sum of two rounds."""
+    return Flips(a.couples + b.couples, a.flipped + b.flipped, a.incomplete + b.incomplete)
+
+
+def sentence(slots: Slots) -> str:
+    """What the rates say, and how likely chance alone says as much."""
+    if slots.chance is None:
+        return "too few matches to tell whether a slot is favoured."
+    often = f"in {_share(slots.chance)} of runs whose judge favours no slot"
+    claims = [
+        f"slot {slot + 1} is {how}: it wins {slots.rate[slot]:.3f} of its comparisons"
+        for slot, how in ((slots.favoured, "favoured"), (slots.slighted, "slighted"))
+        if slot is not None
+    ]
+    if claims:
+        return f"{'; '.join(claims)}. A slot is as far from 0.5 {often}."
+    return f"no slot is favoured. A slot is as far from 0.5 as slot {slots.furthest + 1} {often}."
+
+
+def _share(probability: float) -> str:
+    if probability < 0.001:
+        return "fewer than 1 in 1,000"
+    if probability < 0.01:
+        return f"{probability * 1000:.0f} in 1,000"
+    return f"{probability:.0%}"

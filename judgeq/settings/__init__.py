@@ -1,0 +1,299 @@
+"""All that a user can set about a run, each setting declared once.
+
+Flags, their help and completion, the job file of `judgeq init` and the reference in settings.md are
+made from these declarations. Nothing heavy is loaded here, so that `--help` stays quick; what
+settings become is config.py's.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
+
+from pydantic import field_validator, model_validator
+
+from judgeq.rating import CHOICES, ESTIMATORS
+from judgeq.settings.declaration import (
+    DATA,
+    JUDGE,
+    NOT_NEGATIVE,
+    POSITIVE,
+    RATING,
+    RUNNING,
+    SHARE,
+    SIMULATED,
+    STRATEGY,
+    Declarations,
+    Setting,
+    setting,
+    settings_of,
+)
+from judgeq.settings.model import Access, Model
+
+if TYPE_CHECKING:
+    Rating = str
+else:
+    Rating = Literal[CHOICES]
+Ensemble = Literal["rotate", "each"]
+
+
+def _described(rating: str) -> str:
+    return f"{rating}: {ESTIMATORS[rating].label}, {ESTIMATORS[rating].about}"
+
+
+class DatasetSpec(Declarations):
+    """What to load.
+
+    `dataset` is a known name, "synthetic:<shape>", the path of a .csv, .tsv, .jsonl, .ndjson or
+    .parquet file, or "-": CSV or JSONL on standard input. `n` is for synthetic items; the columns,
+    levels, `delimiter`, `encoding` and `skip_empty` are for tables of the user's, except
+    `latent_column`, which names a numeric column for the simulated judge of known ones too. Without
+    `id_column` the ids are the column "id", where there is one of an id of its own in every row;
+    else the row numbers. Of all datasets, `limit` keeps the first items and `sample` draws some of
+    those at random.
+    """
+
+    dataset: Annotated[
+        str,
+        setting(
+            "A dataset's name, a file's path, or - for standard input. Names are babe, us_vs_them, "
+            "demo and synthetic:normal (linear, bimodal, binary); a file is CSV, TSV, JSONL or "
+            "Parquet; standard input is CSV or JSONL.",
+            DATA, common=True, short="-d", metavar="NAME|PATH|-",
+        ),
+    ]  # fmt: skip
+    text_column: str | None = setting(
+        "A file's column of texts.", DATA, None, common=True, unset="text", metavar="NAME"
+    )
+    id_column: str | None = setting(
+        "A file's column of ids.", DATA, None,
+        common=True, unset="id, else the row number", metavar="NAME",
+    )  # fmt: skip
+    gold_column: str | None = setting(
+        "A file's column of gold labels.", DATA, None, common=True, metavar="NAME"
+    )
+    gold_levels: tuple[str, ...] | None = setting(
+        "The gold labels, where they are words, from least to most.", DATA, None,
+        common=True, metavar="LOW,…,HIGH",
+    )  # fmt: skip
+    latent_column: str | None = setting(
+        "A column of numbers that the simulated judge answers from.", DATA, None,
+        unset="the gold", metavar="NAME",
+    )  # fmt: skip
+    delimiter: str | None = setting(
+        "What separates the columns: a character, or tab.", DATA, None,
+        unset="comma; semicolon or tab where a CSV's header has that alone", metavar="CHARACTER",
+    )  # fmt: skip
+    encoding: str | None = setting(
+        "A file's encoding, such as windows-1252.", DATA, None,
+        unset="UTF-8, or what a byte order mark says", metavar="NAME",
+    )  # fmt: skip
+    skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
+    limit: int | None = setting("Only the first so many items.", DATA, None, limits={"ge": 2})
+    sample: int | None = setting(
+        "Only so many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
+        common=True, limits={"ge": 2},
+    )  # fmt: skip
+    n: int | None = setting("How many synthetic items.", DATA, None, unset="1000")
+    data_dir: Path | None = setting("Where the known corpora's files lie.", DATA, None)
+
+    @field_validator("delimiter")
+    @classmethod
+    def _one_character(cls, delimiter: str | None) -> str | None:
+        delimiter = {"tab": "\t", "\\t": "\t"}.get(delimiter or "", delimiter)
+        if delimiter is not None and (len(delimiter) != 1 or delimiter in '"\r\n\0'):
+            raise ValueError('give one character, as ";", or "tab"')
+        return delimiter
+
+    @field_validator("encoding")
+    @classmethod
+    def _of_text(cls, encoding: str | None) -> str | None:
+        try:
+            if encoding is not None:
+                "a".encode(encoding)
+        except (LookupError, UnicodeError, ValueError) as error:
+            raise ValueError(
+                "no such encoding; give one such as utf-8, windows-1252, latin-1 or utf-16"
+            ) from error
+        return encoding
+
+
+class Simulation(Declarations):
+    """What decides the simulated judge's answers."""
+
+    sim_model: Literal["vg", "rrt"] = setting(
+        "How lists are ranked: vg, noise by item; rrt, noise by pair.", SIMULATED, "vg"
+    )
+    sim_accuracy: float = setting(
+        "Share of right answers to a pair at --sim-distance.",
+        SIMULATED,
+        0.8,
+        limits={"gt": 0.5, "lt": 1},
+    )
+    sim_pmax: float = setting(
+        "Share of right answers however far apart.", SIMULATED, 0.99, limits={"gt": 0.5, "le": 1}
+    )
+    sim_distance: float = setting(
+        "The distance of --sim-accuracy, on a scale of 1..1000.", SIMULATED, 90.0, limits=POSITIVE
+    )
+    sim_spread: float = setting(
+        "Spread (sd) of the two groups of a binary gold.", SIMULATED, 100.0, limits=NOT_NEGATIVE
+    )
+    sim_biased_items: int = setting(
+        "Items that the judge always sees wrongly, by --sim-bias.",
+        SIMULATED,
+        0,
+        limits=NOT_NEGATIVE,
+    )
+    sim_bias: float = setting(
+        "How much higher or lower it sees them.", SIMULATED, 200.0, limits=NOT_NEGATIVE
+    )
+
+    @model_validator(mode="after")
+    def _reachable(self) -> Self:
+        if self.sim_accuracy >= self.sim_pmax:
+            raise ValueError(
+                "--sim-accuracy must be below --sim-pmax, which the curve never reaches"
+            )
+        return self
+
+    @property
+    def tau(self) -> float:
+        """τ of the curve: P(`sim_distance`) = `sim_accuracy`."""
+        share = (self.sim_accuracy - 0.5) / (self.sim_pmax - 0.5)
+        return -self.sim_distance / math.log(1 - share)
+
+    @property
+    def lapse(self) -> float:
+        """The probability that an item of a `vg` list lapses."""
+        return 1 - math.sqrt(2 * self.sim_pmax - 1)
+
+
+class Faults(Declarations):
+    """Failures for rehearsal, as shares of attempts; they don't decide what is answered.
+
+    The mock server rehearses more of them, and over HTTP: how its answers are read, paced and paid.
+    These are for what comes after: they depend on seed, match and attempt alone, so that a run with
+    them can be held to the last bit against one without, or killed and resumed, and need no server.
+    """
+
+    sim_latency: float = setting(
+        "Seconds that an answer takes (× 0.5 to 1.5).",
+        SIMULATED,
+        0.0,
+        session=True,
+        limits=NOT_NEGATIVE,
+    )
+    sim_rate_limited: float = setting(
+        "Share of calls refused with 'rate limited', for rehearsal.", SIMULATED, 0.0,
+        session=True, limits=SHARE)  # fmt: skip
+    sim_timeouts: float = setting(
+        "Share of calls that time out, for rehearsal.", SIMULATED, 0.0, session=True, limits=SHARE
+    )
+    sim_unreadable: float = setting(
+        "Share of unusable replies, for rehearsal.", SIMULATED, 0.0, session=True, limits=SHARE
+    )
+
+    @model_validator(mode="after")
+    def _shares(self) -> Self:
+        if self.sim_rate_limited + self.sim_timeouts > 1:
+            raise ValueError("--sim-rate-limited and --sim-timeouts together exceed 1")
+        return self
+
+
+class Choices(Declarations):
+    """Strategy, judges, prompt, and how the run goes."""
+
+    strategy: str = setting(
+        "listwise10, pairwise, streak, tail, complete, direct. With parameters: listwise10x3 (k, "
+        "rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; `judgeq strategies` explains "
+        "them.",
+        STRATEGY, "listwise", common=True, unset="listwise10", short="-s", metavar="NAME",
+    )  # fmt: skip
+    rounds: int | None = setting("Rounds.", STRATEGY, None, unset="3 of lists, 24 of pairs")
+    k: int | None = setting("Items a list.", STRATEGY, None, unset="10")
+    overlap: int | None = setting("Items that consecutive lists share.", STRATEGY, None, unset="0")
+    matchmaking: Literal["similar", "random"] | None = setting(
+        "Which items meet: items of similar rating, or any.", STRATEGY, None, unset="similar"
+    )
+    streak_length: int | None = setting(
+        "streak: matches won, or lost, in a row after which an item leaves (r).",
+        STRATEGY, None, unset="4",
+    )  # fmt: skip
+    opponents: int | None = setting(
+        "streak: distinct opponents that this takes (d).", STRATEGY, None, unset="3"
+    )
+    warm_up: int | None = setting(
+        "tail: the round from which on items leave (w).", STRATEGY, None, unset="8"
+    )
+    cut: int | None = setting(
+        "tail: percent of the active items that leave from each end, each round (p).",
+        STRATEGY, None, unset="20",
+    )  # fmt: skip
+    repeats: int | None = setting(
+        "complete: how often each pair is asked (m).", STRATEGY, None, unset="1"
+    )
+    both_orders: bool = setting(
+        "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
+    )
+
+    judge: tuple[str, ...] = setting(
+        "simulated, a model's name, or recorded:FILE. Several times for several judges. The simulated "
+        "judge knows the gold labels and costs nothing; recorded:FILE says what was judged before; "
+        "any other name is a model's.",
+        JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", limits={"min_length": 1},
+    )  # fmt: skip
+    persona: tuple[str, ...] = setting(
+        "A persona of the prompt set, as which a model is asked; several times for several.",
+        JUDGE, (), metavar="NAME",
+    )  # fmt: skip
+    ensemble: Ensemble = setting(
+        "Of several judges: each match for one, drawn at random and equally often, or for all.",
+        JUDGE, "rotate",
+    )  # fmt: skip
+    prompt: str | None = setting(
+        "A prompt set's name, or a file of your own.", JUDGE, None,
+        common=True, unset="the dataset's", metavar="NAME|PATH",
+    )  # fmt: skip
+    feature: str | None = setting(
+        "What to compare by, in words, for the prompt set 'generic'.", JUDGE, None, common=True
+    )
+    seed: int = setting(
+        "The seed of all randomness.", STRATEGY, 0, common=True, limits={"ge": 0, "lt": 2**63}
+    )
+
+    concurrency: int = setting(
+        "Calls in flight at most.", RUNNING, 256,
+        common=True, session=True, limits={"ge": 1, "le": 10_000},
+    )  # fmt: skip
+    max_invalid: float = setting(
+        "Stop when a larger share of the last 100 replies is unusable, or all of the first 10; "
+        "1 never stops.",
+        RUNNING, 0.5, session=True, limits=SHARE,
+    )  # fmt: skip
+    rating: Rating = setting(
+        f"How comparisons are rated. {'; '.join(map(_described, CHOICES))}.",
+        RATING, CHOICES[0], common=True, session=True,
+    )  # fmt: skip
+    bt_sigma: float = setting(
+        "σ of bt's prior.", RATING, 2.0, session=True, limits={"ge": 1e-3, "le": 100}
+    )
+    texts: bool = setting(
+        "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,
+        session=True, only="--no-texts",
+    )  # fmt: skip
+
+    @field_validator("judge", "persona", mode="before")
+    @classmethod
+    def _one_or_several(cls, value: Any) -> Any:
+        return (value,) if isinstance(value, str) else value
+
+
+SETTINGS: Mapping[str, Setting] = {
+    name: each
+    for model in (DatasetSpec, Choices, Model, Access, Simulation, Faults)
+    for name, each in settings_of(model).items()
+}
+"""Every setting by name, in the order in which they are listed within their group."""

@@ -1,0 +1,116 @@
+"""How a setting is declared, and read again: type, limits, default, help text, group and flag.
+
+A setting's name is its key in a TOML file; its flag follows from it (`sim_accuracy` is
+`--sim-accuracy`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from types import NoneType, UnionType
+from typing import Any, Literal, Union, get_args, get_origin
+
+from pydantic import BaseModel, ConfigDict, Field
+
+DATA, STRATEGY, JUDGE, MODEL = "Dataset", "Strategy", "Judge", "Model"
+LIMITS, CONNECTION, SIMULATED = "Limits and cost", "Connection", "Simulated judge"
+RATING, RUNNING = "Rating", "Running"
+GROUPS = (DATA, STRATEGY, JUDGE, MODEL, LIMITS, CONNECTION, SIMULATED, RATING, RUNNING)
+
+POSITIVE: Mapping[str, float] = {"gt": 0}
+NOT_NEGATIVE: Mapping[str, float] = {"ge": 0}
+SHARE: Mapping[str, float] = {"ge": 0, "le": 1}
+
+
+@dataclass(frozen=True, slots=True)
+class Declared:
+    """What is said of a setting beside its type, default and limits.
+
+    `common` ones are shown by `--help`, the others by `--help-all`. A setting of a `session` doesn't
+    decide the result, and may change when a run is resumed. A `secretive` one may hold a key: its
+    value is never repeated. `unset` says what holds where it is None. `only` gives a flag of another
+    name; "" none, so that only a file can give it; "--no-…" turns it off.
+    """
+
+    help: str
+    group: str
+    common: bool = False
+    session: bool = False
+    secretive: bool = False
+    unset: str = ""
+    only: str | None = None
+    short: str = ""
+    metavar: str = ""
+    envvar: str | None = None
+
+
+def setting(
+    help: str,  # noqa: A002 - as typer calls it
+    group: str,
+    default: Any = ...,
+    *,
+    limits: Mapping[str, Any] | None = None,
+    **declared: Any,
+) -> Any:
+    """A pydantic field that carries its declaration; `limits` are pydantic's (ge, le …)."""
+    extra: Any = {"declared": Declared(help, group, **declared)}
+    return Field(default, json_schema_extra=extra, **(limits or {}))
+
+
+class Declarations(BaseModel):
+    """The base of all models of settings."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+
+@dataclass(frozen=True, slots=True)
+class Setting:
+    """One setting, as its model declares it."""
+
+    name: str
+    type: Any
+    choices: tuple[str, ...]
+    default: Any
+    declared: Declared
+
+    @property
+    def flag(self) -> str:
+        """Its flag; "" where there is none."""
+        only = self.declared.only
+        return "--" + self.name.replace("_", "-") if only is None else only
+
+    @property
+    def repeatable(self) -> bool:
+        """Whether its flag may be given several times; another tuple is split at commas."""
+        return self.type is tuple and self.default is not None
+
+    @property
+    def metavar(self) -> str:
+        """What stands for its value; "" of a flag that takes none."""
+        by_type = {bool: "", int: "N", float: "X", str: "TEXT"}
+        return self.declared.metavar or "|".join(self.choices) or by_type.get(self.type, "PATH")
+
+    @property
+    def shown_default(self) -> str:
+        """What holds where it isn't given, in words; "" for nothing."""
+        if self.declared.unset or self.default is None or isinstance(self.default, bool | dict):
+            return self.declared.unset
+        if isinstance(self.default, tuple):
+            return ", ".join(self.default)
+        return f"{self.default:g}" if isinstance(self.default, float) else str(self.default)
+
+
+def settings_of(model: type[BaseModel]) -> dict[str, Setting]:
+    """The settings that a model declares, by name."""
+    return {name: _setting(name, field) for name, field in model.model_fields.items()}
+
+
+def _setting(name: str, field: Any) -> Setting:
+    kind = field.annotation
+    if get_origin(kind) in (Union, UnionType):
+        (kind,) = (part for part in get_args(kind) if part is not NoneType)
+    choices = get_args(kind) if get_origin(kind) is Literal else ()
+    kind = str if choices else get_origin(kind) or kind
+    default = None if field.is_required() else field.get_default(call_default_factory=True)
+    return Setting(name, kind, choices, default, field.json_schema_extra["declared"])

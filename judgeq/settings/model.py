@@ -1,0 +1,259 @@
+"""The settings of a model behind an API: what decides its answers, and how it is reached."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any, Literal, Self
+from urllib.parse import parse_qsl, urlsplit
+
+from pydantic import Field, field_validator, model_validator
+
+from judgeq.settings.declaration import (
+    CONNECTION,
+    LIMITS,
+    MODEL,
+    NOT_NEGATIVE,
+    POSITIVE,
+    Declarations,
+    setting,
+)
+
+OPENAI = "https://api.openai.com/v1"
+SECRETIVE = re.compile(r"key|token|secret|sig|password|auth", re.IGNORECASE)
+VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
+
+Structured = Literal["auto", "schema", "json", "text"]
+
+
+class Model(Declarations):
+    """What decides a model's answers. What is None is not sent."""
+
+    base_url: str | None = setting(
+        "An OpenAI-compatible server. As http://127.0.0.1:8000/v1.", MODEL, None,
+        common=True, secretive=True, unset="OpenAI's", metavar="URL",
+    )  # fmt: skip
+    temperature: float | None = setting(
+        "Sampling temperature; some models refuse it.", MODEL, None, limits={"ge": 0, "le": 10}
+    )
+    top_p: float | None = setting(
+        "Nucleus sampling; some models refuse it.", MODEL, None, limits={"gt": 0, "le": 1}
+    )
+    reasoning_effort: str | None = setting(
+        "For models that reason: minimal, low, medium, high.", MODEL, None,
+        metavar="EFFORT", limits={"min_length": 1})  # fmt: skip
+    max_output_tokens: int | None = setting(
+        "The longest reply, reasoning included.",
+        MODEL,
+        None,
+        common=True,
+        metavar="N",
+        limits={"ge": 1},
+    )
+    api_seed: int | None = setting("The seed that the server is sent.", MODEL, None)
+    service_tier: str | None = setting(
+        "As the server names it: flex, priority.",
+        MODEL,
+        None,
+        metavar="TIER",
+        limits={"min_length": 1},
+    )
+    extra_body: dict[str, Any] | None = setting(
+        "More fields for every request, as a JSON object.", MODEL, None,
+        secretive=True, metavar="JSON",
+    )  # fmt: skip
+    structured: Structured = setting(
+        "How a reply's form is asked for: by a strict schema, as JSON, or in words alone; auto "
+        "steps down when the server refuses.",
+        MODEL,
+        "auto",
+    )
+
+    @field_validator("base_url")
+    @classmethod
+    def _address(cls, url: str | None) -> str | None:
+        if url is None:
+            return None
+        parts = urlsplit(url)
+        if parts.scheme not in ("http", "https") or not parts.hostname:
+            raise ValueError("give an address such as http://127.0.0.1:8000/v1")
+        if parts.username or parts.password:
+            raise ValueError("no user or password in the address: it is kept on disk; use --header")
+        for name, _ in parse_qsl(parts.query):
+            if SECRETIVE.search(name):
+                raise ValueError(
+                    f"no key in the address ({name}=…): it is kept on disk; use --header"
+                )
+        path = parts.path.rstrip("/").removesuffix("/chat/completions")
+        clean = parts._replace(path=path, fragment="").geturl()
+        return None if clean == OPENAI else clean
+
+    @field_validator("extra_body")
+    @classmethod
+    def _extra(cls, body: dict[str, Any] | None) -> dict[str, Any] | None:
+        import orjson  # not needed for --help
+
+        for name in body or ():
+            if name in ("model", "messages", "stream", "n", "response_format"):
+                raise ValueError(f"{name!r} is judgeq's own to send")
+        try:
+            orjson.dumps([[[[[[[[body]]]]]]]])  # so deep within what is sent or kept
+        except TypeError as error:
+            raise ValueError(f"it can't be sent as JSON: {error}") from error
+        return body or None
+
+    @property
+    def address(self) -> str:
+        """The base URL, OpenAI's by default."""
+        return self.base_url or OPENAI
+
+    @property
+    def output_limit(self) -> int | None:
+        """The most tokens a reply may have, as the server is sent it; None if it is sent none, or
+        (-1, say) what bounds nothing."""
+        extra = self.extra_body or {}
+        given: list[Any] = [extra[name] for name in LIMIT_FIELDS if name in extra]
+        given += [] if self.max_output_tokens is None else [self.max_output_tokens]
+        limits = [limit for limit in given if type(limit) is int and limit > 0]
+        return max(limits) if limits and len(limits) == len(given) else None
+
+    def deciding(self) -> dict[str, Any]:
+        """What of this is set, for the fingerprint."""
+        return self.model_dump(include=set(Model.model_fields), exclude_defaults=True)
+
+
+class Price(Declarations):
+    """Dollars per million tokens. `cached` is for input that the provider had cached (None: as
+    other input)."""
+
+    input: float = Field(ge=0)
+    output: float = Field(ge=0)
+    cached: float | None = Field(None, ge=0)
+
+
+class Access(Declarations):
+    """How a model is reached, how fast, and for how much: none of it decides an answer."""
+
+    api_key_env: str | None = setting(
+        "The environment variable that holds the API key.", CONNECTION, None,
+        common=True, session=True, secretive=True, metavar="NAME",
+        unset="OPENAI_API_KEY, else JUDGEQ_API_KEY", limits={"min_length": 1})  # fmt: skip
+    api_key_file: Path | None = setting(
+        "A file that holds the API key.", CONNECTION, None, session=True
+    )
+    headers: tuple[str, ...] = setting(
+        "One more header, 'Name: value' or 'Name: env:VARIABLE'; may be repeated. Only the second "
+        "form is kept for `judgeq resume`.",
+        CONNECTION, (), session=True, secretive=True, only="--header", metavar="HEADER",
+    )  # fmt: skip
+    proxy: str | None = setting(
+        "A proxy's address, or env:VARIABLE.", CONNECTION, None,
+        session=True, secretive=True, unset="$HTTPS_PROXY", metavar="URL",
+    )  # fmt: skip
+    ca_file: Path | None = setting(
+        "Certificates of the authorities to trust (PEM).", CONNECTION, None, session=True
+    )
+    connect_timeout: float = setting(
+        "Seconds for a connection.", CONNECTION, 10.0, session=True, limits=POSITIVE
+    )
+    first_byte_timeout: float = setting(
+        "Seconds without a byte of the answer.", CONNECTION, 300.0, session=True, limits=POSITIVE
+    )
+    timeout: float = setting(
+        "Seconds for a whole call.", CONNECTION, 600.0, session=True, limits=POSITIVE
+    )
+    rpm: float | None = setting(
+        "Requests a minute.",
+        LIMITS,
+        None,
+        session=True,
+        unset="what the server says",
+        limits=POSITIVE,
+    )
+    tpm: float | None = setting(
+        "Tokens a minute.",
+        LIMITS,
+        None,
+        session=True,
+        unset="what the server says",
+        limits=POSITIVE,
+    )
+    max_cost: float | None = setting(
+        "Dollars that the run may cost; it stops before that, and can go on.", LIMITS, None,
+        common=True, session=True, metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+    price_in: float | None = setting(
+        "Dollars per million input tokens.", LIMITS, None,
+        session=True, unset="genai-prices", metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+    price_out: float | None = setting(
+        "Dollars per million output tokens.", LIMITS, None,
+        session=True, unset="genai-prices", metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+    price_cached: float | None = setting(
+        "Dollars per million cached input tokens.", LIMITS, None,
+        session=True, unset="as --price-in", metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+    prices: dict[str, Price] = setting(
+        "Prices by model: tables [prices.\"my-model\"] with input, output and cached.", LIMITS, {},
+        session=True, only="",
+    )  # fmt: skip
+    cache: bool = setting(
+        "Neither take replies from the cache nor keep them there.", LIMITS, True,
+        session=True, only="--no-cache",
+    )  # fmt: skip
+    cache_dir: Path | None = setting(
+        "Where replies are kept for all runs.", LIMITS, None,
+        session=True, unset="your cache folder", envvar="JUDGEQ_CACHE",
+    )  # fmt: skip
+
+    @field_validator("api_key_env")
+    @classmethod
+    def _variable(cls, name: str | None) -> str | None:
+        if name is not None and not VARIABLE.fullmatch(name):
+            raise ValueError("give the name of an environment variable, not the key itself")
+        return name
+
+    @field_validator("headers")
+    @classmethod
+    def _headers(cls, headers: tuple[str, ...]) -> tuple[str, ...]:
+        for header in headers:
+            name, colon, value = header.partition(":")
+            if not colon or not re.fullmatch(r"[!#$%&'*+.^_`|~0-9A-Za-z-]+", name.strip()):
+                raise ValueError("a header is given as 'Name: value' or 'Name: env:VARIABLE'")
+            if not value.strip().isprintable():
+                raise ValueError(f"the value of {name.strip()} holds control characters")
+        return headers
+
+    @field_validator("proxy")
+    @classmethod
+    def _proxy(cls, proxy: str | None) -> str | None:
+        if not proxy:
+            return None
+        if not proxy.startswith("env:"):
+            parts = urlsplit(proxy)
+            if parts.scheme not in ("http", "https") or not parts.hostname:
+                raise ValueError("give an address such as http://127.0.0.1:3128, or env:VARIABLE")
+        return proxy
+
+    @model_validator(mode="after")
+    def _both_prices(self) -> Self:
+        if (self.price_in is None) != (self.price_out is None):
+            raise ValueError("--price-in and --price-out go together")
+        if self.price_cached is not None and self.price_in is None:
+            raise ValueError("--price-cached goes with --price-in and --price-out")
+        return self
+
+    @property
+    def price(self) -> Price | None:
+        """The price given by flags."""
+        if self.price_in is None or self.price_out is None:
+            return None
+        return Price(input=self.price_in, output=self.price_out, cached=self.price_cached)
+
+    def on_disk(self) -> dict[str, Any]:
+        """What of this may be kept in a run's folder: nothing that could hold a secret."""
+        headers = tuple(
+            header for header in self.headers if header.partition(":")[2].strip().startswith("env:")
+        )
+        proxy = self.proxy
+        if proxy is not None and not proxy.startswith("env:") and "@" in proxy:
+            proxy = None
+        return {"headers": headers, "proxy": proxy}

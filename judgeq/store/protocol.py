@@ -1,0 +1,180 @@
+"""The Store: the one place where a run's facts are kept, as a protocol that a database carries.
+
+A store holds one run: its items, rounds, jobs, calls and verdicts. The scheduler (`lead`,
+`plan_round`, `round_state`, `verdicts`) and the workers (`claim`, `begin`, `settle`, `renew`) are the
+same code on every store; nothing else writes. Every operation is one transaction: it happened
+whole, or not at all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from contextlib import AbstractAsyncContextManager
+from dataclasses import dataclass
+from typing import NamedTuple, Protocol
+
+import numpy as np
+
+from judgeq.types import (
+    Attempt,
+    Bools,
+    Counts,
+    Failure,
+    Floats,
+    Job,
+    JobState,
+    Match,
+    Matches,
+    Outcome,
+    Standings,
+    Totals,
+    Usage,
+    Verdicts,
+)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Items:
+    """What the store knows of the dataset: n ids, n gold labels (nan: none; None: no gold at all),
+    and named subsets as masks of shape (n,). Never the texts."""
+
+    ids: Sequence[str]
+    gold: Floats | None
+    subsets: Mapping[str, Bools]
+
+    def same_as(self, other: Items) -> bool:
+        """Whether ids, gold and subsets are equal."""
+        if len(self.ids) != len(other.ids) or list(self.ids) != list(other.ids):
+            return False
+        if (self.gold is None) != (other.gold is None) or set(self.subsets) != set(other.subsets):
+            return False
+        if (
+            self.gold is not None
+            and other.gold is not None
+            and not np.array_equal(self.gold, other.gold, equal_nan=True)
+        ):
+            return False
+        return all(np.array_equal(mask, other.subsets[name]) for name, mask in self.subsets.items())
+
+
+class Spent(NamedTuple):
+    """What the replies to one question took together: tokens, dollars (None: unknown), and seconds (0
+    where the cache answered)."""
+
+    match: Match
+    usage: Usage
+    cost: float | None
+    latency: float
+
+
+class Store(Protocol):
+    """The operations. `now` is always the store's own clock; rounds count from 1."""
+
+    @property
+    def blocking(self) -> bool:
+        """Whether operations keep the event loop until they are done, so that nothing runs meanwhile."""
+
+    # The dataset's edge
+
+    async def set_items(self, items: Items) -> None:
+        """Put the items in, or change the gold and subsets of those that are there."""
+
+    async def items(self) -> Items:
+        """The items as they were put in; none (n = 0) before `set_items`."""
+
+    # The scheduler
+
+    async def lead(self, holder: str, ttl: float) -> int:
+        """Become the scheduler for `ttl` seconds; the epoch returned fences off earlier ones.
+
+        Raises RunError while another process leads.
+        """
+
+    async def renew_lead(self, epoch: int, ttl: float) -> None:
+        """Stay the scheduler for `ttl` seconds from now. Raises RunError when the epoch is over."""
+
+    async def plan_round(
+        self, round: int, epoch: int, standings: Standings, matches: Matches
+    ) -> None:
+        """In one transaction: the ratings and active items that the round was made from, its matches,
+        its jobs.
+
+        Matches get the next canonical numbers, which are their jobs' ids. Raises RunError when the
+        epoch is over, or the round is planned already or out of turn.
+        """
+
+    async def round_state(self, round: int) -> Counts | None:
+        """The round's jobs by state (the barrier: `left` is 0); None before it is planned."""
+
+    async def ratings(self, round: int) -> Floats | None:
+        """The ratings that a planned round was made from; None before it is planned."""
+
+    async def active(self, round: int) -> Bools | None:
+        """The items that could be asked about in a planned round, shape (n,); None before it is
+        planned, and where that wasn't kept (a run of an older version)."""
+
+    async def verdicts(self, round: int | None = None) -> Verdicts:
+        """The verdicts of one round, or of all, in match order.
+
+        Raises RunError when they don't fit the matches they answer (a damaged file).
+        """
+
+    async def matches(self, round: int) -> Matches:
+        """A planned round's questions, with their judges; none before it is planned."""
+
+    async def left(self, round: int) -> list[Match]:
+        """The matches of a planned round that have no outcome yet."""
+
+    async def counts(self) -> Counts:
+        """The jobs of all planned rounds by state."""
+
+    async def totals(self) -> Totals:
+        """What the ledger adds up to."""
+
+    async def spent(self, n: int) -> list[Spent]:
+        """What the replies to the questions with an outcome took, in match order; of about the first n
+        calls."""
+
+    async def last_failure(self) -> Failure | None:
+        """The last call that brought no answer; None if there was none."""
+
+    async def reopen(self, *states: JobState) -> int:
+        """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""
+
+    # The workers
+
+    def together(self) -> AbstractAsyncContextManager[None]:
+        """What the task does inside is one transaction: a commit costs more than what it commits.
+
+        Raises RunError, before anything is done, where the run's files are no longer in their place:
+        what is settled by itself is kept all the same, if they are still anywhere.
+        """
+
+    async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
+        """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
+
+    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> None:
+        """Commit one more attempt of each of these claimed jobs: the intent to pay, and the most it
+        can cost, before anything is sent."""
+
+    async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
+        """In one transaction: the calls, verdicts and new states of these jobs.
+
+        An answer to a job that is still open is kept, whoever holds it now; one to a job that was
+        settled meanwhile goes into the ledger as a paid "duplicate" and changes nothing else.
+        Without a verdict, only the worker that has the job changes its state. A RUNNING outcome
+        leaves it as it is and only adds its calls. An outcome without an error leaves the last one
+        standing.
+        """
+
+    async def renew(self, worker: str, lease: float) -> None:
+        """Hold this worker's running jobs for `lease` seconds from now."""
+
+    async def reap(self) -> int:
+        """Put running jobs whose lease is over back in the queue; how many they were."""
+
+    def check(self) -> None:
+        """Raise RunError where the run's files are no longer in their place."""
+
+    async def close(self) -> None:
+        """Write everything out and let go of the run."""

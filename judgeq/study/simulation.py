@@ -1,0 +1,383 @@
+"""The paper's simulation study: strategies × latent distributions × annotator bias × seeds.
+
+Each case runs on the same strategies, noise and ratings as a real run, without queue or text, a whole
+round at a time. Cases are independent of one another and of the order they are run in, so they are
+spread over processes, written down as they end, and an interrupted study goes on where it was.
+"""
+
+from __future__ import annotations
+
+import csv
+import multiprocessing
+import os
+import signal
+import threading
+import tomllib
+from collections.abc import Callable, Iterator, Sequence
+from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
+from dataclasses import asdict, astuple, dataclass, fields, replace
+from hashlib import sha256
+from itertools import product
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
+
+import numpy as np
+import orjson
+from filelock import FileLock, Timeout
+from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+
+from judgeq import seeds, strategies
+from judgeq.datasets import synthetic
+from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
+from judgeq.files import replacing
+from judgeq.judge import error_model
+from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
+from judgeq.settings import Simulation
+from judgeq.strategies import History, Strategy
+from judgeq.types import Floats
+
+if TYPE_CHECKING:
+    Rating = str
+else:
+    Rating = Literal[("elo", *CHOICES)]
+
+ALPHA = 0.4
+"""The weight of effectiveness in score_α."""
+
+
+class Grid(BaseModel):
+    """What is varied. A study is every combination of strategy, distribution, bias and seed."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
+
+    n: int = Field(1000, ge=2, le=1_000_000)
+    distributions: tuple[str, ...] = Field(tuple(synthetic.SHAPES), min_length=1)
+    bias: tuple[int, ...] = Field((0, 50, 200), min_length=1)
+    strategies: tuple[str, ...] = Field(min_length=1)
+    ratings: tuple[Rating, ...] = Field(("elo", "bt"), min_length=1)
+    seeds: int = Field(2, ge=1, le=10_000)
+    bt_sigma: float = Field(2.0, ge=1e-3, le=100)
+    judge: Simulation = Simulation(sim_model="rrt")
+
+    @field_validator("distributions")
+    @classmethod
+    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
+        for name in names:
+            if name not in synthetic.SHAPES:
+                raise ValueError(
+                    f"no distribution {name!r}; there are {', '.join(synthetic.SHAPES)}"
+                )
+        return names
+
+    @field_validator("judge")
+    @classmethod
+    def _without_bias(cls, judge: Simulation) -> Simulation:
+        if judge.sim_biased_items:
+            raise ValueError("how many items are seen wrongly is `bias`, not sim_biased_items")
+        return judge
+
+    @field_validator("bias")
+    @classmethod
+    def _numbers(cls, bias: tuple[int, ...]) -> tuple[int, ...]:
+        if min(bias, default=0) < 0:
+            raise ValueError("bias counts items: 0 or more")
+        return bias
+
+    def cases(self) -> list[Case]:
+        """All cases, in order, each once. Raises UsageError for a strategy that can't be."""
+        for text in self.strategies:
+            strategy = strategies.parse(text)
+            strategy.check(self.n)
+            if strategy.kind == "direct":
+                raise UsageError("the study ranks by comparisons: `direct` has none.")
+        axes = (self.strategies, self.distributions, self.bias, range(self.seeds))
+        return list(dict.fromkeys(Case(*values) for values in product(*axes)))
+
+    @property
+    def fingerprint(self) -> str:
+        """Of all that decides the results."""
+        facts = {"version": 1, **self.model_dump(mode="json")}
+        return sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+PAPER = Grid(
+    strategies=(
+        *(
+            f"streak:r={r},d={d}"
+            for r, d in ((3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3), (6, 3))
+        ),
+        *(
+            f"tail:w={w},p={p}"
+            for w, p in ((4, 10), (4, 20), (8, 10), (8, 20), (12, 10), (12, 20), (16, 30))
+        ),
+        "pairwise24",
+        *(
+            f"listwise10x{rounds}:overlap={overlap}"
+            for rounds, overlap in ((1, 0), (1, 2), (2, 0), (2, 2), (3, 0), (3, 2), (4, 0))
+        ),
+    )
+)
+"""The grid of Haak and Schaer, and the four distributions that their figures contain."""
+RANDOM = PAPER.model_copy(
+    update={
+        "strategies": tuple(
+            f"{text}{',' if ':' in text else ':'}matchmaking=random" for text in PAPER.strategies
+        )
+    }
+)
+GRIDS = {"paper": PAPER, "paper-random": RANDOM}
+
+
+def load_grid(name: str) -> Grid:
+    """A grid by name, or a TOML file by path. Raises UsageError or DataError."""
+    if name in GRIDS:
+        return GRIDS[name]
+    path = Path(name)
+    if path.suffix != ".toml":
+        raise UsageError(f"--grid {name!r}: give {', '.join(GRIDS)}, or the path of a .toml file.")
+    try:
+        return Grid(**tomllib.loads(path.read_text(encoding="utf-8")))
+    except OSError as error:
+        raise DataError(f"--grid {path} can't be read: {error.strerror}.") from error
+    except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:
+        raise DataError(f"--grid {path} is no valid TOML: {error}.") from error
+    except RecursionError as error:
+        raise DataError(f"--grid {path} nests too deep to be read.") from error
+    except ValidationError as error:
+        what = "; ".join(
+            f"{'.'.join(map(str, wrong['loc']))}: {wrong['msg'].removeprefix('Value error, ')}"
+            for wrong in error.errors()
+        )
+        known = ", ".join(Grid.model_fields)
+        raise DataError(f"--grid {path}: {what}. A grid has {known}.") from error
+
+
+@dataclass(frozen=True, slots=True)
+class Case:
+    """One combination: `bias` is how many items the annotator always sees wrongly."""
+
+    strategy: str
+    distribution: str
+    bias: int
+    seed: int
+
+
+@dataclass(frozen=True, slots=True)
+class StudyRow:
+    """What one rating made of one case.
+
+    `rho` is Spearman's ρ against the latent order. `pairs` and `lists` were asked, `implied_pairs`
+    are what the answers imply; `cost` is in cost-equivalent calls (1 a pair, k/2 a list of k).
+    `score` is score_α, which depends on all rows of the study.
+    """
+
+    strategy: str
+    parameters: str
+    rating: str
+    distribution: str
+    bias: int
+    seed: int
+    rho: float
+    pairs: int
+    lists: int
+    implied_pairs: int
+    cost: float
+    score: float = float("nan")
+
+
+def simulate(case: Case, grid: Grid) -> list[StudyRow]:
+    """One case from start to ratings: a row for each of the grid's ratings."""
+    strategy, seed = strategies.parse(case.strategy), case.seed
+    truth = synthetic.draw(case.distribution, grid.n, seeds.rng(seed, "latent", case.distribution))
+    judge = grid.judge.model_copy(update={"sim_biased_items": case.bias})
+    seen = error_model.seen_scores(truth, judge, seed)
+    history = History.begin(grid.n, strategy, seed)
+    for round in history.to_come():
+        matches = history.next_round()
+        rng = seeds.rng(seed, "answers", round)
+        history.add(error_model.answers(matches, seen, judge, rng), len(matches))
+    return [_row(case, grid, history, rating, truth) for rating in grid.ratings]
+
+
+def _row(case: Case, grid: Grid, history: History, rating: str, truth: Floats) -> StudyRow:
+    strategy, verdicts = strategies.parse(case.strategy), comparisons.joined(history.verdicts)
+    try:
+        scores = history.rate(ESTIMATORS[rating], Parameters(sigma=grid.bt_sigma))
+    except NotConvergedError as error:
+        raise NotConvergedError(f"{case}: {error} Leave {rating} out of `ratings`.") from error
+    rho = correlation.point(correlation.spearman(scores, truth), grid.n)
+    if rho is None:
+        raise DataError(f"{case}: no correlation is defined: a rating, or the truth, is constant.")
+    sizes = np.diff(verdicts.offsets)
+    return StudyRow(
+        strategy=strategy.kind,
+        parameters=parameters(strategy),
+        rating=rating,
+        distribution=case.distribution,
+        bias=case.bias,
+        seed=case.seed,
+        rho=rho,
+        pairs=int((sizes == 2).sum()),
+        lists=int((sizes > 2).sum()),
+        implied_pairs=int((sizes * (sizes - 1) // 2).sum()),
+        cost=verdicts.cost,
+    )
+
+
+def parameters(strategy: Strategy) -> str:
+    """A strategy's parameters as one reads them: "r=3,d=2"."""
+    values = asdict(strategy)  # type: ignore[call-overload]
+    if values.get("matchmaking") == "similar":
+        del values["matchmaking"]
+    if strategy.prunes and values["rounds"] == 24:
+        del values["rounds"]
+    return ",".join(f"{name}={value}" for name, value in values.items())
+
+
+def scored(rows: Sequence[StudyRow], alpha: float = ALPHA) -> list[StudyRow]:
+    """The rows with score_α = α·e + (1 − α)(1 − c), effectiveness (ρ) and cost each scaled to 0..1
+    over all rows (Haak and Schaer)."""
+    rho, cost = np.array([row.rho for row in rows]), np.array([row.cost for row in rows])
+    effect, expense = (_unit(values) for values in (rho, cost))
+    score = alpha * effect + (1 - alpha) * (1 - expense)
+    return [replace(row, score=value) for row, value in zip(rows, score.tolist(), strict=True)]
+
+
+def _unit(values: Floats) -> Floats:
+    low, high = values.min(), values.max()
+    return (values - low) / (high - low) if high > low else np.zeros(len(values))
+
+
+def study(
+    grid: Grid, folder: Path, jobs: int, report: Callable[[int, int], None], alpha: float = ALPHA
+) -> list[StudyRow]:
+    """All rows of a grid, in order; cases that an interrupted study left in `folder` are taken over.
+
+    `report` is called with how many cases of how many are done. Raises UsageError when the folder holds
+    a study of another grid or another process is at it, DataError when it can't be written, and
+    StoppedError when a process of ours was killed.
+    """
+    cases = grid.cases()
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+        with _locked(folder), (folder / "cases.jsonl").open("ab") as file:
+            done = _taken_over(grid, folder / "cases.jsonl")
+            report(len(done), len(cases))
+            for case, rows in _simulated([case for case in cases if case not in done], grid, jobs):
+                done[case] = rows
+                file.write(orjson.dumps([astuple(case), [astuple(row) for row in rows]]) + b"\n")
+                file.flush()
+                report(len(done), len(cases))
+    except OSError as error:
+        raise DataError(f"{folder} can't be written: {error.strerror}.") from error
+    except BrokenProcessPool as error:
+        raise StoppedError(
+            f"a process of the study was killed, perhaps for want of memory. What was simulated is "
+            f"kept in {folder}: the same command goes on, and --jobs 1 needs less."
+        ) from error
+    return scored([row for case in cases for row in done[case]], alpha)
+
+
+@contextmanager
+def _locked(folder: Path) -> Iterator[None]:
+    """Hold the study. Raises UsageError while another process does, DataError where none can."""
+    try:
+        with FileLock(folder / "lock", timeout=0):
+            yield
+    except Timeout as error:
+        raise UsageError(
+            f"another process is at the study in {folder}: wait for it, or name another folder with "
+            "--out."
+        ) from error
+    except NotImplementedError as error:
+        raise DataError(f"{folder} can't be locked: {error}.") from error
+
+
+def _taken_over(grid: Grid, path: Path) -> dict[Case, list[StudyRow]]:
+    """The cases that are written down; a file with the grid's name in its first line is begun."""
+    head = orjson.dumps({"judgeq study": grid.fingerprint}) + b"\n"
+    data = path.read_bytes() if path.exists() else b""
+    if head.startswith(data):  # new, or cut off before its first case
+        path.write_bytes(head)
+        return {}
+    whole = data[: data.rfind(b"\n") + 1]
+    if not whole.startswith(head):
+        raise UsageError(
+            f"{path.parent} holds a study of another grid: name another folder with --out."
+        )
+    if len(whole) < len(data):  # a line that a kill cut off
+        os.truncate(path, len(whole))
+    done = {}
+    try:
+        for line in whole.splitlines()[1:]:
+            case, rows = orjson.loads(line)
+            done[Case(*case)] = [StudyRow(*row[:-1]) for row in rows]
+    except (ValueError, TypeError) as error:
+        raise DataError(f"{path} is damaged: remove it, and the study begins anew.") from error
+    return done
+
+
+def _simulated(
+    cases: Sequence[Case], grid: Grid, jobs: int
+) -> Iterator[tuple[Case, list[StudyRow]]]:
+    """Each case with its rows, as they end."""
+    if jobs == 1:
+        for case in cases:
+            yield case, simulate(case, grid)
+        return
+    # Not forked: a thread of ours (the progress bar's) may hold a lock that a fork would copy.
+    spawn = multiprocessing.get_context("spawn")
+    with ProcessPoolExecutor(jobs, spawn, _serve) as pool:
+        waiting = {pool.submit(simulate, case, grid): case for case in cases}
+        try:
+            while waiting:
+                ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
+                for future in ended:
+                    yield waiting.pop(future), future.result()
+        finally:
+            pool.shutdown(wait=True, cancel_futures=True)
+
+
+def _serve() -> None:
+    """Ctrl-C is for the process that writes the results down; when that one is killed, so are we,
+    for we would wait for it for ever."""
+    signal.signal(signal.SIGINT, signal.SIG_IGN)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)
+
+
+def default_jobs() -> int:
+    """As many processes as there are cores for us."""
+    if hasattr(os, "sched_getaffinity"):
+        return max(1, len(os.sched_getaffinity(0)))
+    return os.cpu_count() or 1
+
+
+def write_table(rows: Sequence[StudyRow], path: Path) -> None:
+    """The rows as CSV, or as Parquet where `path` ends so; whole or not at all.
+
+    Raises UsageError for Parquet without pyarrow.
+    """
+    names = [field.name for field in fields(StudyRow)]
+    if path.suffix == ".parquet":
+        try:
+            import pyarrow
+            import pyarrow.parquet
+        except ImportError as error:
+            raise UsageError("Parquet needs pyarrow: pip install 'judgeq[parquet]'.") from error
+        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names}
+        with replacing(path) as file:
+            pyarrow.parquet.write_table(pyarrow.table(columns), file.buffer)
+        return
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(names)
+        writer.writerows(astuple(row) for row in rows)

@@ -1,0 +1,185 @@
+"""Which settings of a run folder are this user's own: no folder decides where a key is sent.
+
+A folder may be a stranger's, or lie where others can write. What names a secret, a file or an address,
+or bounds what is paid, is taken from it only if this user gave it for this run before. That is
+remembered outside: a mark for each run, keyed by the folder's path and the run's fingerprint.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import shlex
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from judgeq import judge
+from judgeq.config import Settings, settle
+from judgeq.datasets.tables import FORMATS
+from judgeq.errors import RunError
+from judgeq.files import replacing
+from judgeq.paths import user_state
+from judgeq.runs import RunFolder, RunInfo
+from judgeq.settings import SETTINGS
+
+OPENED = ("dataset", "data_dir", "prompt", "judge")
+"""Settings that may name a file, of any run; and the judge, which may cost money."""
+OF_MODELS = (
+    *("base_url", "extra_body", "api_key_env", "api_key_file", "headers", "proxy", "ca_file"),
+    *("cache_dir", "max_cost", "price_in", "price_out", "price_cached", "prices"),
+)
+"""Settings by which a model is reached and paid: secrets, addresses, files, the cap, the prices."""
+_SHOWN = 300  # characters
+
+Mark = Mapping[str, list[str]]
+"""By setting, the digests of all values that this user gave it for the run."""
+
+
+def own_settings(folder: RunFolder, info: RunInfo, changes: Mapping[str, Any]) -> Settings:
+    """The run's settings with what was given now (None: not given). Opens nothing but the mark.
+
+    Raises RunError listing what the folder asks for that this user didn't give; and as
+    `config.settle`.
+    """
+    given = {name: value for name, value in changes.items() if value is not None}
+    if "api_key_env" in given or "api_key_file" in given:  # one key in place of the other
+        given = {"api_key_env": None, "api_key_file": None} | given
+    if "price_in" in given:
+        given = {"prices": {}} | given
+    settings = settle(info.settings.model_dump() | given)
+    mark = _read(_mark_of(folder, info.fingerprint))
+    watched = (*OPENED, *OF_MODELS) if settings.models else OPENED
+    asked = [name for name in watched if name not in given and not _own(settings, name, mark)]
+    if asked:
+        raise RunError(_explained(folder, settings, asked, mark))
+    return settings
+
+
+def owns_dataset(folder: RunFolder, info: RunInfo) -> bool:
+    """Whether what the folder says of where its texts lie is this user's own, or nobody's."""
+    mark = _read(_mark_of(folder, info.fingerprint))
+    return all(_own(info.settings, name, mark) for name in ("dataset", "data_dir"))
+
+
+def remember(folder: RunFolder, fingerprint: str, settings: Settings) -> str | None:
+    """Mark the run as this user's, with these settings. What kept it from being written, or None."""
+    path = _mark_of(folder, fingerprint)
+    before, kept = _read(path) or {}, settings.kept()
+    said = {
+        name: sorted({*before.get(name, ()), _digest(kept, name)}) for name in (*OPENED, *OF_MODELS)
+    }
+    if said == before:
+        return None
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with replacing(path, private=True) as file:
+            file.write(orjson.dumps({"folder": _resolved(folder), "settings": said}).decode())
+    except (OSError, RunError) as error:
+        return str(error)
+    return None
+
+
+def refuse_strangers(folder: RunFolder, fingerprint: str) -> None:
+    """Raise RunError when the run's folder belongs to another user, and this one isn't known to have
+    worked on it."""
+    try:
+        owner = folder.path.stat().st_uid
+    except OSError:  # not there
+        return
+    if owner == getattr(os, "getuid", lambda: owner)() or _mark_of(folder, fingerprint).exists():
+        return
+    raise RunError(
+        f"{folder.path} belongs to another user (uid {owner}), and you haven't worked on it before. "
+        f"`judgeq resume {_quoted(str(folder.path))}` goes on with it; --new begins a run of your own "
+        "beside it. Nothing was changed."
+    )
+
+
+def _resolved(folder: RunFolder) -> str:
+    return os.fsencode(folder.path.resolve()).decode("utf-8", "backslashreplace")
+
+
+def _mark_of(folder: RunFolder, fingerprint: str) -> Path:
+    key = f"{_resolved(folder)}\0{fingerprint}".encode("utf-8", "backslashreplace")
+    return user_state() / "runs" / f"{hashlib.sha256(key).hexdigest()[:40]}.json"
+
+
+def _read(path: Path) -> Mark | None:
+    try:
+        settings = orjson.loads(path.read_bytes())["settings"]
+        return {
+            str(name): [str(digest) for digest in digests] for name, digests in settings.items()
+        }
+    except (OSError, ValueError, TypeError, KeyError, AttributeError):
+        return None  # none, or not ours: as if nothing was given
+
+
+def _digest(settings: Settings, name: str) -> str:
+    value = settings.model_dump(mode="json", include={name})
+    return hashlib.sha256(orjson.dumps(value, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
+    """Whether a setting has a value that this user gave it, or that is nobody's."""
+    if mark is not None and name in mark:
+        return _digest(settings, name) in mark[name]
+    value = getattr(settings, name)
+    if name == "dataset":
+        return Path(value).suffix.lower() not in FORMATS
+    if name == "prompt":
+        return value is None or Path(value).suffix != ".toml"
+    if name == "judge":
+        return not settings.models and not any(map(judge.recording_of, value))
+    default = Settings.model_fields[name].get_default(call_default_factory=True)
+    return bool(value == default)
+
+
+def _explained(folder: RunFolder, settings: Settings, asked: list[str], mark: Mark | None) -> str:
+    if mark is None:
+        why = (
+            f"run {folder.id} wasn't begun by you in this folder (or by an older judgeq). What names "
+            "a file, a key or an address, or decides what you pay, is taken from a run's folder only "
+            "if you gave it."
+        )
+    else:
+        why = f"{folder.path / 'config.json'} says other things than you gave for this run."
+    values = settings.model_dump(mode="json", include=set(asked))
+    wanted = "; ".join(f"{name} = {_quoted(_text(values[name]))}" for name in asked)
+    flags = " ".join(part for name in asked for part in _flags(name, getattr(settings, name)))
+    cap = ""
+    if settings.models and settings.max_cost is None:
+        cap = " (--max-cost DOLLARS caps what you pay)"
+    return (
+        f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
+        f"again{cap}: judgeq resume {_quoted(str(folder.path))} {flags}"
+    )
+
+
+def _flags(name: str, value: Any) -> Iterator[str]:
+    """The flags that give a setting this value."""
+    if name == "prices":
+        yield "--price-in DOLLARS --price-out DOLLARS"
+    elif isinstance(value, tuple):
+        for part in value or ("",):
+            yield f"{SETTINGS[name].flag} {_quoted(part)}"
+    elif value is None:
+        yield f"{SETTINGS[name].flag} …"
+    else:
+        yield f"{SETTINGS[name].flag} {_quoted(_text(value))}"
+
+
+def _text(value: Any) -> str:
+    if isinstance(value, str | Path):
+        return str(value)
+    if isinstance(value, list) and value:
+        return ", ".join(value)
+    return orjson.dumps(value).decode()
+
+
+def _quoted(text: str) -> str:
+    """A value for a terminal and its shell: what can't be seen is escaped."""
+    text = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
+    return shlex.quote(text) if text.isprintable() else ascii(text)

@@ -1,0 +1,361 @@
+"""The figures of a simulation study: which strategy ranks best, and for how many calls.
+
+From rows in memory to Matplotlib figures and to files; where the rows come from isn't known here.
+Matplotlib is imported when something is drawn. Neither pyplot nor the user's matplotlibrc has a
+part in it: the same rows give the same bytes.
+"""
+
+from __future__ import annotations
+
+import csv
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import astuple, dataclass, fields
+from io import BytesIO, StringIO
+from pathlib import Path
+from statistics import fmean, stdev
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
+
+import numpy as np
+
+from judgeq.files import replacing
+from judgeq.judge.error_model import probability_correct
+from judgeq.rating import ESTIMATORS
+from judgeq.settings import Simulation
+from judgeq.study.simulation import StudyRow
+from judgeq.untrusted import plain
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.axis import XAxis
+    from matplotlib.figure import Figure
+
+# Okabe and Ito's colours, distinct to the colour-blind too; yellow last, as it is faint on white.
+PALETTE = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#F0E442"]
+FAINT = "#777777"
+MARKERS = dict(zip(ESTIMATORS, "os^Dv", strict=False))
+OTHER_MARKER, MEAN_MARKER, MEAN_AREA = "^", "X", 42.0
+AXES = {
+    "cost": "Cost-equivalent calls (1 a pair, k/2 a list of k)",
+    "implied_pairs": "Comparisons that the answers imply",
+}
+RHO = "Spearman’s ρ against the latent order"
+HEADS = [
+    "",
+    "Strategy",
+    "Parameters",
+    "Rating",
+    "ρ",
+    "s.e.",
+    "Pairs",
+    "Lists",
+    "Cost",
+    "Score",
+    "Runs",
+]
+GAPS = np.arange(601.0)  # at which the win curve is drawn
+CELL, LABEL = 44, 28  # characters of a row's text that are shown, in the table and elsewhere
+STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "jq"}
+
+Thing = TypeVar("Thing")
+Key = TypeVar("Key")
+
+
+@dataclass(frozen=True, slots=True)
+class Ranked:
+    """A strategy's means over distributions, biases and seeds.
+
+    `rho_se` is the standard error of the mean over seeds, from each seed's mean ρ; None with one.
+    """
+
+    strategy: str
+    parameters: str
+    rating: str
+    rho: float
+    rho_se: float | None
+    pairs: float
+    lists: float
+    cost: float
+    score: float
+    runs: int
+
+
+class _Point(NamedTuple):
+    """A run, or the mean of a strategy's runs on one distribution, which has no bias and no seed."""
+
+    kind: str
+    strategy: str
+    parameters: str
+    rating: str
+    distribution: str
+    bias: int | None
+    seed: int | None
+    x: float
+    rho: float
+
+
+def win_curve(judge: Simulation) -> Figure:
+    """P(correct) of a simulated judge by gap, with the point that it is calibrated to."""
+    from matplotlib.figure import Figure
+
+    distance, accuracy = judge.sim_distance, judge.sim_accuracy
+    with _style():
+        figure = Figure(figsize=(5, 3.4), layout="constrained")
+        axes = figure.subplots()
+        axes.axhline(judge.sim_pmax, color=FAINT, linestyle="--", linewidth=1)
+        axes.plot(GAPS, probability_correct(GAPS, judge), color=PALETTE[0], linewidth=2)
+        axes.plot(distance, accuracy, "o", color=PALETTE[1], ms=8, mec="white", clip_on=False)
+        label = f"calibrated to {accuracy:g} at {distance:g}"
+        axes.text(distance + 12, accuracy - 0.03, label, color=FAINT)
+        label = f"pmax = {judge.sim_pmax:g}"
+        axes.text(GAPS[-1], judge.sim_pmax + 0.01, label, ha="right", color=FAINT)
+        axes.set(xlabel="Gap between the two items", ylabel="Probability of a correct answer")
+        axes.set(xlim=(0, max(GAPS[-1], distance)), ylim=(0.5, 1.04))
+        figure.draw_without_rendering()  # ticks take their style when first drawn
+    return figure
+
+
+def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
+    """The strategies by mean score, best first, ties by name."""
+    strategies = [
+        Ranked(
+            *name,
+            rho=fmean(row.rho for row in runs),
+            rho_se=_standard_error(runs),
+            pairs=fmean(row.pairs for row in runs),
+            lists=fmean(row.lists for row in runs),
+            cost=fmean(row.cost for row in runs),
+            score=fmean(row.score for row in runs),
+            runs=len(runs),
+        )
+        for name, runs in _grouped(rows, _name).items()
+    ]
+    return sorted(
+        strategies, key=lambda one: (-one.score, one.strategy, one.parameters, one.rating)
+    )
+
+
+def ranked_table(ranked: Sequence[Ranked], most: int = 20) -> Figure:
+    """The first `most` of them as a table, between three rules."""
+    from matplotlib.figure import Figure
+
+    rows = []
+    for place, one in enumerate(ranked[:most], start=1):
+        names = [plain(one.strategy, CELL), plain(one.parameters, CELL), _rating(one.rating)]
+        error = "–" if one.rho_se is None else f"{one.rho_se:.4f}"
+        asked = [f"{mean:,.0f}" for mean in (one.pairs, one.lists, one.cost)]
+        numbers = [f"{one.rho:z.3f}", error, *asked, f"{one.score:z.3f}", f"{one.runs:,}"]
+        rows.append([str(place), *names, *numbers])
+    with _style():
+        figure = Figure(figsize=(4, 0.3))  # the table is larger, and is drawn whole
+        axes = figure.subplots()
+        axes.set_axis_off()
+        table = axes.table(rows, colLabels=HEADS, loc="center", edges="horizontal")
+        table.auto_set_font_size(False)
+        table.scale(1, 1.4)
+        table.auto_set_column_width(list(range(len(HEADS))))
+        for (row, column), cell in table.get_celld().items():
+            cell.visible_edges = {0: "TB", len(rows): "B"}.get(row, "")
+            cell.set_text_props(
+                ha="left" if 1 <= column <= 3 else "right",
+                fontweight="bold" if row == 0 else "normal",
+                parse_math=False,
+            )
+    return figure
+
+
+def write(rows: Sequence[StudyRow], folder: Path, judge: Simulation) -> list[Path]:
+    """Draw all figures into the folder, each as .png, .svg and .csv; the paths in order.
+
+    `judge` is the simulated one. Nothing is written unless all could be drawn, and no file is ever half
+    written. Raises RunError where one can't be.
+    """
+    order = ranked(rows)
+    places = [field.name for field in fields(Ranked)]
+    chances = zip(GAPS.astype(int).tolist(), probability_correct(GAPS, judge).tolist(), strict=True)
+    drawings: list[tuple[str, Figure, Sequence[str], Iterable[Iterable[object]]]] = [
+        (f"rho_by_{name}", panels(rows, x), [*_Point._fields[:-2], x, "rho"], points(rows, x))
+        for name, x in (("cost", "cost"), ("pairs", "implied_pairs"))
+    ]
+    drawings += [
+        ("win_probability", win_curve(judge), ["gap", "probability"], chances),
+        ("ranking", ranked_table(order), places, map(astuple, order)),
+    ]
+    contents: dict[str, bytes] = {}
+    for name, figure, header, data in drawings:
+        contents[f"{name}.png"] = _drawn(figure, "png", {"Software": None})
+        contents[f"{name}.svg"] = _drawn(figure, "svg", {"Date": None})
+        contents[f"{name}.csv"] = _csv(header, data)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name, content in contents.items():
+        with replacing(folder / name) as file:
+            file.buffer.write(content)
+    return [folder / name for name in contents]
+
+
+def _name(row: StudyRow) -> tuple[str, str, str]:
+    return row.strategy, row.parameters, row.rating
+
+
+def _grouped(things: Iterable[Thing], key: Callable[[Thing], Key]) -> dict[Key, list[Thing]]:
+    """In the order in which the keys first occur."""
+    groups: dict[Key, list[Thing]] = {}
+    for thing in things:
+        groups.setdefault(key(thing), []).append(thing)
+    return groups
+
+
+def _standard_error(rows: Sequence[StudyRow]) -> float | None:
+    seeds = _grouped(rows, lambda row: row.seed)
+    means = [fmean(row.rho for row in group) for group in seeds.values()]
+    return stdev(means) / math.sqrt(len(means)) if len(means) > 1 else None
+
+
+def points(rows: Sequence[StudyRow], x: str) -> list[_Point]:
+    """The runs by a column `x`, then their means over biases and seeds."""
+    points = [
+        _Point("run", *_name(row), row.distribution, row.bias, row.seed, getattr(row, x), row.rho)
+        for row in rows
+    ]
+    for runs in list(_grouped(points, lambda point: point[1:5]).values()):
+        mean_x, mean_rho = fmean(run.x for run in runs), fmean(run.rho for run in runs)
+        points.append(runs[0]._replace(kind="mean", bias=None, seed=None, x=mean_x, rho=mean_rho))
+    return points
+
+
+def _rating(name: str) -> str:
+    estimator = ESTIMATORS.get(name)
+    if estimator is None:
+        return plain(name, LABEL)
+    return estimator.label if name == estimator.column else f"{estimator.label} ({name})"
+
+
+@contextmanager
+def _style() -> Iterator[None]:
+    """Matplotlib's defaults and ours, whatever the user's matplotlibrc says; put back after."""
+    import matplotlib.style
+
+    with matplotlib.style.context(["default", STYLE]):
+        yield
+
+
+def panels(rows: Sequence[StudyRow], x: str) -> Figure:
+    """ρ by a column of AXES, a panel a distribution in the order in which they occur; both axes are
+    shared."""
+    from matplotlib.figure import Figure
+
+    drawn = points(rows, x)
+    panels = _grouped(drawn, lambda point: point.distribution)
+    colours = _colours(sorted({point.strategy for point in drawn}))
+    areas = _areas(sorted({point.bias for point in drawn if point.bias is not None}))
+    columns = math.ceil(math.sqrt(len(panels)))
+    lines = math.ceil(len(panels) / columns)
+    with _style():
+        height = max(2.8 * lines, 0.2 * (len(colours) + len(areas) + 10)) + 0.4  # panels, legend
+        figure = Figure(figsize=(3 * columns + 2.4, height), layout="constrained")
+        grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
+        for axes in grid[len(panels) :]:
+            axes.remove()
+        for axes in figure.axes[-columns:]:  # nothing is below them
+            axes.tick_params(labelbottom=True)
+        for axes, (distribution, inside) in zip(figure.axes, panels.items(), strict=True):
+            axes.set_title(plain(distribution, LABEL), fontsize=9, parse_math=False)
+            _scatter(axes, inside, colours, areas)
+        _scale(figure.axes[0].xaxis, [point.x for point in drawn])
+        _legend(figure, list(_entries(drawn, colours, areas)))
+        across, down = figure.supxlabel(AXES[x], fontsize=9), figure.supylabel(RHO, fontsize=9)
+        figure.draw_without_rendering()  # only now is known where the panels are
+        first, last = grid[0].get_position(), grid[len(panels) - 1].get_position()
+        across.set_x((first.x0 + grid[columns - 1].get_position().x1) / 2)
+        down.set_y((first.y1 + last.y0) / 2)
+    return figure
+
+
+def _colours(strategies: Sequence[str]) -> dict[str, str]:
+    """A colour each; past eight strategies from a scale, which the colour-blind can read too."""
+    if len(strategies) <= len(PALETTE):
+        return dict(zip(strategies, PALETTE, strict=False))
+    from matplotlib import colormaps
+    from matplotlib.colors import to_hex
+
+    last = len(strategies) - 1
+    return {name: to_hex(colormaps["viridis"](i / last)) for i, name in enumerate(strategies)}
+
+
+def _areas(biases: Sequence[int]) -> dict[int, float]:
+    """The area of each bias’s points, in square points of print: larger for a larger bias."""
+    return {bias: 48 * (place / len(biases)) ** 2 for place, bias in enumerate(biases, start=1)}
+
+
+def _scatter(
+    axes: Axes, points: Sequence[_Point], colours: Mapping[str, str], areas: Mapping[int, float]
+) -> None:
+    """The runs, the smaller points over the larger, and the means over them all."""
+    axes.grid(color="#E4E4E4", linewidth=0.6)
+    for (rating, bias), group in _grouped(points, lambda p: (p.rating, p.bias)).items():
+        axes.scatter(
+            [point.x for point in group],
+            [point.rho for point in group],
+            s=MEAN_AREA if bias is None else areas[bias],
+            c=[colours[point.strategy] for point in group],
+            marker=MEAN_MARKER if bias is None else MARKERS.get(rating, OTHER_MARKER),
+            alpha=1 if bias is None else 0.45,
+            edgecolors="white" if bias is None else "none",
+            linewidths=0.6,
+            zorder=3 if bias is None else 2 + 1 / areas[bias],
+        )
+
+
+def _scale(axis: XAxis, xs: Sequence[float]) -> None:
+    """Of the shared axes: logarithmic when the largest is ten times the smallest or more."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    if 0 < 10 * min(xs) <= max(xs):
+        axis.axes.set_xscale("log")
+        axis.set_major_locator(LogLocator(subs=(1, 3)))
+        axis.set_minor_locator(NullLocator())
+    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
+
+
+def _entries(
+    points: Sequence[_Point], colours: Mapping[str, str], areas: Mapping[int, float]
+) -> Iterator[tuple[str, str, str, float]]:
+    """Label, marker, colour and area of all by which points differ; headings have no marker."""
+    yield "Strategy", "", FAINT, 0
+    for strategy, colour in colours.items():
+        yield plain(strategy, LABEL), "o", colour, 36
+    yield "\nRating", "", FAINT, 0
+    for rating in sorted({point.rating for point in points}, reverse=True):
+        yield _rating(rating), MARKERS.get(rating, OTHER_MARKER), FAINT, 36
+    yield "\nItems always seen wrongly", "", FAINT, 0
+    for bias, area in areas.items():
+        yield f"{bias:,}", "o", FAINT, area
+    yield "", "", FAINT, 0
+    yield "mean over these and seeds", MEAN_MARKER, FAINT, MEAN_AREA
+
+
+def _legend(figure: Figure, entries: Sequence[tuple[str, str, str, float]]) -> None:
+    """One column right of the panels."""
+    from matplotlib.lines import Line2D
+
+    lines = [Line2D([], [], ls="", marker=m, c=c, ms=a**0.5, mew=0) for _, m, c, a in entries]
+    # Labels are set afterwards: a legend leaves out those that begin with an underscore.
+    legend = figure.legend(lines, ["."] * len(lines), loc="outside right upper", frameon=False)
+    for text, (label, marker, _, _) in zip(legend.get_texts(), entries, strict=True):
+        text.set(parse_math=False, text=label, fontweight="normal" if marker else "bold")
+
+
+def _drawn(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
+    """The file's content; without the metadata that would differ from one day to another."""
+    content = BytesIO()
+    with _style():
+        figure.savefig(content, format=kind, dpi=150, metadata=metadata, bbox_inches="tight")
+    return content.getvalue()
+
+
+def _csv(header: Sequence[str], data: Iterable[Iterable[object]]) -> bytes:
+    """None is an empty cell; floats with all their digits, as csv writes their repr."""
+    content = StringIO()
+    csv.writer(content, lineterminator="\n").writerows([header, *data])
+    return content.getvalue().encode("utf-8", "backslashreplace")

@@ -1,0 +1,240 @@
+"""What there is, as sections: runs, datasets, strategies, prompt sets, models, the reply cache, and a
+doctor's checks."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from judgeq.datasets import DatasetInfo
+from judgeq.engine.status import State, Unreadable
+from judgeq.errors import UsageError
+from judgeq.prompts import PromptSet
+from judgeq.strategies import REGISTRY
+from judgeq.ui.run_sections import cost
+from judgeq.ui.sections import Column, Section, numbers, words
+from judgeq.ui.text import count, money, several
+
+if TYPE_CHECKING:
+    from judgeq.doctor import Check
+    from judgeq.judge.cache.folder import Overview
+    from judgeq.judge.prices import Known
+
+COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
+
+
+def runs(states: Sequence[State | Unreadable]) -> Section:
+    """The runs, a line each; dataset, strategy and judge are in the id."""
+    return Section(
+        columns=[
+            *words("run"),
+            *words("state", "begun", whole=True),
+            *numbers("items", "jobs done", "cost", whole=True),
+        ],
+        rows=[
+            (state.run.id, "unreadable", "", "", "", "")
+            if isinstance(state, Unreadable)
+            else (
+                state.run.id,
+                state.word,
+                f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
+                state.info.items,
+                f"{count(state.counts.done)}/{count(state.counts.total)}",
+                cost(state.totals),
+            )
+            for state in states
+        ],
+    )
+
+
+def datasets(infos: Sequence[DatasetInfo]) -> Iterator[Section]:
+    """The known datasets, and what each is."""
+    yield Section(
+        columns=[
+            *words("dataset", "gold", "texts", whole=True),
+            *numbers("items", "size"),
+        ],
+        rows=[
+            (
+                info.name,
+                info.gold_kind or "none",
+                _where(info),
+                "any (--n)" if info.items is None else info.items,
+                None if info.size is None else f"{info.size / 1e6:.1f} MB",
+            )
+            for info in infos
+        ],
+    )
+    for info in infos:
+        facts = [
+            ("about", info.description),
+            ("gold", info.gold_meaning),
+            ("prompt set", info.prompt),
+            ("licence", info.licence),
+            ("cite", info.citation),
+        ]
+        title = f"{info.name}: {info.title}"
+        yield Section(title, [(name, value) for name, value in facts if value])
+    note = "Any CSV, TSV, JSONL or Parquet file does too: --dataset my.csv --text-column body"
+    yield Section(notes=[note])
+
+
+def _where(info: DatasetInfo) -> str:
+    if info.where is not None:
+        return "here"
+    if info.name.startswith("synthetic:"):
+        return "none needed"
+    return "labels only" if info.labels_only else "not here"
+
+
+def datasets_json(infos: Sequence[DatasetInfo]) -> list[dict[str, Any]]:
+    """For `--json`."""
+    return [asdict(info) | {"where": str(info.where) if info.where else None} for info in infos]
+
+
+def strategies_json(n: int) -> list[dict[str, Any]]:
+    """The strategies with their cost over n items, for `--json`."""
+    rows = []
+    for name, entry in REGISTRY.items():
+        strategy = entry.make()
+        try:
+            strategy.check(n)
+        except UsageError as error:
+            refused: str | None = str(error)
+        else:
+            refused = None
+        rows.append(
+            {
+                "name": name,
+                "usage": entry.usage,
+                "summary": entry.summary,
+                "when": entry.when,
+                "settings": list(entry.settings.values()),
+                "rounds": strategy.rounds,
+                "prunes": strategy.prunes,
+                "items": n,
+                "calls": None if refused else strategy.calls(n),
+                "cost_equivalent_calls": None if refused else strategy.cost(n),
+                "refused": refused,
+            }
+        )
+    return rows
+
+
+def strategies(n: int) -> Iterator[Section]:
+    """The strategies, and what their defaults cost over n items."""
+    for row in strategies_json(n):
+        facts = [("what", row["summary"]), ("when", row["when"])]
+        if row["settings"]:
+            flags = ", ".join("--" + name.replace("_", "-") for name in row["settings"])
+            facts.append(("settings", flags))
+        most = "at most " if row["prunes"] else ""
+        by_default = row["refused"] or (
+            f"over {count(n)} items by default: {most}{several(row['calls'], 'call')} in "
+            f"{most}{several(row['rounds'], 'round')}, {row['cost_equivalent_calls']:,.0f} "
+            "cost-equivalent"
+        )
+        yield Section(row["usage"], [*facts, ("cost", by_default)])
+
+
+def prompts(prompt_sets: Sequence[PromptSet]) -> Section:
+    """The prompt sets, a line each."""
+    return Section(
+        columns=words("prompt set", "about", "feature"),
+        rows=[
+            (
+                prompt.name,
+                prompt.title,
+                "given by --feature" if "$feature" in prompt.feature else prompt.feature,
+            )
+            for prompt in prompt_sets
+        ],
+    )
+
+
+def messages(request: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Iterator[Section]:
+    """The messages of a question, as they would be sent, and the schema that goes with them where
+    the server takes one."""
+    for message in request:
+        yield Section(f"── {message['role']} ──", notes=message["content"].split("\n"), close=True)
+    title = "── response_format (json_schema, strict) ──"
+    yield Section(title, notes=[orjson.dumps(schema).decode()], close=True)
+
+
+def checks(checks: Sequence[Check]) -> Section:
+    """A doctor's checks, a line each."""
+    return Section(
+        columns=[
+            *words("check", whole=True),
+            Column("state", whole=True, colours=COLOURS),
+            *words("found"),
+        ],
+        rows=[(check.name, check.state, check.report) for check in checks],
+    )
+
+
+def models(known: Sequence[Known]) -> Section:
+    """Models and their prices, a line each."""
+    return Section(
+        columns=[
+            *words("provider", "model", whole=True),
+            *numbers("input", "cached", "output", whole=True, show=lambda x: f"{x:,.4g}"),
+            *numbers("reads", whole=True),
+        ],
+        rows=[
+            (
+                *(model.provider, model.model),
+                *(model.input, model.cached, model.output, model.context_window),
+            )
+            for model in known
+        ],
+        notes=["Dollars per million tokens, from genai-prices; what a model reads, in tokens."],
+    )
+
+
+def cache(cache: Overview) -> Iterator[Section]:
+    """The cache's size and hits, and what it holds by model."""
+    yield Section(
+        facts=[
+            ("folder", str(cache.folder)),
+            ("replies", count(cache.entries)),
+            ("size", f"{cache.bytes / 1e6:,.1f} MB"),
+            ("hits", f"{count(cache.hits)}, and {count(cache.misses)} misses"),
+        ]
+    )
+    if cache.oldest is None or cache.newest is None:
+        return
+    yield Section(
+        columns=[*words("model", whole=True), *numbers("replies", "once paid")],
+        rows=[
+            (name, replies, "unknown" if dollars is None else money(dollars))
+            for name, (replies, dollars) in sorted(cache.by_model.items())
+        ],
+        notes=[f"From {_day(cache.oldest)} to {_day(cache.newest)}."],
+        close=True,
+    )
+
+
+def cache_json(cache: Overview) -> dict[str, Any]:
+    """For `--json`."""
+    return {
+        "folder": str(cache.folder),
+        "replies": cache.entries,
+        "bytes": cache.bytes,
+        "hits": cache.hits,
+        "misses": cache.misses,
+        "oldest": _day(cache.oldest),
+        "newest": _day(cache.newest),
+        "models": {
+            name: {"replies": replies, "cost": dollars}
+            for name, (replies, dollars) in cache.by_model.items()
+        },
+    }
+
+
+def _day(at: float | None) -> str | None:
+    return None if at is None else f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"

@@ -1,0 +1,65 @@
+"""What each command prints with `--json`: `judgeq guide --schema`. Tests hold real output against it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from judgeq.errors import UsageError
+from judgeq.ui.outputs.evaluations import CompareOutput, EvaluateOutput
+from judgeq.ui.outputs.lists import (
+    CacheOutput,
+    CheckFacts,
+    DatasetFacts,
+    Message,
+    ModelFacts,
+    PromptFacts,
+    Removed,
+    ReproducedFacts,
+    StrategyFacts,
+    StudyOutput,
+)
+from judgeq.ui.outputs.runs import (
+    EstimateOutput,
+    Failed,
+    RunOutput,
+    StatusOutput,
+    UnreadableRun,
+)
+
+OUTPUTS: dict[str, Any] = {
+    "run": RunOutput | StatusOutput | EstimateOutput,  # the last with --dry-run
+    "estimate": EstimateOutput,
+    "resume": RunOutput | StatusOutput,
+    "rate": RunOutput,
+    "import": RunOutput,
+    "status": StatusOutput,
+    "runs": list[StatusOutput | UnreadableRun],
+    "evaluate": EvaluateOutput,
+    "compare": CompareOutput,
+    "simulate": StudyOutput,
+    "reproduce": list[ReproducedFacts],
+    "datasets": list[DatasetFacts],
+    "strategies": list[StrategyFacts],
+    "prompts": list[PromptFacts],
+    "prompts show": list[Message],
+    "doctor": list[CheckFacts],
+    "models": list[ModelFacts],
+    "cache": CacheOutput,
+    "cache prune": Removed,
+    "cache clear": Removed,
+}
+"""By command. Each may print `Failed` instead."""
+
+
+def adapter(command: str) -> TypeAdapter[Any]:
+    """What checks a command's output. Raises UsageError for one that prints no JSON."""
+    if command not in OUTPUTS:
+        raise UsageError(f"{command!r} has no schema; these have: {', '.join(OUTPUTS)}.")
+    return TypeAdapter(OUTPUTS[command] | Failed)
+
+
+def schema(command: str) -> dict[str, Any]:
+    """The JSON schema of a command's output. Raises as `adapter`."""
+    return adapter(command).json_schema() | {"title": f"judgeq {command} --json"}

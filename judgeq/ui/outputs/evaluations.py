@@ -1,0 +1,146 @@
+"""What evaluate and compare print."""
+
+from __future__ import annotations
+
+from judgeq.ui.outputs.runs import Components, Output, Rating, Within
+
+
+class Measured(Output):
+    """A number with its 95 % interval; null with the reason `why`."""
+
+    value: float | None
+    low: float | None
+    high: float | None
+    why: str | None = None
+
+
+class Difference(Measured):
+    """`zero_outside`: 0 isn't in the interval."""
+
+    zero_outside: bool
+
+
+class Evaluated(Output):
+    """A run that is evaluated."""
+
+    run: str
+    folder: str
+    partial: bool
+    components: Components
+    dataset: str
+    strategy: str
+    judge: str
+    rating: Rating
+
+
+class GoldFacts(Output):
+    """Which gold is positive, or why there is no detection; rows about items that the run lacks."""
+
+    source: str
+    not_in_run: int
+    positive: str | None
+    no_detection: str | None
+
+
+class Intervals(Output):
+    """How intervals were made."""
+
+    level: float
+    resamples: int
+    seed: int
+
+
+class ThresholdFacts(Output):
+    """Over which score an item is labelled positive; of one that the gold chose the range over folds."""
+
+    rule: str
+    value: float
+    low: float | None
+    high: float | None
+
+
+class AssessmentFacts(Output):
+    """One rating on some of the items (`items`: "all" or a subset's name)."""
+
+    run: str
+    rating: str
+    items: str
+    n: int
+    without_gold: int
+    without_score: int
+    threshold: ThresholdFacts | None
+    within_components: Within | None
+    measures: dict[str, Measured]
+
+
+class Others(Output):
+    """Judges that aren't listed."""
+
+    judges: int
+    verdicts: int
+
+
+class Judges(Output):
+    """How well the judges of one run agree: Kendall's τ of their ratings, by rating."""
+
+    names: list[str]
+    verdicts: list[int]
+    kendall: dict[str, list[list[float | None]]]
+    krippendorff_alpha: Measured
+    judged_by_several: int
+    others: Others
+
+
+class EvaluateOutput(Evaluated):
+    """A run's ratings against gold; the gold's keys are there if there is any."""
+
+    gold: GoldFacts | None = None
+    threshold: float | str | None = None
+    intervals: Intervals | None = None
+    ratings: list[AssessmentFacts]
+    judges: Judges | None
+
+
+class ComparedAssessment(AssessmentFacts):
+    """`number`: which of the runs, from 1."""
+
+    number: int
+
+
+class Pair(Output):
+    """A run's rating held against another's."""
+
+    run: str
+    rating: str
+    against: str
+    against_rating: str
+    n: int
+
+
+class DifferenceFacts(Pair):
+    """Run `number` minus the first."""
+
+    number: int
+    measures: dict[str, Difference]
+
+
+class AgreementFacts(Pair):
+    """How alike two runs rank."""
+
+    numbers: tuple[int, int]
+    kendall: float | None
+    spearman: float | None
+
+
+class CompareOutput(Output):
+    """Several runs against gold, the others held against the first."""
+
+    runs: list[Evaluated]
+    items: str
+    gold: GoldFacts
+    threshold: float | str
+    intervals: Intervals
+    ratings: list[ComparedAssessment]
+    differences: list[DifferenceFacts]
+    agreement: list[AgreementFacts]
+    notices: list[str]

@@ -1,0 +1,157 @@
+"""What lists, checks and studies print."""
+
+from __future__ import annotations
+
+from typing import Any, Literal
+
+from judgeq.ui.outputs.runs import Output
+
+
+class DatasetFacts(Output):
+    """A known dataset. `where`: its file, null if it is to be had first; `labels_only`: no texts yet."""
+
+    name: str
+    title: str
+    description: str
+    items: int | None
+    size: int | None
+    licence: str
+    gold_meaning: str
+    gold_kind: str
+    prompt: str | None
+    citation: str
+    address: str | None
+    where: str | None
+    labels_only: bool
+
+
+class StrategyFacts(Output):
+    """A strategy, and what it costs over `items` items; null where it is `refused`."""
+
+    name: str
+    usage: str
+    summary: str
+    when: str
+    settings: list[str]
+    rounds: int
+    prunes: bool
+    items: int
+    calls: int | None
+    cost_equivalent_calls: float | None
+    refused: str | None
+
+
+class PromptFacts(Output):
+    """A prompt set, as its file has it."""
+
+    name: str
+    title: str
+    feature: str
+    ties: bool
+    system: str
+    pair: str
+    list: str
+    direct: str | None
+    personas: dict[str, str]
+
+
+class Message(Output):
+    """A message, as a model is sent it."""
+
+    role: str
+    content: str
+
+
+class CheckFacts(Output):
+    """Something that a run needs, and how it is."""
+
+    name: str
+    state: Literal["ok", "warning", "failed"]
+    report: str
+
+
+class ModelFacts(Output):
+    """Dollars per million tokens."""
+
+    provider: str
+    model: str
+    input: float
+    cached: float | None
+    output: float
+    context_window: int | None
+
+
+class CachedModel(Output):
+    """Replies of a model, and what they cost."""
+
+    replies: int
+    cost: float | None
+    """Null where that of some reply is unknown."""
+
+
+class CacheOutput(Output):
+    """The reply cache."""
+
+    folder: str
+    replies: int
+    bytes: int
+    hits: int
+    misses: int
+    oldest: str | None
+    newest: str | None
+    models: dict[str, CachedModel]
+
+
+class Removed(Output):
+    """Replies that were removed."""
+
+    removed: int
+
+
+class Ranked(Output):
+    """A strategy of the study, with ρ against the latent order, averaged over `runs` cases."""
+
+    strategy: str
+    parameters: str
+    rating: str
+    rho: float
+    rho_se: float | None
+    pairs: float
+    lists: float
+    cost: float
+    score: float
+    runs: int
+
+
+class StudyOutput(Output):
+    """A simulation study: its grid, how many rows its table has, and the ranking by score_α."""
+
+    grid: dict[str, Any]
+    rows: int
+    table: str
+    figures: list[str]
+    ranking: list[Ranked]
+
+
+class PublishedNumber(Output):
+    """A published number beside ours."""
+
+    dataset: str
+    row: str
+    measure: str
+    published: float
+    ours: float
+    theirs: float | None
+    why: str
+    exact: bool
+
+
+class ReproducedFacts(Output):
+    """A dataset of the paper; `missing` says what couldn't be had."""
+
+    dataset: str
+    run: str | None
+    elo_equal_to_the_last_bit: bool | None
+    checked: str | None
+    missing: str | None
+    numbers: list[PublishedNumber]

@@ -1,0 +1,265 @@
+"""What the commands around runs print: run, resume, rate, import, status, runs, estimate."""
+
+from __future__ import annotations
+
+from typing import Literal
+
+from pydantic import BaseModel, ConfigDict
+
+Span = tuple[float, float]
+State = Literal["running", "finished", "stopped", "no verdicts"]
+
+
+class Output(BaseModel):
+    """The base: all keys are declared, and all without a default are there."""
+
+    model_config = ConfigDict(extra="forbid", strict=True, use_attribute_docstrings=True)
+
+
+class ErrorFacts(Output):
+    """Why a command ended."""
+
+    type: str
+    message: str
+    exit_code: int
+
+
+class Failed(Output):
+    """What any command prints that could do nothing."""
+
+    error: ErrorFacts
+
+
+class Jobs(Output):
+    """Questions by what became of them; invalid and failed ones are left out of the ratings."""
+
+    pending: int
+    running: int
+    done: int
+    invalid: int
+    failed: int
+
+
+class Tokens(Output):
+    """`input` is uncached input; reasoning is a part of output."""
+
+    input: int
+    cached: int
+    output: int
+    reasoning: int
+
+
+class CacheUse(Output):
+    """Answers that the cache gave, and what they once cost in dollars."""
+
+    hits: int
+    saved: float
+
+
+class Spending(Output):
+    """Calls and dollars of a run, over all its sessions."""
+
+    calls: int
+    retries: int
+    """Calls that brought no reply."""
+    unusable_replies: int
+    unknown_attempts: int
+    """Sent and never answered: possibly paid."""
+    tokens: Tokens | None
+    replies_without_usage: int
+    cost: float | None
+    """Null where that of some call is unknown."""
+    cost_of_priced_calls: float
+    unpriced_calls: int
+    possibly_paid_at_most: float | None
+    """Beyond the known cost; null: unknown."""
+    cache: CacheUse
+
+
+class Components(Output):
+    """Groups of items that comparisons connect; only ratings of one group are on one scale."""
+
+    count: int
+    largest: list[int]
+
+
+class Rating(Output):
+    """By what comparisons were rated."""
+
+    name: str
+    sigma: float | None = None
+
+
+class Within(Output):
+    """Correlation within components."""
+
+    components: int
+    n: int
+    pearson: float | None
+    spearman: float | None
+
+
+class Correlation(Output):
+    """Of one rating with the gold, over `n` items."""
+
+    n: int
+    without_score: int
+    spearman: float | None
+    pearson: float | None
+    within_components: Within | None = None
+
+
+class Detection(Output):
+    """Of the positive class, at the default threshold. `f1` is that of the positive class."""
+
+    n: int
+    without_score: int
+    recall: float | None
+    accuracy: float | None
+    precision: float | None
+    f1: float | None
+    macro_f1: float | None
+    true_positive: int | None
+    false_positive: int | None
+    false_negative: int | None
+    true_negative: int | None
+
+
+class EvaluationFacts(Output):
+    """Against gold labels; empty without. Correlation by subset ("all" first) and rating, detection by
+    rating, of gold of two classes."""
+
+    correlation: dict[str, dict[str, Correlation]] = {}
+    detection: dict[str, Detection] = {}
+
+
+class Slot(Output):
+    """How often the item shown at a place won, with its 95 % interval."""
+
+    slot: int
+    win_rate: float
+    low: float
+    high: float
+    matches: int
+
+
+class Flips(Output):
+    """Pairs that were asked in both orders, and those whose answers differed."""
+
+    couples: int
+    flipped: int
+    incomplete: int
+
+
+class Order(Output):
+    """Position bias; slots are numbered from 1."""
+
+    slots: list[Slot]
+    unknown: int = 0
+    favoured: int | None = None
+    slighted: int | None = None
+    chance: float | None = None
+    """How likely a slot is so far from 0.5 if none is favoured."""
+    both_orders: Flips | None = None
+
+
+class RunOutput(Spending):
+    """A run's result. With `error` it ended early: `partial` says whether anything is left to do."""
+
+    run: str
+    folder: str
+    scores: str
+    """scores.csv: a row an item."""
+    partial: bool
+    items: int
+    items_judged: int
+    components: Components
+    rounds: int
+    rounds_planned: int
+    jobs: Jobs
+    cost_equivalent_calls: float
+    rating: Rating
+    left_early: int
+    evaluation: EvaluationFacts
+    order: Order
+    error: ErrorFacts | None = None
+
+
+class LastFailure(Output):
+    """The last call without an answer; `at` in seconds since 1970."""
+
+    error: str
+    at: float
+    in_a_row: int
+
+
+class StatusOutput(Spending):
+    """How far a run is; of `run` and `resume` with the `error` that ended them without ratings."""
+
+    run: str
+    folder: str
+    state: State
+    created: str
+    dataset: str
+    items: int
+    strategy: str
+    judge: str
+    seed: int
+    rounds: int
+    rounds_planned: int
+    jobs: Jobs
+    jobs_by_round: list[Jobs]
+    last_failure: LastFailure | None
+    error: ErrorFacts | None = None
+
+
+class UnreadableRun(Output):
+    """A run's folder that can't be read."""
+
+    run: str
+    folder: str
+    state: Literal["unreadable"]
+    reason: str
+
+
+class PilotFacts(Output):
+    """The first questions of the run; calls, tokens and dollars are those of this pilot alone."""
+
+    questions: int
+    done: int
+    invalid: int
+    failed: int
+    calls: int
+    from_cache: int
+    input_tokens: int
+    output_tokens: int
+    cost: float | None
+    cost_at_most: float | None
+
+
+class EstimateOutput(Output):
+    """What is left to be paid of a run: pairs are from low to high, dollars null where unknown."""
+
+    run: str
+    judge: str
+    strategy: str
+    items: int
+    rounds: int
+    jobs_done: int
+    calls: int
+    from_cache: int
+    rounds_not_looked_into: int
+    input_tokens: tuple[int, int]
+    output_tokens: tuple[int, int]
+    cost: Span | None
+    cost_expected: float | None
+    seconds: Span | None
+    cost_so_far: float | None
+    price: str | None
+    basis: str
+    max_cost: float | None
+    latency: Span | None
+    """Seconds a question, on average and the longest."""
+    pilot: PilotFacts | None
+    error: ErrorFacts | None = None
+    """What ended the pilot early."""

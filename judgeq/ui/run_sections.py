@@ -1,0 +1,368 @@
+"""A run as sections: what it came to, how far it is, what it would take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+import numpy as np
+
+from judgeq.engine.estimate import Estimate
+from judgeq.engine.results import TEXT, Result, Scores
+from judgeq.engine.samples import Range
+from judgeq.engine.status import State
+from judgeq.evaluation.evaluate import apart
+from judgeq.rating import THRESHOLDS, of_run, position_bias
+from judgeq.types import Counts, Failure, Floats, Totals
+from judgeq.ui.sections import Section, numbers, words
+from judgeq.ui.text import count, duration, money, several
+from judgeq.untrusted import excerpt, plain
+
+ENDS = 3
+"""So many items are shown from each end of a ranking."""
+SLOTS_SHOWN = 12
+SIMULATED = (
+    "The judge was simulated: no model was asked, no money was spent. It answers from the gold "
+    "labels, so its agreement with them is so by construction."
+)
+
+
+def result(result: Result) -> Iterator[Section]:
+    """What a run came to, from top to bottom."""
+    yield Section(f"{result.run.id}: {result.state}", [*_facts(result)])
+    if result.evaluation:
+        if "detection" in result.evaluation:
+            yield _detection(result.evaluation["detection"])
+        yield _correlation(result.evaluation["correlation"])
+    if (note := apart(result.scores)) is not None:
+        yield Section(warnings=[note], close=True)
+    yield from _slots(result)
+    if result.scores.texts is not None:
+        yield _texts(result.scores, result.scores.texts)
+    yield from simulated(result)
+    yield Section(
+        notes=[
+            f"Scores {result.run.scores}  ({', '.join(result.scores.columns)})",
+            f"Ledger {result.run.database}  (every call and verdict)",
+            f"Config {result.run.path / 'config.json'}",
+        ]
+    )
+
+
+def simulated(*runs: Result) -> Iterator[Section]:
+    """That a judge was simulated, where one was."""
+    if any("simulated" in run.info.settings.judge and not run.info.imported for run in runs):
+        yield Section(warnings=[SIMULATED], close=True)
+
+
+def _facts(result: Result) -> Iterator[tuple[str, str]]:
+    info = result.info
+    source = f"{info.dataset}, {several(info.items, 'item')}"
+    judged = int(result.scores.judged.sum())
+    if judged < info.items:
+        source += f"; {count(judged)} judged, the others are left out of the evaluation"
+    rounds = f"{result.rounds_planned} of {several(result.rounds, 'round')}"
+    left = int((result.scores.left_after > 0).sum())
+    if left:
+        rounds += f"; {several(left, 'item')} left early"
+    yield "dataset", source
+    yield "strategy", f"{info.strategy}, {rounds}"
+    yield "judge", info.judge
+    yield "jobs", jobs(result.counts)
+    yield "calls", calls(result.totals)
+    equivalent = f"{result.cost_equivalent_calls:,.0f} cost-equivalent calls"
+    yield "cost", f"{cost(result.totals)}; {equivalent} (1 a pair, k/2 a list of k)"
+    yield "ratings", _ratings(result)
+
+
+def _ratings(result: Result) -> str:
+    """How the scores were made, in words."""
+    used = of_run(result.rating, alone="direct" in result.scores.ratings)
+    return "; ".join(estimator.described(result.parameters) for estimator in used)
+
+
+def jobs(counts: Counts) -> str:
+    """Job counts in words; what is zero and unremarkable is left out."""
+    return _those_there(
+        (True, f"{count(counts.done)} of {count(counts.total)} done"),
+        (counts.invalid, f"{count(counts.invalid)} invalid (left out of the ratings)"),
+        (counts.failed, f"{count(counts.failed)} failed (--retry-failed asks them again)"),
+        (counts.left, f"{count(counts.left)} left"),
+    )
+
+
+def calls(totals: Totals) -> str:
+    """Calls, retries and unknowns in words."""
+    uncounted = several(totals.uncounted, "reply", "replies")
+    unknown = f"{count(totals.unknown)} more were sent and never answered (unknown, possibly paid)"
+    return _those_there(
+        (True, count(totals.calls)),
+        (totals.retries, f"{count(totals.retries)} of them without a reply"),
+        (totals.unusable, several(totals.unusable, "unusable reply", "unusable replies")),
+        (totals.uncounted, f"{uncounted} that didn't say what tokens they took"),
+        (totals.unknown, unknown),
+        (totals.hits, f"{several(totals.hits, 'answer')} from the cache"),
+    )
+
+
+def _those_there(*parts: tuple[int, str]) -> str:
+    return ", ".join(text for there, text in parts if there)
+
+
+def cost(totals: Totals) -> str:
+    """What the calls cost; unknown where a price is, and what may have been paid besides."""
+    dollars, unknown = money(totals.cost), totals.unpriced + totals.unknown
+    if unknown:
+        calls = f"{several(unknown, 'call')} of unknown cost"
+        if totals.at_risk is None:
+            dollars = f"at least {dollars} ({calls})" if totals.cost else f"unknown ({calls})"
+        elif totals.at_risk:
+            dollars += f", and possibly up to {money(totals.at_risk)} for {calls}"
+    if totals.saved:
+        dollars += f"; the cache saved {money(totals.saved)}"
+    return dollars
+
+
+def _detection(by_rating: Mapping[str, Mapping[str, Any]]) -> Section:
+    """Positive against negative."""
+    over = ", ".join(f"{name} > {THRESHOLDS[name]:g}" for name in by_rating)
+    measures = ("recall", "accuracy", "precision", "f1", "macro_f1", "n")
+    return Section(
+        f"Detection against the gold labels (positive: {over})",
+        columns=[
+            *words("rating"),
+            *numbers("recall", "accuracy", "precision", "F1 (positive)", "macro F1", "n"),
+        ],
+        rows=[(name, *(row[key] for key in measures)) for name, row in by_rating.items()],
+    )
+
+
+def _correlation(subsets: Mapping[str, Mapping[str, Mapping[str, Any]]]) -> Section:
+    rows = []
+    for subset, by_rating in subsets.items():
+        for name, row in by_rating.items():
+            rows.append((subset, name, row["spearman"], row["pearson"], row["n"]))
+            if (within := row.get("within_components")) is not None:
+                named = f"{name} within components"
+                rows.append((subset, named, within["spearman"], within["pearson"], within["n"]))
+    return Section(
+        "Correlation with the gold labels",
+        columns=[*words("items", "rating"), *numbers("Spearman", "Pearson", "n")],
+        rows=rows,
+    )
+
+
+def _slots(result: Result) -> Iterator[Section]:
+    """Whether a place in the order presented was favoured; of long lists only the ends are shown."""
+    slots, flips = result.slots, result.flips
+    if slots is None:
+        return
+    if slots.unordered:
+        unordered = several(slots.unordered, "verdict")
+        note = f"The order of presentation isn't known of {unordered}"
+        yield Section(notes=[f"{note}, which the win rates by slot leave out."])
+    if not len(slots.rate):
+        return
+    places: Sequence[int] = range(len(slots.rate))
+    if len(places) > SLOTS_SHOWN:
+        places = sorted({int(slots.rate.argmax()), int(slots.rate.argmin())})
+    notes = [f"Order of presentation: {position_bias.sentence(slots)}"]
+    if flips is not None:
+        share = flips.flipped / max(1, flips.couples - flips.incomplete)
+        both = f"Both orders: {several(flips.couples, 'pair')}, {count(flips.flipped)} flipped"
+        both += f" ({share:.1%}), counted as ties"
+        if flips.incomplete:
+            both += f"; {count(flips.incomplete)} answered in one order only, left out"
+        notes.append(f"{both}.")
+    yield Section(
+        "Win rate by slot (in the order presented; 0.5: the place makes no difference)",
+        columns=numbers("slot", "win rate", "95 % interval", "n"),
+        rows=[
+            (
+                place + 1,
+                float(slots.rate[place]),
+                f"{slots.low[place]:z.3f} to {slots.high[place]:z.3f}",
+                int(slots.matches[place]),
+            )
+            for place in places
+        ],
+        notes=notes,
+    )
+
+
+def status(state: State) -> Iterator[Section]:
+    """How far a run is."""
+    info, failure = state.info, state.failure
+    facts = [
+        ("dataset", f"{info.dataset}, {several(info.items, 'item')}"),
+        ("strategy", f"{info.strategy}, {len(state.rounds)} of {several(info.rounds, 'round')}"),
+        ("judge", info.judge),
+        ("jobs", jobs(state.counts)),
+        ("calls", calls(state.totals)),
+        ("cost", cost(state.totals)),
+        *([] if failure is None else [("last failure", _failure(failure))]),
+        *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
+    ]
+    yield Section(f"{state.run.id}: {state.word}", facts)
+    if state.ratings is not None:
+        when = "in the end" if state.word == "finished" else f"after round {state.complete}"
+        yield _ranking(when, state.ids, state.rating, state.ratings)
+    if state.word == "no verdicts":
+        note = (
+            "None of its jobs brought a verdict, so that there are no ratings: `judgeq resume "
+            f"{state.run.id} --retry-failed` asks them again."
+        )
+        yield Section(notes=[note], close=True)
+    if state.word == "stopped":
+        yield Section(notes=[f"`judgeq resume {state.run.id}` goes on."], close=True)
+
+
+def _failure(last: Failure) -> str:
+    """When and why a call brought no answer, and whether others did since."""
+    at = f"{datetime.fromtimestamp(last.at, UTC).astimezone():%Y-%m-%d %H:%M:%S}"
+    if last.in_a_row:
+        at += f", {several(last.in_a_row, 'call')} since the last answer"
+    return f"{at}: {plain(last.error, 400)}"
+
+
+def _texts(scores: Scores, texts: Sequence[str]) -> Section:
+    """The texts at the top and at the bottom of the ranking."""
+    rating, values = scores.main
+    rank = scores.rank
+    return Section(
+        f"The highest and the lowest texts, by {rating}",
+        columns=[
+            *numbers("rank"),
+            *words("item", at_most=20),
+            *numbers(rating, show=_digits(rating)),
+            *words("text", at_most=56),
+        ],
+        rows=[
+            (int(rank[row]), scores.ids[row], float(values[row]), excerpt(texts[row], TEXT))
+            for rows in _ends(np.where(rank > 0, values, np.nan))
+            for row in rows
+        ],
+    )
+
+
+def _ranking(when: str, ids: Sequence[str], rating: str, ratings: Floats) -> Section:
+    """The items at the top and at the bottom of a ranking."""
+    return Section(
+        columns=[
+            *words(when),
+            *words("item", at_most=60),
+            *numbers(rating, show=_digits(rating)),
+        ],
+        rows=[
+            (end, ids[row], float(ratings[row]))
+            for end, rows in zip(("top", "bottom"), _ends(ratings), strict=True)
+            for row in rows
+        ],
+    )
+
+
+def _ends(ratings: Floats) -> tuple[list[int], list[int]]:
+    """The rows of the items at the top and at the bottom, each from high to low."""
+    order = np.argsort(-ratings, kind="stable")
+    order = order[~np.isnan(ratings[order])]
+    shown = min(ENDS, len(order) // 2)
+    return order[:shown].tolist(), order[len(order) - shown :].tolist()
+
+
+def _digits(rating: str) -> Callable[[float], str]:
+    digits = 0 if rating == "elo" else 3
+    return lambda value: f"{value:z.{digits}f}"
+
+
+def estimate(estimate: Estimate) -> Section:
+    """What a run would take."""
+    prepared, totals = estimate.prepared, estimate.totals
+    strategy = prepared.strategy
+    facts = [
+        ("dataset", f"{prepared.dataset.name}, {several(len(prepared.dataset), 'item')}"),
+        ("strategy", f"{strategy.name}, {several(strategy.rounds, 'round')}"),
+        ("judge", " + ".join(prepared.settings.judges)),
+        ("calls", _calls(estimate)),
+    ]
+    if estimate.calls:
+        facts += [
+            ("tokens in", _tokens(estimate.input)),
+            ("tokens out", _tokens(estimate.output)),
+            ("basis", estimate.basis),
+        ]
+    facts.append(("cost", _cost(estimate)))
+    if estimate.seconds is not None and estimate.calls:
+        facts.append(("time", _time(estimate, estimate.seconds)))
+    if totals.calls:
+        facts.append(("so far", f"{several(totals.calls, 'call')}, {cost(totals)}"))
+    pilot = estimate.pilot
+    if pilot is None:
+        return Section(f"{prepared.folder.id}: nothing is sent", facts)
+    asked = f"{several(pilot.questions, 'question')}; of the first round {_outcomes(pilot.counts)}"
+    facts.append(("pilot", asked))
+    facts += [("its calls", calls(pilot.totals)), ("its cost", cost(pilot.totals))]
+    note = (
+        "The pilot's answers are kept: `judgeq run` with the same flags (without --pilot and --new) "
+        "goes on from there."
+    )
+    return Section(f"{prepared.folder.id}: a pilot was asked, nothing else", facts, notes=[note])
+
+
+def _time(estimate: Estimate, seconds: Range) -> str:
+    text, latency = _between(seconds, duration), estimate.latency
+    if latency is None or latency.expected is None:
+        return text
+    return f"{text}; a question took {latency.expected:.2g} s, the longest {latency.high:.2g} s"
+
+
+def _outcomes(counts: Counts) -> str:
+    parts = [f"{count(counts.done)} judged"]
+    parts += [f"{count(counts.invalid)} invalid"] if counts.invalid else []
+    parts += [f"{count(counts.failed)} failed"] if counts.failed else []
+    return ", ".join(parts)
+
+
+def _calls(estimate: Estimate) -> str:
+    most = "at most " if estimate.rounds_open and estimate.prepared.strategy.prunes else ""
+    parts = [f"{most}{count(estimate.calls)} to be asked"]
+    if estimate.done:
+        parts.append(f"{count(estimate.done)} done")
+    if estimate.hits:
+        parts.append(f"{count(estimate.hits)} in the cache")
+    if estimate.rounds_open and estimate.prepared.settings.models:
+        rounds = several(estimate.rounds_open, "round")
+        parts.append(f"{rounds} of it unknown until the others are judged")
+    return ", ".join(parts)
+
+
+def _tokens(tokens: Range) -> str:
+    return _between(tokens, lambda n: count(_rounded(n)))
+
+
+def _between(span: Range, shown: Callable[[float], str]) -> str:
+    """A range in words, with what is expected where that is known."""
+    low, high = shown(span.low), shown(span.high)
+    if low == high:
+        return low
+    if span.expected is None:
+        return f"{low} to {high}"
+    return f"about {shown(span.expected)} ({low} to {high})"
+
+
+def _rounded(tokens: float) -> int:
+    """To three digits: an estimate knows no more."""
+    whole = round(tokens)
+    return round(whole, 3 - len(str(whole))) if whole >= 1000 else whole
+
+
+def _cost(estimate: Estimate) -> str:
+    dollars, source = estimate.cost, estimate.price_source
+    if not estimate.prepared.settings.models:
+        return "$0"
+    if dollars is None:
+        return "unknown: --price-in and --price-out (dollars per million tokens) give the price"
+    range_ = _between(dollars, lambda amount: money(amount, 2))
+    cap = estimate.prepared.settings.max_cost
+    capped = "" if cap is None else f"; capped at {money(cap)}"
+    return f"{range_}, {source or 'as the server reports'}{capped}"

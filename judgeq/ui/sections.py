@@ -1,0 +1,144 @@
+"""What is shown, as data: results, evaluations, lists and studies become sections, which are rendered
+here to a terminal.
+
+Names, ids and texts in a section are untrusted, and are made safe here and nowhere else.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from rich.box import SIMPLE_HEAD
+from rich.cells import cell_len
+from rich.console import RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from judgeq.evaluation.metrics import Measured
+from judgeq.ui.text import count
+from judgeq.untrusted import escaped, plain
+
+WIDTH = 100
+LONGEST = 10_000  # cells of one value
+
+Cell = str | int | float | Measured | None
+
+
+@dataclass(frozen=True, slots=True)
+class Column:
+    """A column of a table: numbers stand on the right.
+
+    `show` turns a cell into text (default `shown`); on a terminal that is cut after `at_most` cells,
+    kept on one line where it is `whole`, and has the colour that `colours` gives it.
+    """
+
+    name: str
+    right: bool = False
+    whole: bool = False
+    at_most: int = LONGEST
+    show: Callable[[Any], str] | None = None
+    colours: Mapping[str, str] | None = None
+
+    def text(self, cell: Cell, at_most: int = LONGEST) -> str:
+        """The cell as it is shown, on one line of so many cells at most."""
+        if isinstance(cell, str):
+            return plain(cell, at_most)
+        return shown(cell) if self.show is None or cell is None else self.show(cell)
+
+
+@dataclass(frozen=True, slots=True)
+class Section:
+    """A part of what is shown, in this order: a title, facts (a name and what is so named), a table,
+    notes and warnings, a sentence each.
+
+    Rows hold plain values. `close`: it belongs to the section before it, without a blank line.
+    """
+
+    title: str = ""
+    facts: Sequence[tuple[str, str]] = ()
+    columns: Sequence[Column] = ()
+    rows: Sequence[Sequence[Cell]] = ()
+    notes: Sequence[str] = ()
+    warnings: Sequence[str] = ()
+    close: bool = False
+
+
+def words(*names: str, whole: bool = False, at_most: int = LONGEST) -> list[Column]:
+    """Columns of text."""
+    return [Column(name, whole=whole, at_most=at_most) for name in names]
+
+
+def numbers(
+    *names: str, whole: bool = False, show: Callable[[Any], str] | None = None
+) -> list[Column]:
+    """Columns of numbers."""
+    return [Column(name, right=True, whole=whole, show=show) for name in names]
+
+
+def shown(cell: Cell) -> str:
+    """Whole numbers with commas, others with three decimals, intervals in brackets; "–" for what
+    can't be known."""
+    if cell is None or (isinstance(cell, float) and math.isnan(cell)):
+        return "–"
+    if isinstance(cell, Measured):
+        if cell.low is None or cell.high is None:
+            return shown(cell.value)
+        return f"{shown(cell.value)} [{cell.low:z.3f}, {cell.high:z.3f}]"
+    if isinstance(cell, int):
+        return count(cell)
+    return cell if isinstance(cell, str) else f"{cell:z.3f}"
+
+
+def terminal(sections: Iterable[Section]) -> Iterator[RenderableType]:
+    """For rich, from top to bottom. Nothing in a section is markup or can act on the terminal."""
+    for place, section in enumerate(sections):
+        if place and not section.close:
+            yield Text()
+        if section.title and not section.columns:
+            yield Text(escaped(section.title), "bold")
+        if section.facts:
+            yield _grid(section.facts)
+        if section.columns:
+            yield _table(section)
+        yield from (Text(escaped(note)) for note in section.notes)
+        yield from (Text(escaped(warning), "yellow") for warning in section.warnings)
+
+
+def _grid(facts: Sequence[tuple[str, str]]) -> Table:
+    grid = Table.grid(padding=(0, 2))
+    for name, value in facts:
+        grid.add_row(Text(plain(name, LONGEST), "dim"), Text(plain(value, LONGEST)))
+    return grid
+
+
+def _table(section: Section) -> Table:
+    """As narrow as it must be to fit into WIDTH columns, if it can."""
+    columns = section.columns
+    rows = [
+        [column.text(cell, column.at_most) for column, cell in zip(columns, row, strict=True)]
+        for row in section.rows
+    ]
+    heads = [column.name for column in columns]
+    widths = (max(map(cell_len, cells)) for cells in zip(heads, *rows, strict=True))
+    table = Table(box=SIMPLE_HEAD, title_justify="left", title_style="")
+    table.title = Text(escaped(section.title)) if section.title else None
+    if sum(widths) + 3 * len(columns) + 1 > WIDTH:
+        table.padding = (0, 1, 0, 0)
+    for column in columns:
+        table.add_column(
+            Text(column.name),
+            justify="right" if column.right else "left",
+            no_wrap=column.whole,
+            overflow="fold",
+        )
+    for row in rows:
+        table.add_row(
+            *(
+                Text(text, (column.colours or {}).get(text, ""))
+                for column, text in zip(columns, row, strict=True)
+            )
+        )
+    return table

@@ -1,0 +1,127 @@
+"""How things are said: counts, money, time, and how far a run is."""
+
+from __future__ import annotations
+
+import math
+
+from judgeq.ui.progress import Progress
+from judgeq.untrusted import plain
+
+
+def count(n: int) -> str:
+    """1234567 → "1,234,567"."""
+    return f"{n:,}"
+
+
+def several(n: int, one: str, more: str = "") -> str:
+    """(1, "call") → "1 call", (1200, "retry", "retries") → "1,200 retries"."""
+    return f"{count(n)} {one if n == 1 else more or one + 's'}"
+
+
+def rate(x: float) -> str:
+    """23.14 → "23.1", 5012.3 → "5,012"."""
+    return f"{x:,.1f}" if x < 100 else f"{x:,.0f}"
+
+
+def money(x: float, digits: int = 3) -> str:
+    """Dollars: 12.345 → "$12.35", 0.012345 → "$0.0123", with `digits` that count under a dollar."""
+    if x >= 1 or x <= 0:
+        return f"${x:,.2f}" if x else "$0"
+    if x < 1e-6:
+        return "< $0.000001"
+    decimals = max(2, digits - 1 - math.floor(math.log10(x)))
+    whole, _, cents = f"{x:.{decimals}f}".partition(".")
+    return f"${whole}.{cents.rstrip('0').ljust(2, '0')}"
+
+
+def duration(seconds: float) -> str:
+    """12.3 → "12 s", 200 → "3 min 20 s", 1500 → "25 min", 3900 → "1 h 05 min", 9e4 → "1 d 01 h"."""
+    total = max(0, round(seconds))
+    minutes, hours = total // 60, total // 3600
+    if minutes < 1:
+        return f"{total} s"
+    if minutes < 10:
+        return f"{minutes} min {total % 60:02} s"
+    if hours < 1:
+        return f"{minutes} min"
+    if hours < 24:
+        return f"{hours} h {minutes % 60:02} min"
+    return f"{hours // 24} d {hours % 24:02} h"
+
+
+def start_line(progress: Progress) -> str:
+    """What begins: the run, its judge and size, and what earlier sessions left."""
+    state = "new run"
+    if progress.resumed:
+        counts = progress.of_run
+        known = "resumed" if progress.left else "finished before"
+        state = (
+            f"{known}: {several(counts.done, 'job')} done, {count(counts.failed)} failed, "
+            f"{count(counts.invalid)} invalid, {count(counts.left)} left"
+        )
+    run, judge = plain(progress.run, 200), plain(progress.judge, 200)
+    size = f"{several(progress.items, 'item')}, {several(progress.rounds, 'round')}"
+    return f"judgeq · {run} · {judge} · {size} · {state}"
+
+
+def round_line(progress: Progress) -> str:
+    """How a round ended."""
+    done, failed, invalid = map(count, (progress.done, progress.failed, progress.invalid))
+    jobs = f"{done} done, {failed} failed, {invalid} invalid"
+    line = f"round {progress.rated}/{progress.rounds} rated · {jobs}"
+    return line if progress.moved is None else f"{line} · ranking {moved(progress, progress.moved)}"
+
+
+def progress_line(progress: Progress, now: float) -> str:
+    """How far the current round is."""
+    parts = [
+        f"round {progress.round}/{progress.rounds}",
+        f"{count(progress.done)}/{count(progress.total)} jobs",
+    ]
+    parts += [f"{count(progress.failed)} failed"] if progress.failed else []
+    parts += [f"{count(progress.invalid)} invalid"] if progress.invalid else []
+    parts.append(f"{rate(progress.call_rate(now))} calls/s")
+    parts.append(several(progress.retries, "retry", "retries"))
+    if progress.unusable:
+        parts.append(several(progress.unusable, "unusable reply", "unusable replies"))
+    parts += [failing(progress)] if progress.unanswered else []
+    parts += [several(progress.cache_hits, "cache hit")] if progress.cache_hits else []
+    parts.append(", ".join(spent(progress)))
+    left = progress.time_left(now)
+    if left and not progress.stopping:
+        parts.append(f"{duration(left)} left")
+    return " · ".join(parts)
+
+
+def failing(progress: Progress) -> str:
+    """That calls bring no answers, and why."""
+    error = plain(progress.last_error, 300)
+    return f"{several(progress.failing, 'call')} in a row without an answer, the last: {error}"
+
+
+def spent(progress: Progress) -> list[str]:
+    """What was spent, and what all of it may come to; never $0 for what has no known cost."""
+    if not progress.calls:
+        return ["nothing spent yet"]
+    if progress.unpriced:
+        calls = several(progress.unpriced, "call")
+        if not progress.cost:
+            return [f"cost unknown ({calls})"]
+        return [f"≥ {money(progress.cost)} so far (cost of {calls} unknown)"]
+    parts = [f"{money(progress.cost)} so far"]
+    projected = progress.projected_cost()
+    if projected is not None and not progress.finished:
+        parts.append(f"about {money(projected, digits=2)} in all")
+    return parts
+
+
+def moved(progress: Progress, rho: float) -> str:
+    """How much the last rated round changed the ranking."""
+    return f"moved: ρ = {rho:.2f} between rounds {progress.rated - 1} and {progress.rated}"
+
+
+def stopping_line(progress: Progress) -> str:
+    """That no new calls are made, and how many are still let finish."""
+    if not progress.in_flight:
+        return "stopped"
+    return f"stopping: letting {several(progress.in_flight, 'call')} finish"

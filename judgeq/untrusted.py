@@ -1,0 +1,79 @@
+"""Texts of others, made safe: on one line of a terminal, or in a cell of a spreadsheet."""
+
+from __future__ import annotations
+
+import re
+import unicodedata
+
+from rich.cells import cell_len, get_character_cell_size
+
+_ANSI = re.compile(
+    r"(?:\x1b\[|\x9b)[0-?]*[ -/]*[@-~]"  # colours, cursor
+    r"|(?:\x1b\]|\x9d)[^\x07\x1b\x9c]*(?:\x07|\x1b\\|\x9c)"  # titles, links
+    r"|\x1b[ -/]*[0-Z\\^-~]"  # the rest
+)
+_UNSEEN = frozenset({"Cc", "Cf", "Cs", "Co"})
+_MARKS = 2  # combining marks left on a letter
+
+
+def plain(text: str, width: int) -> str:
+    """The text on one line of at most `width` cells: safe to print, "…" where it was cut.
+
+    White space is collapsed. ANSI sequences, control and format characters (so also bidi overrides,
+    joiners and surrogates) are left out, as are variation selectors, over whose width terminals
+    disagree, and piles of combining marks. Not escaped: hand it to rich as Text, not as markup.
+    """
+    limit = 4 * width + 64  # a text may be megabytes long; its start is enough
+    piece = _one_line(text[:limit])
+    if len(text) <= limit and cell_len(piece) <= width:
+        return piece
+    kept, used = [], 0
+    for char in piece:
+        used += get_character_cell_size(char)
+        if used > width - 1:
+            break
+        kept.append(char)
+    return "".join(kept).rstrip() + "…"
+
+
+def excerpt(text: str, characters: int) -> str:
+    """The text's first characters on one line, as `plain` makes it, and nothing in place of the rest."""
+    return _one_line(text[: 4 * characters + 64])[:characters].rstrip()
+
+
+def _one_line(text: str) -> str:
+    if text.isascii() and text.isprintable():  # the quick way, for most texts
+        return " ".join(text.split()) if "  " in text else text.strip()
+    return " ".join(_visible(_ANSI.sub("", text)).split())
+
+
+def _visible(text: str) -> str:
+    kept, marks = [], 0
+    for char in text:
+        category = unicodedata.category(char)
+        marks = marks + 1 if category in ("Mn", "Me") else 0
+        if marks > _MARKS or "\ufe00" <= char <= "\ufe0f":
+            continue
+        if category not in _UNSEEN or char.isspace():
+            kept.append(char)
+    return "".join(kept)
+
+
+def escaped(text: str) -> str:
+    """The text in full on one line, with escapes (\\x1b, \\n, \\u200b) for what can't be seen."""
+    if text.isprintable():
+        return text
+    return "".join(
+        char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
+    )
+
+
+def for_spreadsheet(cell: object) -> object:
+    """A cell of a CSV file that people open: one that a spreadsheet would run begins with "'".
+
+    Only words are changed, such as names and ids; numbers are ours.
+    """
+    runs = isinstance(cell, str) and cell.startswith(
+        ("=", "+", "-", "@", "\t", "\r", "\n", *"＝＋－＠")
+    )
+    return f"'{cell}" if runs else cell
