@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format bench clean
+.PHONY: help demo test lint format settings bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
@@ -30,9 +30,16 @@ $(VENV)/.developer: pyproject.toml | $(BIN)/python
 
 demo: $(VENV)/.user
 	$(BIN)/judgeq run --dataset babe --strategy listwise10
+	$(BIN)/judgeq run --dataset demo --strategy listwise10
 
+# Meant to take four minutes on two quiet cores: `pytest -n auto --durations=30` lists the slowest tests.
+# A test that starts a process takes a second of a core for it, one within the process (`judgeq` in
+# tests/cli.py) a tenth.
 test: $(VENV)/.developer
 	$(BIN)/python -m pytest -n auto
+
+settings: $(VENV)/.developer
+	$(BIN)/python -c 'from judgeq.reference import reference as r; open("judgeq/settings.md", "w").write(r())'
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .

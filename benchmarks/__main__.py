@@ -13,7 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.calls import calls, exposure, limiter, memory
+from benchmarks.calls import calls, exposure, limiter, memory, slope
+from benchmarks.comparing import comparing
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 
 
@@ -117,10 +118,12 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "scaling": scaling,
     "dashboard": dashboard,
     "calls": calls,
+    "slope": slope,
     "memory": memory,
     "exposure": exposure,
     "limiter": limiter,
     "simulation": simulation,
+    "comparing": comparing,
 }
 
 

@@ -43,6 +43,51 @@ async def main():
         await asyncio.gather(*map(one, bodies))
 asyncio.run(main())
 """
+# The least that a tool must do which keeps what it paid for: read the texts, word the questions, check
+# each answer, commit it before the next is asked, and write a file of scores. No retries, limits,
+# cache, cap or costs. Given the URL, the file of texts and how many lists of ten to ask.
+KEEPING = """
+import asyncio, csv, json, sqlite3, sys, aiohttp
+url, path, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
+texts = [row["text"] for row in csv.DictReader(open(path, newline=""))]
+labels = "ABCDEFGHIJ"
+asked = 'Rank these texts by how biased their wording is. Answer with {"ranking": [labels]}.'
+database = sqlite3.connect(path + f".{n}.db", isolation_level=None)
+database.execute("PRAGMA journal_mode = wal")
+database.execute("PRAGMA synchronous = normal")
+database.execute("CREATE TABLE calls (job PRIMARY KEY, reply, input, output)")
+ratings, kept = [1500.0] * len(texts), []
+def keep():
+    if kept:
+        with database:
+            database.execute("BEGIN")
+            database.executemany("INSERT INTO calls VALUES (?, ?, ?, ?)", kept)
+        kept.clear()
+async def main():
+    turn, loop = asyncio.Semaphore(256), asyncio.get_running_loop()
+    async with aiohttp.ClientSession(connector=aiohttp.TCPConnector(limit=256)) as session:
+        async def one(job):
+            rows = range(10 * job, 10 * job + 10)
+            shown = "\\n".join(f"<text {a}>\\n{texts[i]}\\n</text {a}>" for a, i in zip(labels, rows))
+            body = {"model": "mock", "messages": [{"role": "system", "content": asked},
+                                                  {"role": "user", "content": shown}]}
+            async with turn, session.post(url + "/chat/completions", json=body) as answer:
+                whole = await answer.json()
+                reply, usage = whole["choices"][0]["message"]["content"], whole["usage"]
+                ranking = json.loads(reply)["ranking"]
+                assert sorted(ranking) == sorted(labels)
+                kept.append((job, reply, usage["prompt_tokens"], usage["completion_tokens"]))
+                if len(kept) == 1:
+                    loop.call_soon(keep)
+                for place, label in enumerate(ranking):
+                    ratings[rows[labels.index(label)]] += 4.5 - place
+        await asyncio.gather(*map(one, range(n)))
+asyncio.run(main())
+keep()
+database.close()
+with open(path + f".{n}.scores.csv", "w", newline="") as out:
+    csv.writer(out).writerows(zip(range(len(texts)), ratings, texts))
+"""
 OPENAI = """
 import asyncio, json, sys, openai
 url, path, n = sys.argv[1], sys.argv[2], int(sys.argv[3])
@@ -140,12 +185,12 @@ def seen(url: str, *, reset: bool = False) -> dict[str, object]:
     return found
 
 
-def write_texts(folder: Path, n: int, words: int = 25) -> Path:
+def write_texts(folder: Path, n: int, words: int = 25, name: str = "texts.csv") -> Path:
     """n different texts of about 190 bytes, so that ten make a prompt of about 2 KB."""
     random.seed(1)
     letters = "abcdefghijklmnop"
     known = ["".join(random.choices(letters, k=random.randint(3, 9))) for _ in range(2000)]
-    path = folder / "texts.csv"
+    path = folder / name
     with path.open("w", newline="") as file:
         writer = csv.writer(file)
         writer.writerow(["text"])
@@ -184,11 +229,11 @@ def spent(command: tuple[str, ...], folder: Path) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, wall
 
 
-def judgeq_run(url: str, texts: Path, name: str, *flags: str) -> tuple[str, ...]:
+def judgeq_run(url: str, texts: Path, name: str, *flags: str, rounds: int = 10) -> tuple[str, ...]:
     """All on: ledger, cache, limiter, verdicts. The same again makes no call, but does all else."""
     return (
         *(*JUDGEQ, "run", "-d", str(texts), "--prompt", "bias", "--judge", "mock"),
-        *("--base-url", url, "-s", "listwise10x10", "--quiet", *PRICES),
+        *("--base-url", url, "-s", f"listwise10x{rounds}", "--quiet", *PRICES),
         *("--seed", name, "--runs-dir", f"runs{name}", *flags),
     )
 
@@ -250,6 +295,46 @@ def _script(script: str, url: str, bodies: Path, folder: Path, n: int) -> tuple[
     ready = spent((python, str(path), url, str(bodies), "0"), folder)
     whole = spent((python, str(path), url, str(bodies), str(n)), folder)
     return whole[0] - ready[0], whole[1] - ready[1]
+
+
+def slope() -> None:
+    """What one more call costs of the whole process, seen from outside: one round of lists of ten over
+    50,000 and over 200,000 texts of 190 characters, the difference by 15,000 calls. Reading the
+    texts, planning, rating and writing the scores grow with the texts, and are in it. Beside it a bare
+    loop that keeps nothing, and one that does the least which a tool must do that keeps what it paid
+    for: what judgeq takes beyond that is for retries, limits, cache, cap and a ledger that is safe."""
+    few, many = 5_000, 20_000
+    with tempfile.TemporaryDirectory() as name:
+        folder = Path(name)
+        texts = {n: write_texts(folder, 10 * n, name=f"texts{n}.csv") for n in (few, many)}
+        bodies = folder / "bodies.jsonl"
+        write_bodies(texts[many], bodies)
+        bare, keeping = folder / "bare.py", folder / "keeping.py"
+        bare.write_text(BARE)
+        keeping.write_text(KEEPING)
+        print("CPU ms a call   judgeq   bare   keeping   judgeq × bare   × keeping")
+        for latency in ("0", "0.05"):
+            turns: list[list[float]] = []
+            with server("--latency", latency) as url:
+                for turn in range(TURNS):
+                    ways = [
+                        [
+                            judgeq_run(url, texts[n], f"{turn}{len(latency)}{n}", rounds=1),
+                            (PYTHON, str(bare), url, str(bodies), str(n)),
+                            (PYTHON, str(keeping), url, str(texts[n]), str(n)),
+                        ]
+                        for n in (few, many)
+                    ]
+                    for ledger in folder.glob("*.db*"):
+                        ledger.unlink()
+                    cost = [[spent(way, folder)[0] for way in of_n] for of_n in ways]
+                    turns.append([(b - a) / (many - few) for a, b in zip(*cost, strict=True)])
+            ours, loop, kept = (median(of_way) * 1000 for of_way in zip(*turns, strict=True))
+            print(
+                f"{latency:>5} s latency {ours:8.3f} {loop:6.3f} {kept:9.3f} "
+                f"{median(one[0] / one[1] for one in turns):15.2f} "
+                f"{median(one[0] / one[2] for one in turns):11.2f}"
+            )
 
 
 def memory() -> None:

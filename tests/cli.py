@@ -1,15 +1,35 @@
-"""Running judgeq as a user does: a process of its own, in a folder of its own."""
+"""Running judgeq as a user does: in a folder of its own, within this process or as its own."""
 
 from __future__ import annotations
 
 import csv
+import gc
+import io
+import logging
 import os
+import signal
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
+import warnings
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from functools import cache
 from pathlib import Path
+from typing import Any, TypedDict, Unpack
+
+from typer.main import get_command
+
+from judgeq.cli import app
 
 REPO = Path(__file__).resolve().parent.parent
+LONGEST = 120.0
+"""Seconds that a process may take."""
+SIGNALS = [
+    getattr(signal, name) for name in ("SIGINT", "SIGTERM", "SIGHUP") if hasattr(signal, name)
+]
 
 
 def environment(folder: Path) -> dict[str, str]:
@@ -20,6 +40,7 @@ def environment(folder: Path) -> dict[str, str]:
         },
         "JUDGEQ_OFFLINE": "1",
         "XDG_CACHE_HOME": str(folder / "cache"),
+        "XDG_STATE_HOME": str(folder / "state"),
         "HOME": str(folder),
         "PYTHONWARNINGS": "error",
     }
@@ -29,34 +50,190 @@ def command(*arguments: str | Path) -> list[str]:
     return [sys.executable, "-m", "judgeq", *map(str, arguments)]
 
 
+class How(TypedDict, total=False):
+    """How judgeq is run; `encoding` is that of its outputs."""
+
+    stdin: str
+    variables: Mapping[str, str]
+    encoding: str
+
+
 def judgeq(
-    folder: Path, *arguments: str | Path, expect: int = 0
+    folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]
 ) -> subprocess.CompletedProcess[str]:
-    """Run judgeq in `folder` to its end, and check its exit code."""
+    """Run judgeq in `folder` to its end, within this process, and check its exit code.
+
+    A process of its own takes a second; `judgeq_process` is for
+    what only that shows: outputs that are closed, signals, kills, limits, what is imported.
+    """
+    return _checked(ended(folder, *arguments, **how), expect)
+
+
+def ended(
+    folder: Path, *arguments: str | Path, **how: Unpack[How]
+) -> subprocess.CompletedProcess[str]:
+    """As `judgeq`, whatever the exit code."""
+    words, encoding = list(map(str, arguments)), how.get("encoding", "utf-8")
+    variables = environment(folder) | dict(how.get("variables", {}))
+    outputs = [_output(encoding, "strict"), _output(encoding, "backslashreplace")]
+    with _as_a_process(folder, variables, words, how.get("stdin", ""), outputs):
+        try:
+            command_line()(words)
+        except SystemExit as error:
+            code = error.code or 0
+    out, err = map(_text, outputs)
+    return subprocess.CompletedProcess(words, int(code), out, err)
+
+
+@cache
+def command_line() -> Any:
+    """All commands, made once: that takes longer than most of them."""
+    return get_command(app)
+
+
+def judgeq_process(
+    folder: Path, *arguments: str | Path, expect: int = 0, **how: Unpack[How]
+) -> subprocess.CompletedProcess[str]:
+    """Run judgeq in `folder` to its end, as a process of its own, and check its exit code."""
     done = subprocess.run(
         command(*arguments),
         cwd=folder,
-        env=environment(folder),
+        env=environment(folder) | dict(how.get("variables", {})),
+        input=how.get("stdin", ""),
         capture_output=True,
-        text=True,
-        timeout=120,
+        encoding=how.get("encoding", "utf-8"),
+        timeout=LONGEST,
         check=False,
     )
-    assert done.returncode == expect, (arguments, done.returncode, done.stdout, done.stderr)
+    return _checked(done, expect)
+
+
+def _checked(
+    done: subprocess.CompletedProcess[str], expect: int
+) -> subprocess.CompletedProcess[str]:
+    assert done.returncode == expect, (done.args, done.returncode, done.stdout, done.stderr)
     assert "Traceback" not in done.stderr
     return done
 
 
+def _output(encoding: str, errors: str) -> io.TextIOWrapper:
+    """What is like a pipe: bytes, and no terminal."""
+    return io.TextIOWrapper(io.BytesIO(), encoding=encoding, errors=errors)
+
+
+def _text(output: io.TextIOWrapper) -> str:
+    output.flush()
+    output.seek(0)
+    return output.read()
+
+
+@contextmanager
+def _as_a_process(
+    folder: Path,
+    variables: Mapping[str, str],
+    arguments: list[str],
+    stdin: str,
+    outputs: list[io.TextIOWrapper],
+) -> Iterator[None]:
+    """While inside, what belongs to the whole process is as a new one would find it."""
+    assert threading.current_thread() is threading.main_thread(), "use judgeq_process"
+    streams, argv, place = (sys.stdin, sys.stdout, sys.stderr), sys.argv, Path.cwd()
+    before = dict(os.environ)
+    handlers = {number: signal.getsignal(number) for number in SIGNALS}
+    collecting = gc.get_threshold()
+    logger = logging.getLogger("judgeq")
+    level, logs = logger.level, list(logger.handlers)
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("error")
+            os.chdir(folder)
+            _set_environment(variables)
+            sys.argv = ["judgeq", *arguments]
+            sys.stdin = io.TextIOWrapper(io.BytesIO(stdin.encode()), encoding="utf-8")
+            sys.stdout, sys.stderr = outputs
+            signal.signal(signal.SIGINT, signal.default_int_handler)
+            yield
+        assert gc.get_threshold() == collecting
+    finally:
+        (sys.stdin, sys.stdout, sys.stderr), sys.argv = streams, argv
+        _set_environment(before)
+        os.chdir(place)
+        for number, handler in handlers.items():
+            signal.signal(number, handler)
+        logger.setLevel(level)
+        for added in set(logger.handlers) - set(logs):
+            logger.removeHandler(added)
+            added.close()
+
+
+def _set_environment(variables: Mapping[str, str]) -> None:
+    os.environ.clear()
+    os.environ.update(variables)
+
+
+STARTED: list[subprocess.Popen[str]] = []
+"""The processes of the test that is running; tests/conftest.py ends what is left of them."""
+
+
 def start(folder: Path, *arguments: str | Path) -> subprocess.Popen[str]:
     """Start judgeq in `folder`, and let it run."""
-    return subprocess.Popen(
-        command(*arguments),
+    return started(folder, *command(*arguments))
+
+
+def started(folder: Path, *words: str) -> subprocess.Popen[str]:
+    """Start a program in `folder`, and let it run."""
+    process = subprocess.Popen(
+        words,
         cwd=folder,
         env=environment(folder),
         stdout=subprocess.PIPE,
         stderr=subprocess.PIPE,
         text=True,
     )
+    STARTED.append(process)
+    return process
+
+
+def end_started() -> None:
+    """End the processes that a test left behind, because it failed."""
+    while STARTED:
+        process = STARTED.pop()
+        if process.poll() is None:
+            process.kill()
+        for stream in (process.stdout, process.stderr):
+            if stream is not None:
+                stream.close()
+        process.wait(LONGEST)
+
+
+def wait_until(condition: Callable[[], object], process: subprocess.Popen[Any]) -> None:
+    """Return when the condition holds; fail when the process ends before."""
+    while not condition():
+        assert process.poll() is None, "it ended too early"
+        time.sleep(0.02)  # leaves it the processor
+
+
+def answered(folder: Path) -> int:
+    """How many jobs of a run are done that another process is at."""
+    return _counted(folder, "SELECT count(*) FROM jobs WHERE state = 'done'")
+
+
+def has_answered(folder: Path, enough: int) -> bool:
+    """Whether at least so many jobs are done."""
+    return answered(folder) >= enough
+
+
+def in_flight(folder: Path) -> int:
+    """How many attempts wait for an answer in a run that another process is at."""
+    return _counted(folder, "SELECT coalesce(sum(open), 0) FROM jobs WHERE state = 'running'")
+
+
+def _counted(folder: Path, sql: str) -> int:
+    try:
+        ((count,),) = query(only_run(folder), sql)
+    except (FileNotFoundError, ValueError, sqlite3.OperationalError):
+        return 0  # it isn't there yet, or just being made
+    return count
 
 
 def only_run(folder: Path) -> Path:

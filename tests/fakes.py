@@ -48,6 +48,8 @@ class FakeStore:
     An operation named in `fails` raises its error; one named in `gates` waits for its event.
     """
 
+    blocking = False
+
     def __init__(self, jobs: int = 0) -> None:
         self.pending = deque(Job(Match(number, 1, (0, 1))) for number in range(jobs))
         self.done: list[tuple[str, list[int]]] = []
@@ -72,6 +74,9 @@ class FakeStore:
         await self._do("settle", [outcome.job for outcome in outcomes])
         self.outcomes += outcomes
 
+    async def renew(self, worker: str, lease: float) -> None:
+        await self._do("renew", [])
+
     async def _do(self, operation: str, what: Iterable[int]) -> None:
         if operation in self.gates:
             await self.gates[operation].wait()
@@ -87,7 +92,6 @@ class FakeBackend:
     """Gives the scripted answers, one a request, and the presented order when they are used up."""
 
     name = "fake"
-    reads_text = True
     version = 0
 
     def __init__(self, *answers: Answer) -> None:

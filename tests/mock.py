@@ -1,4 +1,4 @@
-"""`judgeq mock-server` as a process of its own, and what it saw."""
+"""The mock server in a thread of this process, or as `judgeq mock-server`, and what it saw."""
 
 from __future__ import annotations
 
@@ -11,12 +11,32 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from tests.cli import command, environment
+from judgeq import mock_server
+from judgeq.mock_server.behaviour import MockSettings
+from tests.cli import command, command_line, environment
+from tests.web import in_thread
 
 
 @contextmanager
 def mock(folder: Path, *flags: str) -> Iterator[str]:
-    """The base URL of a mock server that runs while inside."""
+    """The base URL of a mock server that runs in a thread while inside."""
+    with in_thread(mock_server.running(_settings(flags))) as (url, _):
+        yield url
+
+
+def _settings(flags: tuple[str, ...]) -> MockSettings:
+    """What flags of `judgeq mock-server` say."""
+    mock_server_command = command_line().commands["mock-server"]
+    with mock_server_command.make_context("mock-server", ["--port", "0", *flags]) as context:
+        given = {name: value for name, value in context.params.items() if value is not None}
+    return MockSettings(
+        **{name: given[name] for name in MockSettings.model_fields if name in given}
+    )
+
+
+@contextmanager
+def mock_process(folder: Path, *flags: str) -> Iterator[str]:
+    """The base URL of a `judgeq mock-server` that runs while inside."""
     process = subprocess.Popen(
         command("mock-server", "--port", "0", "--json", *flags),
         cwd=folder,
@@ -35,9 +55,9 @@ def mock(folder: Path, *flags: str) -> Iterator[str]:
         process.send_signal(signal.SIGTERM)
         try:
             process.communicate(timeout=20)
-        except subprocess.TimeoutExpired:
+        finally:
             process.kill()
-            process.communicate()
+    assert process.returncode == 0
 
 
 def stats(url: str, *, questions: bool = False) -> dict[str, Any]:

@@ -12,12 +12,11 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from scipy.stats import kendalltau
 
-from judgeq.rating.agreement import (
+from judgeq.evaluation import agreement
+from judgeq.evaluation.agreement import (
     _Alpha,
     _both_ways,
-    alpha,
     implied,
-    interval,
     kendall_by_pair,
     krippendorff,
 )
@@ -42,6 +41,17 @@ PUBLISHED = [
     [0, 3, 3, 3, 2, 3, 4, 2, 2, 5, 1, 0],
     [1, 2, 3, 3, 2, 4, 4, 1, 2, 5, 1, 0],
 ]
+
+
+def alpha(verdicts: Verdicts) -> float | None:
+    return agreement.alpha(verdicts, 0, np.random.default_rng(0)).value
+
+
+def interval(
+    verdicts: Verdicts, times: int, rng: np.random.Generator
+) -> tuple[float | None, float | None]:
+    measured = agreement.alpha(verdicts, times, rng)
+    return measured.low, measured.high
 
 
 def answered(answers: Iterable[Answer]) -> Verdicts:

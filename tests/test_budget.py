@@ -8,17 +8,23 @@ from hypothesis import strategies as st
 
 from judgeq.errors import BudgetError, StoppedError
 from judgeq.judge.budget import Budget
+from judgeq.judge.spending import NANO, Grant, OwnSpending
 from tests.fakes import turns
+
+
+def dollars(budget: Budget) -> tuple[float, float]:
+    """What is spent, and what is reserved."""
+    spending = budget._spending
+    return spending.spent / NANO, spending.reserved / NANO
 
 
 def test_without_a_cap_everything_goes() -> None:
     async def story() -> None:
-        budget = Budget(None, spent=1.0)
+        budget = Budget(OwnSpending(None, spent=1.0))
         await budget.reserve(None)
         await budget.reserve(1e9)
         budget.settle(None, 0.5)
         budget.settle(2.0, None)  # possibly paid
-        assert budget.spent == 3.5
         assert budget.cap is None
 
     asyncio.run(story())
@@ -26,43 +32,48 @@ def test_without_a_cap_everything_goes() -> None:
 
 def test_a_call_waits_for_those_that_may_turn_out_cheaper() -> None:
     async def story() -> None:
-        budget = Budget(1.0)
+        budget = Budget(OwnSpending(1.0))
         await budget.reserve(0.6)
         second = asyncio.create_task(budget.reserve(0.6))
         await turns()
         assert not second.done()
         budget.settle(0.6, 0.1)
         await second
-        assert (budget.spent, budget.reserved) == (0.1, 0.6)
+        assert dollars(budget) == (0.1, 0.6)
 
     asyncio.run(story())
 
 
 def test_what_was_spent_before_counts() -> None:
     async def story() -> None:
-        with pytest.raises(BudgetError, match=r"\$5 is used up: \$4\.5 is spent .* up to \$0\.6"):
-            await Budget(5.0, spent=4.5).reserve(0.6)
+        with pytest.raises(BudgetError) as caught:
+            await Budget(OwnSpending(5.0, spent=1.5, at_risk=3.0)).reserve(0.6)
+        assert str(caught.value) == (
+            "the next call might exceed --max-cost 5: $1.5 is spent, up to $3 more may have been paid "
+            "for calls of unknown cost, and a call is reserved with the most that it can cost, $0.6 (a "
+            "smaller --max-output-tokens lowers that)."
+        )
 
     asyncio.run(story())
 
 
 def test_when_it_is_used_up_all_who_wait_are_told() -> None:
     async def story() -> None:
-        budget = Budget(1.0)
+        budget = Budget(OwnSpending(1.0))
         await budget.reserve(0.9)
         waiting = [asyncio.create_task(budget.reserve(0.5)) for _ in range(3)]
         await turns()
         budget.settle(0.9, None)  # no answer: it may have been paid
         found = await asyncio.gather(*waiting, return_exceptions=True)
         assert all(isinstance(each, BudgetError) for each in found)
-        assert (budget.spent, budget.reserved) == (0.9, 0.0)
+        assert dollars(budget) == (0.9, 0.0)
 
     asyncio.run(story())
 
 
 def test_a_call_that_costs_more_than_its_bound_counts_in_full() -> None:
     async def story() -> None:
-        budget = Budget(1.0)
+        budget = Budget(OwnSpending(1.0))
         await budget.reserve(0.1)
         budget.settle(0.1, 0.95)
         with pytest.raises(BudgetError):
@@ -71,9 +82,19 @@ def test_a_call_that_costs_more_than_its_bound_counts_in_full() -> None:
     asyncio.run(story())
 
 
+def test_a_lost_call_counts_as_what_it_may_have_cost() -> None:
+    async def story() -> None:
+        budget = Budget(OwnSpending(1.0))
+        await budget.reserve(0.5)
+        budget.settle(0.5, None, 0.125)
+        assert dollars(budget) == (0.125, 0.0)
+
+    asyncio.run(story())
+
+
 def test_rounding_lets_no_call_too_many_through() -> None:
     async def story() -> None:
-        budget = Budget(1.0)
+        budget = Budget(OwnSpending(1.0))
         for _ in range(9):
             await budget.reserve(0.1 + 1e-12)
             budget.settle(0.1 + 1e-12, 0.1 + 1e-12)
@@ -85,17 +106,17 @@ def test_rounding_lets_no_call_too_many_through() -> None:
 
 def test_an_amount_is_the_decimal_it_is_printed_as() -> None:
     async def story() -> None:
-        budget = Budget(0.3)  # as a binary fraction less than three times 0.1
+        budget = Budget(OwnSpending(0.3))  # as a binary fraction less than three times 0.1
         for _ in range(3):
             await budget.reserve(0.1)
-        assert budget.reserved == 0.3
+        assert dollars(budget)[1] == 0.3
 
     asyncio.run(story())
 
 
 def test_a_stop_ends_all_waiting() -> None:
     async def story() -> None:
-        budget = Budget(1.0)
+        budget = Budget(OwnSpending(1.0))
         await budget.reserve(1.0)
         waiting = asyncio.create_task(budget.reserve(1.0))
         await turns()
@@ -110,7 +131,7 @@ def test_a_stop_ends_all_waiting() -> None:
 
 def test_a_cap_needs_a_bound() -> None:
     with pytest.raises(ValueError, match="without knowing what a call may cost"):
-        asyncio.run(Budget(1.0).reserve(None))
+        asyncio.run(Budget(OwnSpending(1.0)).reserve(None))
 
 
 CALLS = st.lists(
@@ -127,7 +148,7 @@ def test_the_cap_is_never_overshot_and_nobody_waits_for_ever(
     calls: list[tuple[float, float, str]], cap: float
 ) -> None:
     async def story() -> None:
-        budget = Budget(cap)
+        budget = Budget(OwnSpending(cap))
         paid = 0.0
         flying: list[tuple[float, float, str]] = []
 
@@ -157,6 +178,63 @@ def test_the_cap_is_never_overshot_and_nobody_waits_for_ever(
             await turns(3)
         assert all(task.done() for task in tasks)
         assert paid <= cap
-        assert budget.reserved == 0.0
+        assert dollars(budget)[1] == 0.0
+
+    asyncio.run(story())
+
+
+# What several processes share
+
+
+class Shared(OwnSpending):
+    """Money that another process spends as well: whoever doesn't get it may ask again."""
+
+    def __init__(self, cap: float) -> None:
+        super().__init__(cap)
+        self.wait = 0.0
+        self.asked = asyncio.Event()
+
+    def reserve(self, amount: int) -> Grant:
+        grant = super().reserve(amount)
+        self.asked.set()
+        return grant if grant.wait is None or grant.granted else Grant(False, self.wait)
+
+
+def test_two_that_share_a_cap_keep_to_it_together() -> None:
+    async def story() -> None:
+        shared = Shared(1.0)
+        one, two = Budget(shared), Budget(shared)
+        await one.reserve(0.6)
+        second = asyncio.create_task(two.reserve(0.6))
+        for _ in range(3):  # it asks again, though no call of its own is in flight
+            shared.asked.clear()
+            await shared.asked.wait()
+        assert not second.done()
+        one.settle(0.6, 0.1)
+        await second
+        assert dollars(one) == dollars(two) == (0.1, 0.6)
+        third = asyncio.create_task(one.reserve(0.6))
+        await turns()
+        two.settle(0.6, 0.5)
+        with pytest.raises(BudgetError, match=r"--max-cost 1: \$0.6 is spent"):
+            await third
+
+    asyncio.run(story())
+
+
+def test_a_stop_ends_the_asking() -> None:
+    async def story() -> None:
+        shared = Shared(1.0)
+        shared.wait = 3600.0
+        one, two = Budget(shared), Budget(shared)
+        await one.reserve(1.0)
+        waiting = asyncio.create_task(two.reserve(0.5))
+        await turns()
+        two.abort()
+        with pytest.raises(StoppedError):
+            await waiting
+        shared.asked.clear()
+        await turns()
+        assert not shared.asked.is_set()
 
     asyncio.run(story())

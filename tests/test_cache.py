@@ -1,20 +1,27 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import pickle
+import shutil
+import socket
 import sqlite3
+import subprocess
+import time
 from collections.abc import Awaitable, Callable
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from pathlib import Path
 
 import diskcache
 import pytest
 
-from judgeq.errors import DataError
-from judgeq.judge.backend import Cached
-from judgeq.judge.cache import ReplyCache, key
-from judgeq.judge.cache_folder import clear, overview, prune
+from judgeq.errors import DataError, StoppedError
+from judgeq.judge.backend import Cached, key_of
+from judgeq.judge.cache.folder import Table, clear, overview, prune
+from judgeq.judge.cache.replies import ReplyCache
 from judgeq.types import Usage
+from tests.fakes import turns
 
 REPLY = Cached('{"winner": "A"}', Usage(100, 20, 5, 3), 0.25, 1000.0)
 
@@ -28,7 +35,7 @@ def using(
     told: list[str] = []
 
     async def run() -> None:
-        cache = ReplyCache(folder, tell=told.append, clock=clock)
+        cache = ReplyCache(folder, warn=told.append, clock=clock)
         try:
             await story(cache)
         finally:
@@ -73,13 +80,14 @@ def test_what_is_kept_is_found_again_to_the_last_bit(tmp_path: Path) -> None:
 
 def test_it_is_seen_at_once_by_who_put_it(tmp_path: Path) -> None:
     async def story(cache: ReplyCache) -> None:
+        before = asyncio.create_task(cache.get("i"))
+        await turns(3)  # the look-up is under way
+        cache.put("i", "m", REPLY)
+        assert await before == REPLY
         assert await cache.get("k") is None
         cache.put("k", "m", REPLY)
-        found = await cache.get("k")
-        while found is None:  # it is written soon
-            found = await cache.get("k")
-        assert found == REPLY
-        assert (cache.hits, cache.misses >= 1) == (1, True)
+        assert await cache.get("k") == REPLY
+        assert (cache.hits, cache.misses) == (2, 1)
 
     assert using(tmp_path, story) == []
 
@@ -99,7 +107,7 @@ def test_two_at_a_time_share_a_folder(tmp_path: Path) -> None:
     filled(tmp_path)  # made
 
     async def both(first: ReplyCache) -> None:
-        second = ReplyCache(tmp_path, tell=pytest.fail)
+        second = ReplyCache(tmp_path, warn=pytest.fail)
         for number in range(200):
             (first, second)[number % 2].put(f"n{number}", "m", REPLY)
             if number % 20 == 0:
@@ -110,10 +118,139 @@ def test_two_at_a_time_share_a_folder(tmp_path: Path) -> None:
     assert overview(tmp_path).entries == 201
 
 
+def together(
+    folder: Path, story: Callable[[ReplyCache, ReplyCache], Awaitable[None]], **more: float
+) -> None:
+    """Run `story` on two caches in one folder, as two processes have them."""
+
+    async def run() -> None:
+        both = [ReplyCache(folder, warn=pytest.fail, **more) for _ in range(2)]  # type: ignore[arg-type]
+        try:
+            await story(*both)
+        finally:
+            for cache in both:
+                await cache.close()
+
+    asyncio.run(run())
+
+
+def test_what_another_asks_is_waited_for_and_bought_once(tmp_path: Path) -> None:
+    async def story(first: ReplyCache, second: ReplyCache) -> None:
+        # The first doesn't know of the second yet: it is asking before there was any.
+        assert await first.get("k") is None
+        waiting = asyncio.create_task(second.get("k"))
+        other = asyncio.create_task(second.get("j"))
+        assert await other is None  # nobody asks that
+        assert not waiting.done()
+        later = asyncio.create_task(first.get("j"))
+        first.put("k", "m", REPLY)
+        assert await waiting == REPLY
+        second.put("j", "m", REPLY)
+        assert await later == REPLY
+
+    together(tmp_path, story)
+    assert overview(tmp_path).entries == 2
+
+
+def test_of_two_that_begin_together_one_asks(tmp_path: Path) -> None:
+    keys = [f"k{number}" for number in range(20)]
+    asked = []
+
+    async def story(*both: ReplyCache) -> None:
+        async def work(cache: ReplyCache, key: str) -> None:
+            if await cache.get(key) is None:
+                asked.append(key)
+                await turns()
+                cache.put(key, "m", REPLY)
+
+        await asyncio.gather(*(work(cache, key) for key in keys for cache in both))
+
+    together(tmp_path, story)
+    assert sorted(asked) == sorted(keys)
+
+
+def test_what_another_gave_up_may_be_asked(tmp_path: Path) -> None:
+    async def story(first: ReplyCache, second: ReplyCache) -> None:
+        assert await first.get("k") is None
+        waiting = asyncio.create_task(second.get("k"))
+        assert await second.get("j") is None
+        assert not waiting.done()
+        first.release("k")
+        assert await waiting is None
+
+    together(tmp_path, story)
+
+
+def test_a_claim_holds_no_longer_than_a_call_may_take(tmp_path: Path) -> None:
+    async def story(first: ReplyCache, second: ReplyCache) -> None:
+        assert await first.get("k") is None
+        assert await second.get("k") is None
+
+    together(tmp_path, story, patience=0.01)
+
+
+def test_a_killed_process_holds_nobody_up(tmp_path: Path) -> None:
+    filled(tmp_path)
+    gone = subprocess.Popen(["true"])
+    gone.wait()
+    now = time.time()
+    session = {"host": socket.gethostname(), "pid": gone.pid, "at": now, "knows": []}
+    row = "INSERT INTO Cache (key, raw, mode, tag, value) VALUES (?, 1, 1, '', ?)"
+    execute(tmp_path, row, "session x", json.dumps({"format": 1, "session": session}).encode())
+    claim = {"format": 1, "asking": {"by": "x", "until": now + 600}}
+    execute(tmp_path, row, "claimed", json.dumps(claim).encode())
+
+    async def story(cache: ReplyCache) -> None:
+        assert await cache.get("claimed") is None
+
+    assert using(tmp_path, story, time.time) == []
+    with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
+        assert db.execute("SELECT key FROM Cache WHERE key LIKE 'session%'").fetchall() == []
+
+
+def test_who_waits_for_another_is_stopped_at_once(tmp_path: Path) -> None:
+    async def story(first: ReplyCache, second: ReplyCache) -> None:
+        assert await first.get("k") is None
+        waiting = asyncio.create_task(second.get("k"))
+        assert await second.get("j") is None
+        second.abort()
+        with pytest.raises(StoppedError):
+            await waiting
+        with pytest.raises(StoppedError):
+            await second.get("k")
+
+    together(tmp_path, story)
+
+
+def test_who_only_looks_writes_nothing_into_the_folder(tmp_path: Path) -> None:
+    async def look(folder: Path, *keys: str) -> list[Cached | None]:
+        cache = ReplyCache(folder, warn=pytest.fail, read_only=True)
+        found = [await cache.get(key) for key in keys]
+        cache.remember("s", {"x": 1})
+        cache.put("new", "m", REPLY)
+        await cache.close()
+        return found
+
+    assert asyncio.run(look(tmp_path / "none", "k")) == [None]
+    assert not (tmp_path / "none").exists()
+    folder = tmp_path / "cache"
+    filled(folder)
+    before = {path.name: path.read_bytes() for path in folder.iterdir()}
+    assert asyncio.run(look(folder, "k", "none")) == [REPLY, None]
+    assert {path.name: path.read_bytes() for path in folder.iterdir()} == before
+
+    async def beside(cache: ReplyCache) -> None:  # while a run has it open
+        cache.put("late", "m", REPLY)
+        await cache.get("other")  # that was written before
+        assert await look(folder, "late") == [REPLY]
+
+    assert using(folder, beside) == []
+
+
 def test_keys_keep_their_parts_apart() -> None:
-    keys = [key(b"ab", b"c"), key(b"a", b"bc"), key(b"abc"), key(b"abc", b""), key()]
+    keys = [key_of(b"ab", b"c"), key_of(b"a", b"bc"), key_of(b"abc"), key_of(b"abc", b""), key_of()]
     assert len(set(keys)) == len(keys)
-    assert key(b"ab", b"c") == keys[0]
+    assert key_of(b"ab", b"c") == keys[0]
 
 
 # Notes about servers
@@ -284,18 +421,125 @@ def test_rows_that_we_never_wrote_are_misses(tmp_path: Path, value: bytes) -> No
         ("surprise", 1),
     ],
 )
-def test_settings_that_are_not_diskcaches_are_refused(
-    tmp_path: Path, name: str, value: object
-) -> None:
+def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value: object) -> None:
     filled(tmp_path)
     execute(tmp_path, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", name, value)
-    found, told = lookups(tmp_path, "k")
-    assert found == [None]
-    assert "no reply cache of judgeq" in told[0]
+    filled(tmp_path, j=REPLY)
+    assert lookups(tmp_path, "k", "j") == ([REPLY, REPLY], [])
+    assert prune(tmp_path, older_than=None, model="m", now=1e9) == 2
+    with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
+        kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
+    assert kept == [(value,)]
 
 
-def test_another_eviction_policy_is_set_right_and_nothing_is_evicted(tmp_path: Path) -> None:
-    cache = diskcache.Cache(str(tmp_path), eviction_policy="least-recently-used", size_limit=1)
-    cache.close()
+def test_totals_that_we_never_wrote_end_no_run(tmp_path: Path) -> None:
+    filled(tmp_path)
+    most = b'{"format": 1, "hits": 18446744073709551615, "misses": 18446744073709551615}'
+    execute(tmp_path, "UPDATE Cache SET value = ? WHERE key = 'totals'", most)
+    assert lookups(tmp_path, "k") == ([REPLY], [])
+    assert overview(tmp_path).hits == 1
+
+
+@pytest.mark.parametrize("time", ["x", b"x", None, 1e300, float("inf"), -1e300])
+def test_times_and_costs_that_we_never_wrote_are_left_out(tmp_path: Path, time: object) -> None:
+    filled(tmp_path, k=REPLY, j=REPLY)
+    execute(tmp_path, "UPDATE Cache SET store_time = ?, tag = 'o' WHERE key = 'k'", time)
+    execute(tmp_path, "UPDATE Cache SET value = ? WHERE key = 'k'", b'{"cost": 1e999}')
+    shown = overview(tmp_path)
+    assert (shown.entries, shown.oldest, shown.newest) == (2, 5000.0, 5000.0)
+    assert shown.by_model == {"m": (1, 0.25), "o": (1, None)}
+
+
+@pytest.mark.parametrize(
+    "definition",
+    [
+        "CREATE TRIGGER t AFTER INSERT ON Cache BEGIN SELECT count(*) FROM (WITH RECURSIVE n(i) AS "
+        "(SELECT 1 UNION ALL SELECT i + 1 FROM n) SELECT i FROM n); END",
+        "CREATE VIEW v AS SELECT * FROM Cache",
+        "ALTER TABLE Cache ADD COLUMN more",
+        "DROP INDEX Cache_key_raw",
+        "DROP TRIGGER Settings_count_insert",
+    ],
+)
+def test_a_file_that_defines_anything_else_is_refused_and_the_run_goes_on(
+    tmp_path: Path, definition: str
+) -> None:
+    filled(tmp_path)
+    execute(tmp_path, definition)
+    answers, warnings = lookups(tmp_path, "k")
+    assert answers == [None]
+    assert ["isn't defined as by diskcache 5.6" in warning for warning in warnings] == [True]
+    with pytest.raises(DataError, match="isn't defined as by diskcache"):
+        overview(tmp_path)
+
+
+def test_nothing_is_evicted_whatever_the_file_says(tmp_path: Path) -> None:
+    filled(tmp_path)
+    for setting in (("eviction_policy", "least-recently-used"), ("size_limit", 1)):
+        execute(tmp_path, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", *setting)
     filled(tmp_path, **{f"k{number}": REPLY for number in range(300)})
-    assert overview(tmp_path).entries == 300
+    assert overview(tmp_path).entries == 301
+
+
+# The file is diskcache's
+
+
+def test_the_installed_diskcache_reads_what_we_write_and_writes_what_we_read(
+    tmp_path: Path,
+) -> None:
+    filled(tmp_path, ours=REPLY, again=REPLY)
+    with closing(Table(tmp_path)) as table:
+        (value,) = table.get(["ours"])
+    with diskcache.Cache(str(tmp_path)) as cache:
+        assert cache.get("ours", tag=True) == (value, "m")
+        assert cache.check() == []
+        assert sorted(key for key in cache if cache.get(key, tag=True)[1]) == ["again", "ours"]
+        count = len(cache)
+        cache.set("again", b"short", expire=3600)
+        cache.set("theirs", value, tag="m")
+        assert len(cache) == count + 1
+    filled(tmp_path, again=REPLY)
+    assert lookups(tmp_path, "again", "theirs") == ([REPLY, REPLY], [])
+    with diskcache.Cache(str(tmp_path)) as cache:
+        assert cache.get("again", expire_time=True) == (value, None)
+
+
+def test_a_file_of_another_layout_is_refused_and_left_alone(tmp_path: Path) -> None:
+    filled(tmp_path)
+    execute(tmp_path, "ALTER TABLE Cache ADD COLUMN checksum BLOB")
+    before = (tmp_path / "cache.db").read_bytes()
+    found, (told,) = lookups(tmp_path, "k")
+    assert found == [None]
+    assert "diskcache 5.6" in told
+    with pytest.raises(DataError, match="--cache-dir"):
+        overview(tmp_path)
+    assert (tmp_path / "cache.db").read_bytes() == before
+
+
+def test_two_that_make_the_file_at_a_time_share_it(tmp_path: Path) -> None:
+    folder = tmp_path / "new" / "cache"
+    with ThreadPoolExecutor(4) as pool:
+        tables = list(pool.map(lambda number: _put_and_close(folder, number), range(8)))
+    assert tables == [None] * 8
+    assert [path.name for path in folder.iterdir()] == ["cache.db"]
+    with closing(Table(folder)) as table:
+        assert set(table.added()) == {f"k{number}" for number in range(8)}
+
+
+def test_where_no_links_can_be_made_the_file_of_who_was_faster_stays(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def refused(made: Path, path: Path) -> None:
+        shutil.copy(made, path)  # another process has made it, and writes
+        _put_and_close(tmp_path, 1)
+        raise OSError("no hard links here")
+
+    monkeypatch.setattr("os.link", refused)
+    _put_and_close(tmp_path, 2)
+    with closing(Table(tmp_path)) as table:
+        assert set(table.added()) == {"k1", "k2"}
+
+
+def _put_and_close(folder: Path, number: int) -> None:
+    with closing(Table(folder)) as table:
+        table.put([(f"k{number}", "m", b"{}")], 0.0)

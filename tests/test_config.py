@@ -5,17 +5,17 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import settings as hypothesis_settings
 from hypothesis import strategies as st
 
 from judgeq import prompts
-from judgeq.config import SITTING, Settings, deciding_facts, fingerprint, flag, settle
-from judgeq.datasets import Dataset, DatasetSpec, load
+from judgeq.config import SESSION, Settings, deciding_facts, fingerprint, settle
+from judgeq.datasets import Dataset, load
 from judgeq.errors import DataError, UsageError
-from judgeq.judge.noise import Simulation
-from judgeq.judge.simulated import Faults
+from judgeq.settings import SETTINGS, DatasetSpec, Faults, Simulation
 from judgeq.strategies.listwise import Listwise
 
 # Settings that decide the verdicts by themselves, and another value of each.
@@ -62,11 +62,13 @@ OF_A_MODEL: Mapping[str, Any] = {
 }
 # Settings that choose the items, the prompt or who is asked, whose content then decides.
 CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble"}
-# Settings of a sitting, and another value of each.
-OTHER_SITTING: Mapping[str, Any] = {
+# Settings of a session, and another value of each.
+OTHER_SESSION: Mapping[str, Any] = {
+    "max_invalid": 0.9,
     "concurrency": 1,
     "rating": "bt-mm",
     "bt_sigma": 1.0,
+    "texts": False,
     "sim_latency": 0.5,
     "sim_rate_limited": 0.1,
     "sim_timeouts": 0.1,
@@ -142,7 +144,7 @@ def test_every_flag_reaches_what_it_is_for() -> None:
         dataset="x", strategy="listwise", k=7, rounds=2, overlap=1, matchmaking="random",
     )  # fmt: skip
     assert settings.make_strategy() == Listwise(7, 2, 1, "random")
-    assert flag("sim_rate_limited") == "--sim-rate-limited"
+    assert SETTINGS["sim_rate_limited"].flag == "--sim-rate-limited"
 
 
 def test_a_dataset_is_needed() -> None:
@@ -156,6 +158,8 @@ def test_a_dataset_is_needed() -> None:
         ("sim_acuracy = 0.9", "there is no setting 'sim_acuracy'; did you mean 'sim_accuracy'?"),
         ("zzz = 1", "there is no setting 'zzz'. Settings are named as the flags"),
         ("seed = ", "is no valid TOML"),
+        (f"seed = {'[' * 5000}{']' * 5000}", "nests too deep"),
+        (f"extra_body = {{a = {'[' * 260}{']' * 260}}}", "can't be sent as JSON"),
         (b"dataset = '\xe9'", "is not UTF-8 (byte 11)"),
         ("seed = 'x'", "seed = 'x': Input should be a valid integer"),
         ("sim_accuracy = 0.4", "sim_accuracy = 0.4: Input should be greater than 0.5"),
@@ -210,12 +214,12 @@ def test_a_flag_mends_a_file_and_is_blamed_itself(tmp_path: Path) -> None:
 
 def test_every_setting_is_known_to_decide_or_not() -> None:
     """A new setting fails here until somebody says whether it makes another run."""
-    kinds = [set(DECIDING), set(OF_A_MODEL), CHOOSING, set(SITTING)]
+    kinds = [set(DECIDING), set(OF_A_MODEL), CHOOSING, set(SESSION)]
     assert set.union(*kinds) == set(Settings.model_fields)
     assert sum(map(len, kinds)) == len(Settings.model_fields)
-    assert set(OTHER_SITTING) == SITTING
+    assert set(OTHER_SESSION) == SESSION
     defaults = Settings(dataset="x")
-    for name, other in {**DECIDING, **OF_A_MODEL, **OTHER_SITTING}.items():
+    for name, other in {**DECIDING, **OF_A_MODEL, **OTHER_SESSION}.items():
         assert getattr(defaults, name) != other
 
 
@@ -236,11 +240,11 @@ def test_what_decides_a_models_answers_makes_another_run(dataset: Dataset, name:
     assert name not in facts["judge"]  # a setting to come makes no other run of this one
 
 
-@pytest.mark.parametrize("name", sorted(SITTING))
+@pytest.mark.parametrize("name", sorted(SESSION))
 @pytest.mark.parametrize("judge", ["simulated", "m"])
-def test_what_is_of_the_sitting_makes_no_other_run(dataset: Dataset, name: str, judge: str) -> None:
+def test_what_is_of_the_session_makes_no_other_run(dataset: Dataset, name: str, judge: str) -> None:
     more = PRICE if name.startswith("price_") else {}
-    changed = facts_of(dataset, judge=judge, **{**more, name: OTHER_SITTING[name]})
+    changed = facts_of(dataset, judge=judge, **{**more, name: OTHER_SESSION[name]})
     assert changed == facts_of(dataset, judge=judge)
 
 
@@ -295,8 +299,8 @@ def test_items_and_prompt_decide_by_what_they_hold(dataset: Dataset) -> None:
     bias = prompts.load("bias")
     facts = [
         facts_of(dataset),
-        facts_of(replace(dataset, content="other items")),
-        facts_of(replace(dataset, labels="other labels")),
+        facts_of(replace(dataset, known_as="other items")),
+        facts_of(replace(dataset, gold=np.arange(len(dataset), dtype=np.float64))),
         facts_of(dataset, bias),
         facts_of(dataset, bias.model_copy(update={"pair": bias.pair + " "})),
         facts_of(dataset, bias.model_copy(update={"ties": True})),
@@ -309,7 +313,7 @@ def test_items_and_prompt_decide_by_what_they_hold(dataset: Dataset) -> None:
 
 
 def test_a_judge_that_reads_never_sees_the_labels(dataset: Dataset) -> None:
-    relabelled = replace(dataset, labels="other labels")
+    relabelled = replace(dataset, gold=np.arange(len(dataset), dtype=np.float64))
     assert facts_of(relabelled, judge="m") == facts_of(dataset, judge="m")
     for setting in Simulation.model_fields:
         assert facts_of(dataset, judge="m", **{setting: DECIDING[setting]}) == facts_of(

@@ -8,8 +8,9 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from judgeq import paths
-from judgeq.datasets import DatasetSpec, corpora, known, load
+from judgeq.datasets import corpora, known, load
 from judgeq.errors import DataError
+from judgeq.settings import DatasetSpec
 
 SHARED = Path(__file__).resolve().parents[2] / "shared" / "data"
 needs_corpora = pytest.mark.skipif(
@@ -143,7 +144,7 @@ def test_a_wrong_file_is_never_taken_for_the_corpus(mini: Path) -> None:
     ("old", "new", "message"),
     [
         ("title =", "titel =", "title: Field required; titel: Extra inputs"),
-        ('"Mini"', "Mini", "is no TOML"),
+        ('"Mini"', "Mini", "is no valid TOML"),
         ('name = "mini"', 'name = "maxi"', "name is 'maxi'"),
         ('"mini.csv"', '"../mini.csv"', "without a folder"),
         ('"MIT"', '"MIT"\nurl = "http://example.org/x"', "https://"),

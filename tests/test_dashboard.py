@@ -9,7 +9,6 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from judgeq.dashboard import Dashboard, Face, PlainLines, Quiet, choose
 from judgeq.types import (
     CallEnded,
     CallStarted,
@@ -27,6 +26,7 @@ from judgeq.types import (
     Totals,
     Usage,
 )
+from judgeq.ui.dashboard import Dashboard, Face, PlainLines, Quiet, choose
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 EVIL = (
@@ -167,8 +167,8 @@ def test_a_run_that_has_no_round_yet() -> None:
 @pytest.mark.parametrize(
     ("costs", "text"),
     [
-        ([None, None], "price unknown (2 calls)"),
-        ([0.5, None], "≥ $0.50 so far (1 call unpriced)"),
+        ([None, None], "cost unknown (2 calls)"),
+        ([0.5, None], "≥ $0.50 so far (cost of 1 call unknown)"),
         ([0.0, 0.0], "$0 so far · about $0 in all"),
     ],
 )
@@ -235,6 +235,33 @@ def test_events_are_folded_and_nothing_is_drawn() -> None:
         assert screen.writes == before
         face.draw()
         assert screen.writes == before + 1
+
+
+def broken(error: str) -> CallEnded:
+    return CallEnded("server_error", Usage(), 0.0, 0.5, error=error)
+
+
+def test_why_calls_fail_is_shown_while_no_answer_comes_between_them() -> None:
+    begun: list[Event] = [RunStarted("r", 100, 3, "m"), RoundStarted(1, Counts(pending=50))]
+    line = (
+        "1 call in a row without an answer, the last: the server answered 500: [red]no[/red] cheese"
+    )
+    error = "the server answered 500: [red]no[/red] \x1b[2Jcheese"
+    face = shown(*begun, CallStarted(), broken(error))
+    assert line in picture(face, 140)
+    console, clock = log(), Clock()
+    lines = PlainLines(console, clock=clock)
+    for event in (*begun, CallStarted(), broken(error)):
+        lines(event)
+    clock.now += 5
+    lines.draw()
+    assert line in written(console)
+    shown(CallStarted(), call(), face=face)
+    assert "without an answer" not in picture(face, 140)
+    shown(*[broken(error)] * 2, face=face)  # now and then a call fails
+    assert "without an answer" not in picture(face, 140)
+    shown(broken("another"), face=face)
+    assert "3 calls in a row without an answer, the last: another" in picture(face, 140)
 
 
 def test_notices_stand_above_the_picture_and_the_last_picture_stays() -> None:

@@ -15,9 +15,9 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from judgeq import paths
-from judgeq.datasets import Dataset, DatasetSpec, load, tables
-from judgeq.datasets.content import labels
+from judgeq.datasets import Dataset, load, tables
 from judgeq.errors import DataError, UsageError
+from judgeq.settings import DatasetSpec
 
 
 @pytest.fixture(autouse=True)
@@ -38,11 +38,15 @@ def load_file(name: str, content: str | bytes, **settings: object) -> Dataset:
     return load(DatasetSpec.model_validate({"dataset": put(name, content), **settings}))
 
 
+def numbered(name: str, content: str) -> Dataset:
+    return load(DatasetSpec(dataset=put(name, content)), numbered=True)
+
+
 # Files
 
 
 def test_csv_defaults() -> None:
-    data = load_file("my.csv", 'id,text\na,"one, two\nthree"\n\nb,four\n')
+    data = load_file("my.csv", 'name,text\na,"one, two\nthree"\n\nb,four\n')
     assert (data.name, list(data.ids), len(data)) == ("my", ["0", "1"], 2)
     assert data.texts == ["one, two\nthree", "four"]
     assert (data.gold, data.gold_kind, data.latent, data.subsets) == (None, None, None, {})
@@ -89,7 +93,7 @@ def test_parquet() -> None:
     data = load(DatasetSpec(dataset="a.parquet", id_column="id", gold_column="g"))
     assert (list(data.ids), data.texts) == (["7", "8"], ["one", "two"])
     assert_array_equal(data.gold, [1, np.nan])
-    with pytest.raises(DataError, match=r"a\.parquet, row 1, column 'id': expected text, got 7"):
+    with pytest.raises(DataError, match=r"row 1, column 'id': expected text, got 7\.\nrow 2"):
         load(DatasetSpec(dataset="a.parquet", text_column="id"))
     with pytest.raises(DataError, match=r"no column 'txt'; it has 'id', 'text'.* mean 'text'"):
         load(DatasetSpec(dataset="a.parquet", text_column="txt"))
@@ -111,9 +115,11 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.jsonl", "\n", {}, r"a\.jsonl is empty"),
     ("a.csv", "text\n", {}, r"a\.csv has no rows.* at least two"),
     ("a.csv", "text\none\n", {}, r"a\.csv has one row.* at least two"),
-    ("a.csv", "Text,id\na,1\n", {}, r"no column 'text'; it has 'Text', 'id'\. Did you mean 'Text'"),
+    ("a.csv", "Text,i\na,1\n", {}, r"no column 'text'; it has 'Text', 'i'\. Did you mean 'Text'"),
+    ("a.csv", "Text,i\na,1\n", {"text_column": "text"}, r"no column 'text'.*mean 'Text'"),
     ("a.csv", "txt\nx\ny\n", {}, r"no column 'text'.*--text-column"),
-    ("a.csv", "text;id\na;1\n", {}, r"separated by something else"),
+    ("a.csv", "text|id\na|1\nb|2\n", {}, r"something else separates .* --delimiter"),
+    ("a.csv", "text;i\tg\na;1\tx\n", {}, r"something else separates .* --delimiter"),
     ("a.csv", "text,id\na,1\n", {"gold_column": "gold"}, r"no column 'gold'.*--gold-column"),
     ("a.csv", "text,text\na,b\n", {}, r"more than one column 'text'"),
     ("a.csv", "text,b\nx,1\n\ny,2,3\n", {}, r"row 2 \(line 4\): too many fields: 3, .* has 2"),
@@ -122,7 +128,10 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.csv", 'text,b\nx,1\n"y,2\nz,3\n', {}, r"row 2 \(line 3\): broken quoting.*never closed"),
     ("a.csv", "text\nx\ny\0\n", {}, r"line 3: a NUL"),
     ("a.csv", b"text\nx\nca\xe9\n", {}, r"line 3, byte 3 \(0xe9\): not UTF-8"),
-    ("a.csv", "text\nx\n".encode("utf-16"), {}, r"line 1, byte 1 \(0xff\): not UTF-8"),
+    ("a.csv", "text\nx\n".encode("utf-16-le"), {}, r"line 1: a NUL character.*--encoding"),
+    ("a.csv", b"text\nx\nca\xe9\n", {"encoding": "utf-8"}, r"line 3, byte 3 \(0xe9\): not UTF-8"),
+    ("a.csv", b"text\nx\nca\xe9\n", {"encoding": "ascii"}, r"a\.csv is not ascii\. .*--encoding"),
+    ("a.jsonl", b'{"text":"\xff"}\n', {"encoding": "utf-16"}, r"a\.jsonl is not utf-16"),
     ("a.csv", 'text,b\nx,1\n" ",2\n', {}, r"row 2 \(line 3\), column 'text': the text is empty"),
     ("a.csv", "text,i\nx,a\ny,\n", ID, r"row 2 \(line 3\), column 'i': the id is empty"),
     ("a.csv", "text,i\nx,a\ny,a\n", ID, r"row 2 \(line 3\).* 'a' is .*row 1 \(line 2\)"),
@@ -131,7 +140,7 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.jsonl", JSON_X + "\n[1]\n", {}, r"row 2 \(line 3\): \[1\] is no JSON object"),
     ("a.jsonl", JSON_X + '{"text":\n', {}, r"row 2 \(line 2\): broken JSON: .* at column"),
     ("a.jsonl", b'{"text":"x"}\n{"text":"\xff"}\n', {}, r"line 2, byte 10 \(0xff\): not UTF-8"),
-    ("a.jsonl", JSON_X + '{"t":"y"}', {}, r"row 2 \(line 2\): no key 'text'; it has 't'"),
+    ("a.jsonl", JSON_X + '{"t":"y"}', {}, r"row 2 \(line 2\), column 'text': the text is empty"),
     ("a.jsonl", JSON_X + '{"text":5}', {}, r"row 2 .*column 'text': expected text, got 5"),
     ("a.jsonl", JSON_X + '{"text":null}', {}, r"row 2.*the text is empty"),
     ("a.jsonl", JSON_X + '{"text":"\\u0000"}', {}, r"row 2.*NUL"),
@@ -240,7 +249,7 @@ def test_gold_and_its_kind(
         (["1", "-inf"], None, "'-inf' is no finite number"),
         (["1", "1e999"], None, "'1e999' is no finite number"),
         (["1", "1_0"], None, "'1_0' is not a number"),
-        (["B", "A", "B"], None, r"row 1 .*'B' is not a number.*--gold-levels .*: 'B', 'A'\)"),
+        (["B", "A", "B"], None, r"(?s)row 1 .*'B' is not a number.*levels .*: 'B', 'A'\)"),
         (["lo", "Hi"], ("lo", "hi"), r"'Hi' is none of the levels 'lo', 'hi'\. Did you mean 'hi'"),
     ],
 )
@@ -264,6 +273,11 @@ def test_labels_in_jsonl_are_named_as_json_writes_them() -> None:
         ({"dataset": "babe", "text_column": "x"}, "--text-column is for files"),
         ({"dataset": "babe", "gold_levels": ["a", "b"]}, "--gold-levels is for files"),
         ({"dataset": "babe", "n": 5}, "--n is for synthetic"),
+        ({"dataset": "babe", "delimiter": ";"}, "--delimiter is for files"),
+        ({"dataset": "babe", "skip_empty": True}, "--skip-empty is for files"),
+        ({"dataset": "synthetic:linear", "encoding": "latin-1"}, "--encoding is not for synth"),
+        ({"dataset": "a.jsonl", "delimiter": ";"}, "--delimiter is for CSV"),
+        ({"dataset": "a.parquet", "encoding": "latin-1"}, "--encoding is for tables in text"),
         ({"dataset": "babe", "data_dir": "nowhere"}, "--data-dir nowhere: there is no folder"),
         ({"dataset": "a.csv", "n": 5}, "--n is for synthetic"),
         ({"dataset": "a.csv", "gold_levels": ["a", "b"]}, "needs --gold-column"),
@@ -338,6 +352,40 @@ def test_row_ids_are_a_sequence() -> None:
         ids[5]
 
 
+# Ids by default, and items without texts
+
+
+def test_the_column_id_holds_the_ids_where_it_can() -> None:
+    data = load_file("a.csv", "id,text\nx,one\ny,two\n")
+    assert (list(data.ids), data.notices) == (["x", "y"], ())
+    assert data.content == load_file("a.csv", "id,text\nx,one\ny,two\n", id_column="id").content
+    assert list(load_file("a.jsonl", '{"id":7,"text":"a"}\n{"id":9,"text":"b"}').ids) == ["7", "9"]
+    for table in ("id,text\nx,one\nx,two\n", "id,text\nx,one\n,two\n"):
+        data = load_file("a.csv", table)
+        assert list(data.ids) == ["0", "1"]
+        assert "row 2 (line 3), column 'id'" in data.notices[0]
+        assert "row numbers are the ids" in data.notices[0]
+    data = load_file("a.jsonl", '{"id":7,"text":"a"}\n{"text":"b"}')
+    assert (list(data.ids), len(data.notices)) == (["0", "1"], 1)
+    assert list(load_file("a.csv", "id,text\n1,x\n2,y\n", gold_column="id").ids) == ["0", "1"]
+    assert list(numbered("a.csv", "id,text\nx,one\ny,two\n").ids) == ["0", "1"]
+
+
+def test_ids_without_texts_are_a_dataset() -> None:
+    for name, table in (
+        ("a.csv", "id,g\nx,1\ny,2\n"),
+        ("a.jsonl", '{"id":"x","g":1}\n{"id":"y","g":2}'),
+    ):
+        data = load_file(name, table, gold_column="g")
+        assert (list(data.ids), data.texts) == (["x", "y"], None)
+        assert "no column 'text'; it has 'id', 'g'." in data.missing_texts
+        assert data.missing_texts in data.notices[0]
+    assert data.content != load_file("a.csv", "id,g\nx,1\nz,2\n", gold_column="g").content
+    with pytest.raises(DataError, match="no column 'text'"):
+        load_file("a.csv", "i,g\nx,1\ny,2\n", gold_column="g")
+    assert load_file("a.csv", "i,g\nx,1\ny,2\n", id_column="i").texts is None
+
+
 # Content and labels
 
 
@@ -350,7 +398,7 @@ def test_content_tells_items_apart() -> None:
         "id,text\na,bc\nd,e\nf,g\n",
     ]
     contents = [load_file("a.csv", table, id_column="id").content for table in tables]
-    contents.append(load_file("a.csv", tables[0]).content)  # the rows as ids
+    contents.append(numbered("a.csv", tables[0]).content)
     assert len(set(contents)) == len(contents)
     assert load_file("b.csv", tables[0], id_column="id").content == contents[0]
 
@@ -372,9 +420,14 @@ def test_labels_tell_gold_and_latent_apart_and_content_does_not() -> None:
 
 def test_labels_are_of_values_not_of_bits() -> None:
     """Zero and nan have several bit patterns, and which one a cell gives is nobody's concern."""
-    zeros = labels(np.array([0.0, np.nan, 1]), None)
-    assert zeros == labels(np.array([-0.0, -np.nan, 1]), None)
-    assert zeros != labels(None, np.array([0.0, np.nan, 1]))
+
+    def labels(**values: list[float]) -> str:
+        arrays = {name: np.array(column) for name, column in values.items()}
+        return Dataset("d", "abc", None, "", **arrays).labels  # type: ignore[arg-type]
+
+    zeros = labels(gold=[0.0, np.nan, 1])
+    assert zeros == labels(gold=[-0.0, -np.nan, 1])
+    assert zeros != labels(latent=[0.0, np.nan, 1])
 
 
 def test_content_and_labels_stay_the_same_from_version_to_version() -> None:

@@ -12,9 +12,10 @@ from threading import Event, Thread
 import pytest
 
 from judgeq import paths
-from judgeq.datasets import DatasetSpec, load
+from judgeq.datasets import load
 from judgeq.datasets.download import Patience, fetch
 from judgeq.errors import DataError
+from judgeq.settings import DatasetSpec
 
 BODY = b"text\n" + b"".join(b"text %d\n" % row for row in range(20_000))
 SHA256 = hashlib.sha256(BODY).hexdigest()

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import csv
+from random import Random
 
 import numpy as np
 import pytest
@@ -20,7 +21,9 @@ def naive(ratings: Floats, many: list[Ranking]) -> Floats:
     """Elo over lists by its definition."""
     folded = ratings.tolist()
     for ranking in many:
-        flat = [(item, place) for place, group in enumerate(grouped(ranking)) for item in group]
+        # Tied items in the order presented, which is by rows in tests/build.py.
+        groups = map(sorted, grouped(ranking))
+        flat = [(item, place) for place, group in enumerate(groups) for item in group]
         for at, (a, place) in enumerate(flat):
             for b, other in flat[at + 1 :]:
                 expected = 1 / (1 + 10 ** ((folded[b] - folded[a]) / 400))
@@ -118,3 +121,11 @@ def test_where_a_round_ends_does_not_matter() -> None:
         once = fold(start(4), verdicts(many))
         twice = fold(fold(start(4), verdicts(many[:1])), verdicts(many[1:]))
         assert_array_equal(once, twice)
+
+
+@given(rankings(N), st.randoms(use_true_random=False))
+def test_the_replys_order_of_tied_items_does_not_matter(ranking: Ranking, random: Random) -> None:
+    shuffled = [random.sample(group, len(group)) for group in grouped(ranking)]
+    ratings = np.linspace(1400.0, 1600.0, N)
+    one, other = (fold(ratings, verdicts([reply])) for reply in (ranking, shuffled))
+    assert_array_equal(one, other)

@@ -14,22 +14,26 @@ import numpy as np
 import pytest
 from rich.console import Console
 from scipy import stats
-from sklearn.metrics import f1_score, roc_auc_score  # type: ignore[import-untyped]
-from typer.testing import CliRunner
+from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score  # type: ignore[import-untyped]
 
-from judgeq import seeds, tables, tidy
-from judgeq.cli import app
-from judgeq.comparison import Comparison, compare, notices, zero_outside
+from judgeq import seeds
+from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
-from judgeq.evaluation import Plan, Row, Scored, evaluate, open_run
-from judgeq.gold import Gold, gold_of
-from judgeq.rating import metrics, quality
-from judgeq.results import MIDDLE
+from judgeq.evaluation import metrics
+from judgeq.evaluation.compare import Comparison, compare, zero_outside
+from judgeq.evaluation.evaluate import Assessment, Evaluation, Plan, evaluate
+from judgeq.evaluation.gold import Gold, gold_of
+from judgeq.evaluation.metrics import Measured
+from judgeq.rating import THRESHOLDS, correlation
 from judgeq.runs import RunFolder
 from judgeq.types import Floats
-from tests.cli import environment, judgeq, score_columns
+from judgeq.ui import evaluation_data as data
+from judgeq.ui import evaluation_sections as sections
+from judgeq.ui.sections import terminal
+from tests.cli import judgeq, score_columns
 
 QUICK = Plan(resamples=100)
+FEWER = Plan(resamples=0)
 JOBS: Mapping[str, Sequence[str]] = {
     "demo": ("-d", "demo"),
     "seed": ("-d", "demo", "--seed", "1"),
@@ -46,26 +50,18 @@ Say = Callable[..., Any]
 def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """One run in a folder of each job's name."""
     path = tmp_path_factory.mktemp("evaluated")
-    with pytest.MonkeyPatch.context() as patch:
-        for name, value in environment(path).items():
-            patch.setenv(name, value)
-        for name, job in JOBS.items():
-            words = ["run", *job, "--quiet", "--runs-dir", str(path / name)]
-            assert CliRunner().invoke(app, words).exit_code == 0
+    for name, job in JOBS.items():
+        judgeq(path, "run", *job, "--quiet", "--runs-dir", name)
     return path
 
 
 @pytest.fixture
-def say(folder: Path, monkeypatch: pytest.MonkeyPatch) -> Say:
-    """The command line in this process; a run is named by its job."""
-    monkeypatch.chdir(folder)
-    monkeypatch.delenv("JUDGEQ_RUNS", raising=False)
+def say(folder: Path) -> Say:
+    """The command line; a run is named by its job."""
 
     def run(*arguments: str, expect: int = 0) -> Any:
         words = [str(one(folder, word)) if word in JOBS else word for word in arguments]
-        done = CliRunner().invoke(app, words)
-        assert done.exit_code == expect, (words, done.stdout, done.stderr, done.exception)
-        return done
+        return judgeq(folder, *words, expect=expect)
 
     return run
 
@@ -75,25 +71,24 @@ def one(folder: Path, name: str) -> Path:
     return path
 
 
-def scored(folder: Path, name: str) -> Scored:
-    return asyncio.run(open_run(RunFolder(one(folder, name)), "bt", 2.0))
+def scored(folder: Path, name: str) -> Result:
+    run = RunFolder(one(folder, name))
+    return asyncio.run(read(run, run.info().settings))
 
 
-def own(run: Scored, over: float | None = None) -> Gold:
+def own(run: Result, over: float | None = None) -> Gold:
     return gold_of(run.items.gold, "its run", over)
 
 
-def with_scores(run: Scored, **ratings: Floats) -> Scored:
-    return replace(
-        run, result=replace(run.result, scores=replace(run.result.scores, ratings=ratings))
-    )
+def with_scores(run: Result, **ratings: Floats) -> Result:
+    return replace(run, scores=replace(run.scores, ratings=ratings))
 
 
-def by_rating(rows: Sequence[Row]) -> dict[str, Row]:
+def by_rating(rows: Sequence[Assessment]) -> dict[str, Assessment]:
     return {row.rating: row for row in rows}
 
 
-def values(row: Row) -> dict[str, float | None]:
+def values(row: Assessment) -> dict[str, float | None]:
     return {name: found.value for name, found in row.measures.items()}
 
 
@@ -107,13 +102,13 @@ def shown(*renderables: Any) -> str:
 # The measures
 
 
-def test_measures_are_those_of_metrics_scipy_and_scikit_learn(folder: Path) -> None:
+def test_measures_are_those_of_scipy_and_scikit_learn(folder: Path) -> None:
     run = scored(folder, "babe")
     rows = by_rating(evaluate(run, own(run), Plan(resamples=0)))
     gold = run.items.gold
     assert gold is not None
     for rating, row in rows.items():
-        scores = run.result.scores.ratings[rating]
+        scores = run.scores.ratings[rating]
         known = ~np.isnan(gold)
         x, y = scores[known], gold[known]
         found = values(row)
@@ -121,25 +116,24 @@ def test_measures_are_those_of_metrics_scipy_and_scikit_learn(folder: Path) -> N
         assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
         assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
         assert found["auc"] == pytest.approx(roc_auc_score(y, x), abs=1e-12)
-        said = x > MIDDLE[rating]
+        said = x > THRESHOLDS[rating]
         assert found["f1"] == pytest.approx(f1_score(y, said), abs=1e-12)
         assert found["macro_f1"] == pytest.approx(f1_score(y, said, average="macro"), abs=1e-12)
-        told = metrics.detection(scores, gold, MIDDLE[rating])
-        assert told is not None
-        counts = told.true_positive, told.false_positive, told.false_negative, told.true_negative
-        assert tuple(found[name] for name in ("tp", "fp", "fn", "tn")) == counts
-        for name in ("recall", "accuracy", "precision", "f1", "macro_f1"):
-            assert found[name] == pytest.approx(getattr(told, name), abs=1e-12)
+        ((tn, fp), (fn, tp)) = confusion_matrix(y, said).tolist()
+        assert [found[name] for name in ("tp", "fp", "fn", "tn")] == [tp, fp, fn, tn]
+        assert found["recall"] == tp / (tp + fn)
+        assert found["precision"] == tp / (tp + fp)
+        assert found["accuracy"] == (tp + tn) / len(y)
         assert (row.n, row.without_gold, row.without_score) == (3673, 1, 0)
         assert all(each.low is None for each in row.measures.values())
-        assert not row.why
+        assert all(each.why is None for each in row.measures.values())
 
 
 def test_intervals_hold_the_value_and_shrink_with_the_items(folder: Path) -> None:
     run = scored(folder, "babe")
     gold = own(run)
     few = gold_of(np.where(np.arange(3674) % 16 == 0, gold.values, np.nan), "a few", None)
-    plan = Plan(resamples=300, rating="bt")
+    plan = Plan(resamples=300, rating_name="bt")
     (all_of,), (some,) = evaluate(run, gold, plan), evaluate(run, few, plan)
     assert some.n == pytest.approx(all_of.n / 16, rel=0.01)
     for name in ("pearson", "recall", "accuracy", "f1"):
@@ -159,9 +153,9 @@ def test_intervals_depend_on_the_seed_and_on_nothing_else(folder: Path) -> None:
     gold = own(run, 2)
     first, again = evaluate(run, gold, QUICK), evaluate(run, gold, QUICK)
     assert [row.measures for row in first] == [row.measures for row in again]
-    (alone,) = evaluate(run, gold, replace(QUICK, rating="bt"))
+    (alone,) = evaluate(run, gold, replace(QUICK, rating_name="bt"))
     assert alone.measures == by_rating(first)["bt"].measures
-    (other,) = evaluate(run, gold, replace(QUICK, rating="bt", seed=1))
+    (other,) = evaluate(run, gold, replace(QUICK, rating_name="bt", seed=1))
     assert values(other) == values(alone)
     assert other.measures["kendall"] != alone.measures["kendall"]
 
@@ -193,23 +187,28 @@ def test_what_cannot_be_told_says_why(folder: Path) -> None:
         "\x1b[31mnone": np.zeros(n) > 0,
     }
     odd = replace(run, items=replace(run.items, subsets=subsets))
-    odd = with_scores(odd, elo=np.full(n, 1400.0), bt=run.result.scores.ratings["bt"])
+    odd = with_scores(odd, elo=np.full(n, 1400.0), bt=run.scores.ratings["bt"])
     gold = own(run, 2)
     rows = {(row.items, row.rating): row for row in evaluate(odd, gold, QUICK)}
-    assert rows["all", "elo"].why["pearson"] == "all scores are equal"
-    assert rows["all", "elo"].why["precision"] == "no item is labelled positive"
+    why = {
+        where: {name: each.why for name, each in row.measures.items()}
+        for where, row in rows.items()
+    }
+    assert why["all", "elo"]["pearson"] == "all scores are equal"
+    assert why["all", "elo"]["precision"] == "no item is labelled positive"
     assert values(rows["all", "elo"])["auc"] == 0.5
-    assert rows["low", "bt"].why["recall"] == "the gold is of one class only"
+    assert why["low", "bt"]["recall"] == "the gold is of one class only"
     assert values(rows["low", "bt"])["tp"] == 0
-    assert rows["one", "bt"].why["kendall"] == "too few items (1) have both gold and score"
+    assert why["one", "bt"]["kendall"] == "too few items (1) have both gold and score"
     for row in rows.values():
         assert all(np.isfinite(value) for value in values(row).values() if value is not None)
-        assert {name for name, value in values(row).items() if value is None} <= set(row.why)
-    said = shown(*tables.evaluation(odd, gold, QUICK, list(rows.values())))
+        assert all(each.why for each in row.measures.values() if each.value is None)
+    evaluation = Evaluation(odd, QUICK, gold, list(rows.values()))
+    said = shown(*terminal(sections.evaluation(evaluation)))
     assert "–" in said
     assert "the gold is of one class only (recall of elo over low" in " ".join(said.split())
     assert "\x1b" not in said
-    json.dumps(tidy.evaluation_json(odd, gold, QUICK, list(rows.values())), allow_nan=False)
+    json.dumps(data.evaluation_json(evaluation), allow_nan=False)
 
 
 def test_an_interval_that_few_resamples_tell_is_none(folder: Path) -> None:
@@ -219,19 +218,59 @@ def test_an_interval_that_few_resamples_tell_is_none(folder: Path) -> None:
     row = by_rating(evaluate(run, gold_of(labels, "one of 30"), QUICK))["bt"]
     assert row.measures["auc"].value is not None
     assert row.measures["auc"].low is None
-    assert row.why["auc"] == "too few of the resamples can tell it"
+    assert row.measures["auc"].why == "too few of the resamples have a value"
 
 
 def test_items_without_a_direct_score_are_left_out_and_counted(folder: Path) -> None:
     run = scored(folder, "direct")
-    scores = run.result.scores.ratings["direct"].copy()
+    scores = run.scores.ratings["direct"].copy()
     scores[:7] = np.nan
     gold = gold_of(np.where(np.arange(240) >= 235, np.nan, own(run).values), "some", 2)
     part = with_scores(run, direct=scores)
     (row,) = evaluate(part, gold, QUICK)
     assert (row.n, row.without_gold, row.without_score) == (228, 5, 7)
-    said = shown(*tables.evaluation(part, gold, QUICK, [row]))
+    said = shown(*terminal(sections.evaluation(Evaluation(part, QUICK, gold, [row]))))
     assert "5 items without a gold label; 7 items without a score (direct)" in said
+
+
+def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None:
+    """Of 400 items 20 are judged, rightly: the others are in no number, and are counted."""
+    gold = [0, 1] * 200
+    rows = "".join(f"text {row},{label}\n" for row, label in enumerate(gold))
+    (tmp_path / "my.csv").write_text(f"text,gold\n{rows}")
+    lists = [
+        [*range(1, 10, 2), *range(0, 10, 2)],
+        [*range(11, 20, 2), *range(10, 20, 2)],
+        [9, 19, 0, 10],
+    ]
+    lines = [json.dumps({"presented": some, "ranking": some}) for some in lists]
+    (tmp_path / "judged.jsonl").write_text("\n".join(lines))
+    flags = ("-d", "my.csv", "--gold-column", "gold")
+    imported = json.loads(judgeq(tmp_path, "import", *flags, "judged.jsonl", "--json").stdout)
+    assert (imported["items"], imported["items_judged"]) == (400, 20)
+    correlation, detection = (imported["evaluation"][name] for name in ("correlation", "detection"))
+    for rating in ("elo", "bt"):
+        assert correlation["all"][rating]["n"] == detection[rating]["n"] == 20
+        assert correlation["all"][rating]["without_score"] == 380
+        assert detection[rating]["recall"] == detection[rating]["accuracy"] == 1
+        assert detection[rating]["true_positive"] == 10
+        assert correlation["all"][rating]["spearman"] > 0.85
+    rated = json.loads(judgeq(tmp_path, "rate", "--json").stdout)
+    assert rated["evaluation"] == imported["evaluation"]
+    again = judgeq(tmp_path, "import", *flags, "judged.jsonl").stdout
+    assert "400 items; 20 judged" in again
+
+    evaluated = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
+    for row in evaluated["ratings"]:
+        values = {name: each["value"] for name, each in row["measures"].items()}
+        reported = correlation["all"][row["rating"]] | detection[row["rating"]]
+        assert (row["n"], row["without_score"]) == (
+            reported.pop("n"),
+            reported.pop("without_score"),
+        )
+        names = {"true_positive": "tp", "false_positive": "fp"}
+        names |= {"true_negative": "tn", "false_negative": "fn"}
+        assert reported == {name: values[names.get(name, name)] for name in reported}
 
 
 # Gold
@@ -285,15 +324,9 @@ def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
     assert (found["gold"]["source"], found["gold"]["positive"]) == (path.name, "gold = 1")
     bt = found["ratings"][1]
     assert (bt["n"], bt["without_gold"]) == (99, 141)
-    told = [
-        metrics.detection(
-            np.array([float(each) for each in columns["bt"][:100]]),
-            np.array([{"yes": 1.0, "no": 0.0}.get(label, np.nan) for label in labels]),
-            0.0,
-        )
-    ]
-    assert told[0] is not None
-    assert bt["measures"]["f1"]["value"] == pytest.approx(told[0].f1)
+    truth = [label == "yes" for label in labels if label]
+    said = [float(cell) > 0 for cell, label in zip(columns["bt"], labels, strict=False) if label]
+    assert bt["measures"]["f1"]["value"] == pytest.approx(f1_score(truth, said))
 
 
 def test_gold_from_a_file_by_row_number(folder: Path, say: Say) -> None:
@@ -302,6 +335,22 @@ def test_gold_from_a_file_by_row_number(folder: Path, say: Say) -> None:
     found = json.loads(say("evaluate", "few", "--gold", "rows.csv", "--json").stdout)
     assert [row["n"] for row in found["ratings"]] == [20, 20]
     assert found["gold"]["no_detection"].startswith("the gold has 20 values")
+
+
+def test_a_gold_file_of_the_whole_of_which_the_run_has_a_part(folder: Path, say: Say) -> None:
+    whole = score_columns(one(folder, "demo"))
+    rows = "".join(
+        f"{name},{gold}\n" for name, gold in zip(whole["id"], whole["gold"], strict=True)
+    )
+    (folder / "whole.csv").write_text(f"id,gold\n{rows}")
+    say("run", "--dataset=demo", "--sample", "30", "--runs-dir", "part", "--quiet")
+    flags = ("--gold", "whole.csv", "--runs-dir", "part")
+    found = json.loads(say("evaluate", "last", *flags, "--json").stdout)
+    assert (found["ratings"][0]["n"], found["gold"]["not_in_run"]) == (30, 210)
+    own = json.loads(say("evaluate", "last", "--runs-dir", "part", "--json").stdout)
+    assert (own["ratings"], own["gold"]["not_in_run"]) == (found["ratings"], 0)
+    shown = say("evaluate", "last", *flags).stdout
+    assert "30 labels of whole.csv; 210 rows of it not in the run" in shown
 
 
 BY_ID = ("--id-column", "id")
@@ -319,8 +368,8 @@ BY_ID = ("--id-column", "id")
         ("id,gold\nA,high\n", BY_ID, "'high' is not a number"),
         ("id,gold\nA,high\n", (*BY_ID, "--gold-levels", "l,h"), "'high' is none of the levels"),
         ("id,gold\nA,nan\n", BY_ID, "'nan' is no finite number"),
-        ("id,gold\nA,\n", BY_ID, "column 'gold': no row has a gold label"),
-        ("id,gold\n", BY_ID, "no row has a gold label"),
+        ("id,gold\nA,\n", BY_ID, "column 'gold': no row of an item of the run has a gold label"),
+        ("id,gold\n", BY_ID, "no row of an item of the run has a gold label"),
         ("", (), "is empty"),
         ("id,gold\nA\n", BY_ID, "too few fields"),
     ],
@@ -346,8 +395,8 @@ def test_a_chosen_threshold_never_saw_the_items_it_labels(folder: Path) -> None:
     rows = by_rating(evaluate(run, gold, Plan(resamples=0, threshold="best")))
     for rating, row in rows.items():
         rng = seeds.rng(0, "folds")
-        scores = run.result.scores.ratings[rating]
-        said, chosen = quality.cross_validated(scores, gold.positive, rng)
+        scores = run.scores.ratings[rating]
+        said, chosen = metrics.cross_validated(scores, gold.positive, rng)
         assert row.threshold is not None
         assert row.threshold.value == np.median(chosen)
         assert (row.threshold.low, row.threshold.high) == (chosen.min(), chosen.max())
@@ -424,7 +473,7 @@ def test_a_run_without_gold_asks_for_it(folder: Path, say: Say) -> None:
 
 def test_a_run_against_itself_differs_by_nothing(folder: Path) -> None:
     run = scored(folder, "demo")
-    found = compare([run, run, scored(folder, "demo")], own(run, 2), QUICK)
+    found = compare([run, run, scored(folder, "demo")], QUICK, own(run, 2))
     assert len(found.differences) == 4
     for each in found.differences:
         for name, value in each.measures.items():
@@ -432,48 +481,48 @@ def test_a_run_against_itself_differs_by_nothing(folder: Path) -> None:
             assert not zero_outside(value)
     assert len(found.agreement) == 6
     for pair in found.agreement:
-        assert pair.kendall == pytest.approx(1)
-        assert pair.spearman == pytest.approx(1)
+        assert pair.measures["kendall"].value == pytest.approx(1)
+        assert pair.measures["spearman"].value == pytest.approx(1)
 
 
 def test_differences_are_paired(folder: Path) -> None:
     one_run, other = scored(folder, "demo"), scored(folder, "seed")
     gold = own(one_run, 2)
-    found = compare([one_run, other], gold, QUICK)
+    found = compare([one_run, other], QUICK, gold)
     assert [(each.rating, each.against_rating, each.n) for each in found.differences] == [
         ("elo", "elo", 240), ("bt", "bt", 240),
     ]  # fmt: skip
     bt = found.differences[1]
-    x, y = one_run.result.scores.ratings["bt"], other.result.scores.ratings["bt"]
-    a, b = (quality.correlation(scores, gold.values)["kendall"] for scores in (x, y))
+    x, y = one_run.scores.ratings["bt"], other.scores.ratings["bt"]
+    a, b = (correlation.correlation(scores, gold.values)["kendall"] for scores in (x, y))
     drawn = [
         b(weights) - a(weights)
-        for weights in quality.resamples(240, 100, seeds.rng(0, "bootstrap"))
+        for weights in metrics.resamples(240, 100, seeds.rng(0, "bootstrap"))
     ]
     kendall = bt.measures["kendall"]
     assert kendall.value == pytest.approx(
         stats.kendalltau(y, gold.values).statistic - stats.kendalltau(x, gold.values).statistic
     )
-    assert (kendall.low, kendall.high) == quality.interval(np.concatenate(drawn))
+    assert (kendall.low, kendall.high) == metrics.interval(np.concatenate(drawn))
     agreed = found.agreement[1]
     assert agreed.rating == "bt"
-    assert agreed.kendall == pytest.approx(stats.kendalltau(x, y).statistic)
-    assert agreed.spearman == pytest.approx(stats.spearmanr(x, y).statistic)
+    assert agreed.measures["kendall"].value == pytest.approx(stats.kendalltau(x, y).statistic)
+    assert agreed.measures["spearman"].value == pytest.approx(stats.spearmanr(x, y).statistic)
     single = [evaluate(run, gold, QUICK)[1].measures for run in (one_run, other)]
-    assert [rows[1].measures for rows in found.rows] == single
+    assert [rows[1].measures for rows in found.assessments] == single
 
 
 def test_a_clear_difference_is_marked(folder: Path) -> None:
     run = scored(folder, "demo")
     noise = np.random.default_rng(0).normal(size=240)
-    found = compare([run, with_scores(run, bt=noise)], own(run), QUICK)
+    found = compare([run, with_scores(run, bt=noise)], QUICK, own(run))
     (bt,) = found.differences
     assert zero_outside(bt.measures["pearson"])
-    assert "]*" in shown(*tables.comparison([run, run], own(run), QUICK, found, []))
-    constant = compare([run, with_scores(run, bt=np.zeros(240))], own(run), QUICK)
+    assert "]*" in shown(*terminal(sections.comparison(found)))
+    constant = compare([run, with_scores(run, bt=np.zeros(240))], QUICK, own(run))
     (bt,) = constant.differences
-    assert bt.measures["pearson"] == quality.Estimate(None)
-    assert [pair.kendall for pair in constant.agreement] == [None]
+    assert bt.measures["pearson"] == Measured(None)
+    assert [pair.measures["kendall"] for pair in constant.agreement] == [Measured(None)]
 
 
 def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -> None:
@@ -486,17 +535,17 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
         ]
         return [(each.rating, each.against_rating) for each in found.differences]
 
-    assert pairs(compare([run, direct], gold, QUICK)) == [("direct", "bt")]
-    assert pairs(compare([direct, run], gold, QUICK)) == [("bt", "direct")]
+    assert pairs(compare([run, direct], QUICK, gold)) == [("direct", "bt")]
+    assert pairs(compare([direct, run], QUICK, gold)) == [("bt", "direct")]
     # Only what both have a score for is compared, with the same items drawn.
-    scores = direct.result.scores.ratings["direct"].copy()
+    scores = direct.scores.ratings["direct"].copy()
     scores[10:20] = np.nan
-    found = compare([run, with_scores(direct, direct=scores)], gold, QUICK)
-    assert [row.n for rows in found.rows for row in rows] == [240, 240, 230]
+    found = compare([run, with_scores(direct, direct=scores)], QUICK, gold)
+    assert [row.n for rows in found.assessments for row in rows] == [240, 240, 230]
     (each,) = found.differences
     assert each.n == found.agreement[0].n == 230
     kept = ~np.isnan(scores)
-    bt = run.result.scores.ratings["bt"]
+    bt = run.scores.ratings["bt"]
     assert each.measures["spearman"].value == pytest.approx(
         stats.spearmanr(scores[kept], gold.values[kept]).statistic
         - stats.spearmanr(bt[kept], gold.values[kept]).statistic
@@ -509,24 +558,46 @@ def test_items_in_another_order_are_matched_by_id(folder: Path) -> None:
     ids = [other.items.ids[row] for row in order]
     assert other.items.gold is not None
     mixed = replace(other, items=replace(other.items, ids=ids, gold=other.items.gold[order]))
-    ratings = {name: some[order] for name, some in other.result.scores.ratings.items()}
-    mixed = with_scores(mixed, **ratings)
-    plain, matched = (compare([run, each], own(run, 2), QUICK) for each in (other, mixed))
+    scores = replace(
+        other.scores,
+        ratings={name: some[order] for name, some in other.scores.ratings.items()},
+    )
+    mixed = replace(mixed, scores=scores)
+    plain, matched = (compare([run, each], QUICK, own(run, 2)) for each in (other, mixed))
     assert [d.measures for d in plain.differences] == [d.measures for d in matched.differences]
-    assert notices([run, mixed], own(run)) == []
+    assert compare([run, mixed], QUICK).notices == []
+
+
+def test_the_mark_agrees_with_the_bounds_that_are_shown() -> None:
+    for low, high, shown in (
+        (0.0004, 0.059, "[0.0004, 0.059]*"),
+        (-0.06, -0.00003, "[-0.060, -0.00003]*"),
+        (-0.0004, 0.059, "[-0.0004, 0.059] "),
+        (0.0, 0.059, "[0.000, 0.059] "),
+        (1e-17, 0.059, "[0.000, 0.059] "),
+        (0.0005, 0.0594, "[0.001, 0.059]*"),
+    ):
+        assert sections.difference(Measured(0.03, low, high)) == f"+0.030 {shown}"
+    assert sections.difference(Measured(0.0301)) == "+0.030 "
+
+
+def test_what_makes_a_comparison_doubtful_stands_above_it(folder: Path, say: Say) -> None:
+    shown = say("compare", "few", "other", "--resamples", "20").stdout
+    notice = shown.index("The gold labels of run")
+    assert notice < shown.index("2 runs over 30 items")
 
 
 def test_runs_over_other_items_are_refused_or_told(folder: Path) -> None:
     run, other = scored(folder, "few"), scored(folder, "other")
     less = replace(run, items=replace(run.items, ids=[*run.items.ids[:29], "30"]))
     with pytest.raises(RunError, match=r"and .*: '29' is in .* only"):
-        compare([run, less], own(run), QUICK)
+        compare([run, less], QUICK)
     # Synthetic items have the same ids and another truth.
-    (notice,) = notices([run, other], own(run))
+    (notice,) = compare([run, other], FEWER).notices
     assert "gold labels of run" in notice
-    assert notices([run, other], gold_of(np.arange(30.0), "a file")) == []
+    assert compare([run, other], replace(FEWER, gold=np.arange(30.0))).notices == []
     facts = replace(other, info=other.info.model_copy(update={"facts": {"dataset": "x"}}))
-    assert any("are these the same items?" in each for each in notices([run, facts], own(run)))
+    assert any("are these the same items?" in each for each in compare([run, facts], FEWER).notices)
 
 
 # The command line
@@ -571,7 +642,7 @@ def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
     flags = ("--positive-over", "2", "--resamples", "60", "--csv", "e.csv", "--json")
     found = json.loads(say("evaluate", "demo", *flags).stdout)
     rows = {(row["rating"], row["items"], row["measure"]): row for row in numbers(folder / "e.csv")}
-    assert list(next(iter(rows.values()))) == list(tidy.EVALUATION_COLUMNS)
+    assert list(next(iter(rows.values()))) == list(data.EVALUATION_COLUMNS)
     assert len(rows) == 2 * 13
     for each in found["ratings"]:
         for name, told in each["measures"].items():
@@ -588,7 +659,7 @@ def test_json_and_csv_of_a_comparison_agree(folder: Path, say: Say) -> None:
     flags = ("--resamples", "60", "--csv", "c.csv", "--json")
     found = json.loads(say("compare", "demo", "seed", "direct", *flags).stdout)
     rows = numbers(folder / "c.csv")
-    assert list(rows[0]) == list(tidy.COMPARISON_COLUMNS)
+    assert list(rows[0]) == list(data.COMPARISON_COLUMNS)
     told = [
         ("value", row["run"], row["rating"], "", name, value)
         for row in found["ratings"]
@@ -609,3 +680,10 @@ def test_json_and_csv_of_a_comparison_agree(folder: Path, say: Say) -> None:
         assert all(same(row[part], value.get(part)) for part in ("value", "low", "high"))
     assert [run["strategy"] for run in found["runs"]][2].startswith("direct")
     assert found["differences"][0]["measures"]["pearson"]["zero_outside"] in (True, False)
+
+
+def test_a_csv_file_holds_nothing_that_a_spreadsheet_would_run(tmp_path: Path) -> None:
+    from judgeq.ui.evaluation_data import write_csv
+
+    write_csv(tmp_path / "x.csv", ("run", "value"), [("=1+1", -0.5), ("+a", None), ("b", 1e-300)])
+    assert (tmp_path / "x.csv").read_text() == "run,value\n'=1+1,-0.5\n'+a,\nb,1e-300\n"

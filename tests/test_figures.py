@@ -5,22 +5,27 @@ import math
 import subprocess
 import sys
 from collections.abc import Iterator
-from dataclasses import astuple, dataclass, fields, replace
+from dataclasses import astuple, dataclass, fields
 from itertools import product
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 
-from judgeq import figures
-from judgeq.figures import Ranked
+from judgeq.errors import RunError
+from judgeq.judge.error_model import probability_correct
+from judgeq.settings import Simulation
+from judgeq.study.simulation import StudyRow
+from judgeq.ui import figures
+from judgeq.ui.figures import Ranked
 
-CURVE = (0.99, 140.2, 100.0, 0.75)
+JUDGE = Simulation(sim_pmax=0.99, sim_distance=100, sim_accuracy=0.75)
 NAMES = ["rho_by_cost", "rho_by_pairs", "win_probability", "ranking"]
 
 
 @dataclass(frozen=True)
-class Run:
+class Run(StudyRow):
     strategy: str = "listwise"
     parameters: str = "k=10,rounds=3"
     rating: str = "elo"
@@ -55,15 +60,17 @@ def read(path: Path) -> list[dict[str, str]]:
 
 
 def texts(figure: Any) -> list[str]:
+    from matplotlib.table import Cell
     from matplotlib.text import Text
 
-    return [text.get_text() for text in figure.findobj(Text)]
+    cells = [cell.get_text() for cell in figure.findobj(Cell)]
+    return [text.get_text() for text in (*figure.findobj(Text), *cells)]
 
 
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("figures") / "made" / "here"
-    return figures.write(list(study()), folder, curve=CURVE)
+    return figures.write(list(study()), folder, JUDGE)
 
 
 def test_ranked_are_means_over_distributions_biases_and_seeds() -> None:
@@ -122,7 +129,7 @@ def test_the_same_rows_give_the_same_bytes(written: list[Path], tmp_path: Path) 
 
     with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.hashsalt": "other"}):
         before = dict(matplotlib.rcParams)
-        again = figures.write(list(study()), tmp_path, curve=CURVE)
+        again = figures.write(list(study()), tmp_path, JUDGE)
         assert dict(matplotlib.rcParams) == before
     for one, other in zip(written, again, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
@@ -167,18 +174,16 @@ def test_the_ranking_reads_back(written: list[Path]) -> None:
 
 
 def test_the_curve_reads_back(written: list[Path]) -> None:
-    pmax, tau, distance, accuracy = CURVE
     lines = read(written[0].with_name("win_probability.csv"))
     read_back = {int(line["gap"]): float(line["probability"]) for line in lines}
     assert list(read_back) == list(range(601))
     assert read_back[0] == 0.5
-    assert read_back[600] == figures.win(600, pmax, tau)
-    assert read_back[140] == pytest.approx(0.5 + 0.49 * (1 - math.exp(-140 / 140.2)))
-    assert read_back[int(distance)] == pytest.approx(accuracy, abs=1e-3)
+    assert read_back[600] == probability_correct(np.array([600.0]), JUDGE)[0]
+    assert read_back[100] == pytest.approx(0.75)
 
 
 def test_each_distribution_has_its_panel_and_both_axes_are_shared() -> None:
-    figure = figures.by_cost(list(study()))
+    figure = figures.panels(list(study()), "cost")
     assert [axes.get_title() for axes in figure.axes] == ["linear", "normal", "binary"]
     assert len({(axes.get_xlim(), axes.get_ylim()) for axes in figure.axes}) == 1
     assert figure.axes[0].get_xscale() == "log"
@@ -187,30 +192,30 @@ def test_each_distribution_has_its_panel_and_both_axes_are_shared() -> None:
 
 
 def test_one_row_can_be_drawn() -> None:
-    figure = figures.by_pairs([Run()])
+    figure = figures.panels([Run()], "implied_pairs")
     (axes,) = figure.axes
     run, mean = axes.collections
     assert run.get_offsets().tolist() == mean.get_offsets().tolist() == [[4500, 0.9]]  # type: ignore[union-attr]
 
 
 def test_larger_biases_have_larger_points() -> None:
-    figure = figures.by_pairs([Run(bias=bias) for bias in (50, 200, 0)])
+    figure = figures.panels([Run(bias=bias) for bias in (50, 200, 0)], "implied_pairs")
     sizes = [float(points.get_sizes()[0]) for points in figure.axes[0].collections[:3]]  # type: ignore[attr-defined]
     assert sizes[2] < sizes[0] < sizes[1]
 
 
 def test_what_was_written_by_a_user_is_shown_literally(tmp_path: Path) -> None:
     odd = Run("_$a$_b", "$a$_b", "$\\frac{$", "$^$\n\x1b[31m", rho=0.5)
-    figures.write([odd], tmp_path, curve=CURVE)
+    figures.write([odd], tmp_path, JUDGE)
     assert "$a$_b" in texts(figures.ranked_table(figures.ranked([odd])))
-    shown = texts(figures.by_cost([odd]))
+    shown = texts(figures.panels([odd], "cost"))
     assert {"_$a$_b", "$\\frac{$", "$^$"} <= set(shown)
     assert read(tmp_path / "rho_by_cost.csv")[0]["distribution"] == odd.distribution
 
 
 def test_more_strategies_than_the_palette_have_a_colour_each() -> None:
     rows = [Run(strategy=f"strategy {number}") for number in range(12)]
-    mean = figures.by_pairs(rows).axes[0].collections[-1]
+    mean = figures.panels(rows, "implied_pairs").axes[0].collections[-1]
     assert len({tuple(colour) for colour in mean.get_facecolor()}) == 12  # type: ignore[arg-type]
 
 
@@ -221,22 +226,10 @@ def test_only_the_first_are_in_the_table() -> None:
     assert "s2" not in shown
 
 
-def test_no_rows_and_no_numbers_are_errors(tmp_path: Path) -> None:
-    for draw in (figures.by_cost, figures.by_pairs, figures.ranked):
-        with pytest.raises(ValueError, match="no rows"):
-            draw([])
-    folder = tmp_path / "none"
-    with pytest.raises(ValueError, match="no rows"):
-        figures.write([], folder, curve=CURVE)
-    with pytest.raises(ValueError, match="leave it out"):
-        figures.write([Run(), replace(Run(), rho=math.nan)], folder, curve=CURVE)
-    assert not folder.exists()
-
-
 def test_a_file_that_cannot_be_replaced_leaves_no_part(tmp_path: Path) -> None:
     (tmp_path / "rho_by_cost.png").mkdir()
-    with pytest.raises(OSError, match="rho_by_cost"):
-        figures.write([Run()], tmp_path, curve=CURVE)
+    with pytest.raises(RunError, match="rho_by_cost"):
+        figures.write([Run()], tmp_path, JUDGE)
     assert [path.name for path in tmp_path.iterdir()] == ["rho_by_cost.png"]
 
 
@@ -244,10 +237,10 @@ def test_matplotlib_is_imported_when_drawing_and_pyplot_never(tmp_path: Path) ->
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from judgeq import figures\n"
+        "from judgeq.ui import figures\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from tests.test_figures import CURVE, Run\n"
-        "figures.write([Run()], Path(sys.argv[1]), curve=CURVE)\n"
+        "from tests.test_figures import JUDGE, Run\n"
+        "figures.write([Run()], Path(sys.argv[1]), JUDGE)\n"
         "assert 'matplotlib' in sys.modules\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from multidict import CIMultiDict, CIMultiDictProxy
 
-from judgeq.judge.headers import LONGEST, duration, rate, request_id, retry_after
+from judgeq.judge.http.headers import LONGEST, duration, price, rate, request_id, retry_after
 from judgeq.judge.limiter import RateHeaders
 
 NOW = 1_795_176_000.0
@@ -245,3 +245,51 @@ def test_the_servers_own_id_comes_before_its_proxys_and_is_cut() -> None:
     assert request_id({"cf-ray": "8abc-FRA", "x-request-id": ""}) == "8abc-FRA"
     assert request_id({"x-request-id": 1000 * "a"}) == 100 * "a"
     assert request_id({}) is None
+
+
+# LiteLLM
+
+
+def test_litellms_limits_by_whose_they_are_the_tightest_holds() -> None:
+    """LiteLLM 1.106 under a key, a team and a user with limits"""
+    found = {
+        "x-ratelimit-api_key-limit-requests": "60",
+        "x-ratelimit-api_key-remaining-requests": "59",
+        "x-ratelimit-team-limit-requests": "30",
+        "x-ratelimit-team-remaining-requests": "0",
+        "x-ratelimit-user-limit-tokens": "9000",
+        "x-ratelimit-user-remaining-tokens": "8000",
+        "x-ratelimit-model_per_key-limit-tokens": "5000",
+        "x-ratelimit-model_per_key-remaining-tokens": "4000",
+        "x-ratelimit-limit-requests": "600",
+    }
+    assert rate(found) == RateHeaders(30, 0, None, 5000, 4000)
+
+
+def test_how_many_calls_a_key_may_have_in_flight_is_a_limit() -> None:
+    found = {
+        "x-ratelimit-api_key-remaining-max_parallel_requests": "0",
+        "x-ratelimit-api_key-limit-max_parallel_requests": "4",
+    }
+    assert rate(found) == RateHeaders(calls_limit=4)
+    assert rate({"x-ratelimit-api_key-limit-max_parallel_requests": "many"}) is None
+    assert rate({"x-ratelimit-api_key-remaining-max_parallel_requests": "0"}) is None
+
+
+def test_a_proxy_passes_on_how_long_the_server_behind_it_asked_to_wait() -> None:
+    behind = {"llm_provider-retry-after": "56", "llm_provider-retry-after-ms": "55025"}
+    assert retry_after(behind, NOW) == 55.025
+    assert retry_after({"LLM_Provider-Retry-After": "56"}, NOW) == 56
+    assert retry_after(behind | {"Retry-After": "2"}, NOW) == 2.0
+    assert retry_after(behind | {"Retry-After": "soon"}, NOW) == 55.025
+
+
+@pytest.mark.parametrize(
+    ("said", "dollars"),
+    [("1.35e-05", 1.35e-05), ("0", None), ("0.0", None), ("-1", None), ("nan", None), ("", None)],
+)
+def test_litellms_price_of_a_call_is_known_only_where_it_is_above_zero(
+    said: str, dollars: float | None
+) -> None:
+    assert price({"X-LiteLLM-Response-Cost": said}) == dollars
+    assert price({}) is None

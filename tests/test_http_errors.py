@@ -21,9 +21,10 @@ from judgeq.errors import (
     RefusedRequestError,
     ServerFailedError,
     SteppedDownError,
+    UnknownModelError,
     UnusableReplyError,
 )
-from judgeq.judge.http_errors import FLAGS, SHOWN, error_for, error_in, read
+from judgeq.judge.http.errors import FLAGS, SHOWN, error_for, error_in, read
 
 REPLIES = Path(__file__).parent / "replies"
 NOW = 1_795_176_000.0  # Fri, 20 Nov 2026 12:00:00 GMT
@@ -61,6 +62,7 @@ def test_a_documented_answer_is_its_named_error(reply: dict[str, Any]) -> None:
     assert ("retry_after" in reply) == isinstance(error, CallError)
     if isinstance(error, CallError):
         assert error.retry_after == reply["retry_after"]
+    assert getattr(error, "at_once", None) == reply.get("at_once")
     assert ("what" in reply) == isinstance(error, SteppedDownError)
     if isinstance(error, SteppedDownError):
         assert error.what == reply["what"]
@@ -83,7 +85,11 @@ def test_every_error_that_an_answer_can_mean_is_among_them() -> None:
     named = {reply["error"] for file in FILES.values() for reply in file["replies"]}
     assert named == {
         kind.__name__
-        for kind in (*JudgeError.__subclasses__(), *CallError.__subclasses__())
+        for kind in (
+            *JudgeError.__subclasses__(),
+            *CallError.__subclasses__(),
+            *RateLimitedError.__subclasses__(),
+        )
         if kind is not CallError
         and kind.__name__ not in ("KeyMissingError", "CallTimeoutError", "ConnectionFailedError")
     }
@@ -110,6 +116,16 @@ def test_a_name_for_the_limit_that_is_refused_is_told_apart(name: str) -> None:
     told = refusal(400, {"error": error})
     assert isinstance(told, SteppedDownError)
     assert told.what == name
+
+
+@pytest.mark.parametrize(
+    "error", ["Model 'x' not found", {"message": "Model 'x' not found", "type": "not_found"}]
+)
+def test_an_error_within_fastapis_detail_is_read(error: Any) -> None:
+    said = read(orjson.dumps({"detail": {"error": error}}))
+    assert said.message == "Model 'x' not found"
+    assert type(refusal(404, {"detail": {"error": error}})) is UnknownModelError
+    read(b'{"detail":{"error":' * 400 + b"{}" + b"}}" * 400)  # no matter how deep
 
 
 def test_long_words_are_cut_and_on_one_line() -> None:

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Sequence
 from contextlib import suppress
 from itertools import chain
@@ -16,20 +17,26 @@ from judgeq.errors import (
     ConnectionFailedError,
     ContextTooLongError,
     JudgeError,
+    KeyRefusedError,
     RateLimitedError,
+    ServerFailedError,
+    ServerFullError,
     SteppedDownError,
     StoppedError,
     UsageError,
 )
-from judgeq.judge import check, make_simulated
+from judgeq.judge import check
 from judgeq.judge.backend import Cached, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
-from judgeq.judge.judge import IN_A_ROW, Judge
-from judgeq.judge.limiter import Limiter
-from judgeq.judge.model import Model
-from judgeq.judge.noise import Simulation
+from judgeq.judge.judge import Judge
+from judgeq.judge.limiter import Limiter, Permit
+from judgeq.judge.questions import Questions
 from judgeq.judge.retry import Policy
-from judgeq.judge.simulated import Faults, SimulatedJudge
+from judgeq.judge.sending import Sender
+from judgeq.judge.simulated import SimulatedJudge, make_simulated
+from judgeq.judge.spending import NANO, OwnSpending
+from judgeq.settings import Faults, Simulation
+from judgeq.settings.model import Model
 from judgeq.types import (
     Attempt,
     Call,
@@ -40,6 +47,7 @@ from judgeq.types import (
     Job,
     JobState,
     Match,
+    Notice,
     Outcome,
     Usage,
     Verdict,
@@ -47,8 +55,9 @@ from judgeq.types import (
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
 if TYPE_CHECKING:
-    from judgeq.judge.cache import ReplyCache
+    from judgeq.judge.cache.replies import ReplyCache
 
+SENT = Permit(0.0, 0)
 LIST = Match(7, 1, (4, 0, 2))
 PAIR = Match(8, 1, (3, 1))
 TEXTS = ["zero", "one", "two", "three", "four"]
@@ -69,8 +78,11 @@ class Asking:
         stop_at: int | None = None,
         cap: float | None = None,
         cache: FakeCache | None = None,
+        among_others: bool = False,
     ) -> None:
+        """`among_others`: other calls of the same server are answered between ours."""
         self.clock = Clock(0.0)
+        self._among_others = among_others
         self.backend = FakeBackend(*answers)
         self.steps: list[str] = []
         self.noted: list[Outcome] = []
@@ -79,25 +91,26 @@ class Asking:
         self._stop_at = stop_at
         prompt = prompt or prompts.load("bias")
         self.limiter = Limiter(concurrency=9, clock=self.clock, sleep=self._pass)
-        self.budget = Budget(cap)
-        self.judge = Judge(
+        self.budget = Budget(OwnSpending(cap))
+        self.sender = Sender(
             self,
-            prompt,
-            TEXTS,
             self.events.append,
             self._sleep,
-            ids=["i0", "i1", "i2", "i3", "i4"],
-            limiter=self.limiter,
-            budget=self.budget,
-            cache=cast("ReplyCache | None", cache),
-            policy=policy or Policy(),
-            clock=self.clock,
+            self.limiter,
+            self.budget,
+            policy or Policy(),
+            self.clock,
             wall_clock=lambda: 5000.0 + self.clock.now,
+        )
+        self.judge = Judge(
+            Questions(prompt, TEXTS, ["i0", "i1", "i2", "i3", "i4"]),
+            self.sender,
+            cast("ReplyCache | None", cache),
         )
 
     # What the judge sees: a backend, a ledger and a clock
 
-    name, reads_text = "fake", True
+    name = "fake"
 
     @property
     def version(self) -> int:
@@ -114,6 +127,8 @@ class Asking:
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         self.steps.append(f"send {request.attempt}/{request.ask}")
         self.clock.now += 0.5
+        if self._among_others:
+            self.limiter.outage.end()
         return await self.backend.complete(request, prepared)
 
     async def close(self) -> None:
@@ -239,6 +254,7 @@ def test_failures_are_tried_again_each_attempt_committed_before_it_is_sent() -> 
         RateLimitedError("slow down", cost=0.0),
         ConnectionFailedError("cut off"),
         GOOD,
+        among_others=True,
     )
     outcome = asking.outcome()
     assert outcome.state is JobState.DONE
@@ -262,6 +278,7 @@ def test_what_the_server_asks_for_is_waited_up_to_a_cap() -> None:
         RateLimitedError("429", retry_after=3600.0),
         GOOD,
         policy=policy,
+        among_others=True,
     )
     assert asking.outcome().state is JobState.DONE
     first, second, third = asking.clock.slept
@@ -280,7 +297,8 @@ def test_without_an_answer_a_job_fails() -> None:
 
 
 def test_waits_grow_up_to_the_longest() -> None:
-    asking = Asking(*[CallTimeoutError("silence")] * 40, policy=Policy(41, 0.5, longest_wait=4))
+    policy = Policy(41, 0.5, longest_wait=4)
+    asking = Asking(*[CallTimeoutError("silence")] * 40, policy=policy, among_others=True)
     assert asking.outcome().state is JobState.DONE
     assert 2 < max(waits(asking)) <= 4
     assert len(set(waits(asking))) == 40  # jitter: many workers don't come back together
@@ -288,7 +306,7 @@ def test_waits_grow_up_to_the_longest() -> None:
 
 @pytest.mark.parametrize("policy", [Policy(attempts=1), Policy(in_all=0)])
 def test_one_attempt_means_one(policy: Policy) -> None:
-    asking = Asking(CallTimeoutError("silence"), GOOD, policy=policy)
+    asking = Asking(CallTimeoutError("silence"), GOOD, policy=policy, among_others=True)
     assert asking.outcome().state is JobState.FAILED
     assert asking.steps == ["begin", "send 1/1", "note"]
 
@@ -362,16 +380,15 @@ def test_cancelling_is_not_swallowed() -> None:
 
 
 def test_a_backend_that_reads_needs_texts() -> None:
-    judge = Judge(FakeBackend(), None, None, print, asyncio.sleep)
-    with pytest.raises(JudgeError, match="fake reads texts, and there are none"):
-        judge.messages(LIST, None)
+    with pytest.raises(JudgeError, match="reads texts, and there are none"):
+        Questions().request(LIST).messages()
 
 
 def test_a_judge_that_reads_none_needs_none() -> None:
     asking = Asking()
     asking.backend.prepared = Prepared()
     backend = SimulatedJudge(np.linspace(1, 1000, 5), Simulation())
-    judge = Judge(backend, None, None, asking.events.append, asyncio.sleep)
+    judge = Judge(Questions(), Sender(backend, asking.events.append))
     assert asyncio.run(judge.ask(Job(LIST), asking)).state is JobState.DONE
 
 
@@ -392,7 +409,7 @@ def test_a_step_down_asks_anew_at_once_and_not_for_the_policy() -> None:
 def test_what_was_prepared_before_a_step_down_is_not_sent() -> None:
     async def story() -> None:
         first, second = Asking(), Asking()
-        second.judge.limiter = first.limiter  # which lets one through until an answer came
+        second.sender.limiter = first.limiter  # which lets one through until an answer came
         sent = asyncio.Event()
 
         async def step_down(_: Request) -> str:
@@ -417,7 +434,7 @@ def test_a_place_is_given_back_however_it_ends() -> None:
         with suppress(JudgeError, KeyError):
             asking.outcome()
         assert asking.limiter.in_flight == 0
-        assert asking.budget.reserved == 0
+        assert asking.budget._spending.reserved == 0
 
 
 def test_a_call_that_might_exceed_the_cap_is_not_sent() -> None:
@@ -425,13 +442,44 @@ def test_a_call_that_might_exceed_the_cap_is_not_sent() -> None:
     with pytest.raises(BudgetError):
         asking.outcome()
     assert asking.steps == ["begin", "send 1/1", "note"]
-    assert asking.budget.spent == 0.25
+    assert asking.budget._spending.spent == (0.25) * NANO
 
 
 def test_what_may_have_been_paid_counts_as_spent() -> None:
     asking = Asking(CallTimeoutError("silence"), RateLimitedError("429", cost=0.0), GOOD, cap=9.0)
     assert asking.outcome().state is JobState.DONE
-    assert asking.budget.spent == 0.5 + 0.25
+    assert asking.budget._spending.spent == (0.5 + 0.25) * NANO
+
+
+def test_a_lost_call_counts_as_the_replies_suggest_unless_it_took_longer_than_any() -> None:
+    dropped = ConnectionFailedError("it broke")
+    asking = Asking(GOOD, dropped, GOOD, dropped, GOOD, cap=9.0)
+    asking.backend.prepared = Prepared(bound=0.5, lost=0.125)
+    for _ in range(2):
+        assert asking.outcome().state is JobState.DONE
+    assert asking.budget._spending.spent == (2 * 0.25 + 0.125) * NANO
+    asking.sender.slowest = 0.25  # a call takes 0.5 s
+    assert asking.outcome().state is JobState.DONE
+    assert asking.budget._spending.spent == (3 * 0.25 + 0.125 + 0.5) * NANO
+    risks = [call.risk for each in asking.noted for call in each.calls]
+    assert risks == [0.125, 0.5]
+    (notice,) = [event for event in asking.events if isinstance(event, Notice)]
+    assert "counts for --max-cost as $0.125, 4 times the longest reply" in notice.text
+
+
+def test_what_a_lost_call_counts_as_is_asked_when_it_is_lost() -> None:
+    """It may have been prepared before there were replies to say so."""
+
+    class Learning(FakeBackend):
+        async def complete(self, request: Request, prepared: Prepared) -> Reply:
+            self.prepared = Prepared(bound=0.5, lost=0.125)
+            return await super().complete(request, prepared)
+
+    asking = Asking(ConnectionFailedError("it broke"), GOOD, cap=9.0)
+    asking.backend.__class__ = Learning
+    asking.sender.slowest = 1.0  # a call takes 0.5 s
+    assert asking.outcome().state is JobState.DONE
+    assert asking.budget._spending.spent == (0.25 + 0.125) * NANO
 
 
 def test_too_long_a_question_names_the_longest_item() -> None:
@@ -441,15 +489,113 @@ def test_too_long_a_question_names_the_longest_item() -> None:
     assert asking.ledger == [(1, "too_long")]
 
 
-def test_many_failed_jobs_in_a_row_stop_the_run() -> None:
-    silence = CallTimeoutError("silence")
-    asking = Asking(*[silence] * 5, GOOD, *[silence] * 20, policy=Policy(attempts=1))
-    states = [asking.outcome().state for _ in range(6)]
-    assert states == [JobState.FAILED] * 5 + [JobState.DONE]
-    for _ in range(IN_A_ROW - 1):
-        assert asking.outcome().state is JobState.FAILED
-    with pytest.raises(JudgeError, match=r"10 jobs failed one after another.*silence"):
+def full() -> ServerFullError:
+    return ServerFullError("Context size has been exceeded.")
+
+
+def test_a_server_that_is_full_is_asked_less_at_once_and_again() -> None:
+    asking = Asking(full(), GOOD)
+    for _ in range(8):
+        asking.limiter.succeeded(SENT)
+    assert asking.limiter.window == 9
+    assert asking.outcome().state is JobState.DONE
+    assert asking.ledger == [(1, "server_full")]
+    assert asking.limiter.window == 1
+
+
+def test_a_call_that_fills_the_server_with_no_other_in_flight_is_too_long() -> None:
+    asking = Asking(full(), full(), GOOD)
+    with pytest.raises(ContextTooLongError, match=r"no other in flight.*--ctx-size.*item 'i4'"):
         asking.outcome()
+    assert asking.ledger == [(1, "server_full"), (2, "server_full")]
+
+
+def test_where_fewer_at_once_are_asked_for_nobody_waits() -> None:
+    asking = Asking(RateLimitedError("Current limit: 4", cost=0.0, at_once=4), GOOD)
+    for _ in range(8):
+        asking.limiter.succeeded(SENT)
+    assert asking.outcome().state is JobState.DONE
+    assert asking.limiter.window == 4
+    assert sum(asking.clock.slept) <= 0.5
+
+
+# Outages
+
+
+REFUSED = ConnectionFailedError("no connection", cost=0.0, unavailable=True)
+
+
+def asked_together(asking: Asking, jobs: int) -> list[Outcome | BaseException]:
+    """What becomes of so many jobs that are asked at once."""
+
+    async def story() -> list[Outcome | BaseException]:
+        asks = (asking.ask() for _ in range(jobs))
+        return await asyncio.gather(*asks, return_exceptions=True)
+
+    return asyncio.run(story())
+
+
+def notices(asking: Asking) -> list[str]:
+    return [event.text for event in asking.events if isinstance(event, Notice)]
+
+
+def test_a_refusal_of_the_key_costs_one_call_however_many_wait() -> None:
+    asking = Asking(*[KeyRefusedError("401")] * 20)
+    outcomes = asked_together(asking, 8)
+    assert len(asking.backend.requests) == 1
+    assert isinstance(outcomes[0], KeyRefusedError)
+    assert outcomes[1:] == [Outcome(7, JobState.PENDING)] * 7
+
+
+def test_a_server_that_fails_from_the_start_is_asked_ten_times_and_no_job_fails() -> None:
+    asking = Asking(*[ServerFailedError(f"500 number {n}", cost=0.0) for n in range(99)])
+    outcomes = asked_together(asking, 30)
+    assert len(asking.backend.requests) == 10
+    (error,) = (each for each in outcomes if isinstance(each, BaseException))
+    assert isinstance(error, JudgeError)
+    assert re.search(r"10 calls in a row failed, within \d+ s.*500 number 9", str(error))
+    states = {each.state for each in outcomes if isinstance(each, Outcome)}
+    assert states == {JobState.PENDING}
+    (said,) = notices(asking)
+    assert said.endswith("and all others wait. The last: 500 number 1")
+    told = [event.error for event in asking.events if isinstance(event, CallEnded)]
+    assert told == [f"500 number {n}" for n in range(10)]
+
+
+def test_a_server_that_is_away_for_minutes_is_waited_for() -> None:
+    """More failures than a job has attempts, and none of them counts."""
+    asking = Asking(GOOD, *[REFUSED] * 30)
+    outcomes = asked_together(asking, 20)
+    assert {each.state for each in outcomes if isinstance(each, Outcome)} == {JobState.DONE}
+    assert len(outcomes) == 20
+    assert 9 * 60 - 130 < asking.clock.now < 600
+    first, last = notices(asking)
+    assert "doesn't answer; one call at a time is tried, for up to 10 minutes" in first
+    assert re.fullmatch(r"fake answers again, after \d+ s\.", last)
+
+
+def test_a_server_that_stays_away_ends_the_run_and_jobs_stay_open() -> None:
+    asking = Asking(GOOD, *[REFUSED] * 999)
+    outcomes = asked_together(asking, 20)
+    (error,) = (each for each in outcomes if isinstance(each, BaseException))
+    assert "fake doesn't answer" in str(error)
+    assert asking.clock.now == pytest.approx(600, abs=30)
+    assert len(asking.backend.requests) < 50
+    states = [each.state for each in outcomes if isinstance(each, Outcome)]
+    assert sorted(states) == [JobState.DONE] + [JobState.PENDING] * 18
+
+
+def test_a_job_that_was_tried_often_before_does_not_end_the_run_each_time() -> None:
+    """It may be the only one that is left, and the one at which the server fails."""
+    asking = Asking(*[REFUSED] * 999, job=Job(LIST, attempts=8))
+    assert asking.outcome().state is JobState.FAILED
+    with pytest.raises(JudgeError, match="fake doesn't answer"):
+        asking.outcome()
+
+
+def test_what_was_waited_for_a_server_is_not_the_jobs_time() -> None:
+    asking = Asking(*[REFUSED] * 20, GOOD, policy=Policy(attempts=2))
+    assert asking.outcome().state is JobState.DONE
 
 
 # The cache
@@ -468,6 +614,9 @@ class FakeCache:
     def put(self, key: str, model: str, reply: Cached) -> None:
         assert model == "fake"
         self.kept[key] = reply
+
+    def release(self, key: str) -> None:
+        self.kept.pop(key, None)
 
 
 def keyed(*answers: Answer, cache: FakeCache | None = None) -> Asking:

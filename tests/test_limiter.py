@@ -12,8 +12,9 @@ from hypothesis import strategies as st
 
 from judgeq.errors import StoppedError
 from judgeq.judge.limiter import FIRST_WINDOW, Limiter, Permit, RateHeaders
+from judgeq.judge.spending import MARGIN, OwnSpending
 from judgeq.mock_server.behaviour import Limit
-from tests.fakes import Clock, turns
+from tests.fakes import Clock, opened, turns
 
 SENT = Permit(0.0, 0)
 
@@ -162,7 +163,7 @@ def test_one_call_goes_first_then_many_then_all() -> None:
         first = await limiter.acquire(0)
         waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
         await turns()
-        assert (limiter.in_flight, limiter.waiting) == (1, 60)
+        assert (limiter.in_flight, len(limiter._waiting)) == (1, 60)
         limiter.succeeded(first)
         limiter.release(first, None)
         await turns()
@@ -212,6 +213,49 @@ def test_a_refusal_halves_once_for_all_that_were_sent_before_it() -> None:
     assert limiter.window == 1
 
 
+def test_how_many_the_server_allows_at_once_holds_from_then_on() -> None:
+    said: list[str] = []
+    limiter = Limiter(concurrency=64, rpm=6000, notify=said.append)
+    limiter.succeeded(SENT)
+    limiter.at_most(4)
+    assert limiter.window == 4
+    limiter.slow_down(SENT, None)  # it was sent before: that is why it was refused
+    assert limiter.window == 4
+    limiter.at_most(9)
+    limiter.believe(RateHeaders(calls_limit=4))
+    limiter.slow_down(Permit(0.0, 1), None)  # somebody else's calls count as well
+    assert limiter.window == 2
+    for _ in range(99):
+        limiter.succeeded(Permit(0.0, 2))
+    assert limiter.window == 4
+    assert said == ["The server allows 4 calls at once; the run keeps to that."]
+
+
+def test_a_limit_of_calls_at_once_is_known_from_the_first_answer() -> None:
+    limiter = Limiter(concurrency=64)
+    limiter.believe(RateHeaders(calls_limit=4))
+    limiter.succeeded(SENT)
+    assert limiter.window == 4
+
+
+def test_a_server_that_was_full_is_never_filled_as_much_again() -> None:
+    async def run() -> None:
+        limiter = opened(16)
+        permits = [await limiter.acquire(0) for _ in range(12)]
+        for permit in permits:  # all of them are refused together
+            limiter.overfull(permit)
+            limiter.release(permit, 0.0)
+        assert limiter.window == 8
+        for _ in range(999):
+            limiter.succeeded(Permit(0.0, 1))
+        assert limiter.window == 11
+        alone = await limiter.acquire(0)
+        limiter.overfull(alone)
+        assert limiter.window == 1
+
+    asyncio.run(run())
+
+
 def test_a_refusal_slows_the_pace_and_time_mends_it() -> None:
     clock = Clock()
     limiter = Limiter(concurrency=64, rpm=600, clock=clock, sleep=clock.sleep)
@@ -243,7 +287,7 @@ def test_everybody_pauses_as_long_as_asked_up_to_a_minute(asked: float, waited: 
 
 def test_the_lower_of_two_limits_holds_and_is_told_once() -> None:
     told: list[str] = []
-    limiter = Limiter(concurrency=9, rpm=100, tell=told.append)
+    limiter = Limiter(concurrency=9, rpm=100, notify=told.append)
     limiter.believe(RateHeaders(requests_limit=500, tokens_limit=30_000))
     assert (limiter.rpm, limiter.tpm) == (100, 30_000)
     limiter.believe(RateHeaders(requests_limit=50, tokens_limit=30_000))
@@ -379,5 +423,43 @@ def test_no_place_is_lost_and_none_given_twice(
         assert limiter.in_flight == 0
         limiter.abort()
         await turns()
+
+    asyncio.run(story())
+
+
+def test_two_that_share_a_limit_keep_to_it_together() -> None:
+    """60 requests a minute for both; another bucket of the same run is no part of it."""
+
+    async def story() -> None:
+        time = Time()
+        shared = OwnSpending(clock=time)
+
+        def limiter(bucket: str) -> Limiter:
+            return Limiter(
+                concurrency=1000,
+                rpm=60,
+                clock=time,
+                sleep=time.sleep,
+                spending=shared,
+                bucket=bucket,
+            )
+
+        sent = [0, 0, 0]
+
+        async def send(which: int, made: Limiter) -> None:
+            while True:
+                permit = await made.acquire(1)
+                sent[which] += 1
+                made.succeeded(permit)
+                made.release(permit, 1)
+
+        limiters = [limiter("one"), limiter("one"), limiter("two")]
+        tasks = [asyncio.create_task(send(*pair)) for pair in enumerate(limiters)]
+        await time.pass_until(1000.0 + 600)
+        assert sent[0] + sent[1] == pytest.approx(600 * MARGIN, abs=3)
+        assert sent[2] == pytest.approx(600 * MARGIN, abs=3)
+        for made in limiters:
+            made.abort()
+        await asyncio.gather(*tasks, return_exceptions=True)
 
     asyncio.run(story())

@@ -1,62 +1,217 @@
 from __future__ import annotations
 
-from dataclasses import asdict
-
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from numpy.testing import assert_array_equal
+from numpy.testing import assert_allclose, assert_array_equal
 from scipy import stats
+from sklearn import metrics as sklearn  # type: ignore[import-untyped]
 
-from judgeq.rating.metrics import detection, mean_ranks, pearson, spearman
-from judgeq.types import Floats
+from judgeq.evaluation import metrics
+from judgeq.evaluation.metrics import (
+    best_threshold,
+    cross_validated,
+    detection,
+    interval,
+    resamples,
+)
+from judgeq.rating.correlation import Measure, correlation, pearson, point
+from judgeq.types import Bools, Floats
 
 NAN = np.nan
-# Few values make ties; any others make extremes.
-VALUES = st.sampled_from([NAN, -1.0, 0.0, -0.0, 0.5, 3.0]) | st.floats(allow_infinity=False)
-COLUMNS = st.lists(st.tuples(VALUES, VALUES), max_size=12).map(
-    lambda rows: (np.array([x for x, _ in rows]), np.array([y for _, y in rows]))
-)
+# Few values make ties, any others make extremes; those between are far enough apart for squares.
+FEW = st.sampled_from([-1.0, -0.0, 0.0, 0.5, 3.0])
+TAME = FEW | st.integers(-(10**6), 10**6).map(lambda value: value / 1000)
+WILD = FEW | st.floats(allow_nan=False, allow_infinity=False)
+WEIGHT = st.integers(0, 4)
+
+
+def column(values: st.SearchStrategy[float], n: int) -> st.SearchStrategy[Floats]:
+    return st.lists(values, min_size=n, max_size=n).map(
+        lambda some: np.array(some, dtype=np.float64)
+    )
+
+
+def mask(n: int) -> st.SearchStrategy[Bools]:
+    return st.lists(st.booleans(), min_size=n, max_size=n).map(
+        lambda some: np.array(some, dtype=bool)
+    )
+
+
+@st.composite
+def columns(
+    draw: st.DrawFn, values: st.SearchStrategy[float], least: int = 0, most: int = 12
+) -> tuple[Floats, Floats]:
+    """Two columns, the second often of few values, as gold is."""
+    n = draw(st.integers(least, most))
+    return draw(column(values, n)), draw(column(values, n) | column(FEW, n))
+
+
+@st.composite
+def rated(
+    draw: st.DrawFn, values: st.SearchStrategy[float], least: int = 0, most: int = 12
+) -> tuple[Floats, Bools]:
+    """Scores, and which items are positive."""
+    n = draw(st.integers(least, most))
+    return draw(column(values, n)), draw(mask(n))
 
 
 def random_columns(seed: int) -> tuple[Floats, Floats]:
-    """Two columns that hang together, with ties and nans."""
+    """Two columns that hang together: with many, few or no ties, gold of many, few or two values."""
     random = np.random.default_rng(seed)
-    n = int(random.integers(5, 200))
+    n = int(random.integers(2, 300))
     x = random.normal(size=n)
-    y = np.round(x + random.normal(size=n), 1)
-    x[random.random(n) < 0.1] = NAN
-    y[random.random(n) < 0.1] = NAN
-    return np.round(x, 2), y
+    y = x + random.normal(size=n)
+    return np.round(x, int(random.choice([0, 1, 9]))), [y, np.round(y), np.sign(y)][seed % 3]
 
 
-@pytest.mark.parametrize("seed", range(20))
+def all_measures(x: Floats, y: Floats, positive: Bools, threshold: float) -> dict[str, Measure]:
+    return {**correlation(x, y), **detection(x, positive, x > threshold)}
+
+
+def points(measures: dict[str, Measure], n: int) -> dict[str, float | None]:
+    return {name: point(measure, n) for name, measure in measures.items()}
+
+
+def or_nan(value: float | None) -> float:
+    return NAN if value is None else value
+
+
+# With all weights 1
+
+
+@pytest.mark.parametrize("seed", range(30))
 def test_correlations_are_scipys(seed: int) -> None:
     x, y = random_columns(seed)
-    both = ~(np.isnan(x) | np.isnan(y))
-    rho, r = spearman(x, y), pearson(x, y)
-    assert rho == pytest.approx(stats.spearmanr(x[both], y[both]).statistic, abs=1e-12)
-    assert r == pytest.approx(stats.pearsonr(x[both], y[both]).statistic, abs=1e-12)
+    if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
+        return
+    found = points(dict(correlation(x, y)), len(x))
+    assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-12)
+    assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+    assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
 
 
-@settings(max_examples=100, deadline=None)
-@given(values=st.lists(VALUES.filter(lambda value: value == value), max_size=12))
-def test_mean_ranks_are_scipys(values: list[float]) -> None:
-    ranks = mean_ranks(np.array(values, dtype=np.float64))
-    assert_array_equal(ranks, stats.rankdata(values))
+@settings(max_examples=150, deadline=None)
+@given(xy=columns(TAME, least=2))
+def test_correlations_of_few_are_scipys(xy: tuple[Floats, Floats]) -> None:
+    x, y = xy
+    found = points(dict(correlation(x, y)), len(x))
+    if len(np.unique(x)) < 2 or len(np.unique(y)) < 2:
+        assert set(found.values()) == {None}
+        return
+    assert found["spearman"] == pytest.approx(stats.spearmanr(x, y).statistic, abs=1e-12)
+    assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
+    assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-9)
 
 
-@settings(max_examples=120, deadline=None)
-@given(columns=COLUMNS)
-def test_a_correlation_is_a_number_or_none(columns: tuple[Floats, Floats]) -> None:
+@settings(max_examples=150, deadline=None)
+@given(items=rated(TAME), threshold=TAME)
+def test_detection_is_scikit_learns(items: tuple[Floats, Bools], threshold: float) -> None:
+    scores, positive = items
+    said = scores > threshold
+    found = points(dict(detection(scores, positive, said)), len(scores))
+    if len(np.unique(positive)) < 2:
+        assert set(found.values()) == {None}
+        return
+    precision = sklearn.precision_score(positive, said, zero_division=NAN)
+    assert or_nan(found.pop("precision")) == pytest.approx(precision, abs=1e-12, nan_ok=True)
+    expected = {
+        "recall": sklearn.recall_score(positive, said),
+        "accuracy": sklearn.accuracy_score(positive, said),
+        "f1": sklearn.f1_score(positive, said),
+        # Of two classes both occur in gold, even where only one is said.
+        "macro_f1": sklearn.f1_score(positive, said, labels=[False, True], average="macro"),
+        "auc": sklearn.roc_auc_score(positive, scores),
+    }
+    assert found == pytest.approx(expected, abs=1e-12)
+
+
+def test_a_perfect_line_is_exactly_1() -> None:
+    random = np.random.default_rng(0)
+    for _ in range(200):
+        x = random.normal(size=5)
+        assert 1 - 1e-12 < (point(pearson(x, 3 * x + 1), 5) or 0) <= 1
+        assert -1 <= (point(pearson(x, -x), 5) or 0) < -1 + 1e-12
+
+
+def test_detection_where_a_class_is_never_said() -> None:
+    scores, positive = np.array([1.0, 2.0, 3.0]), np.array([False, True, True])
+    none = points(dict(detection(scores, positive, scores > 9)), 3)
+    assert (none["precision"], none["recall"], none["f1"], none["macro_f1"]) == (None, 0, 0, 0.25)
+    every = points(dict(detection(scores, positive, scores > 0)), 3)
+    assert every["precision"] == pytest.approx(2 / 3)
+    assert (every["recall"], every["f1"], every["macro_f1"]) == (1, 0.8, 0.4)
+
+
+# Weighted
+
+
+@settings(max_examples=300, deadline=None)
+@given(data=st.data(), n=st.integers(0, 12), values=st.sampled_from([FEW, TAME, WILD]))
+def test_a_weight_is_how_often_an_item_stands_there(
+    data: st.DataObject, n: int, values: st.SearchStrategy[float]
+) -> None:
+    x, y = data.draw(column(values, n)), data.draw(column(values, n) | column(FEW, n))
+    positive, threshold = data.draw(mask(n)), data.draw(values)
+    weights = np.array(
+        data.draw(st.lists(st.lists(WEIGHT, min_size=n, max_size=n), min_size=1, max_size=3)),
+        dtype=np.float64,
+    )
+    found = {
+        name: measure(weights) for name, measure in all_measures(x, y, positive, threshold).items()
+    }
+    for row, weight in enumerate(weights):
+        each = np.repeat(np.arange(n), weight.astype(int))
+        repeated = all_measures(x[each], y[each], positive[each], threshold)
+        expected = points(repeated, len(each))
+        for name, values_found in found.items():
+            assert values_found.shape == (len(weights),)
+            assert values_found[row] == pytest.approx(
+                or_nan(expected[name]), abs=1e-9, nan_ok=True
+            ), name
+
+
+@pytest.mark.parametrize("seed", range(6))
+def test_a_resample_is_its_items(seed: int) -> None:
+    """As above for more items than hypothesis draws, against SciPy and scikit-learn."""
+    x, y = random_columns(seed)
+    positive = y > 0
+    measures = all_measures(x, y, positive, 0)
+    (weights,) = resamples(len(x), 5, np.random.default_rng(seed))
+    for weight in weights:
+        each = np.repeat(np.arange(len(x)), weight.astype(int))
+        a, b, true = x[each], y[each], positive[each]
+        expected = {
+            "pearson": stats.pearsonr(a, b).statistic,
+            "spearman": stats.spearmanr(a, b).statistic,
+            "kendall": stats.kendalltau(a, b).statistic,
+            "recall": sklearn.recall_score(true, a > 0),
+            "accuracy": sklearn.accuracy_score(true, a > 0),
+            "precision": sklearn.precision_score(true, a > 0),
+            "f1": sklearn.f1_score(true, a > 0),
+            "macro_f1": sklearn.f1_score(true, a > 0, average="macro"),
+            "auc": sklearn.roc_auc_score(true, a),
+        }
+        found = {name: measure(weight[None])[0] for name, measure in measures.items()}
+        assert found == pytest.approx(expected, abs=1e-12)
+
+
+@settings(max_examples=150, deadline=None)
+@given(xy=columns(WILD), data=st.data())
+def test_a_measure_is_in_its_range_or_nan(xy: tuple[Floats, Floats], data: st.DataObject) -> None:
     """Whatever the numbers, as large or small as floats go; and a warning is an error here."""
-    x, y = columns
-    both = ~(np.isnan(x) | np.isnan(y))
-    known = both.any() and (x[both] != x[both][0]).any() and (y[both] != y[both][0]).any()
-    for found in (spearman(x, y), pearson(x, y)):
-        assert (found is not None) == known
-        assert found is None or -1 <= found <= 1
+    x, y = xy
+    weight = data.draw(column(WEIGHT.map(float), len(x)))
+    drawn = weight > 0
+    told = len(np.unique(x[drawn])) > 1 and len(np.unique(y[drawn])) > 1
+    for name, measure in correlation(x, y).items():
+        (value,) = measure(weight[None])
+        assert np.isnan(value) != told, name
+        assert np.isnan(value) or -1 <= value <= 1
+
+
+# What can't be told
 
 
 @pytest.mark.parametrize(
@@ -64,95 +219,265 @@ def test_a_correlation_is_a_number_or_none(columns: tuple[Floats, Floats]) -> No
     [
         ([], []),
         ([1], [2]),
-        ([1, 1, 1], [1, 2, 3]),
-        ([1, 2, 3], [5, 5, 5]),
-        ([1, 2, NAN], [5, NAN, 6]),
-        ([1, 2, 3], [5, 5, NAN]),
-        ([NAN, NAN], [1, 2]),
+        ([0.1, 0.1, 0.1], [1, 2, 3]),
+        ([1, 2, 3], [0.7, 0.7, 0.7]),
+        ([0, 0, 0], [0, 0, 0]),
+        ([1e300, 1e300], [1, 2]),
     ],
 )
-def test_what_cannot_be_told_is_none(x: list[float], y: list[float]) -> None:
-    assert spearman(np.array(x), np.array(y)) is None
-    assert pearson(np.array(x), np.array(y)) is None
+def test_what_cannot_be_told_is_nan(x: list[float], y: list[float]) -> None:
+    a, b = np.array(x, dtype=np.float64), np.array(y, dtype=np.float64)
+    weights = np.vstack([np.ones(len(a)), np.full(len(a), 3.0), np.zeros(len(a))])
+    for measure in correlation(a, b).values():
+        assert np.isnan(measure(weights)).all()
+        assert point(measure, len(a)) is None
 
 
-def test_a_perfect_line_is_exactly_1() -> None:
+@pytest.mark.parametrize("positive", [[], [True], [False], [True, True], [False, False]])
+def test_detection_of_one_class_is_nan(positive: list[bool]) -> None:
+    true = np.array(positive, dtype=bool)
+    scores = np.arange(len(true), dtype=np.float64)
+    for measure in detection(scores, true, scores > 0).values():
+        assert np.isnan(measure(np.ones((2, len(true))))).all()
+        assert point(measure, len(true)) is None
+
+
+def test_one_item_drawn_over_and_over_tells_nothing() -> None:
     random = np.random.default_rng(0)
-    for _ in range(200):
-        x = random.normal(size=5)
-        assert 1 - 1e-12 < (pearson(x, 3 * x + 1) or 0) <= 1
-        assert -1 <= (pearson(x, -x) or 0) < -1 + 1e-12
+    x, y = random.normal(size=50), random.normal(size=50)
+    for measure in all_measures(x, y, y > 0, 0).values():
+        assert np.isnan(measure(50 * np.eye(50))).all()
 
 
-@pytest.mark.parametrize("scale", [1e-310, 1e-200, 1e-5, 1e200, 8e307])
+def test_equal_items_drawn_alone_tell_nothing() -> None:
+    """The mean of many equal numbers rounds; their variance must be none all the same."""
+    x = np.array([0.1, 0.1, 0.1, 0.7, 1 / 3])
+    y = np.array([1.0, -2.0, 3.3, 4.0, 5.0])
+    counts = [[a, b, c, 0, 0] for a in range(7) for b in range(7) for c in range(7)]
+    weights = np.array(counts, dtype=np.float64)
+    for forward, backward in zip(
+        correlation(x, y).values(), correlation(y, x).values(), strict=True
+    ):
+        assert np.isnan(forward(weights)).all()
+        assert np.isnan(backward(weights)).all()
+
+
+# Large and small numbers
+
+
+@pytest.mark.parametrize("scale", [1e-310, 1e-300, 1e-160, 1e-5, 1e160, 1e300, 5e307])
 def test_the_unit_does_not_matter(scale: float) -> None:
-    x, y = np.array([1.0, 2.0, 0.5, -1.0]), np.array([3.0, 1.0, 1.0, 0.0])
-    assert pearson(x * scale, y) == pytest.approx(pearson(x, y))
-    assert pearson(y, x * scale) == pytest.approx(pearson(x, y))
+    x, y = np.array([1.0, 2.0, 0.5, -1.0, 3.0]), np.array([3.0, 1.0, 1.0, 0.0, -2.0])
+    (weights,) = resamples(5, 50, np.random.default_rng(0))
+    for name, plain in correlation(x, y).items():
+        assert_allclose(correlation(x * scale, y)[name](weights), plain(weights), atol=1e-9)
+        assert_allclose(correlation(y, x * scale)[name](weights), plain(weights), atol=1e-9)
 
 
-def test_detection_by_hand() -> None:
-    scores = np.array([1501, 1502, 1499, 1500, 1600, 1400, 1700])
-    gold = np.array([1, 1, 1, 0, 0, 0, NAN])
-    found = detection(scores, gold, 1500)
-    assert found is not None
-    assert asdict(found) == {
-        "n": 6,
-        "recall": 2 / 3,
-        "accuracy": 4 / 6,
-        "precision": 2 / 3,
-        "f1": pytest.approx(2 / 3),
-        "macro_f1": pytest.approx(2 / 3),
-        "true_positive": 2,
-        "false_positive": 1,
-        "false_negative": 1,
-        "true_negative": 2,
-    }
+@pytest.mark.parametrize(
+    ("offset", "spread"), [(1e9, 1.0), (1e9, 1e-3), (-1e9, 1e-4), (1e15, 10.0), (3e5, 1e-6)]
+)
+def test_an_offset_does_not_matter(offset: float, spread: float) -> None:
+    """No digit of what an item's number holds is lost."""
+    random = np.random.default_rng(0)
+    x = offset + spread * random.normal(size=200)
+    y = x - offset + spread * random.normal(size=200)
+    # To subtract numbers so close to each other is exact.
+    expected = stats.pearsonr(x - offset, y).statistic
+    assert point(correlation(x, y)["pearson"], 200) == pytest.approx(expected, abs=1e-9)
+    (weights,) = resamples(200, 20, random)
+    assert_allclose(
+        correlation(x, y)["pearson"](weights),
+        correlation(x - offset, y)["pearson"](weights),
+        atol=1e-9,
+    )
 
 
-def test_macro_f1_is_the_mean_of_both_classes() -> None:
-    found = detection(np.array([1, 1, 1, 1, -1]), np.array([1, 1, 1, 0, 0]), 0)
-    assert found is not None
-    assert found.f1 == pytest.approx(2 * 3 / (2 * 3 + 1))
-    assert found.macro_f1 == pytest.approx((6 / 7 + 2 / 3) / 2)
+@pytest.mark.parametrize("outlier", [1e4, 1e7, 1e12, 1e300])
+def test_an_outlier_not_drawn_does_not_matter(outlier: float) -> None:
+    random = np.random.default_rng(0)
+    x, y = random.normal(size=30), random.normal(size=30)
+    plain = point(correlation(x, y)["pearson"], 30)
+    weights = np.ones((1, 31))
+    weights[0, 30] = 0
+    found = correlation(np.append(x, outlier), np.append(y, -outlier))["pearson"](weights)
+    assert found[0] == pytest.approx(plain, abs=1e-9)
 
 
-def test_the_larger_of_any_two_numbers_is_positive() -> None:
-    scores = np.array([1, -1, 1, -1])
-    gold = np.array([1, 0, 0, 0])
-    assert detection(scores, gold, 0) == detection(scores, np.array([2, -5, -5, -5]), 0)
+# Resampling
 
 
-def test_a_score_at_the_threshold_is_negative() -> None:
-    found = detection(np.array([0.0, 0.0, 1e-9]), np.array([0, 1, 1]), 0)
-    assert found is not None
-    assert (found.true_positive, found.false_negative, found.true_negative) == (1, 1, 1)
+@pytest.mark.parametrize(("n", "times"), [(1, 3), (2, 1), (10, 25), (300, 100), (5, 0), (0, 3)])
+def test_a_resample_draws_as_many_as_there_are(n: int, times: int) -> None:
+    found = list(resamples(n, times, np.random.default_rng(0)))
+    weights = np.concatenate([np.empty((0, n)), *found])
+    assert weights.shape == (times, n)
+    assert weights.dtype == np.float64
+    assert_array_equal(weights.sum(axis=1), n)
+    assert_array_equal(weights, np.floor(weights))
 
 
-@pytest.mark.parametrize("gold", [[], [NAN, NAN], [1, 1], [0, NAN], [0, 1, 2]])
-def test_detection_takes_two_classes(gold: list[float]) -> None:
-    assert detection(np.zeros(len(gold)), np.array(gold), 0) is None
+@pytest.mark.parametrize("at_once", [1, 30, 75, 250, 999])
+def test_parts_are_the_whole(at_once: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    (whole,) = resamples(10, 25, np.random.default_rng(3))
+    (again,) = resamples(10, 25, np.random.default_rng(3))
+    (other,) = resamples(10, 25, np.random.default_rng(4))
+    assert_array_equal(whole, again)
+    assert (whole != other).any()
+    monkeypatch.setattr(metrics, "_AT_ONCE", at_once)
+    parts = list(resamples(10, 25, np.random.default_rng(3)))
+    assert {len(part) for part in parts[:-1]} <= {max(1, at_once // 10)}
+    assert_array_equal(np.concatenate(parts), whole)
 
 
-def test_nothing_said_positive() -> None:
-    found = detection(np.array([-1, -1, -1]), np.array([0, 1, 1]), 0)
-    assert found is not None
-    assert (found.precision, found.recall, found.f1) == (None, 0, 0)
-    assert found.macro_f1 == pytest.approx(0.5 / 2)
+def test_each_item_is_drawn_as_often_as_any() -> None:
+    weights = np.concatenate(list(resamples(40, 5000, np.random.default_rng(0))))
+    # Poisson-like: variance 1 − 1/n.
+    assert_allclose(weights.mean(axis=0), 1, atol=5 / 5000**0.5)
+    assert_allclose(weights.var(axis=0), 1 - 1 / 40, atol=0.15)
 
 
-def test_nothing_said_negative() -> None:
-    found = detection(np.array([1, 1, 1]), np.array([0, 1, 1]), 0)
-    assert found is not None
-    assert (found.precision, found.recall) == (2 / 3, 1)
-    assert found.macro_f1 == pytest.approx(0.8 / 2)
+def test_an_interval_by_hand() -> None:
+    assert_allclose(np.array(interval(np.arange(1001.0)), dtype=float), [25, 975])
+    assert interval(np.array([2.0])) == (2, 2)
+    mostly = np.append(np.arange(901.0), np.full(99, NAN))
+    assert_allclose(np.array(interval(mostly), dtype=float), [22.5, 877.5])
 
 
-@settings(max_examples=60, deadline=None)
-@given(rows=st.lists(st.tuples(st.floats(), st.sampled_from([0.0, 1.0, NAN])), max_size=8))
-def test_detection_never_says_nan(rows: list[tuple[float, float]]) -> None:
-    found = detection(np.array([row[0] for row in rows]), np.array([row[1] for row in rows]), 0)
-    if found is not None:
-        numbers = [value for value in asdict(found).values() if value is not None]
-        assert all(np.isfinite(numbers))
-        assert found.n == sum(numbers[-4:])
+@pytest.mark.parametrize(
+    "values", [[], [NAN], [NAN] * 9 + [1.0], [1.0] * 8 + [NAN] * 2], ids=["0", "1", "10", "80%"]
+)
+def test_an_interval_of_too_few_is_none(values: list[float]) -> None:
+    assert interval(np.array(values)) == (None, None)
+
+
+def test_the_interval_covers_the_true_value() -> None:
+    random = np.random.default_rng(7)
+    covered = 0
+    for _ in range(200):
+        x = random.normal(size=300)
+        y = 0.6 * x + 0.8 * random.normal(size=300)
+        pearson = correlation(x, y)["pearson"]
+        values = np.concatenate([pearson(weights) for weights in resamples(300, 400, random)])
+        low, high = interval(values)
+        assert low is not None
+        assert high is not None
+        covered += low <= 0.6 <= high
+    assert 0.90 <= covered / 200 <= 0.99
+
+
+# Thresholds
+
+
+def f1(positive: Bools, said: Bools) -> float:
+    return float(2 * (positive & said).sum() / (positive.sum() + said.sum()))
+
+
+@settings(max_examples=200, deadline=None)
+@given(items=rated(WILD, least=2).filter(lambda items: len(np.unique(items[1])) == 2))
+def test_the_best_threshold_is_the_best_of_all(items: tuple[Floats, Bools]) -> None:
+    scores, positive = items
+    threshold = best_threshold(scores, positive)
+    assert not np.isnan(threshold)
+    # A cut above any value separates as half-way to the next one does; or all are positive.
+    cuts = [-np.inf, *np.unique(scores)[:-1]]
+    best = max(f1(positive, scores > cut) for cut in cuts)
+    assert f1(positive, scores > threshold) == pytest.approx(best, abs=1e-12)
+
+
+def test_the_best_threshold_by_hand() -> None:
+    positive = np.array([False, False, True, True])
+    assert best_threshold(np.array([1.0, 2.0, 4.0, 5.0]), positive) == 3
+    assert best_threshold(np.array([5.0, 1.0, 4.0, 2.0]), positive[[3, 0, 2, 1]]) == 3
+    assert best_threshold(np.array([1.0, 4.0, 4.0, 5.0]), positive) == 2.5
+
+
+def test_of_several_best_thresholds_it_is_the_middle_one() -> None:
+    scores = np.arange(10.0, 0, -1)
+    positive = np.isin(scores, [10, 6, 2])  # F1 is ½ below each
+    assert best_threshold(scores, positive) == 5.5
+
+
+def test_between_neighbouring_floats_the_upper_is_positive() -> None:
+    low = 1.0
+    for _ in range(4):
+        high = np.nextafter(low, 2)
+        threshold = best_threshold(np.array([low, high]), np.array([False, True]))
+        assert low <= threshold < high
+        low = high
+
+
+def test_between_the_largest_floats_is_a_number() -> None:
+    for low, high in [(-1.7e308, 1.7e308), (1.6e308, 1.7e308), (-1.7e308, -1.6e308)]:
+        threshold = best_threshold(np.array([low, high]), np.array([False, True]))
+        assert threshold == pytest.approx(low / 2 + high / 2)
+
+
+def test_scores_that_tell_nothing_make_all_items_positive() -> None:
+    scores, positive = np.full(4, 7.0), np.array([True, False, True, False])
+    assert best_threshold(scores, positive) == np.nextafter(7, 0)
+    said, thresholds = cross_validated(scores, positive, np.random.default_rng(0))
+    assert said.all()
+    assert_array_equal(thresholds, np.nextafter([7, 7], 0))
+
+
+def test_mostly_positive_items_in_the_wrong_order_are_all_positive() -> None:
+    scores, positive = np.arange(10.0), np.arange(10) < 9
+    assert best_threshold(scores, positive) == np.nextafter(0, -1)
+
+
+@pytest.mark.parametrize(
+    ("positives", "negatives", "folds"),
+    [(2, 2, 2), (2, 50, 2), (7, 3, 3), (40, 60, 10), (13, 29, 10), (500, 500, 10)],
+)
+def test_a_label_is_found_without_the_item(
+    positives: int, negatives: int, folds: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    random = np.random.default_rng(positives)
+    n = positives + negatives
+    positive = random.permutation(np.arange(n) < positives)
+    scores = random.permutation(n) + 0.3 * n * positive + random.random(n) / 2
+    assert len(np.unique(scores)) == n
+    asked: list[tuple[Floats, Bools]] = []
+
+    def spy(some: Floats, true: Bools) -> float:
+        asked.append((some, true))
+        return best_threshold(some, true)
+
+    monkeypatch.setattr(metrics, "best_threshold", spy)
+    said, thresholds = cross_validated(scores, positive, random)
+    assert len(asked) == len(thresholds) == folds
+    met = np.zeros(n, dtype=int)
+    for (some, true), threshold in zip(asked, thresholds, strict=True):
+        inside = ~np.isin(scores, some)
+        met += inside
+        assert_array_equal(true, positive[~inside])
+        assert threshold == best_threshold(scores[~inside], positive[~inside])
+        assert_array_equal(said[inside], scores[inside] > threshold)
+        for labels, size in ((positive[inside], positives), (~positive[inside], negatives)):
+            assert labels.sum() in {size // folds, -(-size // folds)}
+            assert labels.any()
+    assert_array_equal(met, 1)
+
+
+def test_cross_validation_hangs_on_the_generator_alone() -> None:
+    random = np.random.default_rng(0)
+    positive = random.random(100) < 0.4
+    scores = positive + random.normal(size=100)
+    first, second, other = (
+        cross_validated(scores, positive, np.random.default_rng(s)) for s in (1, 1, 2)
+    )
+    assert_array_equal(first[0], second[0])
+    assert_array_equal(first[1], second[1])
+    assert (first[1] != other[1]).any()
+
+
+def test_noise_is_not_fitted() -> None:
+    """Labels by thresholds that have seen the item would be better than chance; these are not."""
+    random = np.random.default_rng(0)
+    accuracy = []
+    for _ in range(300):
+        positive = np.arange(20) < 10
+        said, _ = cross_validated(random.normal(size=20), positive, random)
+        accuracy.append((said == positive).mean())
+    assert np.mean(accuracy) < 0.52

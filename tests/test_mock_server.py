@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import math
+import time
 from collections.abc import Awaitable, Callable
 from typing import Any
 
@@ -11,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import prompts
+from judgeq import fences, prompts
 from judgeq.errors import UnusableReplyError
 from judgeq.mock_server import MockServer, running
 from judgeq.mock_server.behaviour import Limit, MockSettings, question_id
@@ -35,6 +37,13 @@ def serving(story: Story, scores: dict[str, float] | None = None, **settings: An
 
 def body(texts: list[str] | None = None, **more: Any) -> dict[str, Any]:
     return {"model": "m", "messages": prompts.messages(BIAS, texts or TEXTS), **more}
+
+
+def form(*words: str) -> dict[str, Any]:
+    """A response_format whose winner is one of the words."""
+    winner = {"type": "string", "enum": list(words)}
+    schema = {"type": "object", "properties": {"winner": winner}, "required": ["winner"]}
+    return {"type": "json_schema", "json_schema": {"name": "answer", "schema": schema}}
 
 
 async def post(session: aiohttp.ClientSession, url: str, sent: Any, **more: Any) -> Any:
@@ -159,10 +168,9 @@ def test_faults_depend_on_the_question_and_not_on_the_order() -> None:
         ({"only_model": "other"}, body(), 404, "model_not_found"),
         ({"max_input_tokens": 5}, body(), 400, "context_length_exceeded"),
         ({"quota_after": 0}, body(), 429, "insufficient_quota"),
-        ({"structured": "json"}, body(response_format={"type": "json_schema"}), 400, None),
-        ({}, {"model": "m"}, 400, None),
+        ({"structured": "json"}, body(response_format=form("A", "B")), 400, None),
+        ({}, {"messages": []}, 400, None),
         ({}, ["no", "object"], 400, None),
-        ({}, body(response_format={"type": "unheard of"}), 400, None),
     ],
 )
 def test_what_it_refuses(
@@ -174,6 +182,133 @@ def test_what_it_refuses(
         assert server.stats.answered == 0
 
     serving(story, **settings)
+
+
+@pytest.mark.parametrize(
+    ("sent", "param", "code"),
+    [
+        ({"model": "m"}, "messages", "missing_required_parameter"),
+        (body() | {"messages": []}, "messages", "empty_array"),
+        (body() | {"messages": "hello"}, "messages", "invalid_type"),
+        (body() | {"messages": ["hello"]}, "messages[0]", "invalid_type"),
+        (body() | {"messages": [{"role": "user"}]}, "messages[0].content", "invalid_type"),
+        (
+            body() | {"messages": [{"content": "x"}]},
+            "messages[0].role",
+            "missing_required_parameter",
+        ),
+        (
+            body() | {"messages": [{"role": "user", "content": [{"type": "image_url"}]}]},
+            "messages[0].content[0].type",
+            "invalid_value",
+        ),
+        (body(stream=True), "stream", "unsupported_value"),
+        (body(stream="yes"), "stream", "invalid_type"),
+        (body(n=2), "n", "unsupported_value"),
+        (body(n=0), "n", "integer_below_min_value"),
+        (body(n=1.0), "n", "invalid_type"),
+        (body(temperature=9), "temperature", "decimal_above_max_value"),
+        (body(temperature=-0.5), "temperature", "decimal_below_min_value"),
+        (body(temperature=True), "temperature", "invalid_type"),
+        (body(top_p=1.5), "top_p", "decimal_above_max_value"),
+        (body(top_logprobs=2), "top_logprobs", "invalid_value"),
+        (body(logprobs=True, top_logprobs=21), "top_logprobs", "integer_above_max_value"),
+        (body(response_format={"type": "unheard of"}), "response_format.type", "invalid_value"),
+        (
+            body(response_format={"type": "json_schema"}),
+            "response_format.json_schema",
+            "missing_required_parameter",
+        ),
+    ],
+)
+def test_what_it_can_not_do_is_refused_as_openai_refuses_it(
+    sent: Any, param: str, code: str
+) -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        status, headers, answer = await post(session, url, sent)
+        error = answer["error"]
+        assert (status, error["type"]) == (400, "invalid_request_error")
+        assert (error["param"], error["code"]) == (param, code)
+        assert f"'{param}'" in error["message"] or param.endswith("type")
+        assert headers["x-request-id"].startswith("req_")
+        assert server.stats.outcomes == {"refused_request": 1}
+
+    serving(story)
+
+
+def test_what_is_as_the_default_is_no_reason_to_refuse() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        plain = body(stream=False, n=1, temperature=2, top_p=0, logprobs=False)
+        status, first, answer = await post(session, url, plain)
+        assert status == 200
+        assert answer["choices"][0]["logprobs"] is None
+        assert abs(answer["created"] - time.time()) < 600
+        _, second, _ = await post(session, url, plain)
+        assert first["x-request-id"] != second["x-request-id"]
+
+    serving(story)
+
+
+def test_content_may_be_a_list_of_parts() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        system, user = body(["calm", "shrill"])["messages"]
+        half = len(user["content"]) // 2
+        parts = [
+            {"type": "text", "text": part}
+            for part in (user["content"][:half], user["content"][half:])
+        ]
+        _, _, answer = await post(
+            session, url, {"model": "m", "messages": [system, user | {"content": parts}]}
+        )
+        assert content(answer) == '{"winner": "B"}'
+
+    serving(story, SCORES)
+
+
+def test_a_schema_is_kept_to_unless_it_is_to_be_ignored() -> None:
+    sent = body(["calm", "shrill"], response_format=form("left", "right"))
+
+    async def kept(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        _, _, answer = await post(session, url, sent)
+        assert content(answer) == '{"winner": "right"}'
+
+    async def ignored(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        _, _, answer = await post(session, url, sent)
+        assert content(answer) == '{"winner": "B"}'
+
+    serving(kept, SCORES)
+    serving(ignored, SCORES, structured="ignored")
+
+
+def test_logprobs_are_those_of_the_simulated_judge() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        asked: dict[str, Any] = {"logprobs": True, "top_logprobs": 2}
+        _, _, answer = await post(session, url, body(["plain", "near"], **asked))
+        entries = answer["choices"][0]["logprobs"]["content"]
+        assert "".join(entry["token"] for entry in entries) == content(answer)
+        assert all(bytes(entry["bytes"]).decode() == entry["token"] for entry in entries)
+        assert answer["usage"]["completion_tokens"] == len(entries)
+        (label,) = (entry for entry in entries if entry["token"] in "AB")
+        likely = {entry["token"]: math.exp(entry["logprob"]) for entry in label["top_logprobs"]}
+        # 90 apart: the point that the simulated judge's curve is set by.
+        assert likely == {"B": pytest.approx(0.8), "A": pytest.approx(0.2)}
+        assert math.exp(label["logprob"]) == pytest.approx(likely[label["token"]])
+        assert {entry["logprob"] for entry in entries if entry is not label} == {0.0}
+
+        _, _, many = await post(session, url, body(**asked))
+        entries = many["choices"][0]["logprobs"]["content"]
+        labels = [entry for entry in entries if entry["token"] in "ABCD"]
+        assert len(labels) == 4
+        assert [len(entry["top_logprobs"]) for entry in labels] == [2, 2, 2, 1]
+        assert labels[3]["logprob"] == 0.0
+
+    async def without(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        _, _, answer = await post(session, url, body(logprobs=True))
+        assert {len(e["top_logprobs"]) for e in answer["choices"][0]["logprobs"]["content"]} == {0}
+
+    serving(story, SCORES | {"near": 390.0})
+    serving(without, SCORES)
+    serving(without, incomplete=1.0)
 
 
 def test_a_limit_of_output_cuts_the_answer_off() -> None:
@@ -238,7 +373,7 @@ def test_never_more_than_the_limit_in_any_minute(gaps: list[float], limit: int) 
 
 @given(st.lists(st.text(), min_size=1, max_size=6))
 def test_the_texts_are_found_between_the_fences(texts: list[str]) -> None:
-    found = prompts.texts_in(prompts.messages(BIAS, texts)[1]["content"])
+    found = fences.texts_in(prompts.messages(BIAS, texts)[1]["content"])
     assert [label for label, _ in found] == list(prompts.labels(len(texts)))
     for text, (_, kept) in zip(texts, found, strict=True):
         assert len(kept) == len(text)

@@ -6,8 +6,10 @@ from typing import Any
 import pytest
 from pydantic import ValidationError
 
+from judgeq.config import settle
 from judgeq.errors import KeyMissingError, UsageError
-from judgeq.judge.model import Access, Model, api_key, extra_headers, from_environment
+from judgeq.judge.model import api_key, extra_headers, from_environment
+from judgeq.settings.model import Access, Model
 
 HERE = Model(base_url="http://127.0.0.1:8000/v1")
 
@@ -79,6 +81,12 @@ def test_what_is_ours_to_send_is_not_given(name: str) -> None:
         ({"extra_body": {"max_tokens": 7}}, 7),
         ({"extra_body": {"max_completion_tokens": 8}, "max_output_tokens": 5}, 8),
         ({"extra_body": {"max_tokens": "7"}}, None),
+        ({"extra_body": {"max_tokens": -1}}, None),
+        ({"extra_body": {"max_tokens": 0}}, None),
+        ({"extra_body": {"max_tokens": True}}, None),
+        ({"extra_body": {"max_tokens": 7.0}}, None),
+        ({"extra_body": {"max_tokens": None}, "max_output_tokens": 5}, None),
+        ({"extra_body": {"max_tokens": -1}, "max_output_tokens": 5}, None),
     ],
 )
 def test_the_limit_of_output(given: dict[str, Any], limit: int | None) -> None:
@@ -142,6 +150,17 @@ def test_headers_with_variables(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(UsageError, match="--header X names the environment variable NOT_THERE"):
         extra_headers(Access(headers=("X: env:NOT_THERE",)))
     assert from_environment("plain", "--x") == "plain"
+    monkeypatch.setenv("BROKEN", "t0ken\nX-More: 1")
+    with pytest.raises(UsageError, match=r"--header X: .* BROKEN holds control characters"):
+        extra_headers(Access(headers=("X: env:BROKEN",)))
+
+
+def test_a_key_in_the_place_of_a_variable_is_not_repeated() -> None:
+    for given in ({"api_key_env": "sk-secret-1"}, {"headers": ("X: env:sk-secret-1",)}):
+        with pytest.raises(UsageError) as caught:
+            extra_headers(settle({"dataset": "demo", **given}))
+        assert "variable" in str(caught.value)
+        assert "secret" not in str(caught.value)
 
 
 def test_what_may_hold_a_secret_is_not_kept_on_disk() -> None:

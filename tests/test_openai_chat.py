@@ -1,15 +1,19 @@
 from __future__ import annotations
 
 import asyncio
+import gzip
 import shutil
 import ssl
 import subprocess
-from collections.abc import AsyncIterator, Awaitable, Callable
+import tracemalloc
+import zlib
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+import orjson
 import pytest
 from aiohttp import web
 
@@ -26,11 +30,12 @@ from judgeq.errors import (
     SteppedDownError,
     UsageError,
 )
-from judgeq.judge import cache, prices
+from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request
+from judgeq.judge.http.bodies import LARGEST_REPLY
+from judgeq.judge.http.openai_chat import OpenAIChat, completions_url
 from judgeq.judge.limiter import RateHeaders
-from judgeq.judge.model import Access, Model
-from judgeq.judge.openai_chat import LARGEST_REPLY, OpenAIChat, completions_url
+from judgeq.settings.model import Access, Model, Price
 from judgeq.types import Match, Usage
 from tests.web import Handler, answering, completion
 
@@ -45,18 +50,28 @@ def request(match: Match = PAIR) -> Request:
     return Request(match, 1, 1, lambda: prompts.messages(BIAS, [TEXTS[i] for i in match.items]))
 
 
+class Notes(dict[str, Any]):
+    """What is remembered about servers."""
+
+    async def recall(self, name: str) -> dict[str, Any] | None:
+        return self.get(name)
+
+    def remember(self, name: str, note: Mapping[str, Any]) -> None:
+        self[name] = dict(note)
+
+
 @asynccontextmanager
 async def backend(
-    url: str, access: Access | None = None, **model: Any
+    url: str, access: Access | None = None, memory: Notes | None = None, **model: Any
 ) -> AsyncIterator[OpenAIChat]:
     pricing = prices.find(
         "m",
         base_url=url,
-        flat=prices.Price(input=1.0, output=10.0),
+        flat=Price(input=1.0, output=10.0),
         table={},
         at=datetime(2026, 11, 21, tzinfo=UTC),
     )
-    made = OpenAIChat("m", Model(base_url=url, **model), access or Access(), pricing)
+    made = OpenAIChat("m", Model(base_url=url, **model), access or Access(), pricing, memory=memory)
     await made.open()
     try:
         yield made
@@ -72,12 +87,13 @@ def told(
     handler: Handler,
     check: Callable[[OpenAIChat], Awaitable[None]],
     access: Access | None = None,
+    memory: Notes | None = None,
     **model: Any,
 ) -> None:
     """Run `check` on a backend whose server answers with `handler`."""
 
     async def run() -> None:
-        async with answering(handler) as url, backend(url, access, **model) as made:
+        async with answering(handler) as url, backend(url, access, memory, **model) as made:
             await check(made)
 
     asyncio.run(run())
@@ -193,8 +209,7 @@ def test_the_address_keeps_its_query() -> None:
 
 def test_everything_that_decides_the_reply_is_in_the_key() -> None:
     def keyed(match: Match = PAIR, url: str = "http://h/v1", **model: Any) -> str | None:
-        made = OpenAIChat("m", Model(base_url=url, **model), Access(), None)
-        made.key = cache.key
+        made = OpenAIChat("m", Model(base_url=url, **model), Access(), None, memory=Notes())
         return made.prepare(request(match)).key
 
     keys = [
@@ -239,10 +254,9 @@ def refusing(*refused: str) -> tuple[Handler, list[str]]:
 
 def test_auto_steps_down_and_remembers() -> None:
     handler, asked = refusing("json_schema", "json_object")
-    notes: dict[str, Any] = {}
+    notes = Notes()
 
     async def check(made: OpenAIChat) -> None:
-        made.remember = notes.__setitem__
         early = made.prepare(request())
         for steps in (1, 2):
             with pytest.raises(SteppedDownError):
@@ -254,16 +268,11 @@ def test_auto_steps_down_and_remembers() -> None:
         assert (made.version, made.mode) == (2, "text")
         assert asked == ["json_schema", "json_object", "text", "json_schema"]
 
-        again = OpenAIChat("m", made.model, Access(), None)
-
-        async def recall(server: str) -> Any:
-            return notes[server]
-
-        again.recall = recall
+        again = OpenAIChat("m", made.model, Access(), None, memory=notes)
         await again.learn()
         assert again.mode == "text"
 
-    told(handler, check)
+    told(handler, check, memory=notes)
 
 
 @pytest.mark.parametrize("mode", ["schema", "json"])
@@ -405,7 +414,7 @@ def test_an_answer_in_no_form_is_the_servers_failure(body: bytes) -> None:
     told(handler, check)
 
 
-def test_an_endless_answer_is_given_up() -> None:
+def test_an_endless_answer_is_unusable_and_may_have_been_paid() -> None:
     async def handler(got: web.Request) -> web.StreamResponse:
         response = web.StreamResponse()
         await response.prepare(got)
@@ -414,10 +423,74 @@ def test_an_endless_answer_is_given_up() -> None:
         return response
 
     async def check(made: OpenAIChat) -> None:
-        with pytest.raises(ConnectionFailedError, match="longer than"):
-            await ask(made)
+        reply = await ask(made)
+        assert reply.cost is None
+        assert reply.problem is not None
+        assert "longer than 16,777,216 bytes" in reply.problem
 
     told(handler, check)
+
+
+def compressed(body: bytes, encoding: str) -> Handler:
+    """Answers with this body, compressed, and with its length, whatever was asked for."""
+
+    async def handler(got: web.Request) -> web.Response:
+        assert got.headers["Accept-Encoding"] == "identity"
+        return web.Response(body=body, headers={"Content-Encoding": encoding})
+
+    return handler
+
+
+@pytest.mark.parametrize("encoding", ["gzip", "X-Gzip", "deflate", "raw deflate", "identity"])
+def test_a_proxy_that_compresses_unasked_is_understood(encoding: str) -> None:
+    kind = {"deflate": 15, "raw deflate": -15}.get(encoding, 31)
+    body = orjson.dumps(completion('{"winner": "B"}'))
+    if encoding != "identity":
+        compressor = zlib.compressobj(wbits=kind)
+        body = compressor.compress(body) + compressor.flush()
+
+    async def check(made: OpenAIChat) -> None:
+        assert (await ask(made)).text == '{"winner": "B"}'
+
+    told(compressed(body, encoding.removeprefix("raw ")), check)
+
+
+@pytest.mark.parametrize(
+    ("spoil", "problem"),
+    [
+        (lambda body: body, "longer than 16,777,216 bytes"),
+        (lambda body: body[:1000], "its end is missing"),
+        (lambda body: b"{}" + body, "can't be decompressed"),
+    ],
+)
+def test_what_comes_out_of_a_compressed_answer_is_limited(
+    spoil: Callable[[bytes], bytes], problem: str
+) -> None:
+    """100 MB of blanks, as a compressed answer of 100 kB with its length."""
+    bomb = spoil(gzip.compress(b" " * 100_000_000, 1))
+
+    async def check(made: OpenAIChat) -> None:
+        await ask(made)  # so that memory for connections is counted before
+        tracemalloc.start()
+        try:
+            reply = await ask(made)
+            assert tracemalloc.get_traced_memory()[1] < 3 * LARGEST_REPLY
+        finally:
+            tracemalloc.stop()
+        assert reply.cost is None
+        assert reply.problem is not None
+        assert problem in reply.problem
+
+    told(compressed(bomb, "gzip"), check)
+
+
+def test_a_compression_that_is_not_known_stops_the_run() -> None:
+    async def check(made: OpenAIChat) -> None:
+        with pytest.raises(RefusedRequestError, match="compressed as br,") as caught:
+            await ask(made)
+        assert caught.value.cost is None
+
+    told(compressed(b"\x0b\x02\x80{}\x03", "br"), check)
 
 
 # What the server says
@@ -533,6 +606,27 @@ def test_without_a_price_there_is_no_bound() -> None:
 
 
 # Keys, certificates, proxies
+
+
+@pytest.mark.parametrize(
+    ("said", "dollars"), [("1.35e-05", 1.35e-05), ("0", None), ("", None), (None, None)]
+)
+def test_a_proxys_price_of_a_call_is_taken_where_none_is_known(
+    said: str | None, dollars: float | None
+) -> None:
+    """As LiteLLM reports it; it says 0 of models that it doesn't know."""
+    headers = {} if said is None else {"x-litellm-response-cost": said}
+    saying_so = saying(completion('{"winner": "A"}'), headers=headers)
+
+    async def run() -> None:
+        async with answering(saying_so) as url, backend(url) as priced:
+            assert (await ask(priced)).cost == (100 + 100) / 1e6
+            made = OpenAIChat("m", Model(base_url=url), Access(), None)
+            await made.open()
+            assert (await ask(made)).cost == dollars
+            await made.close()
+
+    asyncio.run(run())
 
 
 def test_openai_needs_a_key_and_nothing_is_sent_without() -> None:

@@ -11,7 +11,7 @@ from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from itertools import product
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import numpy as np
 import pytest
@@ -20,18 +20,20 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq import api, config, estimates, importing, judge, prompts, recordings, results, sitting
+from judgeq import api, config, prompts, recordings, seeds
+from judgeq.engine import estimate, importing, results, session
+from judgeq.engine.results import Result, write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
-from judgeq.judge.noise import Simulation
-from judgeq.judge.panel import Panel, assigned
-from judgeq.judge.simulated import Faults, SimulatedJudge
+from judgeq.evaluation.evaluate import evaluated
+from judgeq.judge.panel import Panel, by_each, drawn
+from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
 from judgeq.mock_server.behaviour import MockSettings
-from judgeq.rating import order_bias
-from judgeq.results import Result
+from judgeq.rating import position_bias
 from judgeq.runs import RunFolder
-from judgeq.types import Match, Matches
-from tests.cli import judgeq, only_run, query, scores, start
+from judgeq.settings import Faults, Simulation
+from judgeq.types import Match, Matches, Notice
+from tests.cli import judgeq, only_run, query, score_columns, scores, start
 from tests.mock import mock
 from tests.web import answering
 
@@ -42,7 +44,7 @@ TWO = ("simulated", "simulated")
 def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
-    monkeypatch.setattr("judgeq.asking.user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("judgeq.engine.assembly.user_cache", lambda: tmp_path / "cache")
 
 
 def same(one: Result, other: Result) -> None:
@@ -69,7 +71,7 @@ def some_matches(draw: st.DrawFn) -> tuple[Matches, int]:
         pairs = draw(st.lists(st.permutations(range(6)), max_size=8))
         flat = np.array([item for pair in pairs for item in pair[:2]], dtype=np.int32)
         offsets = np.arange(len(pairs) + 1, dtype=np.int64) * 2
-        return order_bias.doubled(Matches(flat, offsets)), 2
+        return position_bias.doubled(Matches(flat, offsets)), 2
     lists = draw(st.lists(st.lists(st.integers(0, 9), min_size=1, max_size=5), max_size=8))
     items = np.array([item for some in lists for item in some], dtype=np.int32)
     return Matches(items, np.cumsum([0, *map(len, lists)], dtype=np.int64)), 1
@@ -79,20 +81,36 @@ def told(matches: Matches) -> list[tuple[int, ...]]:
     return [tuple(items.tolist()) for items in matches]
 
 
-@given(some_matches(), st.integers(2, 4))
-def test_in_turn_the_matches_are_the_same(case: tuple[Matches, int], judges: int) -> None:
+@given(some_matches(), st.integers(2, 4), st.integers(0, 2**32))
+def test_judges_are_drawn_equally_often_for_the_same_matches(
+    case: tuple[Matches, int], judges: int, seed: int
+) -> None:
     matches, unit = case
-    found = assigned(matches, judges, each=False, unit=unit)
-    assert told(found) == told(matches)
-    assert found.judges is not None
-    assert found.judges.dtype == np.int32
-    assert found.judges.tolist() == [m // unit % judges for m in range(len(matches))]
+    assigned = drawn(matches, judges, seeds.rng(seed), unit)
+    assert told(assigned) == told(matches)
+    assert assigned.judges is not None
+    assert assigned.judges.dtype == np.int32
+    couples = assigned.judges.reshape(-1, unit)
+    assert (couples == couples[:, :1]).all()
+    counts = np.bincount(couples[:, 0], minlength=judges)
+    assert counts.max() - counts.min() <= 1
+    assert len(counts) == judges
+
+
+def test_the_extra_matches_of_a_round_are_not_always_the_first_judges() -> None:
+    four = Matches(np.arange(8, dtype=np.int32), np.arange(5) * 2)
+    extra = []
+    for round in range(300):
+        judges = drawn(four, 3, seeds.rng(0, "panel", round)).judges
+        assert judges is not None
+        extra.append(int(np.bincount(judges).argmax()))
+    assert np.bincount(extra).min() > 70
 
 
 @given(some_matches(), st.integers(2, 4))
 def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], judges: int) -> None:
     matches, unit = case
-    found = assigned(matches, judges, each=True, unit=unit)
+    found = by_each(matches, judges, unit)
     assert found.judges is not None
     assert found.judges.dtype == np.int32
     assert found.items.dtype == np.int32
@@ -107,10 +125,11 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
     assert [*zip(found.judges.tolist(), told(found), strict=True)] == expected
 
 
-@given(some_matches(), st.booleans())
-def test_a_single_judge_changes_nothing(case: tuple[Matches, int], each: bool) -> None:
+@given(some_matches())
+def test_a_single_judge_changes_nothing(case: tuple[Matches, int]) -> None:
     matches, unit = case
-    assert assigned(matches, 1, each=each, unit=unit) is matches
+    assert by_each(matches, 1, unit) is matches
+    assert drawn(matches, 1, seeds.rng(0), unit) is matches
 
 
 @pytest.mark.parametrize("number", [-1, 2, 7])
@@ -138,7 +157,7 @@ def test_judges_are_named_and_the_like_are_numbered() -> None:
 
 def test_long_names_still_make_a_folder(tmp_path: Path) -> None:
     given = config.settle({"dataset": "demo", "judge": ["x" * 200, "y" * 200], "prompt": "bias"})
-    run = sitting.prepare(given, tmp_path).folder
+    run = session.prepare(given, tmp_path).folder
     run.path.mkdir()
     assert run.id.startswith("demo-listwise10-xxx")
 
@@ -148,7 +167,7 @@ def test_long_names_still_make_a_folder(tmp_path: Path) -> None:
 
 def test_the_second_judge_errs_in_its_own_way() -> None:
     def make(**number: int) -> SimulatedJudge:
-        backend = judge.make_simulated(
+        return make_simulated(
             Simulation(sim_biased_items=20),
             Faults(),
             latent=np.linspace(1, 1000, 40),
@@ -158,8 +177,6 @@ def test_the_second_judge_errs_in_its_own_way() -> None:
             sleep=asyncio.sleep,
             **number,
         )
-        assert isinstance(backend, SimulatedJudge)
-        return backend
 
     asked = [Match(number, 1, tuple(range(number, number + 10))) for number in range(30)]
     only, first, second, third = (
@@ -201,7 +218,8 @@ def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
 
 
 def test_both_orders_of_a_pair_are_put_to_the_same_judge(tmp_path: Path) -> None:
-    for ensemble, times in (("each", 2), ("rotate", 1)):
+    ensembles: tuple[tuple[Literal["each", "rotate"], int], ...] = (("each", 2), ("rotate", 1))
+    for ensemble, times in ensembles:
         result = api.run(
             "demo",
             judge=TWO,
@@ -215,12 +233,15 @@ def test_both_orders_of_a_pair_are_put_to_the_same_judge(tmp_path: Path) -> None
         assert 0 < result.flips.flipped < 120 * times
         jobs = query(result.run.path, "SELECT judge, hex(items) FROM jobs ORDER BY id")
         asked = [(number, str(items)) for number, items in jobs]
-        assert [number for number, _ in asked] == [0, 0, 1, 1] * (120 * times)
+        numbers = [number for number, _ in asked]
+        assert numbers[::2] == numbers[1::2]
+        assert sorted(numbers) == [0] * (240 * times) + [1] * (240 * times)
+        assert (numbers == [0, 0, 1, 1] * (120 * times)) == (ensemble == "each")
         for (_, one), (_, other) in zip(asked[::2], asked[1::2], strict=True):
             assert other == one[8:] + one[:8]
 
 
-def test_in_turn_each_has_half_and_the_export_says_who(tmp_path: Path) -> None:
+def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> None:
     result = api.run("demo", judge=TWO, runs_dir=tmp_path / "one")
     assert result.counts.done == 72
     assert by_judge(result.run.path) == {0: 36, 1: 36}
@@ -229,16 +250,17 @@ def test_in_turn_each_has_half_and_the_export_says_who(tmp_path: Path) -> None:
     ids, rounds, judges = asyncio.run(results.judgments(result.run))
     lines = [*recordings.lines(recordings.of(rounds, judges), ids)]
     who = [json.loads(line)["judge"] for line in lines]
-    assert who == ["simulated 1", "simulated 2"] * 36
+    assert sorted(who) == ["simulated 1"] * 36 + ["simulated 2"] * 36
+    assert who != ["simulated 1", "simulated 2"] * 36
     file = tmp_path / "export.jsonl"
     file.write_text("".join(f"{line}\n" for line in lines))
 
     given = config.settle({"dataset": "demo"})
-    folder, _ = importing.import_file(given, file, tmp_path / "two")
-    again = asyncio.run(results.read(folder, "bt", 2.0))
+    folder, *_ = importing.import_file(given, file, tmp_path / "two")
+    again = evaluated(asyncio.run(results.read(folder, folder.info().settings)))
     same(result, again)
     assert again.evaluation == result.evaluation
-    assert folder.info().judges == ("simulated 1", "simulated 2")
+    assert folder.info().judges == tuple(dict.fromkeys(who))
     assert query(folder.path, "SELECT judge, count(*) FROM jobs GROUP BY 1") == [(0, 36), (1, 36)]
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     assert [*recordings.lines(recordings.of(rounds, judges), ids)] == lines
@@ -260,6 +282,60 @@ def test_in_turn_each_has_half_and_the_export_says_who(tmp_path: Path) -> None:
     assert both.run.id.startswith("demo-listwise10x1-recorded-recorded-")
 
 
+@pytest.mark.parametrize("strategy", ["listwise10", "pairwise3"])
+def test_in_rotation_each_judges_the_whole_scale(tmp_path: Path, strategy: str) -> None:
+    """Also where the questions of a round are a multiple of the judges, and stand sorted by rating."""
+    three = ("--judge", "simulated") * 3
+    job = ("run", "-d", "synthetic:linear", "--n", "300", "-s", strategy, *three, "--quiet")
+    judgeq(tmp_path, *job)
+    run = only_run(tmp_path)
+    rank = np.argsort(np.argsort([float(cell) for cell in score_columns(run)["gold"]])) / 299
+    jobs = query(run, "SELECT judge, hex(items), round FROM jobs JOIN rounds "
+                      "ON jobs.id BETWEEN first AND last WHERE round > 1")  # fmt: skip
+    means = np.zeros(3)
+    for judge_, items, _ in jobs:
+        rows = np.frombuffer(bytes.fromhex(str(items)), dtype="<i4")
+        means[judge_] += rank[rows].mean() / (len(jobs) / 3)
+    # The standard error of such a mean is about 0.06 for 20 lists.
+    assert np.abs(means - 0.5).max() < 0.2
+    by_round = [(judge_, round) for judge_, _, round in jobs]
+    assert len({by_round.count(each) for each in set(by_round)}) == 1
+
+
+def test_a_run_that_began_with_judges_in_turn_goes_on(tmp_path: Path) -> None:
+    """What was planned stays as it is; `judgeq run` begins another, so that none is mixed unseen."""
+    result = api.run("demo", judge=TWO, strategy="listwise10x2", runs_dir=tmp_path)
+    database = sqlite3.connect(result.run.database)
+    with database:  # as version 3 left it, stopped after round 1, whose judges took turns
+        database.execute("DELETE FROM verdicts WHERE job >= 20")
+        database.execute("DELETE FROM jobs WHERE id >= 24")
+        database.execute("DELETE FROM rounds WHERE round = 2")
+        database.execute("UPDATE jobs SET judge = id % 2")
+        database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
+        database.execute("ALTER TABLE rounds DROP COLUMN active")
+        database.execute("ALTER TABLE jobs DROP COLUMN ordered")
+        database.execute("ALTER TABLE jobs DROP COLUMN repeat")
+        database.execute("PRAGMA user_version = 3")
+    database.close()
+    info = result.run.info()
+    facts = {name: value for name, value in info.facts.items() if name != "rotation"}
+    old = {"facts": facts, "fingerprint": config.fingerprint(facts)}
+    result.run.write_info(info.model_copy(update=old))
+    notices: list[str] = []
+    done = session.execute(
+        session.resume(result.run, {}),
+        lambda event: notices.append(event.text) if isinstance(event, Notice) else None,
+    )
+    assert any("in turn" in text for text in notices)
+    assert done.counts.done == 48
+    jobs = query(result.run.path, "SELECT judge FROM jobs ORDER BY id")
+    assert [number for (number,) in jobs[:24]] == [0, 1] * 12
+    assert sorted(jobs[24:]) == [(0,)] * 12 + [(1,)] * 12
+    assert [number for (number,) in jobs[24:]] != [0, 1] * 12
+    anew = session.prepare(info.settings, tmp_path / "another")
+    assert config.fingerprint(anew.facts) != config.fingerprint(facts)
+
+
 def test_killed_and_taken_up_the_scores_are_the_same(tmp_path: Path) -> None:
     settings = ("--judge", "simulated", "--judge", "simulated", "--ensemble", "each")
     job = ("run", "-d", "demo", "-s", "listwise5x2", *settings, "--quiet", "--concurrency", "10")
@@ -279,7 +355,7 @@ def test_killed_and_taken_up_the_scores_are_the_same(tmp_path: Path) -> None:
     whole = api.run(
         "demo", strategy="listwise5x2", judge=TWO, ensemble="each", runs_dir=tmp_path / "whole"
     )
-    results.write_scores(whole.scores, whole.run.scores)
+    write_scores(whole.scores, whole.run.scores)
     assert scores(only_run(tmp_path)) == scores(whole.run.path)
     assert by_judge(only_run(tmp_path)) == {0: 96, 1: 96}
 
@@ -297,6 +373,7 @@ def committed(folder: Path) -> int:
 def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
     result = api.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
     run = result.run
+    ((original,),) = query(run.path, "SELECT judge FROM jobs WHERE id = 3")
 
     def damage(number: str, state: str) -> None:
         database = sqlite3.connect(run.database)
@@ -311,16 +388,16 @@ def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None
     assert "is damaged: it has an answer of judge 7, and there are 2" in done.stderr
     for number, error, said in (
         ("7", JudgeError, "match 3 is for judge 7, and there are 2"),
-        ("-1", JudgeError, "match 3 is for judge -1"),
+        ("-1", RunError, "is damaged"),
         ("1.5", RunError, "is damaged"),
         ("'x'", RunError, "is damaged"),
-        (str(2**40), JudgeError, "match 3 is for judge 1099511627776"),
+        (str(2**40), RunError, "is damaged"),
     ):
         damage(number, "pending")
         with pytest.raises(error, match=said):
-            sitting.sit(sitting.take_up(run, {}), lambda _: None)
-    damage("1", "pending")
-    same(sitting.sit(sitting.take_up(run, {}), lambda _: None), result)
+            session.execute(session.resume(run, {}), lambda _: None)
+    damage(str(original), "pending")
+    same(session.execute(session.resume(run, {}), lambda _: None), result)
 
 
 # Models
@@ -410,7 +487,7 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
 
     def run(**settings: Any) -> str:
         given = {"dataset": "demo", "judge": "m", "prompt": str(own)} | settings
-        return sitting.prepare(config.settle(given), tmp_path / "runs").folder.id
+        return session.prepare(config.settle(given), tmp_path / "runs").folder.id
 
     ids = [
         run(),
@@ -452,7 +529,7 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
 )
 def test_judges_that_can_not_be_are_told(tmp_path: Path, given: dict[str, Any], said: str) -> None:
     with pytest.raises(UsageError, match=said):
-        sitting.prepare(
+        session.prepare(
             config.settle({"dataset": "demo", "prompt": "bias", **given}), tmp_path / "runs"
         )
     assert not (tmp_path / "runs").exists()
@@ -500,7 +577,7 @@ def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
 
         cap = whole["cost"] / 2
         done = judgeq(tmp_path, *mine, "--max-cost", f"{cap:.6f}", expect=6)
-        assert "the budget of $" in done.stderr
+        assert "the next call might exceed --max-cost" in done.stderr
         part = only_run(tmp_path)
         assert cap / 3 < spent(part) <= cap
         assert json.loads(done.stdout)["cost"] == pytest.approx(spent(part))
@@ -510,9 +587,9 @@ def test_each_model_is_paid_by_its_price_and_the_cap_is_theirs_together(
 
 
 def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
-    def told(*judges: str, **settings: Any) -> estimates.Estimate:
+    def told(*judges: str, **settings: Any) -> estimate.Estimate:
         given = config.settle({"judge": judges, **settings}, priced)
-        return asyncio.run(estimates.estimate(sitting.prepare(given, tmp_path / "runs")))
+        return asyncio.run(estimate.estimate(session.prepare(given, tmp_path / "runs")))
 
     a, b, both, turns = told("a"), told("b"), told("a", "b", ensemble="each"), told("a", "b")
     assert (a.calls, b.calls, both.calls, turns.calls) == (48, 48, 96, 48)

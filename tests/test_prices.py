@@ -8,7 +8,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from pydantic import ValidationError
 
-from judgeq.judge.prices import Price, Pricing, find, known
+from judgeq.judge.prices import Pricing, find, known
+from judgeq.settings.model import Price
 from judgeq.types import Usage
 
 OPENAI = "https://api.openai.com/v1"

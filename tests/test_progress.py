@@ -2,7 +2,6 @@ from __future__ import annotations
 
 import pytest
 
-from judgeq.progress import NOTICES, SLOT, SLOTS, Progress
 from judgeq.types import (
     CallEnded,
     CallStarted,
@@ -20,6 +19,7 @@ from judgeq.types import (
     Totals,
     Usage,
 )
+from judgeq.ui.progress import NOTICES, SLOT, SLOTS, Progress
 
 DONE, FAILED, INVALID, PENDING = (
     JobState.DONE,
@@ -153,11 +153,19 @@ def test_calls_retries_cache_and_tokens() -> None:
     progress = folded(
         started(), call(), call(0.002, "unusable"), call(0.0, "timeout"), call(cached=True)
     )
-    assert (progress.calls, progress.retries, progress.cache_hits) == (3, 2, 1)
+    assert (progress.calls, progress.retries, progress.cache_hits) == (3, 1, 1)
+    assert progress.unusable == 1
     assert (progress.input, progress.cached) == (300, 60)
     assert (progress.output, progress.reasoning) == (90, 30)
     assert progress.cost == pytest.approx(0.012)
     assert progress.unpriced == 0
+
+
+def test_replies_without_usage_are_counted_and_not_taken_for_no_tokens() -> None:
+    unknown, known = CallEnded("ok", Usage(), None, 0.1), CallEnded("ok", Usage(1), None, 0.1)
+    lost, free = CallEnded("timeout", Usage(), None, 0.1), CallEnded("ok", Usage(), 0.0, 0.1)
+    progress = folded(started(), unknown, known, lost, free, unknown._replace(outcome="unusable"))
+    assert (progress.unpriced, progress.uncounted) == (4, 2)
 
 
 def test_calls_go_on_from_those_of_earlier_sittings() -> None:

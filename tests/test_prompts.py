@@ -12,7 +12,8 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import DataError, UnusableReplyError, UsageError
-from judgeq.prompts import PromptSet, fenced, labels, load, messages, parse, reply
+from judgeq.fences import fenced
+from judgeq.prompts import PromptSet, labels, load, messages, parse, reply
 from judgeq.types import Match, Verdict
 from tests.build import grouped, rankings
 
@@ -358,6 +359,7 @@ def test_a_prompt_set_of_ones_own(tmp_path: Path) -> None:
     ("text", "told"),
     [
         ("name = ", "is no valid TOML: "),
+        (f"name = {'[' * 5000}{']' * 5000}", "nests too deep"),
         (b"name = '\xe9'", "is not UTF-8 (byte 8)"),
         ("name = 'own'", "feature: Field required; system: Field required"),
         (OWN + "colour = 'red'", "colour: Extra inputs"),
@@ -375,7 +377,7 @@ def test_a_prompt_set_that_can_not_be_read(tmp_path: Path, text: str | bytes, to
 
 
 def test_a_prompt_set_that_is_not_there(tmp_path: Path) -> None:
-    with pytest.raises(DataError, match=r"none\.toml is not there"):
+    with pytest.raises(DataError, match=r"none\.toml can't be read: No such file"):
         load(str(tmp_path / "none.toml"))
     (tmp_path / "folder.toml").mkdir()
     with pytest.raises(DataError, match=r"folder\.toml can't be read: Is a directory"):

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judgeq.errors import UsageError
 from judgeq.rating import elo
-from judgeq.strategies import Strategy
+from judgeq.strategies import History, Strategy
 from judgeq.strategies.direct import Direct
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.types import Standings, Verdicts
@@ -34,7 +34,7 @@ def play(
     truth = random.normal(size=n)
     standings, rounds, asked = [everyone(n)], [], []
     for _ in range(strategy.rounds):
-        matches = strategy.next_round(standings[-1], random)
+        matches = strategy.next_round(History(standings[-1]), random)
         if not len(matches):
             break
         rankings: list[Any] = []
@@ -46,7 +46,7 @@ def play(
         rounds.append(verdicts(rankings))
         asked.append(set(matches.items.tolist()))
         ratings = elo.fold(standings[-1].elo, rounds[-1])
-        stay = strategy.stay(Standings(ratings, standings[-1].active), rounds, random)
+        stay = strategy.stay(History(Standings(ratings, standings[-1].active), rounds), random)
         standings.append(Standings(ratings, stay))
     return standings, rounds, asked
 
@@ -89,7 +89,9 @@ def test_a_tie_breaks_a_streak_and_sitting_out_does_not() -> None:
     tied = [won[0], [[[0, 2]], [1, 3]], won[2]]
     sat = [won[0], [[1, 3]], won[1], won[2]]
     active = [
-        strategy.stay(everyone(4), [verdicts(some) for some in rounds], np.random.default_rng())
+        strategy.stay(
+            History(everyone(4), [verdicts(some) for some in rounds]), np.random.default_rng()
+        )
         for rounds in (won, won[:2], tied, sat)
     ]
     assert [stays.tolist() for stays in active] == [
@@ -104,18 +106,19 @@ def test_a_streak_takes_distinct_opponents() -> None:
     same = [verdicts([[0, 1], [2, 3]])] * 5
     other = [*same, verdicts([[0, 2], [1, 3]])]
     chance = np.random.default_rng()
-    assert Streak(r=3, d=2).stay(everyone(4), same, chance).all()
+    assert Streak(r=3, d=2).stay(History(everyone(4), same), chance).all()
     # The fifth opponent of a streak counts, however early the others came.
-    assert Streak(r=3, d=2).stay(everyone(4), other, chance).tolist() == [False, True, True, False]
+    stay = Streak(r=3, d=2).stay(History(everyone(4), other), chance)
+    assert stay.tolist() == [False, True, True, False]
 
 
 def test_of_several_judges_the_most_say_who_won() -> None:
     """Each pair is asked of all of them: one match, however many verdicts."""
     split = [verdicts([[0, 1], [1, 0], [2, 3], [2, 3]]), verdicts([[0, 3], [0, 3], [2, 1], [2, 1]])]
-    stay = Streak(r=2, d=2).stay(everyone(4), split, np.random.default_rng())
+    stay = Streak(r=2, d=2).stay(History(everyone(4), split), np.random.default_rng())
     assert stay.tolist() == [True, True, False, False]
     once = split[:1] * 2
-    assert Streak(r=4, d=1).stay(everyone(4), once, np.random.default_rng()).all()
+    assert Streak(r=4, d=1).stay(History(everyone(4), once), np.random.default_rng()).all()
 
 
 @settings(max_examples=60, deadline=None)
@@ -155,7 +158,7 @@ def test_the_published_costs_of_tail_pruning(w: int, p: int, pairs: int) -> None
 @pytest.mark.parametrize("m", [1, 2])
 def test_complete_asks_each_pair_once_a_round(n: int, m: int) -> None:
     strategy, chance = Complete(m=m), np.random.default_rng(n)
-    rounds = [strategy.next_round(everyone(n), chance) for _ in range(strategy.rounds)]
+    rounds = [strategy.next_round(History(everyone(n)), chance) for _ in range(strategy.rounds)]
     for matches in rounds:
         pairs = matches.items.reshape(-1, 2).tolist()
         assert sorted(tuple(sorted(pair)) for pair in pairs) == list(combinations(range(n), 2))
@@ -175,7 +178,7 @@ def test_complete_refuses_absurd_sizes_with_their_number() -> None:
 
 
 def test_direct_asks_about_each_item_alone_once() -> None:
-    matches = Direct().next_round(everyone(5), np.random.default_rng())
+    matches = Direct().next_round(History(everyone(5)), np.random.default_rng())
     assert [items.tolist() for items in matches] == [[0], [1], [2], [3], [4]]
     assert (Direct().rounds, Direct().calls(5), Direct().cost(5), matches.cost) == (1, 5, 2.5, 2.5)
 
@@ -183,6 +186,6 @@ def test_direct_asks_about_each_item_alone_once() -> None:
 @pytest.mark.parametrize("strategy", [Pairwise(3), Complete(), Direct()])
 def test_who_does_not_prune_lets_nobody_go(strategy: Strategy) -> None:
     standings = Standings(np.arange(6.0), np.arange(6) < 4)
-    stay = strategy.stay(standings, [verdicts([[0, 1]])] * 30, np.random.default_rng())
+    stay = strategy.stay(History(standings, [verdicts([[0, 1]])] * 30), np.random.default_rng())
     assert (stay == standings.active).all()
     assert not strategy.prunes

@@ -6,8 +6,8 @@ from typing import cast
 
 import pytest
 
+from judgeq.engine.queue import INTERVAL, LEASE, Queue, Stop
 from judgeq.errors import RunError, StoppedError
-from judgeq.queue import INTERVAL, Queue, Stop
 from judgeq.store import Store
 from judgeq.types import Attempt, Job, JobState, Outcome, Verdict
 from tests.fakes import Clock, FakeStore, turns
@@ -207,6 +207,102 @@ def test_leaving_by_an_error_commits_what_is_left() -> None:
     with pytest.raises(ZeroDivisionError):
         asyncio.run(story())
     assert [outcome.job for outcome in store.outcomes] == [0]
+
+
+def test_a_commit_that_has_begun_is_let_finish_whoever_is_cancelled() -> None:
+    """A store may wait for another machine: what it is committing must neither be lost nor repeated."""
+
+    async def story(operation: str) -> None:
+        store = FakeStore(jobs=3)
+        held = asyncio.Event()
+
+        async def work() -> None:
+            async with queue_of(store) as queue:
+                job = await wanted(queue)
+                store.gates[operation] = gate
+                queue.settle(Outcome(job.match.id, JobState.RUNNING))
+                if operation == "begin":
+                    begin = asyncio.create_task(queue.begin(Attempt(job.match.id)))
+                waiting = asyncio.create_task(queue.get())
+                await turns()
+                queue.settle(done(job))  # while the commit goes on
+                held.set()
+                try:
+                    await asyncio.Event().wait()
+                finally:
+                    waiting.cancel()
+                    if operation == "begin":
+                        begin.cancel()
+
+        gate = asyncio.Event()
+        working = asyncio.create_task(work())
+        await held.wait()
+        for _ in range(2):  # also while it is being left
+            working.cancel()
+            await turns()
+            assert not working.done()
+        gate.set()
+        with pytest.raises(asyncio.CancelledError):
+            await working
+        states = [outcome.state for outcome in store.outcomes if outcome.job == 0]
+        assert states == [JobState.RUNNING, JobState.DONE]
+        assert [what for kind, what in store.done if kind == "begin"] == (
+            [[0]] if operation == "begin" else []
+        )
+        assert len(asyncio.all_tasks()) == 1
+
+    for operation in ("settle", "begin", "claim"):
+        asyncio.run(story(operation))
+
+
+def test_many_answers_are_committed_by_the_pump_where_a_commit_can_be_waited_for() -> None:
+    async def story(blocking: bool) -> list[str]:
+        store = FakeStore(jobs=2)
+        store.blocking = blocking
+        async with Queue(cast("Store", store), "me", Stop(), at_once=1) as queue:
+            job = await wanted(queue)
+
+            async def work() -> None:
+                queue.settle(done(job))
+                await queue.get()
+
+            before = len(store.done)
+            working = asyncio.create_task(work())
+            await asyncio.sleep(0)  # the worker's own turn
+            at_once = [operation for operation, _ in store.done[before:]]
+            await working
+            return at_once
+
+    assert asyncio.run(story(True)) == ["settle", "claim"]
+    assert asyncio.run(story(False)) == []
+
+
+def test_the_leases_of_jobs_are_renewed_while_they_are_held() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=1)
+        passed = asyncio.Event()
+        waits: list[float] = []
+
+        async def until_renewal(seconds: float) -> None:
+            waits.append(seconds)
+            await passed.wait()
+            passed.clear()
+
+        clock = Clock()
+        parts = (cast("Store", store), "me", Stop())
+        async with Queue(
+            *parts, clock=clock, sleep=clock.sleep, until_renewal=until_renewal
+        ) as queue:
+            job = await wanted(queue)
+            for _ in range(2):
+                passed.set()
+                await turns()
+                assert store.done.pop() == ("renew", [])
+            queue.settle(done(job))
+        assert waits == [LEASE / 3] * 3
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(story())
 
 
 # A store that can't commit

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import re
+import shlex
 import subprocess
 import sys
+import tomllib
 from pathlib import Path
 
+from judgeq.datasets.corpora import Corpus
 from tests.cli import REPO, environment, judgeq
 
 README = (REPO / "README.md").read_text(encoding="utf-8")
@@ -17,6 +20,34 @@ def test_the_main_commands_output_is_real(tmp_path: Path) -> None:
     command, output = shown.split("\n", 1)
     done = judgeq(tmp_path, *command.split())
     assert [line.rstrip() for line in done.stdout.splitlines()] == output.splitlines()
+
+
+def test_the_tour_can_be_walked(tmp_path: Path) -> None:
+    (tour,) = re.findall(r"## A tour.*?```sh\n(.*?)```", README, re.DOTALL)
+    outputs = [
+        judgeq(tmp_path, *shlex.split(line, comments=True)[1:]).stdout for line in tour.splitlines()
+    ]
+    assert len(outputs) > 8
+    assert outputs[0] == outputs[1]
+    assert outputs[-1].count("finished") == 2
+
+
+def toml(path: str) -> str:
+    """The example in a README."""
+    (example,) = re.findall(r"```toml\n(.*?)```", (REPO / path).read_text("utf-8"), re.DOTALL)
+    return str(example)
+
+
+def test_the_example_of_a_prompt_set_is_one(tmp_path: Path) -> None:
+    (tmp_path / "my.toml").write_text(toml("prompts/README.md"), encoding="utf-8")
+    shown = judgeq(tmp_path, "prompts", "show", "my.toml", "-d", "demo").stdout
+    assert "Rank them by how urgent" in shown
+
+
+def test_the_example_of_a_dataset_is_one() -> None:
+    example = toml("datasets/README.md").replace("…", "0" * 64)
+    corpus = Corpus.model_validate(tomllib.loads(example))
+    assert {*Corpus.model_fields} == corpus.model_fields_set
 
 
 def python(folder: Path, code: str) -> str:
@@ -35,7 +66,8 @@ def python(folder: Path, code: str) -> str:
 
 def test_the_python_snippet_runs(tmp_path: Path) -> None:
     (snippet,) = re.findall(r"```python\n(.*?)```", README, re.DOTALL)
-    first, best, rho = python(tmp_path, snippet).splitlines()
+    first, best, rho, plan = python(tmp_path, snippet).splitlines()
+    assert re.fullmatch(r"<Estimate python-listwise10-gpt-5-mini-\w+: \d+ calls, \$.*>", plan)
     assert first.endswith(".")
     assert best.split()[0][-1] in "45"
     assert float(rho) > 0.9

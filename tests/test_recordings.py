@@ -13,6 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgeq import recordings
+from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
 from judgeq.recordings import Judgment
 from judgeq.types import Verdict
@@ -50,7 +51,7 @@ def recorded(draw: st.DrawFn) -> tuple[list[str], list[Judgment]]:
     rounds = draw(st.lists(st.lists(kind, min_size=1, max_size=4), min_size=1, max_size=3))
     judges = draw(st.sampled_from([st.none(), st.just("gpt") | st.text(min_size=1)]))
     return ids, [
-        Judgment(number, presented, said, draw(judges))
+        Judgment(number, presented, said, draw(judges), draw(st.booleans()))
         for number, some in enumerate(rounds, start=1)
         for presented, said in some
     ]
@@ -58,7 +59,7 @@ def recorded(draw: st.DrawFn) -> tuple[list[str], list[Judgment]]:
 
 def read(path: Path, text: str | bytes) -> list[Judgment]:
     path.write_bytes(text if isinstance(text, bytes) else text.encode())
-    return recordings.read(path, IDS)
+    return recordings.read(path, IDS).judgments
 
 
 def line(**values: Any) -> str:
@@ -81,8 +82,9 @@ def test_what_is_written_is_read_as_it_was(
     written = [*recordings.lines(judgments, ids, by)]
     assert len(written) == len(judgments)
     path.write_bytes("".join(f"{each}\n" for each in written).encode())
-    again = recordings.read(path, ids)
+    again, notices = recordings.read(path, ids, "rows" if by == "row" else None)
     assert again == judgments
+    assert not notices
     assert [*recordings.lines(again, ids, by)] == written
     assert recordings.checksum(again) == recordings.checksum(judgments)
 
@@ -278,6 +280,106 @@ def test_a_file_without_judgments_or_none_at_all(tmp_path: Path) -> None:
         recordings.read(tmp_path / "gone.jsonl", IDS)
     with pytest.raises(DataError, match="can't be read"):
         recordings.read(tmp_path, IDS)
+
+
+# What is left out, and reported
+
+
+def reported(path: Path, *lines: str) -> tuple[list[Judgment], tuple[str, ...]]:
+    path.write_text("\n".join(lines), encoding="utf-8")
+    return recordings.read(path, IDS)
+
+
+def test_an_item_compared_with_itself_is_left_out_and_listed(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    itself = line(presented=["a", "a"], winner="a")
+    one = [Judgment(1, (0, 1), Verdict((0, 1)))]
+    assert reported(path, line(), itself) == (
+        one,
+        (f"{path}: line 2 compared an item with itself, which says nothing: left out.",),
+    )
+    ranked = without(presented=[0, "a"], ranking=[0, "a"])
+    judgments, (notice,) = reported(path, *[itself, ranked] * 7, line())
+    assert judgments == one
+    assert "lines 1, 2, 3, 4, 5, 6, 7, 8, 9, 10 and 4 more compared an item with itself" in notice
+    # A round of nothing else is none, and the next one follows it all the same.
+    later = line(presented=[1, 1], round=2, winner=1)
+    judgments, _ = reported(path, line(), later, line(round=3))
+    assert [judgment.round for judgment in judgments] == [1, 2]
+    with pytest.raises(DataError, match="holds no judgments but of items with themselves"):
+        read(path, itself)
+    with pytest.raises(DataError, match='line 1: the dataset has no item with the id "e"'):
+        read(path, line(presented=["e", "e"]))
+
+
+def test_a_copy_of_a_line_counts_once_and_is_listed(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    named = [line(judge="x"), line(judge="y"), line(judge="x", presented=[2, 3], winner=2)]
+    judgments, (notice,) = reported(path, *named, *named)
+    assert len(judgments) == 3
+    assert f"{path}: lines 4, 5 and 6 repeated an earlier line" in notice
+    numbered = [line(group=0), line(group=1)]
+    judgments, (notice,) = reported(path, *numbered, *numbered)
+    assert len(judgments) == 2
+    assert "lines 3 and 4 repeated an earlier line" in notice
+    other = [line(judge="x", winner=1), line(judge="x", presented=[1, 0]), line(judge="x", round=2)]
+    judgments, notices = reported(path, named[0], *other)
+    assert (len(judgments), notices) == (4, ())
+    with pytest.raises(DataError, match=r"round 1 can't follow round 2. Import each recording by"):
+        read(path, "\n".join([line(), line(round=2)] * 2))
+
+
+def test_several_people_without_names_may_say_the_same(tmp_path: Path) -> None:
+    judgments, (notice,) = reported(tmp_path / "r.jsonl", line(), line(), line())
+    assert len(judgments) == 3
+    assert '2 of the lines are equal to an earlier one. They name neither "group" nor' in notice
+
+
+def test_keys_that_are_not_known_are_reported_once(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    assert reported(path, line(group=1, judge="x", ordered=True))[1] == ()
+    _, (notice,) = reported(path, line(judges="x"), line(judges="y", worker=3, presented=[2, 0]))
+    assert notice == (
+        f'{path}: keys that aren\'t known were not read: "judges" (2 lines), "worker" (1 line). '
+        "Known are group, judge, ordered, presented, ranking, round, score, winner."
+    )
+
+
+def test_whether_the_order_is_known(tmp_path: Path) -> None:
+    path = tmp_path / "r.jsonl"
+    first, second = read(path, f"{line(ordered=False)}\n{line(ordered=True)}")
+    assert (first.ordered, second.ordered) == (False, True)
+    assert [*recordings.lines([first], IDS)] == [
+        '{"round": 1, "group": 0, "presented": [0, 1], "winner": 0, "ordered": false}'
+    ]
+    assert recordings.checksum([first]) != recordings.checksum([second])
+    with pytest.raises(DataError, match='line 1: "ordered" must be true or false, not "no"'):
+        read(path, line(ordered="no"))
+
+
+def test_numbers_that_are_ids_too_are_asked_about(tmp_path: Path) -> None:
+    path, ids = tmp_path / "r.jsonl", ["1", "0", "x", "3", "70"]
+
+    def rows(*presented: object, numbers: recordings.Numbers | None = None) -> tuple[int, ...]:
+        path.write_text(line(presented=presented, winner=None))
+        return recordings.read(path, ids, numbers).judgments[0].presented
+
+    assert rows(2, 3) == (2, 3)  # 2 is no id, 3 is that of row 3
+    assert rows("0", "1") == (1, 0)
+    with pytest.raises(
+        DataError, match=r"1: 0 may be row 0 or the item in row 1, whose id is \"0\""
+    ):
+        rows(2, 0)
+    with pytest.raises(DataError, match=r"none is 70. But there is an item.*--items ids"):
+        rows(2, 70)
+    assert rows(1, 0, numbers="rows") == (1, 0)
+    assert rows(1, 0, numbers="ids") == (0, 1)
+    assert rows(70, "x", numbers="ids") == (4, 2)
+    with pytest.raises(DataError, match='no item with the id "2"'):
+        rows(1, 2, numbers="ids")
+    assert recordings.by_default(ids) == "id"
+    assert recordings.by_default(["0", "1", "x", "70"]) == "row"
+    assert recordings.by_default(RowIds(3)) == "row"
 
 
 # The checksum

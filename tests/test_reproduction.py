@@ -8,9 +8,12 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import reproduction
 from judgeq.errors import DataError
+from judgeq.rating.bradley_terry import fit_mm
+from judgeq.study import reproduction
 from judgeq.types import Verdict
+from judgeq.ui import study_sections
+from judgeq.ui.sections import terminal
 from tests.build import SHARED, needs_recordings
 from tests.cli import judgeq
 
@@ -101,6 +104,37 @@ def test_without_judgments_it_says_what_is_missing_and_makes_nothing(tmp_path: P
 
 
 @needs_recordings
+@pytest.mark.parametrize("changed", [False, True])
+def test_what_was_checked_of_a_recording_is_what_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, changed: bool
+) -> None:
+    source = reproduction.SOURCES[1]
+    monkeypatch.setattr(reproduction, "SOURCES", [source])
+    monkeypatch.setattr(fit_mm, "__defaults__", (1e-6, 0.01, 200_000))  # its numbers don't matter
+    name = source.names[1]
+    text = (SHARED / "recordings" / name).read_text()
+    # Two lists change places: the same verdicts, and other ratings.
+    first, second, rest = text.split("\n", 2)
+    (tmp_path / name).write_text(
+        "\n".join([second, first, rest] if changed else [first, second, rest])
+    )
+    (part,) = reproduction.reproduce(
+        tmp_path, SHARED / "data" / "us_vs_them", tmp_path / "runs", lambda text: None
+    )
+    shown = "\n".join(map(str, terminal(study_sections.reproduction([part]))))
+    assert part.elo_equal is None
+    if changed:
+        assert "holds other judgments than the authors' USvsTHEM/listwise" in part.missing
+        assert not (tmp_path / "runs").exists()
+        return
+    assert "by a checksum of what was judged; their ratings, which it doesn't hold" in shown
+    assert "sha256" not in shown
+    assert "Their θ, evaluated here" not in shown
+    assert "were not evaluated here" in shown
+    assert study_sections.reproduction_json([part])[0]["checked"] == part.checked
+
+
+@needs_recordings
 def test_the_published_rows(tmp_path: Path) -> None:
     done = judgeq(
         tmp_path,
@@ -133,3 +167,4 @@ def test_the_published_rows(tmp_path: Path) -> None:
             # What is published follows from their own ratings.
             assert round(each["theirs"], 3) == each["published"]
         assert part["elo_equal_to_the_last_bit"] is True
+        assert "is the authors' file, by its sha256" in part["checked"]

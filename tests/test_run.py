@@ -24,7 +24,7 @@ def test_babe_without_its_texts_goes_from_start_to_scores(tmp_path: Path) -> Non
     assert f"runs/{run.name}/scores.csv" in done.stdout
     assert query(run, "SELECT count(*) FROM jobs") == [(3 * 368,)]
     columns = score_columns(run)
-    assert list(columns) == ["id", "elo", "bt", "matches", "wins", "left_after", "gold"]
+    assert list(columns) == ["id", "rank", "elo", "bt", "matches", "wins", "left_after", "gold"]
     assert columns["id"] == [str(row) for row in range(3674)]
     assert set(columns["matches"]) == {"3"}
     assert sorted(set(columns["gold"])) == ["", "0.0", "1.0"]
@@ -160,7 +160,8 @@ def test_a_changed_dataset_prompt_or_configuration_is_not_mixed_in(tmp_path: Pat
     (run / "config.json").write_text(json.dumps(config))
     elsewhere = tmp_path / "elsewhere"
     elsewhere.mkdir()
-    judgeq(elsewhere, "resume", run, "--quiet")
+    again = ("--dataset", data, "--prompt", prompt)  # another user, so to say: its own HOME
+    judgeq(elsewhere, "resume", run, *again, "--quiet")
     assert scores(run) == before
 
 
@@ -221,3 +222,17 @@ def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> No
     shown = judgeq(tmp_path, "status").stdout
     assert "[bold]5[/bold]" in shown
     assert "\x1b" not in shown
+
+
+def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Path) -> None:
+    job = ("run", "--dataset", "synthetic:binary", "--n", "8", "--k", "4", "--rounds", "2")
+    done = judgeq(tmp_path, *job, "--sim-unreadable", "1", expect=4)
+    assert "none of the 4 jobs brought a verdict (4 invalid, 0 failed)" in done.stderr
+    assert "accuracy" not in done.stdout
+    run = only_run(tmp_path)
+    assert not (run / "scores.csv").exists()
+    for arguments in (("status",), ("runs",)):
+        assert "no verdicts" in judgeq(tmp_path, *arguments).stdout
+    assert "has no verdict" in judgeq(tmp_path, "rate", expect=7).stderr
+    judgeq(tmp_path, "resume", "--retry-failed", "--sim-unreadable", "0")
+    assert "finished" in judgeq(tmp_path, "status").stdout

@@ -20,25 +20,26 @@ import numpy as np
 import pytest
 from filelock import FileLock
 
-from judgeq import simulation, strategies
+from judgeq import strategies
 from judgeq.errors import DataError, StoppedError, UsageError
-from judgeq.judge.noise import Simulation
-from judgeq.simulation import (
+from judgeq.settings import Simulation
+from judgeq.strategies import matchmaking
+from judgeq.strategies.listwise import Listwise
+from judgeq.strategies.pairwise import Pairwise, Streak
+from judgeq.study import simulation
+from judgeq.study.simulation import (
     PAPER,
     RANDOM,
     Case,
     Grid,
-    Row,
+    StudyRow,
     load_grid,
     parameters,
-    play,
     scored,
+    simulate,
     study,
     write_table,
 )
-from judgeq.strategies import matchmaking
-from judgeq.strategies.listwise import Listwise
-from judgeq.strategies.pairwise import Pairwise, Streak
 from tests.cli import REPO, environment
 
 SMALL = Grid(
@@ -138,6 +139,7 @@ LISTS = 'strategies = ["listwise10"]\n'
     ("toml", "message"),
     [
         ("n = [1", "is no valid TOML"),
+        (f"n = {'[' * 5000}{']' * 5000}", "nests too deep"),
         ('n = "\xe9"'.encode("latin-1"), "is no valid TOML"),
         ("", "strategies: Field required"),
         ("strategies = []", "strategies: Tuple should have at least 1 item"),
@@ -198,7 +200,7 @@ def test_each_strategy_of_the_paper_asks_what_it_says(text: str) -> None:
     grid = PAPER.model_copy(update={"n": n})
     strategy = strategies.parse(text)
     for case in (Case(text, "normal", 0, 3), Case(text, "linear", 20, 4)):
-        rows = play(case, grid)
+        rows = simulate(case, grid)
         assert [row.rating for row in rows] == ["elo", "bt"]
         assert len({astuple(replace(row, rating="", rho=0, score=0)) for row in rows}) == 1
         for row in rows:
@@ -223,7 +225,7 @@ def test_each_strategy_of_the_paper_asks_what_it_says(text: str) -> None:
             assert row.pairs == row.implied_pairs == row.cost == strategy.calls(n)
             assert row.lists == 0
         # Written out, because a score that isn't told yet (nan) equals nothing.
-        assert repr(play(case, grid)) == repr(rows)
+        assert repr(simulate(case, grid)) == repr(rows)
 
 
 @pytest.mark.parametrize(
@@ -235,7 +237,7 @@ def test_each_strategy_of_the_paper_asks_what_it_says(text: str) -> None:
     ],
 )
 def test_the_published_costs(text: str, pairs: int, lists: int, implied: int, cost: int) -> None:
-    for row in play(Case(text, "linear", 0, 0), PAPER):
+    for row in simulate(Case(text, "linear", 0, 0), PAPER):
         found = (row.pairs, row.lists, row.implied_pairs, row.cost)
         assert found == (pairs, lists, implied, cost)
 
@@ -243,23 +245,25 @@ def test_the_published_costs(text: str, pairs: int, lists: int, implied: int, co
 def test_seeds_distributions_and_biases_make_other_cases() -> None:
     first = Case("listwise5x2", "linear", 0, 0)
     others = [replace(first, seed=1), replace(first, distribution="normal"), replace(first, bias=5)]
-    assert len({row.rho for case in (first, *others) for row in play(case, SMALL)}) == 8
+    assert len({row.rho for case in (first, *others) for row in simulate(case, SMALL)}) == 8
 
 
 def test_who_is_never_wrong_ranks_rightly() -> None:
     certain = Simulation(sim_model="rrt", sim_accuracy=0.999, sim_pmax=1, sim_distance=0.001)
     grid = SMALL.model_copy(update={"judge": certain})
-    elo, bt = play(Case("complete", "linear", 0, 0), grid)
+    elo, bt = simulate(Case("complete", "linear", 0, 0), grid)
     assert (round(elo.rho, 2), bt.rho) == (1, 1)
-    assert play(Case("complete", "linear", 15, 0), grid)[1].rho < 0.98  # but for the bias
+    assert simulate(Case("complete", "linear", 15, 0), grid)[1].rho < 0.98  # but for the bias
 
 
 def test_no_correlation_with_a_rating_that_tells_nobody_apart() -> None:
     # By chance each of the two wins once.
     chance = Simulation(sim_accuracy=0.501, sim_pmax=0.51)
     grid = Grid(n=2, strategies=("pairwise2",), judge=chance)
-    with pytest.raises(DataError, match=r"seed=0\): no correlation can be told"):
-        play(Case("pairwise2", "normal", 0, 0), grid)
+    with pytest.raises(
+        DataError, match=r"seed=0\): no correlation is defined: a rating, or the truth, is constant"
+    ):
+        simulate(Case("pairwise2", "normal", 0, 0), grid)
 
 
 GOLDEN = [
@@ -283,7 +287,7 @@ def test_a_case_gives_the_same_in_every_version(
 ) -> None:
     """A study that goes on in another version would mix two; and the figures are made from these."""
     grid = Grid(n=24, strategies=(text,), judge=Simulation(sim_model=model))
-    found = {row.rating: row.rho for row in play(Case(text, "normal", 4, 5), grid)}
+    found = {row.rating: row.rho for row in simulate(Case(text, "normal", 4, 5), grid)}
     assert found["elo"] == pytest.approx(elo, abs=1e-9)
     if bt is not None:
         assert found["bt"] == pytest.approx(bt, abs=1e-9)
@@ -291,7 +295,7 @@ def test_a_case_gives_the_same_in_every_version(
 
 def test_the_estimator_of_the_paper_is_the_same_in_every_version() -> None:
     grid = Grid(n=24, strategies=("listwise6x3",), ratings=("bt-mm",))
-    (row,) = play(Case("listwise6x3", "normal", 4, 5), grid)
+    (row,) = simulate(Case("listwise6x3", "normal", 4, 5), grid)
     assert row.rating == "bt-mm"
     assert row.rho == pytest.approx(0.9469565217, abs=1e-9)
 
@@ -305,7 +309,7 @@ def test_lists_of_ten_rank_as_well_as_published() -> None:
     grid = PAPER.model_copy(update={"strategies": (text,)})
     cases = grid.cases()
     assert len(cases) == 24
-    rows = [row for case in cases for row in play(case, grid)]
+    rows = [row for case in cases for row in simulate(case, grid)]
     means = {
         rating: np.mean([row.rho for row in rows if row.rating == rating])
         for rating in ("bt", "elo")
@@ -318,9 +322,9 @@ def test_lists_of_ten_rank_as_well_as_published() -> None:
 
 
 @pytest.fixture(scope="module")
-def expected() -> list[Row]:
+def expected() -> list[StudyRow]:
     """The rows of SMALL, each case played by itself."""
-    return scored([row for case in SMALL.cases() for row in play(case, SMALL)])
+    return scored([row for case in SMALL.cases() for row in simulate(case, SMALL)])
 
 
 @pytest.fixture
@@ -328,17 +332,17 @@ def asked(monkeypatch: pytest.MonkeyPatch) -> list[Case]:
     """Which cases are played."""
     cases: list[Case] = []
 
-    def counted(case: Case, grid: Grid) -> list[Row]:
+    def counted(case: Case, grid: Grid) -> list[StudyRow]:
         cases.append(case)
-        return play(case, grid)
+        return simulate(case, grid)
 
-    monkeypatch.setattr(simulation, "play", counted)
+    monkeypatch.setattr(simulation, "simulate", counted)
     return cases
 
 
 @pytest.mark.parametrize("jobs", [1, 2])
 def test_the_rows_are_those_of_the_cases_in_order(
-    tmp_path: Path, expected: list[Row], jobs: int
+    tmp_path: Path, expected: list[StudyRow], jobs: int
 ) -> None:
     told: list[tuple[int, int]] = []
     rows = study(SMALL, tmp_path / "a" / "b", jobs, lambda *count: told.append(count))
@@ -391,7 +395,7 @@ def empty(data: bytes) -> bytes:
 )  # fmt: skip
 def test_an_interrupted_study_plays_only_what_is_missing(
     tmp_path: Path,
-    expected: list[Row],
+    expected: list[StudyRow],
     asked: list[Case],
     interrupt: Callable[[bytes], bytes],
     left: int,
@@ -410,7 +414,7 @@ def test_an_interrupted_study_plays_only_what_is_missing(
 
 
 def test_an_error_keeps_what_was_played(
-    tmp_path: Path, expected: list[Row], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, expected: list[StudyRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def tell(done: int, total: int) -> None:
         if done == 3:
@@ -425,7 +429,7 @@ def test_an_error_keeps_what_was_played(
 
 
 def test_alpha_is_no_part_of_what_is_played(
-    tmp_path: Path, expected: list[Row], asked: list[Case]
+    tmp_path: Path, expected: list[StudyRow], asked: list[Case]
 ) -> None:
     study(SMALL, tmp_path, 1, nothing, alpha=0.4)
     asked.clear()
@@ -474,7 +478,7 @@ def test_a_folder_that_can_not_be(tmp_path: Path) -> None:
         study(SMALL, tmp_path / "file" / "out", 1, nothing)
 
 
-def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[Row]) -> None:
+def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[StudyRow]) -> None:
     with FileLock(tmp_path / "lock"):
         with pytest.raises(UsageError, match=r"another process is at the study in .*--out"):
             study(SMALL, tmp_path, 1, nothing)
@@ -482,7 +486,7 @@ def test_two_processes_are_not_at_one_study(tmp_path: Path, expected: list[Row])
     assert study(SMALL, tmp_path, 1, nothing) == expected
 
 
-def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[Row]) -> None:
+def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list[StudyRow]) -> None:
     def tell(done: int, total: int) -> None:
         if done == 3:
             for child in multiprocessing.active_children():
@@ -498,21 +502,21 @@ LONG = Grid(n=300, strategies=("pairwise24", "tail:w=12,p=10"))
 CHILD = """
 import sys
 from pathlib import Path
-from judgeq.simulation import Grid, study
+from judgeq.study.simulation import Grid, study
 
 study(Grid.model_validate_json(sys.argv[1]), Path(sys.argv[2]), 2, lambda done, total: None)
 """
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[Row]:
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> list[StudyRow]:
     return study(LONG, tmp_path_factory.mktemp("uninterrupted"), 1, nothing)
 
 
 @pytest.mark.skipif(os.name == "nt", reason="there are no process groups to kill")
 @pytest.mark.parametrize("all_at_once", [True, False], ids=["all processes", "the first alone"])
 def test_killed_it_goes_on_where_it_was(
-    tmp_path: Path, uninterrupted: list[Row], all_at_once: bool
+    tmp_path: Path, uninterrupted: list[StudyRow], all_at_once: bool
 ) -> None:
     path = cases_of(tmp_path)
     process = subprocess.Popen(
@@ -552,8 +556,10 @@ def test_killed_it_goes_on_where_it_was(
 # Scores
 
 
-def row(rho: float, cost: float) -> Row:
-    return Row("pairwise", "rounds=24", "bt", "linear", 0, 0, rho, int(cost), 0, int(cost), cost)
+def row(rho: float, cost: float) -> StudyRow:
+    return StudyRow(
+        "pairwise", "rounds=24", "bt", "linear", 0, 0, rho, int(cost), 0, int(cost), cost
+    )
 
 
 def test_the_score_weighs_effectiveness_and_cost_by_hand() -> None:
@@ -574,7 +580,7 @@ def test_where_nothing_differs_it_counts_as_least() -> None:
     assert [each.score for each in scored([row(0.5, 7)])] == pytest.approx([0.6])
 
 
-def test_the_scores_of_a_study_are_within_0_and_1(expected: list[Row]) -> None:
+def test_the_scores_of_a_study_are_within_0_and_1(expected: list[StudyRow]) -> None:
     scores = [each.score for each in expected]
     assert 0 <= min(scores) < max(scores) <= 1
 
@@ -582,19 +588,21 @@ def test_the_scores_of_a_study_are_within_0_and_1(expected: list[Row]) -> None:
 # Tables
 
 
-def read_back(values: dict[str, str]) -> Row:
+def read_back(values: dict[str, str]) -> StudyRow:
     kinds: dict[str, type] = {"int": int, "float": float, "str": str}
-    return Row(**{field.name: kinds[str(field.type)](values[field.name]) for field in fields(Row)})
+    return StudyRow(
+        **{field.name: kinds[str(field.type)](values[field.name]) for field in fields(StudyRow)}
+    )
 
 
-def test_a_csv_reads_back_bit_for_bit(tmp_path: Path, expected: list[Row]) -> None:
+def test_a_csv_reads_back_bit_for_bit(tmp_path: Path, expected: list[StudyRow]) -> None:
     path = tmp_path / "rows.csv"
     rows = [*expected, replace(expected[0], rho=0.1 + 0.2, cost=1e-17, parameters='a "b", c')]
     write_table(rows, path)
     with path.open(encoding="utf-8", newline="") as file:
         reader = csv.DictReader(file)
         assert [read_back(values) for values in reader] == rows
-        assert reader.fieldnames == [field.name for field in fields(Row)]
+        assert reader.fieldnames == [field.name for field in fields(StudyRow)]
     assert b"\r" not in path.read_bytes()
     first = path.read_bytes()
     write_table(rows, path)  # takes the old one's place
@@ -602,21 +610,21 @@ def test_a_csv_reads_back_bit_for_bit(tmp_path: Path, expected: list[Row]) -> No
     assert list(tmp_path.iterdir()) == [path]
 
 
-def test_a_parquet_file_reads_back_bit_for_bit(tmp_path: Path, expected: list[Row]) -> None:
+def test_a_parquet_file_reads_back_bit_for_bit(tmp_path: Path, expected: list[StudyRow]) -> None:
     parquet = pytest.importorskip("pyarrow.parquet")
     path = tmp_path / "rows.parquet"
     write_table(expected, path)
     table = parquet.read_table(path)
-    assert table.column_names == [field.name for field in fields(Row)]
-    assert [Row(**values) for values in table.to_pylist()] == expected
-    types = {field.name: str(table.schema.field(field.name).type) for field in fields(Row)}
+    assert table.column_names == [field.name for field in fields(StudyRow)]
+    assert [StudyRow(**values) for values in table.to_pylist()] == expected
+    types = {field.name: str(table.schema.field(field.name).type) for field in fields(StudyRow)}
     assert {types[name] for name in ("rho", "cost", "score")} == {"double"}
     assert {types[name] for name in ("bias", "seed", "pairs", "lists")} == {"int64"}
     assert list(tmp_path.iterdir()) == [path]
 
 
 def test_parquet_without_pyarrow_says_what_to_install(
-    tmp_path: Path, expected: list[Row], monkeypatch: pytest.MonkeyPatch
+    tmp_path: Path, expected: list[StudyRow], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setitem(sys.modules, "pyarrow", None)
     with pytest.raises(UsageError, match=r"pip install 'judgeq\[parquet\]'"):

@@ -14,7 +14,7 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from judgeq.errors import RunError
-from judgeq.store import Items, Store
+from judgeq.store import Items, Spent, Store
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import (
     Attempt,
@@ -24,6 +24,7 @@ from judgeq.types import (
     Match,
     Matches,
     Outcome,
+    Standings,
     Usage,
     Verdict,
 )
@@ -82,6 +83,10 @@ def ratings(shift: float = 0.0) -> Floats:
     return 1500 + shift + np.arange(N) / 3
 
 
+def standings(shift: float = 0.0) -> Standings:
+    return Standings(ratings(shift), np.arange(N) != 2)
+
+
 def pairs(n: int) -> Matches:
     """Match m presents items m and m + 1 (modulo N)."""
     items = np.array([[m % N, (m + 1) % N] for m in range(n)], dtype=np.int32).reshape(-1)
@@ -92,7 +97,7 @@ async def begun(store: Store, jobs: int) -> int:
     """Put in N items and a round of pairs; the epoch."""
     await store.set_items(Items([f"i{row}" for row in range(N)], None, {}))
     epoch = await store.lead("scheduler", 60)
-    await store.plan_round(1, epoch, ratings(), pairs(jobs))
+    await store.plan_round(1, epoch, standings(), pairs(jobs))
     return epoch
 
 
@@ -159,7 +164,7 @@ async def test_a_planned_round_is_there_whole(store: Store, clock: Clock) -> Non
     assert await store.round_state(1) == Counts(pending=3)
     assert await store.round_state(2) is None
     assert await store.ratings(2) is None
-    await store.plan_round(2, epoch, ratings(0.1), pairs(2))
+    await store.plan_round(2, epoch, standings(0.1), pairs(2))
     for round, shift in ((1, 0.0), (2, 0.1)):
         found = await store.ratings(round)
         assert found is not None
@@ -181,7 +186,7 @@ async def test_matches_may_differ_in_size_and_a_round_may_be_empty(
 ) -> None:
     epoch = await begun(store, 0)
     ragged = Matches(np.array([5, 0, 1, 4, 3, 2], dtype=np.int32), np.array([0, 4, 6]))
-    await store.plan_round(2, epoch, ratings(), ragged)
+    await store.plan_round(2, epoch, standings(), ragged)
     assert await store.round_state(1) == Counts()
     jobs = await store.claim("a", 10, LEASE)
     assert [(j.match.id, j.match.round, j.match.items) for j in jobs] == [
@@ -196,18 +201,32 @@ async def test_an_old_epoch_can_plan_nothing(store: Store, clock: Clock) -> None
     new = await store.lead("another", 60)
     assert new > old
     with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
-        await store.plan_round(2, old, ratings(), pairs(3))
+        await store.plan_round(2, old, standings(), pairs(3))
     assert await store.round_state(2) is None
     assert await store.counts() == Counts(pending=2)
-    await store.plan_round(2, new, ratings(), pairs(1))
+    await store.plan_round(2, new, standings(), pairs(1))
     assert await store.counts() == Counts(pending=3)
+
+
+@contract
+async def test_the_schedulers_lease_is_renewed_until_another_leads(
+    store: Store, clock: Clock
+) -> None:
+    epoch = await begun(store, 2)
+    clock.now += 1000  # lapsed, and nobody took it: it is ours still
+    await store.renew_lead(epoch, 60)
+    await store.plan_round(2, epoch, standings(), pairs(3))
+    new = await store.lead("another", 60)
+    with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
+        await store.renew_lead(epoch, 60)
+    await store.renew_lead(new, 60)
 
 
 @contract
 async def test_nobody_plans_without_leading(store: Store, clock: Clock) -> None:
     for epoch in (0, 1):
         with pytest.raises(RunError):
-            await store.plan_round(1, epoch, ratings(), pairs(3))
+            await store.plan_round(1, epoch, standings(), pairs(3))
     assert await store.counts() == Counts()
 
 
@@ -216,7 +235,7 @@ async def test_rounds_come_once_and_in_turn(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 2)
     for wrong in (1, 3, 0):
         with pytest.raises(RunError, match=f"round {wrong} can't follow round 1"):
-            await store.plan_round(wrong, epoch, ratings(), pairs(3))
+            await store.plan_round(wrong, epoch, standings(), pairs(3))
     assert await store.counts() == Counts(pending=2)
     found = await store.ratings(1)
     assert found is not None
@@ -224,9 +243,23 @@ async def test_rounds_come_once_and_in_turn(store: Store, clock: Clock) -> None:
 
 
 @contract
+async def test_a_round_keeps_which_items_were_active(store: Store, clock: Clock) -> None:
+    assert await store.active(1) is None
+    epoch = await begun(store, 2)
+    nobody = Standings(ratings(), np.zeros(N, dtype=np.bool_))
+    await store.plan_round(2, epoch, nobody, pairs(0))
+    for round, expected in ((1, standings().active), (2, nobody.active)):
+        active = await store.active(round)
+        assert active is not None
+        assert active.dtype == np.bool_
+        assert_array_equal(active, expected)
+    assert await store.active(3) is None
+
+
+@contract
 async def test_jobs_are_counted_by_round_and_state(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 5)
-    await store.plan_round(2, epoch, ratings(), pairs(2))
+    await store.plan_round(2, epoch, standings(), pairs(2))
     await claimed(store, "a", 6)
     await store.settle(
         "a",
@@ -314,6 +347,21 @@ async def test_what_may_have_been_paid_is_bounded(store: Store, clock: Clock) ->
 
 
 @contract
+async def test_a_call_of_unknown_cost_stays_at_risk_as_far_as_it_is_taken_to(
+    store: Store, clock: Clock
+) -> None:
+    await begun(store, 2)
+    assert await claimed(store, "a", 2) == [0, 1]
+    lost = call(1, "connection", None)._replace(bound=0.5, risk=0.125)
+    await store.settle("a", [Outcome(0, RUNNING, None, (lost,))])
+    assert (await store.totals()).at_risk == 0.625
+    await store.begin("a", [Attempt(0, 0.5)])
+    again = lost._replace(attempt=2)
+    await store.settle("a", [Outcome(0, RUNNING, None, (again,)), answer(1, 1, 0)])
+    assert (await store.totals()).at_risk == 0.25
+
+
+@contract
 async def test_an_answer_from_the_cache_is_no_call(store: Store, clock: Clock) -> None:
     await begun(store, 1)
     await store.claim("a", 1, LEASE)
@@ -370,7 +418,7 @@ async def test_a_settled_job_is_not_reaped(store: Store, clock: Clock) -> None:
 async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, clock: Clock) -> None:
     epoch = await begun(store, 2)
     lists = Matches(np.array([4, 2, 0, 1], dtype=np.int32), np.array([0, 4]))
-    await store.plan_round(2, epoch, ratings(), lists)
+    await store.plan_round(2, epoch, standings(), lists)
     await claimed(store, "a", 3)
     tied = Verdict.of([[0], [4, 1], [2]])
     await store.settle("a", [Outcome(2, DONE, tied, (call(),))])
@@ -442,9 +490,45 @@ async def test_the_ledger_adds_up(store: Store, clock: Clock) -> None:
     )
     totals = await store.totals()
     assert totals.usage == Usage(101 + 20, 202 + 4, 303 + 10, 101 + 6)
-    assert (totals.calls, totals.retries, totals.unpriced) == (4, 3, 1)
+    assert (totals.calls, totals.retries, totals.unpriced) == (4, 2, 1)
+    assert (totals.unusable, totals.uncounted) == (1, 0)
     assert totals.cost == 0.75
     assert (totals.unknown, totals.in_flight) == (0, 1)  # job 3 is running
+
+
+@contract
+async def test_what_questions_took_is_listed(store: Store, clock: Clock) -> None:
+    await begun(store, 4)
+    jobs = await store.claim("a", 4, LEASE)
+    unusable, reply = call(1, "unusable", 0.25, Usage(100, 200, 300, 100)), call(2)
+    cached = call(0, "cached", 0.125)
+    await store.settle("a", [Outcome(2, DONE, Verdict((0, 1)), (unusable, reply))])
+    await store.settle("a", [Outcome(0, DONE, Verdict((0, 1)), (call(1, "ok", None),))])
+    await store.settle("a", [Outcome(1, FAILED, None, (call(1, "timeout", None),))])
+    await store.settle("a", [Outcome(3, DONE, Verdict((0, 1)), (cached,))])
+    matches = [job.match for job in jobs]
+    assert await store.spent(100) == [
+        Spent(matches[0], reply.usage, None, 0.5),
+        Spent(matches[2], Usage(110, 202, 305, 103), 0.5, 1.0),
+        Spent(matches[3], cached.usage, 0.125, 0.0),
+    ]
+    assert len(await store.spent(2)) == 1
+
+
+@contract
+async def test_replies_without_usage_are_counted(store: Store, clock: Clock) -> None:
+    await begun(store, 3)
+    await claimed(store, "a", 3)
+    await store.settle(
+        "a",
+        [
+            Outcome(0, DONE, Verdict((0, 1)), (call(1, "ok", None, Usage()),)),
+            Outcome(1, DONE, Verdict((0, 1)), (call(1, "ok", 0.0, Usage()),)),
+            Outcome(2, INVALID, None, (call(1, "timeout", None, Usage()),)),
+        ],
+    )
+    totals = await store.totals()
+    assert (totals.calls, totals.unpriced, totals.uncounted) == (3, 2, 1)
 
 
 @contract
@@ -614,72 +698,3 @@ async def test_items_that_can_not_be_kept_leave_the_old_ones(store: Store, clock
     with pytest.raises((RunError, TypeError, ValueError)):
         await store.set_items(Items(["a", "b"], np.array([3.0, 4.0]), unkeepable))
     assert (await store.items()).same_as(old)
-
-
-# Limits
-
-
-@contract
-async def test_a_bucket_of_requests_empties_and_fills(store: Store, clock: Clock) -> None:
-    await store.limit("model", 60, 600_000)
-    for _ in range(60):
-        assert (await store.take("model", 1, 10)).granted
-    for _ in range(2):  # asking takes nothing
-        grant = await store.take("model", 1, 10)
-        assert not grant.granted
-        assert grant.wait == pytest.approx(1.0)
-    clock.now += 0.5
-    assert (await store.take("model", 1, 10)).wait == pytest.approx(0.5)
-    clock.now += 0.5
-    assert (await store.take("model", 1, 10)).granted
-    clock.now += 3600
-    granted = [(await store.take("model", 1, 10)).granted for _ in range(61)]
-    assert granted == [True] * 60 + [False]
-
-
-@contract
-async def test_a_bucket_of_tokens_empties_and_fills(store: Store, clock: Clock) -> None:
-    await store.limit("model", 60, 600)
-    assert (await store.take("model", 1, 400)).granted
-    grant = await store.take("model", 1, 300)
-    assert not grant.granted
-    assert grant.wait == pytest.approx(10.0)
-    clock.now += 10
-    assert (await store.take("model", 1, 300)).granted
-
-
-@contract
-async def test_a_question_larger_than_its_bucket_waits_for_a_full_one(
-    store: Store, clock: Clock
-) -> None:
-    await store.limit("model", 60, 600)
-    assert (await store.take("model", 1, 60)).granted
-    assert (await store.take("model", 1, 1200)).wait == pytest.approx(6.0)
-    clock.now += 6
-    assert (await store.take("model", 1, 1200)).granted
-    assert (await store.take("model", 1, 60)).wait == pytest.approx(66.0)  # it is paid back
-    await store.limit("model", 60, 600)
-    assert (await store.take("model", 120, 1)).granted
-    assert (await store.take("model", 1, 1)).wait == pytest.approx(61.0)
-
-
-@contract
-async def test_buckets_are_apart_and_a_new_limit_starts_full(store: Store, clock: Clock) -> None:
-    await store.limit("one", 1, 100)
-    await store.limit("two", 1, 100)
-    assert (await store.take("one", 1, 1)).granted
-    assert not (await store.take("one", 1, 1)).granted
-    assert (await store.take("two", 1, 1)).granted
-    await store.limit("one", 2, 100)
-    assert (await store.take("one", 1, 1)).granted
-    with pytest.raises(RunError, match="no limits were set for 'three'"):
-        await store.take("three", 1, 1)
-
-
-@contract
-async def test_a_clock_set_back_takes_nothing_away(store: Store, clock: Clock) -> None:
-    await store.limit("model", 60, 600)
-    assert (await store.take("model", 30, 1)).granted
-    clock.now -= 3600
-    assert (await store.take("model", 30, 1)).granted
-    assert (await store.take("model", 1, 1)).wait == pytest.approx(1.0)

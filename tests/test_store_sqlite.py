@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import os
+import shutil
 import signal
 import sqlite3
 import subprocess
@@ -18,10 +19,11 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.store import Items, flusher, schema
-from judgeq.store.flusher import Flusher, sync_file
+from judgeq.store.flusher import Flusher
+from judgeq.store.place import Log, Place
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Verdict
-from tests.fakes import call
+from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Verdict
+from tests.fakes import Clock, call
 
 N = 4
 
@@ -50,6 +52,10 @@ def done(job: int, *items: int) -> Outcome:
     return Outcome(job, JobState.DONE, Verdict(items), (call(),))
 
 
+def standings(n: int) -> Standings:
+    return Standings(np.zeros(n), np.ones(n, dtype=np.bool_))
+
+
 async def fill(store: SqliteStore, jobs: int = 3) -> None:
     """Four items, and a round of pairs (0, 1), (1, 2), …"""
     await store.set_items(
@@ -57,7 +63,7 @@ async def fill(store: SqliteStore, jobs: int = 3) -> None:
     )
     epoch = await store.lead("test", 60)
     items = np.array([[m % N, (m + 1) % N] for m in range(jobs)], dtype=np.int32).ravel()
-    await store.plan_round(1, epoch, np.zeros(N), Matches(items, np.arange(jobs + 1) * 2))
+    await store.plan_round(1, epoch, standings(N), Matches(items, np.arange(jobs + 1) * 2))
 
 
 async def answered(store: SqliteStore) -> None:
@@ -91,7 +97,8 @@ def refused(path: Path, match: str, *, read_only: bool = False) -> None:
 @pytest.mark.parametrize("read_only", [False, True])
 def test_a_newer_schema_is_refused_and_left_alone(path: Path, read_only: bool) -> None:
     execute(path, f"PRAGMA user_version = {schema.VERSION + 1}")
-    refused(path, r"run\.db has schema version 4.*newer judgeq.*Upgrade", read_only=read_only)
+    message = rf"run\.db has schema version {schema.VERSION + 1}.*newer judgeq.*Upgrade"
+    refused(path, message, read_only=read_only)
 
 
 @pytest.mark.parametrize("read_only", [False, True])
@@ -127,18 +134,27 @@ def test_a_folder_that_is_not_there(tmp_path: Path) -> None:
         SqliteStore(tmp_path / "none" / "run.db")
 
 
-def test_an_older_schema_is_migrated_by_a_writer(
+def newer(monkeypatch: pytest.MonkeyPatch, migrate: Callable[[sqlite3.Connection], None]) -> None:
+    """A judgeq whose schema is one version on."""
+    monkeypatch.setattr(schema, "VERSION", schema.VERSION + 1)
+    monkeypatch.setattr(schema, "ADDED", {**schema.ADDED, schema.VERSION: ()})
+    monkeypatch.setattr(schema, "migrate", lambda connection, _: migrate(connection))
+
+
+def test_an_older_schema_is_migrated_by_a_writer_and_read_as_if_it_were(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     def add(connection: sqlite3.Connection) -> None:
         connection.execute("CREATE TABLE later (a)")
 
-    monkeypatch.setattr(schema, "VERSION", 4)
-    monkeypatch.setattr(schema, "MIGRATIONS", {3: add})
-    refused(path, "schema version 3.*`judgeq resume` brings it up to date", read_only=True)
+    newer(monkeypatch, add)
+    before = path.read_bytes()
+    with opened(path, read_only=True) as store:
+        assert asyncio.run(store.counts()).total == 3
+    assert path.read_bytes() == before
     with opened(path) as store:
         assert asyncio.run(store.counts()).total == 3
-    assert query(path, "PRAGMA user_version") == [(4,)]
+    assert query(path, "PRAGMA user_version") == [(schema.VERSION,)]
     assert query(path, "SELECT * FROM later") == []
 
 
@@ -148,19 +164,23 @@ def test_version_1_is_brought_up_to_date(path: Path) -> None:
     execute(
         path,
         "ALTER TABLE verdicts DROP COLUMN score",
+        "ALTER TABLE rounds DROP COLUMN active",
         *(
             f"ALTER TABLE jobs DROP COLUMN {name}"
-            for name in ("open", "at_risk", "unbounded", "judge")
+            for name in ("open", "at_risk", "unbounded", "judge", "ordered", "repeat")
         ),
         "UPDATE jobs SET attempts = 2 - (id > 0)",
         "UPDATE jobs SET state = 'running' WHERE id = 2",
         "PRAGMA user_version = 1",
     )
+    with opened(path, read_only=True) as store:
+        assert asyncio.run(store.totals()).unknown == 1
     with opened(path) as store:
         totals = asyncio.run(store.totals())
         assert (totals.unknown, totals.in_flight, totals.at_risk) == (1, 1, 0.0)
         assert asyncio.run(store.counts()) == Counts(running=1, done=2)
-    assert query(path, "SELECT open FROM jobs") == [(1,), (0,), (1,)]
+        assert asyncio.run(store.active(1)) is None
+    assert query(path, "SELECT open, ordered FROM jobs") == [(1, 1), (0, 1), (1, 1)]
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(
@@ -170,11 +190,10 @@ def test_a_migration_that_fails_leaves_the_file_as_it_was(
         connection.execute("DELETE FROM jobs")
         connection.execute("SELECT nonsense")
 
-    monkeypatch.setattr(schema, "VERSION", 4)
-    monkeypatch.setattr(schema, "MIGRATIONS", {3: fail})
+    newer(monkeypatch, fail)
     with pytest.raises(RunError, match="no such column"):
         SqliteStore(path)
-    assert query(path, "PRAGMA user_version") == [(3,)]
+    assert query(path, "PRAGMA user_version") == [(schema.VERSION - 1,)]
     assert query(path, "SELECT count(*) FROM jobs") == [(3,)]
 
 
@@ -210,8 +229,14 @@ DAMAGE: list[tuple[str, Read]] = [
     ("UPDATE subsets SET row = 99 WHERE row = 1", ITEMS),
     ("UPDATE subsets SET row = 'x' WHERE row = 1", ITEMS),
     ("UPDATE rounds SET ratings = x'00'", lambda store: store.ratings(1)),
+    ("UPDATE rounds SET active = x'0000'", lambda store: store.active(1)),
+    ("UPDATE rounds SET active = 7", lambda store: store.active(1)),
     ("UPDATE jobs SET state = 'odd' WHERE id = 0", lambda store: store.counts()),
     ("UPDATE jobs SET items = x'000000' WHERE id = 2", lambda store: store.claim("a", 1, 60)),
+    ("UPDATE jobs SET items = x'0000000000000000' WHERE id = 2", lambda store: store.left(1)),
+    ("UPDATE jobs SET items = x'0000000004000000' WHERE id = 2", lambda store: store.left(1)),
+    ("UPDATE jobs SET items = x'00000000ffffffff' WHERE id = 2", lambda store: store.left(1)),
+    ("DELETE FROM items WHERE row = 0", ITEMS),
     ("UPDATE jobs SET items = 'x' WHERE id = 2", lambda store: store.claim("a", 1, 60)),
     ("DROP TABLE calls", lambda store: store.totals()),
 ]
@@ -226,12 +251,12 @@ def test_damage_is_told(undamaged: bytes, tmp_path: Path, damage: str, read: Rea
     async def told() -> None:
         store = SqliteStore(path)
         try:
-            with pytest.raises(RunError, match=r"run\.db.*(damaged|no such table|decode)"):
-                await read(store)
+            await read(store)
         finally:
             await store.close()
 
-    asyncio.run(told())
+    with pytest.raises(RunError, match=r"run\.db.*(damaged|decode)"):
+        asyncio.run(told())
 
 
 def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
@@ -240,7 +265,7 @@ def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
         await store.set_items(Items([str(row) for row in range(5)], None, {}))
         epoch = await store.lead("a", 60)
         matches = Matches(np.arange(5, dtype=np.int32), np.array([0, 2, 5]))
-        await store.plan_round(1, epoch, np.zeros(5), matches)
+        await store.plan_round(1, epoch, standings(5), matches)
         await store.claim("a", 2, 60)
         await store.settle("a", [done(0, 0, 1, 2), done(1, 3, 4)])
         with pytest.raises(RunError, match="length is not that of its match"):
@@ -274,19 +299,19 @@ async def read_everything(path: Path) -> None:
 def test_an_error_within_a_transaction_leaves_nothing(path: Path) -> None:
     """Each operation changes several rows; here the last of them can't be."""
     no = "BEGIN SELECT RAISE(ABORT, 'no'); END"
-    execute(
-        path,
-        f"CREATE TRIGGER one AFTER INSERT ON jobs WHEN new.id = 5 {no}",
-        f"CREATE TRIGGER two AFTER INSERT ON verdicts WHEN new.job = 2 {no}",
-        f"CREATE TRIGGER three AFTER UPDATE ON jobs WHEN new.id = 2 AND new.attempts > 0 {no}",
-    )
 
     async def told() -> None:
         store = SqliteStore(path)
+        execute(
+            path,
+            f"CREATE TRIGGER one AFTER INSERT ON jobs WHEN new.id = 5 {no}",
+            f"CREATE TRIGGER two AFTER INSERT ON verdicts WHEN new.job = 2 {no}",
+            f"CREATE TRIGGER three AFTER UPDATE ON jobs WHEN new.id = 2 AND new.attempts > 0 {no}",
+        )
         epoch = await store.lead("test", 60)
         pairs = Matches(np.array([0, 1] * 3, dtype=np.int32), np.arange(4) * 2)
         with pytest.raises(RunError, match="no"):
-            await store.plan_round(2, epoch, np.zeros(N), pairs)
+            await store.plan_round(2, epoch, standings(N), pairs)
         assert await store.round_state(2) is None
         await store.claim("a", 1, 60)
         with pytest.raises(RunError, match="no"):
@@ -450,12 +475,13 @@ class Turns(threading.Event):
 def synced(monkeypatch: pytest.MonkeyPatch) -> list[str]:
     """The names of the files that were synced."""
     names: list[str] = []
+    sync = Log.sync
 
-    def sync(path: Path) -> None:
-        names.append(path.name)
-        sync_file(path)
+    def noted(log: Log) -> None:
+        names.append(log._path.name)
+        sync(log)
 
-    monkeypatch.setattr(flusher, "sync_file", sync)
+    monkeypatch.setattr(Log, "sync", noted)
     return names
 
 
@@ -470,7 +496,7 @@ def writer(path: Path) -> Iterator[sqlite3.Connection]:
 
 def flush(path: Path, *happenings: Callable[[], object]) -> Flusher:
     """A flusher whose turns come after these happenings; run to its end on this thread."""
-    thread = Flusher(path)
+    thread = Flusher(path, Log(path))
     thread._stop_asked = Turns(*happenings)
     thread.run()
     return thread
@@ -539,9 +565,9 @@ def test_a_flusher_of_its_own_thread_syncs_and_stops(
     path: Path, writer: sqlite3.Connection, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     happened = threading.Event()
-    monkeypatch.setattr(flusher, "sync_file", lambda _: happened.set())
+    monkeypatch.setattr(Log, "sync", lambda _: happened.set())
     written(writer, "x")
-    thread = Flusher(path, interval=0.001)
+    thread = Flusher(path, Log(path), interval=0.001)
     thread.start()
     assert happened.wait(10)
     thread.stop()
@@ -552,10 +578,10 @@ def test_a_flusher_of_its_own_thread_syncs_and_stops(
 def test_a_disk_that_fails_is_told_to_the_writer(
     path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def fail(_: Path) -> None:
+    def fail(_: Log) -> None:
         raise OSError(28, "No space left on device")
 
-    monkeypatch.setattr(flusher, "sync_file", fail)
+    monkeypatch.setattr(Log, "sync", fail)
 
     async def told() -> None:
         store = SqliteStore(path)
@@ -567,6 +593,7 @@ def test_a_disk_that_fails_is_told_to_the_writer(
             with pytest.raises(RunError, match=r"run\.db can't be written.*No space left"):
                 await store.lead("test", 60)
         finally:
+            monkeypatch.undo()
             await store.close()
 
     asyncio.run(told())
@@ -586,12 +613,51 @@ def test_a_disk_that_fails_at_the_end_is_told_and_the_file_let_go(
         asyncio.run(store.counts())
 
 
-def test_sync_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    sync_file(tmp_path / "none")
+def test_the_log_is_opened_once_and_let_go(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    log = Log(tmp_path / "some.db")
+    log.sync()
+    assert log.written() is None
+    (tmp_path / "some.db-wal").write_bytes(b"x")
     synced: list[int] = []
     monkeypatch.setattr(os, "fsync", synced.append)
-    (tmp_path / "log").write_bytes(b"x")
-    sync_file(tmp_path / "log")
-    assert len(synced) == 1
+    log.sync()
+    log.sync()
+    assert log.written() == (1, (tmp_path / "some.db-wal").stat().st_mtime_ns)
+    assert len(set(synced)) == 1
+    assert len(synced) == 2
+    log.close()
     with pytest.raises(OSError, match="Bad file"):
-        os.fstat(synced[0])  # it was closed
+        os.fstat(synced[0])
+
+
+# Where the files are
+
+
+def test_a_folder_that_was_moved_or_deleted_is_noticed_at_the_next_commit(tmp_path: Path) -> None:
+    async def story() -> None:
+        folder, elsewhere = tmp_path / "run", tmp_path / "elsewhere"
+        folder.mkdir()
+        store = SqliteStore(folder / "run.db")
+        await fill(store)
+        clock = Clock()
+        store.place = Place(folder / "run.db", store.place._log, clock=clock)
+        async with store.together():
+            (first, *_) = await store.claim("w", 3, 60)
+        folder.rename(elsewhere)
+        async with store.together():  # it looks ten times a second
+            await store.begin("w", [Attempt(first.match.id)])
+        clock.now += 0.1
+        with pytest.raises(RunError, match=r"was moved to \S*/elsewhere .* Nothing is lost"):
+            async with store.together():
+                pytest.fail("it goes on")
+        await store.settle("w", [done(0, 0, 1)])
+        await store.close()
+        assert query(elsewhere / "run.db", "SELECT state FROM jobs WHERE id = 0") == [("done",)]
+        store = SqliteStore(elsewhere / "run.db")
+        shutil.rmtree(elsewhere)
+        with pytest.raises(RunError, match=r"was deleted.* its ledger is lost.*in the cache"):
+            store.place.check(now=True)
+        await store.close()
+        assert not elsewhere.exists()
+
+    asyncio.run(story())

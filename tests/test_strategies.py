@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from judgeq.errors import UsageError
-from judgeq.strategies import REGISTRY, Strategy, matchmaking, parse
+from judgeq.strategies import REGISTRY, History, Strategy, matchmaking, parse
 from judgeq.strategies.direct import Direct
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.matchmaking import Matchmaking, list_sizes, similar_couples, window
@@ -63,7 +63,7 @@ STRATEGIES = st.builds(
 @given(strategy=STRATEGIES, standings=all_standings(), seed=SEEDS)
 def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -> None:
     active = np.flatnonzero(standings.active)
-    matches = strategy.next_round(standings, generator(seed))
+    matches = strategy.next_round(History(standings), generator(seed))
     assert (matches.items.dtype.name, matches.offsets.dtype.name) == ("int32", "int64")
     assert (matches.offsets[0], matches.offsets[-1]) == (0, len(matches.items))
     assert matches.sizes.min() >= 2
@@ -72,7 +72,7 @@ def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -
     missing = set(active.tolist()) - set(matches.items.tolist())
     assert len(missing) == (len(active) % 2 if isinstance(strategy, Pairwise) else 0)
     assert set(matches.items.tolist()) <= set(active.tolist())
-    again = strategy.next_round(standings, generator(seed))
+    again = strategy.next_round(History(standings), generator(seed))
     assert_array_equal(again.items, matches.items)
     assert_array_equal(again.offsets, matches.offsets)
 
@@ -83,7 +83,8 @@ def test_calls_and_cost_are_those_of_the_rounds(strategy: Strategy, n: int, seed
     assume(n >= getattr(strategy, "k", 2))
     random = generator(seed)
     rounds = [
-        strategy.next_round(everyone(random.normal(size=n)), random) for _ in range(strategy.rounds)
+        strategy.next_round(History(everyone(random.normal(size=n))), random)
+        for _ in range(strategy.rounds)
     ]
     assert strategy.calls(n) == sum(map(len, rounds))
     assert {len(matches) for matches in rounds} == {strategy.calls(n) // strategy.rounds}
@@ -94,7 +95,7 @@ def test_calls_and_cost_are_those_of_the_rounds(strategy: Strategy, n: int, seed
 def test_the_ratings_are_only_read(strategy: Strategy) -> None:
     standings = everyone(generator().normal(size=50))
     before = standings.elo.copy()
-    strategy.next_round(standings, generator())
+    strategy.next_round(History(standings), generator())
     assert_array_equal(standings.elo, before)
     assert standings.active.all()
 
@@ -109,7 +110,7 @@ def test_consecutive_lists_share_the_overlap(
 ) -> None:
     n = int(standings.active.sum())
     assume(overlap < k <= n)
-    matches = Listwise(k, overlap=overlap).next_round(standings, generator(seed))
+    matches = Listwise(k, overlap=overlap).next_round(History(standings), generator(seed))
     lists = [set(items.tolist()) for items in matches]
     assert {len(one & other) for one, other in pairwise(lists)} <= {overlap}
     assert len(matches.items) == n + overlap * (len(lists) - 1)
@@ -148,7 +149,7 @@ def test_lists_that_cannot_be(n: int, k: int, overlap: int) -> None:
 
 def test_fewer_active_items_than_a_list_make_one_list() -> None:
     standings = Standings(np.arange(20.0), np.arange(20) < 4)
-    matches = Listwise(k=10, overlap=9).next_round(standings, generator())
+    matches = Listwise(k=10, overlap=9).next_round(History(standings), generator())
     assert sorted(matches.items.tolist()) == [0, 1, 2, 3]
     assert len(matches) == 1
 
@@ -165,8 +166,8 @@ def spread(matches: Matches, n: int) -> float:
 def test_similar_items_meet(strategy: type[Pairwise] | type[Listwise]) -> None:
     n = 1000
     ranks = everyone(np.arange(float(n)))  # the row number is the rank
-    similar = strategy(matchmaking="similar").next_round(ranks, generator())
-    random = strategy(matchmaking="random").next_round(ranks, generator())
+    similar = strategy(matchmaking="similar").next_round(History(ranks), generator())
+    random = strategy(matchmaking="random").next_round(History(ranks), generator())
     assert spread(similar, n) < 0.15
     assert spread(random, n) > 0.3
 
@@ -174,7 +175,7 @@ def test_similar_items_meet(strategy: type[Pairwise] | type[Listwise]) -> None:
 def test_matchmaking_is_similar_unless_told() -> None:
     ranks = everyone(np.arange(500.0))
     for strategy in (Pairwise(), Listwise()):
-        assert spread(strategy.next_round(ranks, generator()), 500) < 0.2
+        assert spread(strategy.next_round(History(ranks), generator()), 500) < 0.2
 
 
 @settings(max_examples=60, deadline=None)
@@ -221,7 +222,7 @@ def test_couples_take_no_quadratic_time() -> None:
 
 def test_similar_lists_are_neighbours_but_for_a_tenth_that_swapped() -> None:
     n, k = 1000, 10
-    matches = Listwise(k).next_round(everyone(np.arange(float(n))), generator())
+    matches = Listwise(k).next_round(History(everyone(np.arange(float(n)))), generator())
     home = matches.items // k
     strangers = home != np.repeat(np.arange(n // k), k)
     assert 0.1 < strangers.mean() < 0.2
@@ -233,7 +234,7 @@ def test_rounds_with_the_same_ratings_differ() -> None:
     for strategy in (Pairwise(), Pairwise(matchmaking="random"), Listwise()):
         ranks, random = everyone(np.arange(200.0)), generator()
         rounds = [
-            {frozenset(items.tolist()) for items in strategy.next_round(ranks, random)}
+            {frozenset(items.tolist()) for items in strategy.next_round(History(ranks), random)}
             for _ in range(2)
         ]
         assert rounds[0] != rounds[1]
@@ -246,7 +247,7 @@ def test_ties_are_ordered_at_random(strategy: Strategy) -> None:
     met = Counter(
         item
         for seed in range(400)
-        for items in strategy.next_round(tied, generator(seed))
+        for items in strategy.next_round(History(tied), generator(seed))
         if 0 in items
         for item in items.tolist()
     )
@@ -261,7 +262,7 @@ def test_every_order_of_presentation_is_as_likely(how: Matchmaking, size: int) -
     """A judge may prefer what it reads first."""
     n = 6000
     strategy = Pairwise(matchmaking=how) if size == 2 else Listwise(size, matchmaking=how)
-    matches = strategy.next_round(everyone(np.arange(float(n))), generator(1))
+    matches = strategy.next_round(History(everyone(np.arange(float(n)))), generator(1))
     orders = Counter(tuple(np.argsort(items).tolist()) for items in matches)
     assert set(orders) == set(permutations(range(size)))
     expected = len(matches) / len(orders)
@@ -271,12 +272,13 @@ def test_every_order_of_presentation_is_as_likely(how: Matchmaking, size: int) -
 
 def test_who_was_sought_is_not_told_by_the_order_of_presentation() -> None:
     """Of three items the middle one is in every couple, and more often sought than seeking."""
-    rounds = [Pairwise().next_round(everyone(np.arange(3.0)), generator(i)) for i in range(1000)]
+    history = History(everyone(np.arange(3.0)))
+    rounds = [Pairwise().next_round(history, generator(i)) for i in range(1000)]
     assert sum(matches.items[0] == 1 for matches in rounds) == pytest.approx(500, abs=70)
 
 
 def test_order_of_presentation_tells_nothing_of_a_long_list() -> None:
-    matches = Listwise(10).next_round(everyone(np.arange(5000.0)), generator())
+    matches = Listwise(10).next_round(History(everyone(np.arange(5000.0))), generator())
     places = np.argsort(matches.items.reshape(-1, 10), axis=1)
     assert np.abs(places.mean(axis=0) - 4.5).max() < 0.6
 
@@ -405,3 +407,42 @@ def test_the_fewest_items() -> None:
         strategy.check(least)
         with pytest.raises(UsageError, match=f"--strategy {strategy.name}"):
             strategy.check(least - 1)
+
+
+@pytest.mark.parametrize(
+    ("text", "n", "message"),
+    [
+        ("streak:r=2,d=100000000", 60, r"d=100000000: no item meets 100,000,000 .* among 60 items"),
+        (
+            "streak",
+            3,
+            r"no item meets 3 distinct opponents among 3 items\. Give d=2, or pairwise24",
+        ),
+        ("streak:r=24", 60, "24 in a row against 3 .* are 24 rounds: no item would leave before"),
+        ("streak:r=2,d=50", 60, "take 50 rounds, and there are 24 rounds: .*more --rounds, or"),
+        ("tail:w=24", 60, "first items leave after round 24, and there are 24 rounds"),
+        ("tail:w=1,p=20,rounds=1", 60, "and there is 1 round: no item would leave"),
+        ("tail", 3, "two items are left at least, so that of 3 none leaves"),
+        ("listwise100000x1", 100_000, "1 lists of 100,000 implies 4,999,950,000 comparisons"),
+        ("listwise1000:overlap=999", 1_000_000, "implies .* Give a smaller --k or --overlap"),
+        ("complete", 100_000, "calls, more than 1,000,000"),
+    ],
+)
+def test_what_cannot_be_meant_over_so_many_items(text: str, n: int, message: str) -> None:
+    with pytest.raises(UsageError, match=message):
+        parse(text).check(n)
+
+
+@pytest.mark.parametrize(
+    ("text", "n"),
+    [("streak:r=23", 60), ("streak:r=2", 3), ("streak", 4), ("tail:w=23", 60), ("tail", 4),
+     ("listwise10", 10_000_000), ("listwise100:overlap=10", 100_000)],
+)  # fmt: skip
+def test_what_can_be_meant(text: str, n: int) -> None:
+    parse(text).check(n)
+
+
+def test_rounds_have_an_end() -> None:
+    parse("pairwise10000")
+    with pytest.raises(UsageError, match="pairwise999999999: at most 10,000 rounds, not 999,999"):
+        parse("pairwise999999999")

@@ -7,6 +7,7 @@ import re
 import subprocess
 import sys
 from collections.abc import Iterator
+from graphlib import TopologicalSorter
 from pathlib import Path
 
 import pytest
@@ -19,8 +20,9 @@ from tests.cli import REPO
 
 PACKAGE = REPO / "judgeq"
 README = (REPO / "README.md").read_text(encoding="utf-8")
-# The README's table is the plan of the floors: files in the order in which they may be imported.
-FLOORS = re.findall(r"^\| (?:\d [a-z ]+)?\| `([\w/]+\.py)` \| \S.*\|$", README, re.MULTILINE)
+# The package's table is the plan of the floors: files in the order in which they may be imported.
+TABLE = (PACKAGE / "README.md").read_text(encoding="utf-8")
+FLOORS = re.findall(r"^\| (?:\d [a-z ]+)?\| `([\w/]+\.py)` \| \S.*\|$", TABLE, re.MULTILINE)
 
 
 def module(path: str) -> str:
@@ -42,7 +44,7 @@ def imported(path: Path) -> Iterator[str]:
 MODULES = [module(path) for path in FLOORS]
 
 
-def test_each_file_has_its_line_in_the_readme() -> None:
+def test_each_file_has_its_line_in_the_packages_readme() -> None:
     files = {str(path.relative_to(PACKAGE)) for path in PACKAGE.rglob("*.py")}
     assert set(FLOORS) == files
     assert len(FLOORS) == len(files)
@@ -55,6 +57,18 @@ def test_imports_point_downwards(path: str) -> None:
         if name == "judgeq":  # its names are loaded when used
             continue
         assert MODULES.index(name) < place, f"{path} imports {name}, which stands above it"
+
+
+def test_rooms_stand_on_one_another_and_in_no_circle() -> None:
+    """Top-level folders: each imports only from such as don't, by whatever way, import from it."""
+    rooms: dict[str, set[str]] = {}
+    for path in FLOORS:
+        room, _, inner = path.partition("/")
+        if inner:
+            names = (name.split(".")[1] for name in imported(PACKAGE / path) if "." in name)
+            rooms.setdefault(room, set()).update(name for name in names if name != room)
+    graph = {room: needed & rooms.keys() for room, needed in rooms.items()}
+    assert list(TopologicalSorter(graph).static_order())  # raises CycleError, naming the circle
 
 
 @pytest.mark.parametrize("path", FLOORS)
@@ -94,7 +108,7 @@ def test_no_assert_no_catch_all_no_print_no_module_state(path: str) -> None:
 def test_every_command_strategy_judge_and_dataset_is_in_the_readme() -> None:
     group = typer.main.get_command(cli.app)
     names = list(group.commands)  # type: ignore[attr-defined]
-    assert len(names) == 19
+    assert len(names) == 21
     for name in names:
         assert f"`judgeq {name}`" in README
         assert group.commands[name].help  # type: ignore[attr-defined]

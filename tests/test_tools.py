@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
 from tests.cli import judgeq, only_run, scores
 from tests.mock import mock, stats
+from tests.web import Handler, completion, serving
 
 PRICES = ("--price-in", "1", "--price-out", "10")
 DEMO = ("-d", "demo", "--judge", "mock")
@@ -77,7 +80,10 @@ def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
 
 def checks(folder: Path, *flags: str, expect: int = 0) -> dict[str, tuple[str, str]]:
     done = judgeq(folder, "doctor", *flags, "--json", expect=expect)
-    return {each["name"]: (each["state"], each["told"]) for each in json.loads(done.stdout)}
+    listed = json.loads(done.stdout)
+    found = {each["name"]: (each["state"], each["report"]) for each in listed}
+    assert len(found) == len(listed)  # nothing is said twice, and differently
+    return found
 
 
 def test_a_doctor_finds_all_well(tmp_path: Path) -> None:
@@ -96,9 +102,11 @@ def test_a_doctor_finds_all_well(tmp_path: Path) -> None:
     [
         (("--structured", "text"), "structured", "warning", "none"),
         (("--structured", "json"), "structured", "warning", "no schemas"),
+        (("--structured", "ignored"), "structured", "warning", "don't keep to them"),
+        (("--unreadable", "1"), "structured", "warning", "not known"),
         (("--only-model", "mocks"), "model", "warning", "there is mocks"),
         (("--only-model", "mocks"), "call", "failed", "doesn't know the model"),
-        (("--key", "sk-1"), "key", "failed", "doesn't accept it"),
+        (("--key", "sk-1"), "key", "failed", "none, and the server wants one"),
         (("--unreadable", "1"), "call", "failed", "not usably"),
         (("--errors", "1"), "call", "failed", "answered 500"),
     ],
@@ -106,7 +114,7 @@ def test_a_doctor_finds_all_well(tmp_path: Path) -> None:
 def test_a_doctor_tells_what_is_wrong(
     tmp_path: Path, server: tuple[str, ...], name: str, state: str, told: str
 ) -> None:
-    expect = 4 if state == "failed" or name == "model" else 0
+    expect = 4 if state == "failed" or name == "model" or "--unreadable" in server else 0
     with mock(tmp_path, *server) as url:
         found = checks(tmp_path, "--judge", "mock", "--base-url", url, expect=expect)
     assert found[name][0] == state
@@ -120,6 +128,56 @@ def test_a_doctor_without_a_server_or_a_key(tmp_path: Path) -> None:
     assert found["key"][0] == "failed"
     assert "OPENAI_API_KEY" in found["key"][1]
     assert set(checks(tmp_path)) == {"program", "disk", "cache"}
+
+
+def answered(folder: Path, handler: Handler, *flags: str, expect: int = 0) -> Any:
+    """The checks of a server that answers as `handler`."""
+    with serving(handler) as url:
+        return checks(folder, "--judge", "m", "--base-url", url, *flags, expect=expect)
+
+
+def test_the_key_is_as_the_call_says_not_as_the_list_of_models_does(tmp_path: Path) -> None:
+    wrong = {"error": {"message": "no", "code": "invalid_api_key"}}
+
+    def guarding(path: str) -> Handler:
+        async def handler(got: web.Request) -> web.Response:
+            if got.path.endswith(path):
+                return web.json_response(wrong, status=401)
+            return web.json_response(completion('{"winner": "A"}') | {"data": [{"id": "m"}]})
+
+        return handler
+
+    found = answered(tmp_path, guarding("models"))
+    assert (found["key"][0], found["call"][0]) == ("ok", "ok")
+    found = answered(tmp_path, guarding("completions"), expect=4)
+    assert (found["key"][0], found["call"][0]) == ("failed", "failed")
+    (tmp_path / "key").write_text("sk-0123456789")
+    found = answered(
+        tmp_path, guarding("completions"), "--api-key-file", str(tmp_path / "key"), expect=4
+    )
+    assert found["key"] == ("failed", "there (not shown), but the server doesn't accept it")
+
+
+def test_a_price_that_the_server_reports_is_shown_and_said_to_hold_no_cap(tmp_path: Path) -> None:
+    async def handler(_: web.Request) -> web.Response:
+        headers = {"x-litellm-response-cost": "0.0123"}
+        return web.json_response(completion('{"winner": "A"}'), headers=headers)
+
+    state, told = answered(tmp_path, handler)["price"]
+    assert state == "warning"
+    assert "$0.012300 for this call, as the server reports it" in told
+
+
+def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
+    """10 GB of blanks as 10 MB of gzip is what a stranger's server may send as well."""
+    bomb = gzip.compress(b" " * 50_000_000, 1)
+
+    async def handler(_: web.Request) -> web.Response:
+        return web.Response(body=bomb, headers={"Content-Encoding": "gzip"})
+
+    found = answered(tmp_path, handler, expect=4)
+    assert "longer than 16,777,216 bytes" in found["model"][1]
+    assert "longer than 16,777,216 bytes" in found["call"][1]
 
 
 # models, cache
@@ -145,6 +203,8 @@ def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path) -> None:
     assert judgeq(tmp_path, "cache", "prune", "--older-than", "1d").stdout == "0 replies removed.\n"
     pruned = judgeq(tmp_path, "cache", "prune", "--model", "other", "--json").stdout
     assert json.loads(pruned) == {"removed": 0}
+    misplaced = judgeq(tmp_path, "cache", "--cache-dir", "elsewhere", "clear", "--yes", expect=2)
+    assert "judgeq cache clear --cache-dir elsewhere" in misplaced.stderr
     assert judgeq(tmp_path, "cache", "clear", "--yes").stdout == "24 replies removed.\n"
     assert json.loads(judgeq(tmp_path, "cache", "--json").stdout)["replies"] == 0
 

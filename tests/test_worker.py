@@ -6,13 +6,15 @@ from typing import cast
 import pytest
 
 from judgeq import prompts
+from judgeq.engine.queue import Queue, Stop
+from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError
 from judgeq.judge.backend import Request
 from judgeq.judge.judge import Judge
-from judgeq.queue import Queue, Stop
+from judgeq.judge.questions import Questions
+from judgeq.judge.sending import Sender
 from judgeq.store import Store
 from judgeq.types import CallEnded, Event, JobEnded, JobStarted, JobState, Outcome
-from judgeq.worker import drain
 from tests.fakes import FakeBackend, FakeStore, in_order, opened, turns
 
 TEXTS = ["first", "second"]
@@ -24,15 +26,9 @@ class Scene:
     def __init__(self, store: FakeStore, backend: FakeBackend) -> None:
         self.store, self.backend, self.stop = store, backend, Stop()
         self.events: list[Event] = []
-        self.judge = Judge(
-            backend,
-            prompts.load("bias"),
-            TEXTS,
-            self.events.append,
-            self.stop.sleep,
-            limiter=opened(),
-        )
-        self.stop.tells(self.judge.limiter.abort)
+        sender = Sender(backend, self.events.append, self.stop.sleep, opened())
+        self.judge = Judge(Questions(prompts.load("bias"), TEXTS), sender)
+        self.stop.calls(sender.limiter.abort)
 
     async def play(self, workers: int) -> None:
         async with Queue(cast("Store", self.store), "me", self.stop) as queue:

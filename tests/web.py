@@ -2,13 +2,55 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager
-from typing import Any
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator
+from contextlib import (
+    AbstractAsyncContextManager,
+    AbstractContextManager,
+    asynccontextmanager,
+    contextmanager,
+)
+from typing import Any, TypeVar
 
 from aiohttp import web
 
+from tests.cli import LONGEST
+
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+T = TypeVar("T")
+
+
+@contextmanager
+def in_thread(server: AbstractAsyncContextManager[T]) -> Iterator[T]:
+    """What `server` gives while it is open on an event loop of a thread of its own."""
+    loop, begun, stop = asyncio.new_event_loop(), threading.Event(), asyncio.Event()
+    given: list[T] = []
+
+    async def serve() -> None:
+        try:
+            async with server as value:
+                given.append(value)
+                begun.set()
+                await stop.wait()
+        finally:
+            begun.set()
+
+    thread = threading.Thread(target=loop.run_until_complete, args=[serve()])
+    thread.start()
+    try:
+        assert begun.wait(LONGEST)
+        assert given, "the server didn't begin"
+        yield given[0]
+    finally:
+        loop.call_soon_threadsafe(stop.set)
+        thread.join(LONGEST)
+        loop.close()
+
+
+def serving(handler: Handler) -> AbstractContextManager[str]:
+    """`answering`, in a thread."""
+    return in_thread(answering(handler))
 
 
 @asynccontextmanager

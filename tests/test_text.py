@@ -7,7 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from judgeq.words import count, duration, money, plain, rate, several
+from judgeq.ui.text import count, duration, money, rate, several
+from judgeq.untrusted import escaped, for_spreadsheet, plain
 
 
 @given(st.text(alphabet=st.characters(codec=None)), st.integers(1, 40))
@@ -96,3 +97,25 @@ def test_money_of_a_guess_has_fewer_digits() -> None:
 )
 def test_duration(seconds: float, text: str) -> None:
     assert duration(seconds) == text
+
+
+@given(st.text(alphabet=st.characters(codec=None)))
+def test_what_is_escaped_is_one_line_that_can_be_seen(text: str) -> None:
+    line = escaped(text)
+    assert line.isprintable()
+    if text.isprintable():
+        assert line == text
+
+
+def test_escapes_are_those_of_python() -> None:
+    assert escaped("\x1b[31mred\x9b\n\u200b\ud800é") == "\\x1b[31mred\\x9b\\n\\u200b\\ud800é"
+
+
+@pytest.mark.parametrize("start", ["=", "+", "-", "@", "\t", "\r", "\n", "＝", "＠"])
+def test_what_a_spreadsheet_would_run_is_words(start: str) -> None:
+    assert for_spreadsheet(f"{start}cmd|' /C calc'!A0") == f"'{start}cmd|' /C calc'!A0"
+
+
+@pytest.mark.parametrize("cell", ["babe-listwise10", "a=b", "", None, -1.5, -3, 0.25, True])
+def test_words_and_numbers_are_left_to_spreadsheets(cell: object) -> None:
+    assert for_spreadsheet(cell) is cell

@@ -10,11 +10,10 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from judgeq.config import settle
-from judgeq.ensembles import ensemble
-from judgeq.rating import elo
+from judgeq.evaluation.agreement import panel_agreement
+from judgeq.rating import Parameters, elo
 from judgeq.rating.bradley_terry import fit_map
-from judgeq.results import Judged
+from judgeq.strategies import History
 from judgeq.types import Verdicts
 from tests.build import verdicts
 from tests.cli import judgeq
@@ -26,8 +25,8 @@ def by(some: Verdicts, *judges: int) -> Verdicts:
     return replace(some, judges=np.array(judges, dtype=np.int32))
 
 
-def judged(n: int, *rounds: Verdicts) -> Judged:
-    found = Judged.begin(n, None, settle({"dataset": "demo"}))
+def judged(n: int, *rounds: Verdicts) -> History:
+    found = History.begin(n, None)
     for some in rounds:
         found.add(some)
     return found
@@ -36,7 +35,7 @@ def judged(n: int, *rounds: Verdicts) -> Judged:
 def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
     one = by(verdicts([(0, 1, 2), (1, 0, 2), (3, 1)]), 0, 1, 0)
     other = by(verdicts([(2, 3), (3, 2)]), 0, 1)
-    found = ensemble(judged(5, one, other), ["a", "b"], "bt", 2.0, 0, 0)
+    found = panel_agreement(judged(5, one, other), ["a", "b"], "bt", Parameters(2.0), 0, 0)
     mine = [verdicts([(0, 1, 2), (3, 1)]), verdicts([(2, 3)])]
     ratings = elo.fold(elo.fold(elo.start(5), mine[0]), mine[1])
     assert_array_equal(found.ratings[0]["elo"][:4], ratings[:4])
@@ -50,14 +49,14 @@ def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
 def test_judges_who_say_the_same_agree_wholly() -> None:
     rankings = [(0, 1, 2, 3), (3, 1, 0, 2), (2, 1, 0)]
     both = by(verdicts([each for each in rankings for _ in "ab"]), *([0, 1] * 3))
-    found = ensemble(judged(4, both), ["a", "b"], "bt", 2.0, 200, 0)
+    found = panel_agreement(judged(4, both), ["a", "b"], "bt", Parameters(2.0), 200, 0)
     assert found.alpha.value == pytest.approx(1)
     assert found.kendall["bt"][0, 1] == pytest.approx(1)
 
 
 def test_what_cannot_be_told_is_none() -> None:
     alone = by(verdicts([(0, 1), (2, 3)]), 0, 1)
-    found = ensemble(judged(4, alone), ["a", "b"], "bt", 2.0, 50, 0)
+    found = panel_agreement(judged(4, alone), ["a", "b"], "bt", Parameters(2.0), 50, 0)
     assert (found.alpha.value, found.alpha.low, found.shared) == (None, None, 0)
     assert np.isnan(found.kendall["bt"][0, 1])
 
@@ -66,7 +65,7 @@ def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
     items = verdicts([(row,) for row in range(6) for _ in "ab"])
     scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
     some = replace(by(items, *([0, 1] * 6)), scores=scores)
-    found = ensemble(judged(6, some), ["a", "b"], "bt", 2.0, 0, 0)
+    found = panel_agreement(judged(6, some), ["a", "b"], "bt", Parameters(2.0), 0, 0)
     assert found.alpha.value == pytest.approx(1)
     assert set(found.ratings[0]) == {"direct"}
     assert_array_equal(found.ratings[1]["direct"], scores[1::2])
@@ -108,3 +107,39 @@ def test_agreement_needs_no_gold(tmp_path: Path) -> None:
 def test_one_judge_is_no_ensemble(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", "--quiet")
     assert json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)["judges"] is None
+
+
+def test_of_many_judges_the_largest_are_rated_and_all_agree_or_not() -> None:
+    """As in what thousands of people judged."""
+    rankings = [(0, 1), (1, 2), (2, 3), (0, 3)]
+    numbers = [judge for judge in range(40) for _ in range(1 + (judge in (7, 30)))]
+    both = by(verdicts([rankings[at % 4] for at in range(len(numbers))]), *numbers)
+    names = [f"w{number}" for number in range(40)]
+    found = panel_agreement(judged(4, both), names, "bt", Parameters(2.0), 0, 0)
+    assert found.names == ["w7", "w30", *names[:7], "w8"]
+    assert list(found.verdicts) == [2, 2, *[1] * 8]
+    assert len(found.ratings) == 10
+    assert found.kendall["elo"].shape == (10, 10)
+    assert (found.others, found.others_verdicts) == (30, 30)
+    assert found.shared == 4
+    assert found.alpha.value == pytest.approx(1)
+
+
+def test_many_judges_fill_neither_screen_nor_json(tmp_path: Path) -> None:
+    file = tmp_path / "judged.jsonl"
+    lines = [
+        {"presented": [at % 7, at % 7 + 1], "winner": at % 7, "judge": f"w{at:04}"}
+        for at in range(500)
+    ]
+    file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    shown = judgeq(tmp_path, "import", "-d", "demo", file).stdout
+    assert "500 judges: w0000, w0001, w0002 …" in shown
+    assert "w0003" not in shown
+    shown = judgeq(tmp_path, "evaluate", "--resamples", "20").stdout
+    assert "490 verdicts by 490 other judges" in shown
+    assert len(shown.splitlines()) < 160
+    assert "w0003" not in judgeq(tmp_path, "status").stdout
+    done = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "20", "--json").stdout)
+    assert len(done["judges"]["names"]) == 10
+    assert done["judges"]["others"] == {"judges": 490, "verdicts": 490}
+    assert len(json.dumps(done)) < 40_000

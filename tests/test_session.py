@@ -6,8 +6,11 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import config, runs, sitting
+from judgeq import config, runs
+from judgeq.engine import session
+from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, UsageError
+from judgeq.evaluation.evaluate import evaluated
 from judgeq.types import Event, Notice, RoundRated, RunStarted
 
 
@@ -18,8 +21,8 @@ def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setattr("judgeq.paths.user_cache", lambda: tmp_path / "cache")
 
 
-def prepared(root: Path, **settings: object) -> sitting.Prepared:
-    return sitting.prepare(config.settle(settings), root)
+def prepared(root: Path, **settings: object) -> Run:
+    return session.prepare(config.settle(settings), root)
 
 
 def test_a_model_gets_a_clear_error_where_the_texts_are_not(tmp_path: Path) -> None:
@@ -55,7 +58,7 @@ def test_what_a_model_needs_is_told_before_anything_is_written(tmp_path: Path) -
 def test_events_tell_the_story(tmp_path: Path) -> None:
     events: list[Event] = []
     this = prepared(tmp_path, dataset="demo", strategy="listwise10x2")
-    result = sitting.sit(this, events.append)
+    result = session.execute(this, events.append)
     (started,) = (e for e in events if isinstance(e, RunStarted))
     first, second = (e for e in events if isinstance(e, RoundRated))
     assert (started.items, started.rounds, list(started.planned)) == (240, 2, [])
@@ -69,7 +72,7 @@ def test_events_tell_the_story(tmp_path: Path) -> None:
     assert second.bottom[-1].rating == result.scores.ratings["elo"].min()
 
     events.clear()
-    again = sitting.sit(sitting.take_up(this.folder, {}), events.append)
+    again = session.execute(session.resume(this.folder, {}), events.append)
     (started,) = (e for e in events if isinstance(e, RunStarted))
     assert [counts.done for counts in started.planned] == [24, 24]
     assert started.totals.calls == again.totals.calls == 48
@@ -80,7 +83,7 @@ def test_a_network_file_system_gets_a_warning(
 ) -> None:
     monkeypatch.setattr(runs, "network_file_system", lambda _: "nfs4")
     events: list[Event] = []
-    sitting.sit(prepared(tmp_path, dataset="synthetic:linear", n=20), events.append)
+    session.execute(prepared(tmp_path, dataset="synthetic:linear", n=20), events.append)
     (notice,) = (e for e in events if isinstance(e, Notice))
     assert notice.warning
     assert "network file system (nfs4)" in notice.text
@@ -91,10 +94,10 @@ def test_gold_that_changed_is_taken_over_without_asking_again(tmp_path: Path) ->
     data = tmp_path / "d.csv"
     data.write_text("text,latent,gold\n" + "".join(f"t{i},{i},{i % 2}\n" for i in range(20)))
     given = {"dataset": str(data), "latent_column": "latent"}
-    first = sitting.sit(prepared(tmp_path, **given), lambda _: None)
-    assert first.evaluation == {}
+    first = session.execute(prepared(tmp_path, **given), lambda _: None)
+    assert evaluated(first).evaluation == {}
     changed = prepared(tmp_path, **given, gold_column="gold")
     # The simulated judge's answers come from the labels: for it this is another run.
     assert changed.folder.id != first.run.id
-    result = sitting.sit(changed, lambda _: None)
-    assert result.evaluation["detection"]["elo"]["n"] == 20
+    result = session.execute(changed, lambda _: None)
+    assert evaluated(result).evaluation["detection"]["elo"]["n"] == 20

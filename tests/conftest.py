@@ -1,0 +1,81 @@
+"""What holds for all tests: nothing is remembered in this user's own folders, nothing runs on, no
+test hangs, and what judgeq's processes compile is kept for the next."""
+
+from __future__ import annotations
+
+import os
+import signal
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from judgeq.judge import outage, retry
+from tests.cli import end_started
+
+LONGEST = 300
+"""Seconds that a test may take; the slowest take ten."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Have all processes of the tests share what they compile, beside the repository's own files:
+    without, each of hundreds compiles all of judgeq, which takes longer than what it does."""
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell begins what runs beside it
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+    if hasattr(config, "workerinput"):
+        return  # a worker of xdist, which was started as said here
+    try:
+        folder = config.cache.mkdir("compiled")
+    except OSError:
+        folder = None  # a read-only repository
+    if folder is not None:
+        os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+        os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)
+        sys.dont_write_bytecode = False
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
+    folder = tmp_path_factory.mktemp("state")
+    before = os.environ.get("XDG_STATE_HOME")
+    os.environ["XDG_STATE_HOME"] = str(folder)
+    yield folder
+    if before is None:
+        del os.environ["XDG_STATE_HOME"]
+    else:
+        os.environ["XDG_STATE_HOME"] = before
+
+
+@pytest.fixture(autouse=True)
+def _nothing_left_running() -> Iterator[None]:
+    yield
+    end_started()
+
+
+@pytest.fixture(autouse=True)
+def _no_test_hangs() -> Iterator[None]:
+    """Fail a test that waits for what never comes, where it waits."""
+    if not hasattr(signal, "SIGALRM"):  # Windows
+        yield
+        return
+
+    def fail(*_: object) -> None:
+        pytest.fail(f"it took longer than {LONGEST} s")
+
+    before = signal.signal(signal.SIGALRM, fail)
+    signal.alarm(LONGEST)
+    try:
+        yield
+    finally:
+        signal.alarm(0)
+        signal.signal(signal.SIGALRM, before)
+
+
+@pytest.fixture
+def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The waits between tries, within this process, are short: of tests that aren't about them."""
+    wait = retry._Wait.__call__
+    monkeypatch.setattr(retry._Wait, "__call__", lambda self, state: wait(self, state) / 50)
+    monkeypatch.setattr(outage, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(outage, "LONGEST_WAIT", 0.01)

@@ -1,0 +1,306 @@
+"""The Python interface: DataFrames and lists, typed keywords, errors, reprs, progress."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import math
+import subprocess
+import sys
+from collections.abc import Iterable
+from dataclasses import fields
+from pathlib import Path
+from typing import Any, get_args, get_type_hints
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+import judgeq
+from judgeq import errors, keywords
+from judgeq.config import SESSION, Settings
+from judgeq.evaluation.evaluate import Plan
+from judgeq.settings import DatasetSpec
+from judgeq.types import Event, Notice, RoundRated
+from judgeq.ui.bar import ProgressBar, choose
+from judgeq.ui.dashboard import PlainLines, Quiet
+
+GOLD = [float(n % 5) for n in range(40)]
+TEXTS = [f"text {n}" for n in range(40)]
+
+
+class Series:
+    """A column as pandas and polars have them."""
+
+    def __init__(self, cells: Iterable[object]) -> None:
+        self._cells = list(cells)
+
+    def to_list(self) -> list[object]:
+        return self._cells
+
+
+class Frame:
+    """A DataFrame as pandas and polars have them; `columns` need not be a list, nor names strings."""
+
+    def __init__(self, **columns: Iterable[object]) -> None:
+        self._columns = columns
+
+    @property
+    def columns(self) -> tuple[str, ...]:
+        return tuple(self._columns)
+
+    def __getitem__(self, name: str) -> Series:
+        return Series(self._columns[name])
+
+
+class NAType:
+    """pandas.NA: what it is compared to is neither equal nor not."""
+
+    def __ne__(self, other: object) -> bool:
+        raise TypeError("boolean value of NA is ambiguous")
+
+    __hash__ = None  # type: ignore[assignment]
+
+
+@pytest.fixture(autouse=True)
+def _here(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.chdir(tmp_path)
+
+
+def test_a_data_frame_is_read_as_a_file_is(tmp_path: Path) -> None:
+    frame = Frame(
+        id=[np.int64(7), np.int64(8), np.int64(9)],
+        text=[np.str_("a"), "b", "c"],
+        g=[np.float64(1), math.nan, np.float64(0)],
+        other=[[], {}, None],
+    )
+    data = judgeq.load_dataset(frame, gold_column="g")
+    (tmp_path / "a.csv").write_text("id,text,g\n7,a,1\n8,b,\n9,c,0\n", encoding="utf-8")
+    file = judgeq.load_dataset("a.csv", gold_column="g")
+    assert (data.content, data.labels) == (file.content, file.labels)
+    assert_array_equal(data.gold, [1, np.nan, 0])
+    assert data.source == "the DataFrame"
+    named = Frame(body=["a", "b", "c"], key=["7", "8", "9"])
+    other = judgeq.load_dataset(named, text_column="body", id_column="key")
+    assert other.content == data.content
+
+
+@pytest.mark.parametrize(
+    "texts", [["a", "b", "c"], ("a", "b", "c"), np.array(["a", "b", "c"]), Series(["a", "b", "c"])]
+)
+def test_a_list_of_texts_is_numbered(texts: Any) -> None:
+    data = judgeq.load_dataset(texts)
+    assert (list(data.ids), data.texts) == (["0", "1", "2"], ["a", "b", "c"])
+    assert judgeq.load_dataset(texts, text_column="body").content == data.content
+    assert list(judgeq.load_dataset(texts, limit=2).ids) == ["0", "1"]
+
+
+def test_only_columns_that_are_looked_for_are_made_lists() -> None:
+    class Lazy:
+        def collect(self) -> Frame:
+            return frame
+
+    frame = Frame(text=["a", "b"], rest=(1 // 0 for _ in range(2)))
+    assert judgeq.load_dataset(frame).texts == ["a", "b"]
+    assert judgeq.load_dataset(Lazy()).texts == ["a", "b"]  # type: ignore[arg-type]
+
+
+def test_missing_texts_of_a_data_frame() -> None:
+    frame = Frame(text=["a", None, math.nan, NAType(), "", "f"])
+    with pytest.raises(judgeq.DataError, match=r"(?s)DataFrame: 4 problems.*row 2, column 'text'"):
+        judgeq.load_dataset(frame)
+    data = judgeq.load_dataset(frame, skip_empty=True)
+    assert (list(data.ids), data.texts) == (["0", "5"], ["a", "f"])
+
+
+@pytest.mark.parametrize(
+    ("data", "settings", "error", "message"),
+    [
+        (5, {}, judgeq.UsageError, "A int is no dataset"),
+        ({"text": ["a"]}, {}, judgeq.UsageError, "A dict is no dataset"),
+        (b"demo", {}, judgeq.UsageError, "A bytes is no dataset"),
+        (["a", 5], {}, judgeq.DataError, r"the list of texts, row 2, .*expected text, got 5"),
+        (["a", "\ud800"], {}, judgeq.DataError, "half a character"),
+        (["a"], {}, judgeq.DataError, "the list of texts has one row"),
+        ([], {}, judgeq.DataError, "the list of texts has no rows"),
+        (["a", "b"], {"n": 5}, judgeq.UsageError, "--n is for synthetic"),
+        (["a", "b"], {"encoding": "utf-8"}, judgeq.UsageError, "--encoding is for files"),
+        (Frame(txt=["a", "b"]), {}, judgeq.DataError, "the DataFrame has no column 'text'.*'txt'"),
+    ],
+)
+def test_what_is_no_dataset(
+    data: Any, settings: dict[str, Any], error: type[Exception], message: str
+) -> None:
+    with pytest.raises(error, match=message):
+        judgeq.load_dataset(data, **settings)
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
+    def cell() -> None:
+        frame = Frame(text=TEXTS, gold=GOLD)
+        estimate = judgeq.estimate(frame, gold_column="gold", strategy="listwise10x2")
+        assert (estimate.calls, estimate.as_json()["items"]) == (8, 40)
+        result = judgeq.run(frame, gold_column="gold", strategy="listwise10x2")
+        assert result.run.id == estimate.as_json()["run"]
+        assert judgeq.run(frame, gold_column="gold", strategy="listwise10x2").run == result.run
+        direct = judgeq.run(frame, gold_column="gold", strategy="direct")
+        evaluated = judgeq.evaluate(result, resamples=10)
+        rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["ratings"]}
+        assert 0.3 < rho["bt"]["value"] < 1
+        by_name = judgeq.evaluate(
+            result.run.id, resamples=0, threshold=0, rating_name="bt", positive_over=2
+        )
+        assert [row["rating"] for row in by_name["ratings"]] == ["bt"]
+        reverse = judgeq.evaluate(result, gold=[-value for value in GOLD], resamples=0)
+        assert reverse["ratings"][0]["measures"]["spearman"]["value"] < -0.3
+        compared = judgeq.compare(result, direct.run.id, resamples=10)
+        assert [run["run"] for run in compared["runs"]] == [result.run.id, direct.run.id]
+
+    async def notebook() -> None:
+        cell()
+
+    asyncio.run(notebook()) if in_a_loop else cell()
+
+
+def test_arguments_that_cannot_be(tmp_path: Path) -> None:
+    result = judgeq.run(Frame(text=TEXTS, gold=GOLD), gold_column="gold", strategy="listwise10x1")
+    with pytest.raises(judgeq.UsageError, match="two runs or more"):
+        judgeq.compare(result)
+    with pytest.raises(judgeq.UsageError, match="resamples is -1"):
+        judgeq.evaluate(result, resamples=-1)
+    with pytest.raises(judgeq.UsageError, match="threshold bset: give default"):
+        judgeq.evaluate(result, threshold="bset")  # type: ignore[arg-type]
+    with pytest.raises(judgeq.UsageError, match=r"gold has the shape \(3,\).* 40 items"):
+        judgeq.evaluate(result, gold=[1, 2, 3])
+
+
+def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
+    def stop(event: Event) -> None:
+        if isinstance(event, RoundRated):
+            raise judgeq.StoppedError("for the test")
+
+    frame = Frame(text=TEXTS, gold=GOLD)
+    with pytest.raises(judgeq.StoppedError):
+        judgeq.run(frame, gold_column="gold", on_event=stop)
+    with pytest.raises(judgeq.RunError, match=r"not kept.*judgeq\.resume\(…, dataset=…\)"):
+        judgeq.resume()
+    with pytest.raises(judgeq.RunError, match="its dataset changed"):
+        judgeq.resume(dataset=Frame(text=TEXTS[::-1], gold=GOLD))
+    events: list[Event] = []
+    result = judgeq.resume(dataset=frame, concurrency=2, on_event=events.append)
+    assert events
+    assert not result.partial
+    assert list(judgeq.open_run().scores.ids) == list(result.scores.ids)
+
+
+# Keywords, names, reprs
+
+
+def test_a_keyword_that_is_no_setting_names_the_one_that_was_meant() -> None:
+    with pytest.raises(judgeq.UsageError, match="'strategey'; did you mean 'strategy'"):
+        judgeq.run("demo", strategey="listwise10")  # type: ignore[call-arg]
+
+
+def test_keywords_are_the_settings() -> None:
+    hints = get_type_hints(keywords.RunSettings)
+    assert set(hints) == set(Settings.model_fields) - {"dataset"}
+    assert set(get_type_hints(keywords.DatasetSettings)) == set(DatasetSpec.model_fields) - {
+        "dataset"
+    }
+    assert set(get_type_hints(keywords.SessionSettings)) == SESSION
+    plan = {field.name for field in fields(Plan)} - {"measures"}
+    assert set(get_type_hints(keywords.EvaluationSettings)) == plan
+    loose = {"judge", "persona", "gold_levels", "headers", "prices", "extra_body", "rating"}
+    for name, hint in hints.items():
+        expected = Settings.model_fields[name].annotation
+        if name in loose:
+            continue
+        kinds = (
+            set(get_args(hint))
+            if type(None) in get_args(hint) or Path in get_args(hint)
+            else {hint}
+        )
+        parts = set(get_args(expected)) if type(None) in get_args(expected) else {expected}
+        assert kinds - ({str} if Path in parts else set()) == parts, name
+
+
+def test_every_name_is_there_and_every_family_of_errors_exported() -> None:
+    for name in judgeq.__all__:
+        assert getattr(judgeq, name) is not None
+    families: list[type[Exception]] = [errors.JudgeqError, *errors.JudgeqError.__subclasses__()]
+    for error in families:
+        assert error.__name__ in judgeq.__all__
+        assert getattr(judgeq, error.__name__) is error
+    with pytest.raises(AttributeError, match="no attribute 'ru'"):
+        _ = judgeq.ru
+
+
+def test_importing_stays_light() -> None:
+    heavy = "numpy, pydantic, rich, asyncio, orjson, pandas, polars"
+    code = f"import sys, judgeq; print([m for m in {heavy!r}.split(', ') if m in sys.modules])"
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert done.stdout.strip() == "[]"
+
+
+def test_reprs_are_short() -> None:
+    result = judgeq.run("demo", strategy="listwise10x2")
+    assert repr(result) == (
+        f"<Result {result.run.id}: 240 items, 2 rounds, 48 calls, $0.00; elo, bt>"
+    )
+    assert repr(result.scores) == "<Scores of 240 items, 240 judged: elo, bt>"
+    assert repr(judgeq.load_dataset("demo")) == "<Dataset demo: 240 items, ordinal gold>"
+    linear = judgeq.load_dataset("synthetic:linear", n=50)
+    assert repr(linear) == "<Dataset synthetic-linear: 50 items, without texts, continuous gold>"
+    assert repr(judgeq.estimate("demo")).endswith(": 72 calls, $0.00 to $0.00>")
+
+
+# Progress
+
+
+class Terminal(io.StringIO):
+    """A terminal, or what a notebook has in its place."""
+
+    def isatty(self) -> bool:
+        return True
+
+
+def test_progress_is_a_bar_where_it_can_be_drawn(monkeypatch: pytest.MonkeyPatch) -> None:
+    terminal = Terminal()
+    monkeypatch.setattr(sys, "stderr", terminal)
+    judgeq.run("demo", strategy="listwise10x2", sample=50)
+    shown = terminal.getvalue()
+    assert "50 of 240 items only (--sample 50, by --seed 0)." in shown
+    *_, last = shown.rstrip("\n").split("\r")
+    assert last.startswith("█" * 20 + " round 2/2 · 5/5 jobs")
+    assert shown.endswith("\n")
+    judgeq.run("demo", strategy="listwise10x2", sample=20, progress=False)
+    assert terminal.getvalue() == shown
+
+
+def test_what_shows_progress() -> None:
+    terminal, file = Terminal(), io.StringIO()
+    assert isinstance(choose(terminal, None), ProgressBar)
+    assert isinstance(choose(terminal, False), Quiet)
+    assert isinstance(choose(file, None), Quiet)
+    assert isinstance(choose(file, True), PlainLines)
+    assert isinstance(choose(None, True), Quiet)
+    notebook = type("OutStream", (io.StringIO,), {"__module__": "ipykernel.iostream"})()
+    assert isinstance(choose(notebook, None), ProgressBar)
+    quiet = choose(file, None)
+    with quiet:
+        quiet(Notice("beware", warning=True))
+        quiet.draw()
+    assert file.getvalue() == ""
+
+
+def test_a_stream_that_closes_takes_the_bar_with_it_and_not_the_run() -> None:
+    terminal = Terminal()
+    bar = ProgressBar(terminal)
+    bar(Notice("one"))
+    bar.draw()
+    assert terminal.getvalue() == "\rone\n"
+    terminal.close()
+    bar(Notice("two"))
+    with bar:
+        bar.draw()

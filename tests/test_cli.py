@@ -1,0 +1,238 @@
+"""The command line itself: how it begins, what it prints where, and how it ends."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import signal
+import subprocess
+import sys
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.cli import command, environment, judgeq, judgeq_process, only_run
+from tests.mock import mock
+
+SMALL = ("run", "--dataset", "synthetic:normal", "--n", "40", "--strategy", "listwise10x1")
+WORDS = "é–σ–ρ–漢"
+
+
+def about(stdout: str) -> Any:
+    """The one JSON object of an output."""
+    value = json.loads(stdout)
+    assert isinstance(value, dict)
+    return value
+
+
+# Beginning
+
+
+def test_judgeq_alone_shows_the_help(tmp_path: Path) -> None:
+    shown = judgeq(tmp_path)
+    assert shown.stdout.startswith("Usage: judgeq [OPTIONS] COMMAND")
+    assert shown.stdout == judgeq(tmp_path, "--help").stdout
+    assert shown.stderr == ""
+
+
+@pytest.mark.parametrize(
+    ("module", "flags"),
+    [("typing", ()), ("typer", ("--json",)), ("numpy", ()), ("asyncio", ("--json",))],
+)
+def test_ctrl_c_while_modules_load_ends_quietly(
+    tmp_path: Path, module: str, flags: tuple[str, ...]
+) -> None:
+    arguments = (*SMALL, "--sim-latency", "1000", *flags)
+    process = subprocess.Popen(
+        [sys.executable, "-X", "importtime", "-m", "judgeq", *arguments],
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE,
+        text=True,
+    )
+    assert process.stderr is not None
+    begun = module != "typing"  # which is loaded by Python's own start, too
+    for line in process.stderr:  # a line a module, as soon as it is loaded
+        name = line.rpartition("|")[2].strip()
+        begun = begun or name == "judgeq"
+        if begun and name == ("judgeq.errors" if module == "typing" else module):
+            break
+    else:
+        pytest.fail(f"{module} was never loaded")
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    said = [line for line in err.splitlines() if not line.startswith("import time:")]
+    if said and "stopping" in said[-2 if len(said) > 1 else -1]:
+        pytest.skip("the modules were loaded before the signal came")
+    assert process.returncode == 5, err
+    assert "Traceback" not in err
+    assert "ignored" not in err
+    assert said[-1].startswith("judgeq: stopped")
+    if flags:
+        assert about(out)["error"]["exit_code"] == 5
+
+
+# Encodings
+
+
+@pytest.fixture
+def worded(tmp_path: Path) -> Path:
+    """A folder with a dataset whose ids aren't ASCII."""
+    rows = "".join(f"{WORDS}{i},t{i},{i}\n" for i in range(6))
+    (tmp_path / "d.csv").write_text(f"id,text,gold\n{rows}", encoding="utf-8")
+    judgeq(
+        tmp_path, "run", "-d", "d.csv", "--id-column", "id", "--gold-column", "gold",
+        "-s", "listwise3x2", "--quiet",
+    )  # fmt: skip
+    return tmp_path
+
+
+@pytest.mark.parametrize("encoding", ["ascii", "latin-1"])
+def test_what_an_output_cannot_show_is_replaced(worded: Path, encoding: str) -> None:
+    for arguments in (
+        ("--help",),
+        ("run", "--help"),
+        ("strategies",),
+        ("status",),
+        ("rate",),
+        ("evaluate",),
+        ("prompts", "show", "bias", "-d", "d.csv"),
+        ("run", "-d", f"{WORDS}.csv"),
+    ):
+        expect = 3 if arguments[-1] == f"{WORDS}.csv" else 0
+        done = judgeq(worded, *arguments, expect=expect, encoding=encoding)
+        assert "é" in done.stdout or encoding == "ascii" or "status" not in arguments
+    variables = {"PYTHONIOENCODING": encoding}
+    status = judgeq_process(worded, "status", variables=variables, encoding=encoding)
+    assert status.stdout == judgeq(worded, "status", encoding=encoding).stdout
+
+
+@pytest.mark.parametrize("encoding", ["latin-1", "utf-8"])
+def test_json_loses_nothing_whatever_the_encoding(worded: Path, encoding: str) -> None:
+    done = judgeq(worded, "export", "--by", "id", encoding=encoding)
+    line = json.loads(done.stdout.splitlines()[0])
+    assert all(name.startswith(WORDS) for name in line["presented"])
+    done = judgeq(worded, "run", "-d", f"{WORDS}.csv", "--json", expect=3, encoding=encoding)
+    assert WORDS in about(done.stdout)["error"]["message"]
+
+
+# Outputs that are gone
+
+
+@pytest.mark.parametrize(
+    "arguments", [("--help",), ("run", "--help"), ("strategies",), ("strategies", "--json"), SMALL]
+)
+def test_a_closed_pipe_ends_quietly(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    read, write = os.pipe()
+    os.close(read)
+    with subprocess.Popen(
+        command(*arguments), cwd=tmp_path, env=environment(tmp_path), stdout=write,
+        stderr=subprocess.PIPE, text=True,
+    ) as process:  # fmt: skip
+        os.close(write)
+        _, err = process.communicate(timeout=60)
+    assert process.returncode == 141, err
+    assert [
+        line for line in err.splitlines() if "judgeq ·" not in line and "round" not in line
+    ] == []
+
+
+def test_outputs_that_are_closed_or_full(tmp_path: Path) -> None:
+    closed = subprocess.run(
+        ["sh", "-c", '"$@" >&- 2>&-', "sh", *command("strategies")], cwd=tmp_path,
+        env=environment(tmp_path), check=False,
+    )  # fmt: skip
+    assert closed.returncode == 0
+    if Path("/dev/full").exists():
+        with Path("/dev/full").open("w") as full:
+            done = subprocess.run(
+                command("strategies"), cwd=tmp_path, env=environment(tmp_path), stdout=full,
+                stderr=subprocess.PIPE, text=True, check=False,
+            )  # fmt: skip
+        assert done.returncode == 1
+        assert done.stderr.startswith("judgeq: standard output can't be written to: No space")
+        assert "ignored" not in done.stderr
+
+
+def on_a_terminal(folder: Path, *arguments: str, **variables: str) -> str:
+    """What is shown on a terminal."""
+    master, slave = os.openpty()
+    variables = {"TERM": "xterm-256color"} | variables
+    with subprocess.Popen(
+        command(*arguments), cwd=folder, env=environment(folder) | variables, stdout=slave,
+        stderr=slave, stdin=slave,
+    ) as process:  # fmt: skip
+        os.close(slave)
+        shown = b""
+        with contextlib.suppress(OSError):  # EIO: all have closed it
+            while part := os.read(master, 4096):
+                shown += part
+        process.wait(timeout=60)
+    os.close(master)
+    return shown.decode()
+
+
+@pytest.mark.parametrize("arguments", [("run", "--bogus"), ("status",)])
+def test_no_color_holds_for_errors(tmp_path: Path, arguments: tuple[str, ...]) -> None:
+    assert "\x1b[31m" in on_a_terminal(tmp_path, *arguments)
+    assert "\x1b" not in on_a_terminal(tmp_path, *arguments, NO_COLOR="1")
+
+
+# JSON of what ended with an error
+
+
+def test_json_is_an_object_of_the_error_where_there_is_no_run(tmp_path: Path) -> None:
+    for code, kind, *arguments in (
+        (2, "UsageError", "run"),
+        (2, "UsageError", "run", "--bogus"),
+        (2, "UsageError", "bogus"),
+        (2, "UsageError", "compare", "a"),
+        (3, "DataError", "run", "-d", "gone.csv"),
+        (4, "KeyMissingError", "run", "-d", "demo", "--judge", "gpt-5-mini"),
+        (7, "RunError", "status"),
+        (7, "RunError", "rate"),
+    ):
+        done = judgeq(tmp_path, *map(str, arguments), "--json", expect=int(str(code)))
+        error = about(done.stdout)["error"]
+        assert (error["type"], error["exit_code"]) == (kind, code)
+        assert " ".join(error["message"].split()) in " ".join(done.stderr.split())
+
+
+def test_json_shows_how_far_a_stopped_run_came(tmp_path: Path) -> None:
+    process = subprocess.Popen(
+        command(*SMALL, "--sim-latency", "0.2", "--concurrency", "1", "--json"), cwd=tmp_path,
+        env=environment(tmp_path), stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    assert process.stderr is not None
+    assert "new run" in process.stderr.readline()
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=60)
+    assert process.returncode == 5, err
+    stopped = about(out)
+    assert stopped["run"] == only_run(tmp_path).name
+    assert stopped["state"] == "stopped"
+    assert stopped["error"]["type"] == "StoppedError"
+    assert "judgeq resume" in stopped["error"]["message"]
+
+
+def test_json_shows_a_run_that_the_judge_or_the_budget_ended(tmp_path: Path) -> None:
+    prices = ("--price-in", "1", "--price-out", "10", "--max-output-tokens", "100")
+    job = ("run", "-d", "demo", "--judge", "mock", *prices, "--json", "--quiet")
+    with mock(tmp_path, "--quota-after", "5") as url:
+        done = judgeq(tmp_path, *job, "--base-url", url, expect=4)
+    broken = about(done.stdout)
+    assert (broken["error"]["type"], broken["jobs"]["done"]) == ("QuotaError", 5)
+    with mock(tmp_path) as url:
+        flags = ("--base-url", url, "--max-cost", "0.02", "--new")
+        done = judgeq(tmp_path, *job, *flags, "--no-cache", expect=6)
+    poor = about(done.stdout)
+    assert (poor["error"]["type"], poor["partial"]) == ("BudgetError", True)
+
+
+def test_json_of_a_doctor_is_printed_once(tmp_path: Path) -> None:
+    arguments = ("--judge", "m", "--base-url", "http://127.0.0.1:9/v1")
+    done = judgeq(tmp_path, "doctor", *arguments, "--json", expect=4)
+    assert isinstance(json.loads(done.stdout), list)

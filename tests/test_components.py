@@ -1,0 +1,125 @@
+"""Which items comparisons connect, and what is said of those that they don't."""
+
+from __future__ import annotations
+
+import json
+from itertools import pairwise
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_array_equal
+from scipy import sparse, stats
+
+from judgeq.rating import comparisons, correlation
+from judgeq.rating.bradley_terry import fit_map, fit_mm
+from judgeq.rating.comparisons import component_sizes, components
+from tests.build import Ranking, rankings, verdicts
+from tests.cli import judgeq, only_run, score_columns
+
+N = 12
+
+
+@settings(deadline=None)
+@given(st.lists(rankings(4).flatmap(lambda ranking: st.permutations(range(N)).map(
+    lambda rows: [[rows[i] for i in ([g] if isinstance(g, int) else g)] for g in ranking]
+)), max_size=6))  # fmt: skip
+def test_components_are_scipys(many: list[Ranking]) -> None:
+    some = verdicts(many)
+    found = components(some, N)
+    pairs = comparisons.imply(some)
+    edges = sparse.coo_matrix((pairs.weight, (pairs.winner, pairs.loser)), shape=(N, N))
+    _, expected = sparse.csgraph.connected_components(edges, directed=False)
+    judged = comparisons.matches_of(some, N) > 0
+    assert_array_equal(found > 0, judged)
+    rows = np.flatnonzero(judged)
+    same = found[rows][:, None] == found[rows]
+    assert_array_equal(same, expected[rows][:, None] == expected[rows])
+    assert list(dict.fromkeys(found[rows].tolist())) == list(
+        range(1, len(component_sizes(found)) + 1)
+    )
+    assert component_sizes(found).sum() == len(rows)
+
+
+def test_long_chains_in_any_order_are_one_component() -> None:
+    rows = np.random.default_rng(0).permutation(20_000).tolist()
+    chain = verdicts([[a, b] for a, b in pairwise(rows)])
+    assert component_sizes(components(chain, 20_001)).tolist() == [20_000]
+
+
+def test_each_component_is_rated_by_itself() -> None:
+    one, other = [[0, 1, 2], [1, 0, 2]], [[4, 3], [3, 5], [5, 4], [4, 3]]
+    both = verdicts([*one, *other])
+    theta = fit_map(both, 6, 2.0)
+    mm = fit_mm(comparisons.imply(both), 6, component=components(both, 6))
+    for rows, alone in (((0, 1, 2), one), ((3, 4, 5), other)):
+        assert theta[list(rows)].sum() == pytest.approx(0, abs=1e-8)
+        expected = fit_mm(comparisons.imply(verdicts(alone)), 6)[list(rows)]
+        assert mm[list(rows)] == pytest.approx(expected - expected.mean(), abs=1e-4)
+
+
+def test_correlation_within_is_the_mean_over_components() -> None:
+    random = np.random.default_rng(1)
+    component = np.repeat([1, 2, 3, 4], [30, 10, 5, 1])
+    x = np.round(random.normal(size=46), 1) + 100 * component
+    y = np.round(x + random.normal(size=46), 1) * np.array([0, 1, -1, 0, 1])[component]
+    pearson, spearman, n = correlation.within(x, y, component)
+    parts = [component == number for number in (1, 2)]  # of 3 y is constant, 4 is one item
+    weights = [30, 10]
+    assert n == 40
+    for value, by in ((pearson, stats.pearsonr), (spearman, stats.spearmanr)):
+        expected = [by(x[part], y[part]).statistic for part in parts]
+        assert value == pytest.approx(np.average(expected, weights=weights), abs=1e-12)
+    assert correlation.within(x[:1], y[:1], component[:1]) == (None, None, 0)
+
+
+@pytest.fixture
+def topics(tmp_path: Path) -> Path:
+    """Two topics, never compared with each other: the judge is right about each, and all items of the
+    second have more of the feature by their labels."""
+    rows = [f"text {row},{row % 10 + 10 * (row // 10)}" for row in range(20)]
+    (tmp_path / "my.csv").write_text("\n".join(["text,gold", *rows, "never judged,7"]))
+    first, second = list(range(9, -1, -1)), list(range(19, 9, -1))
+    lines = [json.dumps({"presented": some, "ranking": some}) for some in (first, second)]
+    (tmp_path / "judged.jsonl").write_text("\n".join(lines * 2))
+    return tmp_path
+
+
+def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Path) -> None:
+    flags = ("-d", "my.csv", "--gold-column", "gold", "judged.jsonl")
+    note = "The comparisons fall into 2 components of 10 items that nothing connects."
+    said = judgeq(topics, "import", *flags).stdout
+    assert note in " ".join(said.split())
+    assert "elo within components" in said
+    cells = score_columns(only_run(topics))["component"]
+    assert cells == ["1"] * 10 + ["2"] * 10 + [""]
+
+    rated = json.loads(judgeq(topics, "rate", "--json").stdout)
+    assert rated["components"] == {"count": 2, "largest": [10, 10]}
+    bt = rated["evaluation"]["correlation"]["all"]["bt"]
+    assert bt["spearman"] < 0.6
+    assert bt["within_components"]["spearman"] == pytest.approx(1)
+    assert bt["within_components"]["components"] == 2
+
+    said = judgeq(topics, "evaluate", "--resamples", "0").stdout
+    assert note in " ".join(said.split())
+    assert "Correlation within components" in said
+    evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
+    assert evaluated["components"]["count"] == 2
+    assert evaluated["ratings"][1]["within_components"] == bt["within_components"]
+    run = only_run(topics).name
+    compared = judgeq(topics, "compare", run, run, "--resamples", "0").stdout
+    assert note in " ".join(compared.split())
+    assert "Correlation within components" in compared
+
+
+def test_connected_runs_say_nothing_of_components(tmp_path: Path) -> None:
+    done = json.loads(judgeq(tmp_path, "run", "-d", "demo", "--json").stdout)
+    assert done["components"] == {"count": 1, "largest": [240]}
+    assert "within_components" not in done["evaluation"]["correlation"]["all"]["bt"]
+    assert "component" not in score_columns(only_run(tmp_path))
+    assert "component" not in judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
+    judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", "--quiet")
+    assert "component" not in judgeq(tmp_path, "rate").stdout

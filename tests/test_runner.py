@@ -1,0 +1,197 @@
+"""The rounds of a run whose jobs other processes' workers may hold, and the scheduler's lease."""
+
+from __future__ import annotations
+
+import asyncio
+import re
+from collections.abc import Callable, Coroutine
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from judgeq import config
+from judgeq.engine import assembly, runner, session
+from judgeq.engine.queue import LEASE, Stop
+from judgeq.errors import RunError, StoppedError
+from judgeq.runs import whoami
+from judgeq.store import Store
+from judgeq.store.sqlite import SqliteStore
+from judgeq.types import (
+    Counts,
+    JobState,
+    Matches,
+    Outcome,
+    Standings,
+    Totals,
+    Verdict,
+)
+from tests.fakes import Clock, turns
+
+N = 10
+PAIRS = Matches(np.array([0, 1, 2, 3, 4, 5], dtype=np.int32), np.array([0, 2, 4, 6]))
+THEIRS = "another process"
+
+
+def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, None, None]]) -> None:
+    """Let a run of three pairs, whose round isn't planned yet, be gone through."""
+
+    async def begun() -> None:
+        made = session.prepare(
+            config.settle({"dataset": "synthetic:linear", "n": N, "strategy": "pairwise"}), root
+        )
+        made.folder.path.mkdir(parents=True)
+        clock, stop = Clock(), Stop()
+        store = SqliteStore(made.folder.database, clock=clock)
+        try:
+            await store.set_items(made.items)
+            async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
+                opened = runner.Session(made, store, judge, stop, lambda _: None)
+                await told(opened, clock)
+        finally:
+            await store.close()
+        assert len(asyncio.all_tasks()) == 1
+
+    asyncio.run(begun())
+
+
+async def planned(opened: runner.Session) -> None:
+    epoch = await opened.store.lead(whoami(), LEASE)
+    everybody = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+    await opened.store.plan_round(1, epoch, everybody, PAIRS)
+
+
+async def never(seconds: float) -> None:
+    raise AssertionError("nothing has to be waited for")
+
+
+def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> None:
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        await planned(opened)
+        held = await opened.store.claim(THEIRS, 2, LEASE)
+        states: list[Counts] = []
+
+        async def sleep(seconds: float) -> None:
+            """The other worker answers one, and then gives the other back."""
+            states.append(await state(opened.store))
+            job = held.pop(0).match
+            if held:
+                answer = Outcome(job.id, JobState.DONE, Verdict(job.items))
+            else:
+                answer = Outcome(job.id, JobState.PENDING)
+            await opened.store.settle(THEIRS, [answer])
+
+        await runner.judge_round(opened, 1, sleep)
+        # Our own part is done before the first wait; what was given back is ours.
+        assert states == [Counts(running=2, done=1), Counts(running=1, done=2)]
+        assert await state(opened.store) == Counts(done=3)
+
+    story(tmp_path, told)
+
+
+def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Path) -> None:
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        await planned(opened)
+        await opened.store.claim(THEIRS, 2, LEASE)  # it dies
+        waits = []
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            clock.now += LEASE / 2
+
+        await runner.judge_round(opened, 1, sleep)
+        assert len(waits) == 3  # until the lease is over
+        assert await state(opened.store) == Counts(done=3)
+
+    story(tmp_path, told)
+
+
+def test_nobody_waits_at_the_barrier_of_a_round_that_is_our_own(tmp_path: Path) -> None:
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        await planned(opened)
+        await runner.judge_round(opened, 1, never)
+        await runner.judge_round(opened, 1, never)
+        assert await state(opened.store) == Counts(done=3)
+
+    story(tmp_path, told)
+
+
+def test_a_stop_ends_the_wait_at_the_barrier(tmp_path: Path) -> None:
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        await planned(opened)
+        await opened.store.claim(THEIRS, 2, LEASE)
+
+        async def sleep(seconds: float) -> None:
+            asyncio.get_running_loop().call_soon(opened.stop.ask)
+            await opened.stop.sleep(3600)
+
+        with pytest.raises(StoppedError, match="stopped in round 1, with 2 of its jobs left"):
+            await runner.judge_round(opened, 1, sleep)
+
+    story(tmp_path, told)
+
+
+def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -> None:
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        await planned(opened)
+        failed = await opened.store.claim(THEIRS, 1, LEASE)
+        failure = Outcome(failed[0].match.id, JobState.FAILED, error="no answer")
+        await opened.store.settle(THEIRS, [failure])
+        for number, done in ((1, 1), (1, 1), (2, 2), (100, 2)):  # of three
+            counts = await runner.first_questions(opened, number)
+            assert counts == Counts(pending=2 - done, done=done, failed=1)
+
+    story(tmp_path, told)
+
+
+def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> None:
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        passed = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            await passed.wait()
+            passed.clear()
+            clock.now += seconds
+
+        def until() -> float:
+            assert isinstance(opened.store, SqliteStore)
+            (lease,) = opened.store._db.execute("SELECT until FROM lead").fetchone()
+            return float(lease)
+
+        async with runner.leading(opened, sleep):
+            for _ in range(3):
+                before = clock.now
+                passed.set()
+                await turns()
+                assert clock.now == pytest.approx(before + LEASE / 3)
+                assert until() == pytest.approx(clock.now + LEASE)
+        assert not opened.stop.asked
+
+    story(tmp_path, told)
+
+
+def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        passed = asyncio.Event()
+
+        async def sleep(seconds: float) -> None:
+            await passed.wait()
+
+        async def lead() -> None:
+            async with runner.leading(opened, sleep):
+                await planned(opened)  # by a new epoch, which is another process's
+                passed.set()
+                await opened.store.claim(THEIRS, 3, LEASE)
+                await runner.judge_round(opened, 1)
+
+        with pytest.raises(RunError, match=re.escape("another process has taken the run over")):
+            await lead()
+        assert opened.stop.asked
+
+    story(tmp_path, told)
+
+
+async def state(store: Store) -> Counts:
+    counts = await store.round_state(1)
+    assert counts is not None
+    return counts

@@ -1,0 +1,118 @@
+"""scores.csv: ranks, and the texts beside the numbers."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from judgeq import runs
+from judgeq.engine import session
+from judgeq.engine.results import Scores, write_scores
+from judgeq.untrusted import excerpt
+from tests.cli import judgeq, only_run, score_columns, scores
+
+
+def scores_of(values: list[float], component: list[int] | None = None) -> Scores:
+    n = len(values)
+    parts = np.array(component or [1] * n)
+    return Scores(
+        ids=[str(row) for row in range(n)],
+        ratings={"elo": np.zeros(n), "bt": np.array(values)},
+        matches=parts.astype(np.int64),
+        wins=np.zeros(n),
+        left_after=np.zeros(n, dtype=np.int64),
+        gold=np.full(n, np.nan),
+        component=parts,
+    )
+
+
+def test_the_highest_rating_has_rank_1_and_ties_share_the_lowest() -> None:
+    assert scores_of([0.5, 2.0, 0.5, -1.0]).rank.tolist() == [2, 1, 2, 4]
+
+
+def test_each_component_is_ranked_by_itself_and_what_was_never_judged_has_no_rank() -> None:
+    ranked = scores_of([1.0, 5.0, 0.0, 3.0, 3.0], [1, 2, 0, 1, 2])
+    assert ranked.rank.tolist() == [2, 1, 0, 1, 2]
+    assert scores_of([1.0, np.nan]).rank.tolist() == [1, 0]
+    assert scores_of([0.0, 0.0], [0, 0]).rank.tolist() == [0, 0]
+
+
+def test_a_text_is_one_line_of_200_characters_that_no_spreadsheet_runs(tmp_path: Path) -> None:
+    texts = ["=1+1\nand more", "x" * 300, "\x1b[31m -1"]
+    write_scores(replace(scores_of([1.0, 2.0, 3.0]), texts=texts), tmp_path / "scores.csv")
+    columns = score_columns(tmp_path)
+    assert list(columns)[:2] == ["id", "rank"]
+    assert list(columns)[-1] == "text"
+    assert columns["text"] == ["'=1+1 and more", "x" * 200, "'-1"]
+    assert len(excerpt("é " * 10_000_000, 200)) == 199
+
+
+DATA = "id,text,gold\n=a,-first,0\nb,second,1\nc,third,2\nd,fourth,3\n"
+RUN = ("run", "-d", "d.csv", "--gold-column", "gold", "-s", "pairwise3")
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    (tmp_path / "d.csv").write_text(DATA, encoding="utf-8")
+    shown = " ".join(judgeq(tmp_path, *RUN).stdout.split())
+    assert "The highest and the lowest texts, by bt" in shown
+    assert "second" in shown
+    return only_run(tmp_path)
+
+
+def test_ids_are_exact_and_texts_can_be_left_out(tmp_path: Path, run: Path) -> None:
+    whole = scores(run)
+    columns = score_columns(run)
+    assert columns["id"] == ["=a", "b", "c", "d"]
+    assert columns["text"] == ["'-first", "second", "third", "fourth"]
+    assert sorted(columns["rank"])[0] == "1"
+    assert "fourth" not in judgeq(tmp_path, *RUN, "--no-texts").stdout
+    assert "text" not in score_columns(run)
+    # What is asked for once isn't what the run is.
+    judgeq(tmp_path, "rate")
+    assert scores(run) == whole
+    judgeq(tmp_path, "resume", "--no-texts")
+    assert "text" not in score_columns(run)
+    judgeq(tmp_path, "resume")
+    assert scores(run) == whole
+
+
+def test_no_file_is_opened_that_anothers_folder_names(tmp_path: Path, run: Path) -> None:
+    moved = tmp_path / "runs" / "elsewhere"
+    run.rename(moved)
+    done = judgeq(tmp_path, "rate", moved)
+    assert "fourth" not in done.stdout
+    assert "text" not in score_columns(moved)
+
+
+def test_texts_that_changed_or_are_gone_are_not_shown(tmp_path: Path, run: Path) -> None:
+    (tmp_path / "d.csv").write_text(DATA.replace("third", "other"), encoding="utf-8")
+    judgeq(tmp_path, "rate")
+    assert "text" not in score_columns(run)
+    (tmp_path / "d.csv").unlink()
+    judgeq(tmp_path, "rate")
+    assert "text" not in score_columns(run)
+
+
+def test_a_run_on_standard_input_is_rated_without_reading_it(
+    run: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = runs.RunFolder(run)
+    info = folder.info()
+    folder.write_info(
+        info.model_copy(update={"settings": info.settings.model_copy(update={"dataset": "-"})})
+    )
+    monkeypatch.setattr("judgeq.trust.owns_dataset", lambda *_: True)
+    monkeypatch.setattr("judgeq.datasets.load", lambda *_, **__: os.abort())
+    assert session.dataset_of(folder) is None
+
+
+def test_an_import_shows_the_texts_of_its_dataset(tmp_path: Path, run: Path) -> None:
+    judgeq(tmp_path, "export", "--out", "j.jsonl")
+    judgeq(tmp_path, "import", "-d", "d.csv", "j.jsonl")
+    (imported,) = (path for path in run.parent.iterdir() if "imported" in path.name)
+    assert score_columns(imported)["text"][1] == "second"

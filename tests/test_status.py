@@ -1,0 +1,78 @@
+"""How far a run is: the ranking after its last complete round, of a finished run the final one."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from judgeq import api
+from judgeq.engine import status
+from judgeq.engine.results import Result
+from judgeq.runs import RunFolder
+from tests.cli import judgeq
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Result:
+    return api.run("demo", strategy="listwise10x3", runs_dir=tmp_path)
+
+
+def state_of(run: RunFolder) -> status.State:
+    return asyncio.run(status.state(run, ratings=True))
+
+
+def forget(run: RunFolder, jobs: str) -> None:
+    """As if these jobs had not been answered yet."""
+    database = sqlite3.connect(run.database)
+    with database:
+        database.execute(f"DELETE FROM verdicts WHERE job IN (SELECT id FROM jobs WHERE {jobs})")
+        database.execute(f"UPDATE jobs SET state = 'pending' WHERE {jobs}")
+    database.close()
+
+
+def test_a_finished_run_shows_its_final_ranking(run: Result) -> None:
+    state = state_of(run.run)
+    assert (state.word, state.complete, state.rating) == ("finished", 3, "bt")
+    assert state.ratings is not None
+    np.testing.assert_array_equal(state.ratings, run.scores.ratings["bt"])
+    shown = judgeq(run.run.path.parent, "status", run.run.path).stdout
+    best = run.scores.ids[int(run.scores.ratings["bt"].argmax())]
+    assert "in the end" in shown
+    line = next(line for line in shown.splitlines() if line.split()[:1] == ["top"])
+    assert line.split() == ["top", best, f"{run.scores.ratings['bt'].max():.3f}"]
+
+
+def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: Result) -> None:
+    whole = run.run
+    forget(whole, "id = 60")  # of round 3: its ranking would be half of it
+    state = state_of(whole)
+    assert (state.word, state.complete, state.rating) == ("stopped", 2, "elo")
+    assert state.ratings is not None
+    database = sqlite3.connect(whole.database)
+    ((before,),) = database.execute("SELECT ratings FROM rounds WHERE round = 3").fetchall()
+    np.testing.assert_array_equal(state.ratings, np.frombuffer(before, "<f8"))
+
+    with database:  # stopped between two rounds
+        database.execute("DELETE FROM rounds WHERE round = 3")
+        database.execute("DELETE FROM verdicts WHERE job >= 48")
+        database.execute("DELETE FROM jobs WHERE id >= 48")
+    database.close()
+    again = state_of(whole)
+    assert (again.word, again.complete, len(again.rounds)) == ("stopped", 2, 2)
+    assert again.ratings is not None
+    np.testing.assert_array_equal(again.ratings, state.ratings)
+    assert "after round 2" in judgeq(whole.path.parent, "status", whole.path).stdout
+
+    forget(whole, "id = 0")
+    assert state_of(whole).ratings is None
+
+
+def test_scores_of_single_items_are_shown_as_such(tmp_path: Path) -> None:
+    direct = api.run("demo", strategy="direct", runs_dir=tmp_path)
+    state = state_of(direct.run)
+    assert state.rating == "direct"
+    assert "in the end" in judgeq(tmp_path, "status", direct.run.path).stdout

@@ -1,0 +1,370 @@
+"""Stopping: signals to real processes, notebooks, terminals that go away, fits that are given up."""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Iterator
+from pathlib import Path
+from typing import IO
+
+import pytest
+
+import judgeq as package
+from judgeq import config
+from judgeq.engine import session
+from judgeq.engine.stopping import Interrupts, in_thread
+from judgeq.errors import RunError, StoppedError
+from judgeq.rating import GoOn, bradley_terry, comparisons
+from judgeq.types import Floats
+from tests.build import verdicts
+from tests.cli import (
+    command,
+    environment,
+    in_flight,
+    judgeq,
+    only_run,
+    query,
+    scores,
+    start,
+    started,
+    wait_until,
+)
+
+JOB = ("run", "--dataset", "synthetic:normal", "--n", "3000", "--concurrency", "4")
+UNKNOWN = "SELECT sum(open) FROM jobs"
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
+    folder = tmp_path_factory.mktemp("uninterrupted")
+    judgeq(folder, *JOB, "--quiet")
+    return scores(only_run(folder))
+
+
+def python(folder: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
+    """Start a piece of Python in `folder`."""
+    return started(folder, sys.executable, "-c", code, *arguments)
+
+
+def wait_for(line: str, stream: IO[str] | None) -> None:
+    """Read lines until this one."""
+    assert stream is not None
+    for read in stream:
+        if read.strip() == line:
+            return
+    raise AssertionError(f"it ended without {line!r}")
+
+
+@pytest.fixture(autouse=True, scope="module")
+def _hangups_reach_our_processes() -> Iterator[None]:
+    """Also where the tests themselves run under nohup: a handler, unlike SIG_IGN, isn't inherited."""
+    before = signal.signal(signal.SIGHUP, lambda *_: None)
+    yield
+    signal.signal(signal.SIGHUP, before)
+
+
+# Notebooks
+
+NOTEBOOK = """
+import asyncio, sys, judgeq
+from judgeq.errors import StoppedError
+
+async def cell():
+    try:
+        judgeq.run("synthetic:normal", n=3000, concurrency=4, sim_latency=float(sys.argv[1]),
+                   on_event=lambda event: print(type(event).__name__, flush=True))
+    except StoppedError as error:
+        print("stopped:", error, error.__context__)
+
+{loop}
+"""
+LOOPS = ("asyncio.run(cell())", "asyncio.new_event_loop().run_until_complete(cell())")
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_stop_in_a_notebook_stops_the_run(tmp_path: Path, loop: str, uninterrupted: str) -> None:
+    process = python(tmp_path, NOTEBOOK.replace("{loop}", loop), "0.2")
+    wait_for("CallEnded", process.stdout)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "stopped: stopped in round 1" in out
+    assert out.rstrip().endswith(" None")
+    run = only_run(tmp_path)
+    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
+    assert query(run, UNKNOWN) == [(0,)], "calls in flight were let finish"
+    judgeq(tmp_path, "resume", "last", "--sim-latency", "0", "--quiet")
+    assert scores(run) == uninterrupted
+
+
+def test_a_second_stop_in_a_notebook_ends_it_at_once(tmp_path: Path) -> None:
+    process = python(tmp_path, NOTEBOOK.replace("{loop}", LOOPS[0]), "1000")
+    wait_until(lambda: in_flight(tmp_path) == 1, process)
+    process.send_signal(signal.SIGINT)
+    wait_for("Stopping", process.stdout)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert "stopped: stopped at once" in out
+    assert '"state": "stopped"' in judgeq(tmp_path, "status", "--json").stdout
+
+
+RESUMED = """
+import asyncio, judgeq
+
+async def cell():
+    try:
+        judgeq.resume(sim_latency=0.2, on_event=lambda event: print(type(event).__name__, flush=True))
+    except judgeq.StoppedError as error:
+        print("stopped:", error)
+    try:
+        print("evaluating", flush=True)
+        judgeq.evaluate(resamples=1_000_000, runs_dir="finished")
+    except KeyboardInterrupt:
+        print("evaluation given up")
+
+asyncio.new_event_loop().run_until_complete(cell())
+"""
+
+
+def test_stop_in_a_notebook_stops_what_goes_on_and_what_evaluates(
+    tmp_path: Path, uninterrupted: str
+) -> None:
+    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", "--runs-dir", "finished")
+    process = python(tmp_path, NOTEBOOK.replace("{loop}", LOOPS[0]), "0.2")
+    wait_for("CallEnded", process.stdout)
+    process.send_signal(signal.SIGINT)
+    process.communicate(timeout=120)
+    process = python(tmp_path, RESUMED)
+    wait_for("CallEnded", process.stdout)
+    process.send_signal(signal.SIGINT)
+    assert process.stdout is not None
+    before = next(line for line in process.stdout if line.startswith("stopped:"))
+    assert "stopped in round 1" in before
+    wait_for("evaluating", process.stdout)
+    process.send_signal(signal.SIGINT)
+    out, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert out == "evaluation given up\n"
+    judgeq(tmp_path, "resume", "--sim-latency", "0", "--quiet")
+    assert scores(only_run(tmp_path)) == uninterrupted
+
+
+@pytest.mark.parametrize("in_a_loop", [False, True])
+def test_errors_are_not_chained_to_the_missing_loop(tmp_path: Path, in_a_loop: bool) -> None:
+    (tmp_path / "file").touch()
+
+    def run() -> None:
+        with pytest.raises(RunError) as caught:
+            package.run("synthetic:linear", n=20, runs_dir=tmp_path / "file")
+        error: BaseException | None = caught.value
+        while error is not None:
+            assert "event loop" not in str(error)
+            error = error.__cause__ or error.__context__
+
+    async def cell() -> None:
+        run()
+
+    asyncio.run(cell()) if in_a_loop else run()
+
+
+def test_an_interrupt_before_the_loop_listens_is_not_lost() -> None:
+    interrupts, reactions = Interrupts(), []
+    interrupts.interrupt()
+
+    async def work() -> None:
+        with interrupts.listening(lambda: reactions.append("early")):
+            assert reactions == ["early"]
+        interrupts.interrupt()  # nobody listens any longer
+
+    asyncio.run(work())
+    assert reactions == ["early"]
+
+
+# Terminals that go away
+
+
+def ignoring_hangups() -> None:
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)
+
+
+def test_hanging_up_twice_lets_calls_in_flight_finish(tmp_path: Path, uninterrupted: str) -> None:
+    """A closing terminal may say so twice: the shell to its jobs, and the kernel."""
+    process = start(tmp_path, *JOB, "--sim-latency", "0.3")
+    wait_until(lambda: in_flight(tmp_path) > 1, process)
+    process.send_signal(signal.SIGHUP)
+    assert process.stderr is not None
+    while "stopping: letting" not in (line := process.stderr.readline()):
+        assert line, "it ended without a word"
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 5, err
+    run = only_run(tmp_path)
+    assert query(run, "SELECT sum(attempts) FROM jobs") == query(run, "SELECT count(*) FROM calls")
+    judgeq(tmp_path, "resume", "last", "--sim-latency", "0", "--quiet")
+    assert scores(run) == uninterrupted
+
+
+def test_nohup_is_respected(tmp_path: Path, uninterrupted: str) -> None:
+    process = subprocess.Popen(
+        command(*JOB, "--sim-latency", "0.02"),
+        cwd=tmp_path,
+        env=environment(tmp_path),
+        stderr=subprocess.PIPE,
+        stdout=subprocess.DEVNULL,
+        text=True,
+        preexec_fn=ignoring_hangups,  # noqa: PLW1509
+    )
+    assert process.stderr is not None
+    assert "new run" in process.stderr.readline()
+    process.send_signal(signal.SIGHUP)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 0, err
+    assert scores(only_run(tmp_path)) == uninterrupted
+
+
+@pytest.mark.parametrize("quiet", [(), ("--quiet", "--json")])
+def test_a_terminal_that_goes_away_stops_the_run_cleanly(
+    tmp_path: Path, quiet: tuple[str, ...], uninterrupted: str
+) -> None:
+    import fcntl
+    import termios
+
+    master, slave = os.openpty()
+
+    def leading() -> None:  # a session of its own, of which this is the terminal
+        os.setsid()
+        fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+
+    with subprocess.Popen(
+        command(*JOB, "--sim-latency", "0.3", *quiet),
+        cwd=tmp_path,
+        env=environment(tmp_path) | {"TERM": "xterm"},
+        stdin=slave,
+        stdout=slave,
+        stderr=slave,
+        preexec_fn=leading,  # noqa: PLW1509
+    ) as process:
+        os.close(slave)
+        wait_until(lambda: in_flight(tmp_path) > 1, process)
+        os.close(master)
+        assert process.wait(timeout=120) == 5
+    run = only_run(tmp_path)
+    assert query(run, "SELECT sum(attempts) FROM jobs") == query(run, "SELECT count(*) FROM calls")
+    judgeq(tmp_path, "resume", "last", "--sim-latency", "0", "--quiet")
+    assert scores(run) == uninterrupted
+
+
+# Fits
+
+ENDLESS = """
+import sys, time
+from judgeq.rating import bradley_terry
+
+def endless(verdicts, n, sigma, *, go_on):
+    print("fitting", flush=True)
+    while True:
+        go_on()
+        time.sleep(0.001)
+
+bradley_terry.fit_map = endless
+from judgeq.cli import main
+main()
+"""
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+def test_the_final_fit_can_be_given_up(
+    tmp_path: Path, uninterrupted: str, number: signal.Signals
+) -> None:
+    process = python(tmp_path, ENDLESS, *JOB)
+    wait_for("fitting", process.stdout)
+    process.send_signal(number)
+    _, err = process.communicate(timeout=120)
+    assert process.returncode == 5, err
+    assert "Traceback" not in err
+    run = only_run(tmp_path)
+    assert f"judgeq resume {run.name}" in err
+    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(900,)]
+    judgeq(tmp_path, "rate", "--quiet")
+    assert scores(run) == uninterrupted
+    assert query(run, "SELECT count(*) FROM calls") == [(900,)]
+
+
+def test_rate_can_be_given_up(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--quiet")
+    for arguments in (("rate",), ("evaluate",)):
+        process = python(tmp_path, ENDLESS, *arguments)
+        wait_for("fitting", process.stdout)
+        process.send_signal(signal.SIGINT)
+        _, err = process.communicate(timeout=120)
+        assert process.returncode == 5, err
+        assert err == "judgeq: stopped.\n"
+
+
+def test_the_dashboard_lives_on_during_the_fit(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fitting, drawn = threading.Event(), threading.Event()
+    fit = bradley_terry.fit_map
+
+    def slow(verdicts: object, n: int, sigma: float, *, go_on: GoOn) -> Floats:
+        fitting.set()
+        assert drawn.wait(60), "nothing was drawn during the fit"
+        return fit(verdicts, n, sigma, go_on=go_on)  # type: ignore[arg-type]
+
+    async def draw() -> None:
+        while True:
+            await asyncio.sleep(0)
+            if fitting.is_set():
+                drawn.set()
+
+    monkeypatch.setattr(bradley_terry, "fit_map", slow)
+    prepared = session.prepare(config.settle({"dataset": "synthetic:linear", "n": 20}), tmp_path)
+    result = session.execute(prepared, lambda _: None, beside=draw)
+    assert not result.partial
+
+
+@pytest.mark.parametrize("times", [0, 1, 3])
+def test_fits_ask_whether_to_go_on(times: int) -> None:
+    judged = verdicts([[0, 1, 2], [2, 3, 4], [4, 0, 1], [3, 1, 0]])
+    asked = 0
+
+    def go_on() -> None:
+        nonlocal asked
+        asked += 1
+        if asked > times:
+            raise StoppedError("given up")
+
+    with pytest.raises(StoppedError, match="given up"):
+        bradley_terry.fit_map(judged, 5, go_on=go_on)
+    asked = 0
+    with pytest.raises(StoppedError, match="given up"):
+        bradley_terry.fit_mm(comparisons.imply(judged), 5, go_on=go_on)
+
+
+def test_work_in_a_thread_ends_when_nobody_waits_for_it() -> None:
+    begun, ended = threading.Event(), threading.Event()
+
+    def work(go_on: GoOn) -> None:
+        begun.set()
+        try:
+            while True:
+                go_on()
+        finally:
+            ended.set()
+
+    async def cancelled() -> None:
+        task = asyncio.create_task(in_thread(work))
+        await asyncio.to_thread(begun.wait)
+        task.cancel()
+        with pytest.raises(asyncio.CancelledError):
+            await task
+        assert await asyncio.to_thread(ended.wait, 60)
+
+    asyncio.run(cancelled())

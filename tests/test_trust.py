@@ -1,0 +1,313 @@
+"""A run folder decides nothing about this user's keys, files and money."""
+
+from __future__ import annotations
+
+import json
+import os
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+from typer.testing import CliRunner
+
+from judgeq import config, runs, trust
+from judgeq.cli import app
+from judgeq.engine import session
+from judgeq.errors import RunError
+from judgeq.runs import RunFolder
+from judgeq.types import Event, Notice
+from tests.mock import mock
+
+EVENTS: list[tuple[str, str]] = []
+WATCHING: list[bool] = []
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if WATCHING and event in ("open", "socket.connect", "socket.getaddrinfo", "sqlite3.connect"):
+        EVENTS.append((event, str(arguments)))
+
+
+sys.addaudithook(_watch)  # for good: it listens only while WATCHING
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+    monkeypatch.delenv("JUDGEQ_CACHE", raising=False)
+
+
+@pytest.fixture
+def another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[None]:
+    """Who has marks of their own, and none of ours."""
+    with monkeypatch.context() as patch:
+        patch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+        yield
+
+
+def begun(root: Path, **settings: Any) -> RunFolder:
+    """A run that this user began, of which nothing was asked yet."""
+    prepared = session.prepare(config.settle({"dataset": "demo", **settings}), root)
+    with prepared.folder.locked():
+        session._begin(prepared, lambda _: None)
+    return prepared.folder
+
+
+def forget(tmp_path: Path) -> None:
+    for path in (tmp_path / "state" / "judgeq" / "runs").glob("*.json"):
+        path.unlink()
+
+
+def invoke(*arguments: str | Path) -> tuple[int, str]:
+    done = CliRunner().invoke(app, [*map(str, arguments)])
+    assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
+    return done.exit_code, done.output
+
+
+def change(folder: RunFolder, **settings: Any) -> None:
+    path = folder.path / "config.json"
+    values = json.loads(path.read_text())
+    values["settings"] |= settings
+    path.write_text(json.dumps(values))
+
+
+def refused(folder: RunFolder, *flags: str, **changes: Any) -> str:
+    """The run isn't gone on with, and nothing was opened but its config.json and the mark."""
+    EVENTS.clear()
+    WATCHING.append(True)
+    try:
+        with pytest.raises(RunError) as error:
+            session.resume(folder, changes)
+    finally:
+        WATCHING.clear()
+    opened = [what for _, what in EVENTS if "config.json" not in what and "state" not in what]
+    assert not opened
+    assert not [kind for kind, _ in EVENTS if kind != "open"]
+    message = str(error.value)
+    for flag in flags:
+        assert flag in message
+    return message
+
+
+ASKS: dict[str, tuple[Any, str]] = {
+    "base_url": ("http://thief.example/v1", "--base-url http://thief.example/v1"),
+    "api_key_env": ("OPENAI_API_KEY", "--api-key-env OPENAI_API_KEY"),
+    "api_key_file": ("/home/me/.key", "--api-key-file /home/me/.key"),
+    "headers": (("X-Team: env:AWS_SECRET",), "--header 'X-Team: env:AWS_SECRET'"),
+    "proxy": ("http://thief.example:3128", "--proxy http://thief.example:3128"),
+    "ca_file": ("/tmp/thief.pem", "--ca-file /tmp/thief.pem"),
+    "cache_dir": ("/home/me/cache", "--cache-dir /home/me/cache"),
+    "extra_body": ({"a": 1}, """--extra-body '{"a":1}'"""),
+    "data_dir": ("/home/me/data", "--data-dir /home/me/data"),
+    "dataset": ("/home/me/mails.csv", "--dataset /home/me/mails.csv"),
+    "prompt": ("/home/me/my.toml", "--prompt /home/me/my.toml"),
+    "max_cost": (1e9, "--max-cost 1000000000.0"),
+    "prices": ({"m": {"input": 0, "output": 0}}, "--price-in DOLLARS --price-out DOLLARS"),
+}
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_what_a_strangers_folder_asks_for_is_listed_and_not_done(tmp_path: Path, name: str) -> None:
+    folder = begun(tmp_path / "runs", judge="m")
+    forget(tmp_path)
+    value, flag = ASKS[name]
+    change(folder, **{name: value})
+    message = refused(folder, f"{name} = ", flag, "--judge m", "judgeq resume ")
+    assert "Nothing was opened or sent" in message
+
+
+@pytest.mark.parametrize("name", ASKS)
+def test_a_config_that_somebody_changed_later_is_not_believed(tmp_path: Path, name: str) -> None:
+    folder = begun(tmp_path / "runs", judge="m")
+    session.resume(folder, {})
+    value, flag = ASKS[name]
+    change(folder, **{name: value})
+    message = refused(folder, flag, "says other things than you gave for this run")
+    assert "--judge" not in message.rpartition("judgeq resume")[2]
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [("proxy", "http://user@thief.example:3128"), ("headers", ["X-Team: theirs"])],
+)
+def test_what_judgeq_never_keeps_is_nobodys(tmp_path: Path, name: str, value: Any) -> None:
+    """Left out of what is remembered, it must not pass for what was given: nothing."""
+    folder = begun(tmp_path / "runs", judge="m")
+    change(folder, **{name: value})
+    refused(folder, f"{name} = ", "says other things than you gave for this run")
+
+
+def test_a_cap_that_somebody_removed_is_missed(tmp_path: Path) -> None:
+    prices = {"price_in": 1.0, "price_out": 1.0}
+    folder = begun(tmp_path / "runs", judge="m", max_cost=2.0, **prices)
+    assert session.resume(folder, {}).settings.max_cost == 2
+    change(folder, max_cost=None)
+    refused(folder, "max_cost = null", "--max-cost …")
+    assert session.resume(folder, {"max_cost": 1.0}).settings.max_cost == 1
+
+
+def test_a_model_is_named_again_for_a_run_of_somebody_elses(tmp_path: Path) -> None:
+    """With OpenAI's own address and key, it would still be this user's money."""
+    folder = begun(tmp_path / "runs", judge="gpt-5-mini")
+    forget(tmp_path)
+    refused(folder, "--judge gpt-5-mini", "--max-cost DOLLARS caps what you pay")
+    assert session.resume(folder, {"judge": ("gpt-5-mini",)}).settings.judge == ("gpt-5-mini",)
+
+
+def test_a_recording_is_named_again(tmp_path: Path) -> None:
+    (tmp_path / "r.jsonl").write_text('{"round": 1, "presented": [0, 1], "winner": 0}\n')
+    folder = begun(tmp_path / "runs", judge=f"recorded:{tmp_path / 'r.jsonl'}")
+    session.resume(folder, {})
+    forget(tmp_path)
+    refused(folder, f"--judge recorded:{tmp_path / 'r.jsonl'}")
+
+
+def test_a_simulated_run_of_somebody_elses_goes_on_without_ado(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "runs", cache_dir="/their/cache", api_key_env="X")
+    forget(tmp_path)
+    code, output = invoke("resume", folder.path, "--quiet")
+    assert code == 0, output
+
+
+def test_what_was_given_again_is_remembered(tmp_path: Path) -> None:
+    (tmp_path / "my.csv").write_text("text,gold\n" + "".join(f"text {i},{i}\n" for i in range(12)))
+    mine = {"dataset": str(tmp_path / "my.csv"), "gold_column": "gold"}
+    folder = begun(tmp_path / "runs", **mine, strategy="listwise4")
+    forget(tmp_path)
+    refused(folder, f"--dataset {tmp_path / 'my.csv'}")
+    code, output = invoke("resume", folder.path, "--quiet")
+    assert (code, "--dataset" in output) == (7, True)
+    assert invoke("resume", folder.path, "--quiet", "--dataset", tmp_path / "my.csv")[0] == 0
+    assert invoke("resume", folder.path, "--quiet")[0] == 0
+    (mark,) = (tmp_path / "state" / "judgeq" / "runs").iterdir()
+    assert mark.stat().st_mode & 0o777 == 0o600
+    assert "my.csv" not in mark.read_text()  # digests
+    mark.write_text("{")
+    refused(folder, "--dataset")
+
+
+def test_one_key_takes_the_place_of_the_other(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "runs", judge="m", api_key_file="/home/me/.key")
+    forget(tmp_path)
+    settings = session.resume(folder, {"judge": ("m",), "api_key_env": "MINE"}).settings
+    assert (settings.api_key_env, settings.api_key_file) == ("MINE", None)
+    settings = session.resume(folder, {"judge": ("m",), "api_key_file": Path("/f")}).settings
+    assert (settings.api_key_env, settings.api_key_file) == (None, Path("/f"))
+
+
+def test_prices_of_a_stranger_are_not_used(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "runs", judge="m", prices={"m": {"input": 0, "output": 0}})
+    forget(tmp_path)
+    given = {"judge": ("m",), "price_in": 1.0, "price_out": 2.0}
+    assert session.resume(folder, given).settings.prices == {}
+
+
+def test_a_mark_is_of_one_folder(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "runs", judge="m")
+    folder.path.rename(tmp_path / "gift")
+    refused(RunFolder(tmp_path / "gift"), "--judge m")
+
+
+def test_what_a_folder_says_is_shown_safely(tmp_path: Path) -> None:
+    folder = begun(tmp_path / "runs", judge="m")
+    change(folder, ca_file="\x1b[2J\u202eKEY; rm -rf ~", headers=["X: " + "y" * 5000])
+    message = refused(folder, r"'\x1b[2J\u202eKEY; rm -rf ~'")
+    assert "\x1b" not in message
+    assert len(message) < 2000
+
+
+def test_a_run_that_can_not_be_remembered_runs_and_says_so(tmp_path: Path) -> None:
+    (tmp_path / "state").write_text("no folder")
+    prepared = session.prepare(config.settle({"dataset": "demo"}), tmp_path / "runs")
+    events: list[Event] = []
+    session.execute(prepared, events.append)
+    (notice,) = (e for e in events if isinstance(e, Notice) and e.warning)
+    assert "`judgeq resume` will ask for them again" in notice.text
+
+
+def test_another_users_folder_is_not_taken_for_ones_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    folder = begun(tmp_path / "runs")
+    settings = config.settle({"dataset": "demo"})
+    uid = os.getuid()
+    monkeypatch.setattr(os, "getuid", lambda: uid + 1)
+    session.prepare(settings, tmp_path / "runs")  # worked on before
+    forget(tmp_path)
+    with pytest.raises(RunError, match=r"belongs to another user.*judgeq resume .*--new"):
+        session.prepare(settings, tmp_path / "runs")
+    assert session.prepare(settings, tmp_path / "runs", new=True).folder.id == f"{folder.id}-2"
+
+
+def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
+    mails, key = tmp_path / "private" / "mails.csv", tmp_path / "private" / "key"
+    mails.parent.mkdir()
+    mails.write_text("text\na\n")
+    key.write_text("KEY")
+    assert invoke("run", "-d", "demo", "--quiet", "--runs-dir", tmp_path / "runs")[0] == 0
+    (folder,) = runs.all_runs(tmp_path / "runs")
+    change(
+        folder,
+        dataset=str(mails),
+        prompt=str(mails.with_suffix(".toml")),
+        judge=["m"],
+        api_key_file=str(key),
+        ca_file=str(key),
+        cache_dir=str(mails.parent),
+        data_dir=str(mails.parent),
+        base_url="http://thief.example/v1",
+    )
+    forget(tmp_path)
+    EVENTS.clear()
+    WATCHING.append(True)
+    try:
+        for command in (
+            ("status", folder.path),
+            ("runs", "--runs-dir", tmp_path / "runs"),
+            ("rate", folder.path),
+            ("evaluate", folder.path, "--resamples", "10"),
+            ("compare", folder.path, folder.path, "--resamples", "10"),
+            ("export", folder.path),
+        ):
+            code, output = invoke(*command)
+            assert code == 0, output
+    finally:
+        WATCHING.clear()
+    assert any("run.db" in what for _, what in EVENTS)
+    assert not [what for _, what in EVENTS if "private" in what or "thief" in what]
+    assert not [kind for kind, _ in EVENTS if kind.startswith("socket")]
+
+
+def test_a_gift_sends_no_key_to_its_server(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, another_user: None
+) -> None:
+    """The whole of it: somebody begins a run of their server, and gives its folder away."""
+    monkeypatch.setenv("OPENAI_API_KEY", "sk-mine-and-nobody-elses")
+    monkeypatch.setenv("JUDGEQ_CACHE", str(tmp_path / "cache"))
+    with mock(tmp_path) as url:
+        asks = (
+            *("--judge", "mock", "--base-url", url, "--api-key-env", "OPENAI_API_KEY"),
+            *("--price-in", "1", "--price-out", "1"),
+        )
+        job = ("run", "-d", "demo", "-s", "listwise10", *asks, "--max-output-tokens", "100")
+        code, output = invoke(
+            *job, "--max-cost", "0.01", "--quiet", "--runs-dir", tmp_path / "theirs-runs"
+        )
+        assert code == 6, output
+        (run,) = (tmp_path / "theirs-runs").iterdir()
+        run.rename(tmp_path / "gift")
+        monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+        before = (tmp_path / "gift" / "run.db").read_bytes()
+        code, output = invoke("resume", tmp_path / "gift", "--max-cost", "9", "--quiet")
+        assert code == 7, output
+        assert f"--base-url {url}" in output
+        assert "--api-key-env OPENAI_API_KEY" in output
+        assert "sk-mine" not in output
+        assert (tmp_path / "gift" / "run.db").read_bytes() == before
+        code, output = invoke("resume", tmp_path / "gift", *asks, "--max-cost", "9", "--quiet")
+        assert code == 0, output
+        assert trust.own_settings(
+            RunFolder(tmp_path / "gift"), RunFolder(tmp_path / "gift").info(), {"max_cost": 9.0}
+        ).models

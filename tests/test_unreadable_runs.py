@@ -1,0 +1,152 @@
+"""One run folder that can't be read is listed as that, and stands in nobody's way."""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+from collections.abc import Callable
+from pathlib import Path
+
+import pytest
+
+from judgeq.errors import RunError
+from judgeq.runs import RunFolder
+from tests.cli import ended, judgeq, only_run
+
+RUN = ("run", "--dataset", "synthetic:normal", "--n", "20", "--strategy", "listwise5", "--quiet")
+
+
+@pytest.fixture(scope="module")
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("unreadable")
+    judgeq(folder, *RUN)
+    return only_run(folder)
+
+
+@pytest.fixture
+def root(finished: Path, tmp_path: Path) -> Path:
+    """Two runs; the later is "bad"."""
+    for name, touched in (("good", 1_000), ("bad", 2_000)):
+        shutil.copytree(finished, tmp_path / "runs" / name)
+        os.utime(tmp_path / "runs" / name / "run.db", (touched, touched))
+    return tmp_path / "runs"
+
+
+def invoke(root: Path, *arguments: str) -> tuple[int, str, str]:
+    done = ended(root.parent, *arguments, "--runs-dir", root)
+    return done.returncode, done.stdout, done.stderr
+
+
+def newest(path: Path) -> None:
+    os.utime(path, (3_000, 3_000), follow_symlinks=False)
+
+
+def garbage_config(run: Path) -> None:
+    (run / "config.json").write_text("{")
+
+
+def odd_date(run: Path) -> None:
+    text = (run / "config.json").read_text()
+    values = json.loads(text) | {"created": "0001-01-01T00:00:00Z"}
+    (run / "config.json").write_text(json.dumps(values))
+
+
+def garbage_database(run: Path) -> None:
+    (run / "run.db").write_bytes(b"garbage" * 1000)
+    newest(run / "run.db")
+
+
+def no_database_but_a_folder(run: Path) -> None:
+    (run / "run.db").unlink()
+    (run / "run.db").mkdir()
+    newest(run / "run.db")
+
+
+def a_link_to_itself(run: Path) -> None:
+    (run / "run.db").unlink()
+    (run / "run.db").symlink_to("run.db")
+
+
+SPOILT = [garbage_config, odd_date, garbage_database, no_database_but_a_folder, a_link_to_itself]
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_it_is_listed_with_the_reason(root: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(root / "bad")
+    code, output, errors = invoke(root, "runs")
+    assert code == 0
+    assert "finished" in output
+    assert "unreadable" in output
+    assert "bad can't be read: " in errors
+    code, output, _ = invoke(root, "runs", "--json")
+    listed = {run["run"]: run for run in json.loads(output)}
+    assert listed["good"]["state"] == "finished"
+    assert listed["bad"]["state"] == "unreadable"
+    assert listed["bad"]["reason"] in errors
+
+
+@pytest.mark.parametrize("spoil", SPOILT)
+def test_the_others_are_used_as_before(root: Path, spoil: Callable[[Path], None]) -> None:
+    spoil(root / "bad")
+    for command in ("status", "rate", "resume"):
+        code, _, errors = invoke(root, command, "good")
+        assert code == 0, errors
+    code, _, errors = invoke(root, "status", "bad")
+    assert code == 7
+    assert "bad" in errors
+
+
+@pytest.mark.parametrize("spoil", [garbage_config, garbage_database, no_database_but_a_folder])
+@pytest.mark.parametrize("command", ["status", "resume", "rate"])
+def test_last_names_it_rather_than_another(
+    root: Path, spoil: Callable[[Path], None], command: str
+) -> None:
+    spoil(root / "bad")
+    code, _, errors = invoke(root, command, "last")
+    assert code == 7
+    assert str(root / "bad") in errors
+    if spoil is garbage_config:
+        assert "the last run, bad, can't be read" in errors
+        assert "can't be read: Invalid JSON" in errors
+        assert "The latest before it is good." in errors
+
+
+def test_a_folder_that_may_not_be_looked_into(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    stat = os.stat
+
+    def refuse(path: object, *arguments: object, **more: object) -> os.stat_result:
+        if str(path).startswith(str(root / "bad") + os.sep):
+            raise PermissionError(13, "Permission denied", str(path))
+        return stat(path, *arguments, **more)  # type: ignore[arg-type]
+
+    monkeypatch.setattr(os, "stat", refuse)
+    read = Path.read_bytes
+
+    def read_bytes(path: Path) -> bytes:
+        refuse(path)
+        return read(path)
+
+    monkeypatch.setattr(Path, "read_bytes", read_bytes)
+    code, output, errors = invoke(root, "runs")
+    assert (code, "unreadable" in output) == (0, True)
+    assert "Permission denied" in errors
+    assert invoke(root, "status", "last")[0] == 0
+
+
+def test_a_run_that_can_not_be_read_is_begun_anew_beside_it(finished: Path, tmp_path: Path) -> None:
+    root = tmp_path / "runs"
+    shutil.copytree(finished, root / finished.name)
+    garbage_config(root / finished.name)
+    code, _, errors = invoke(root, *RUN)
+    assert code == 7
+    assert "begin beside it with --new" in errors
+    assert invoke(root, *RUN, "--new")[0] == 0
+    assert (root / f"{finished.name}-2").is_dir()
+
+
+@pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")
+def test_a_pipe_in_place_of_the_configuration_is_not_waited_for(tmp_path: Path) -> None:
+    os.mkfifo(tmp_path / "config.json")
+    with pytest.raises(RunError, match="no ordinary file"):
+        RunFolder(tmp_path).info()

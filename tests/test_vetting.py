@@ -1,0 +1,269 @@
+"""A run's database that judgeq didn't write: refused by name, whatever is done with the run."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import shutil
+import sqlite3
+from collections.abc import Callable, Iterator
+from contextlib import closing
+from pathlib import Path
+
+import pytest
+
+from judgeq import runs
+from judgeq.errors import RunError
+from judgeq.store import schema, vetting
+from judgeq.store.sqlite import SqliteStore
+from tests.cli import ended, judgeq, only_run
+
+SMALL = ("run", "--dataset", "synthetic:normal", "--n", "20", "-s", "listwise5x3", "--quiet")
+
+
+def execute(path: Path, *statements: str) -> None:
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        for statement in statements:
+            connection.execute(statement)
+
+
+def refused(path: Path, match: str) -> None:
+    """Nobody opens it, and it stays as it was."""
+    before = path.read_bytes()
+    for read_only in (False, True):
+        with pytest.raises(RunError, match=match):
+            SqliteStore(path, read_only=read_only)
+    assert path.read_bytes() == before
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with one run that was stopped: some jobs are done, one is pending, one failed."""
+    folder = tmp_path_factory.mktemp("vetting")
+    judgeq(folder, *SMALL)
+    run = only_run(folder)
+    execute(
+        run / "run.db",
+        "UPDATE jobs SET state = 'pending', attempts = 1, open = 1, error = 'x' WHERE id = 3",
+        "DELETE FROM verdicts WHERE job = 3",
+        "INSERT INTO buckets VALUES ('b', 60, 60, 60, 60, 0)",
+        "INSERT INTO subsets VALUES ('s', 0), ('s', 1)",
+    )
+    return folder
+
+
+@pytest.fixture
+def path(folder: Path, tmp_path: Path) -> Path:
+    """The database of a copy of that run."""
+    (run,) = runs.all_runs(folder / "runs")
+    shutil.copytree(run.path, tmp_path / "runs" / run.id)
+    return tmp_path / "runs" / run.id / "run.db"
+
+
+# The schema
+
+
+SCHEMAS = {
+    1: "578ebac4699cb297",
+    2: "1af5b54e2a4fc0ab",
+    3: "d79e67679468e6f1",
+    4: "6840470d5a8c0ff5",
+}
+"""What the runs of each version hold, for good."""
+
+
+def test_the_migrations_make_what_the_schema_says() -> None:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        schema.make(connection, 1)
+        for version in range(1, schema.VERSION + 1):
+            objects = sorted(vetting.expected(version))
+            assert sorted(vetting.objects(connection)) == objects
+            assert hashlib.sha256(repr(objects).encode()).hexdigest()[:16] == SCHEMAS[version]
+            if version < schema.VERSION:
+                schema.migrate(connection, version)
+
+
+@pytest.mark.parametrize("version", range(1, schema.VERSION))
+def test_a_file_of_each_version_is_brought_up_to_date(tmp_path: Path, version: int) -> None:
+    path = tmp_path / "run.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        schema.make(connection, version)
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        connection.execute(f"PRAGMA user_version = {version}")
+    for read_only in (False, False, True):
+        asyncio.run(SqliteStore(path, read_only=read_only).close())
+    execute(path, f"PRAGMA user_version = {version}")
+    with pytest.raises(RunError, match=r"run\.db is refused: its table '\w+' isn't defined as"):
+        SqliteStore(path)
+
+
+@pytest.mark.parametrize(
+    ("statement", "what"),
+    [
+        ("CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END", "a trigger 't'"),
+        ("CREATE VIEW v AS SELECT * FROM jobs", "a view 'v'"),
+        ("CREATE TABLE more (a)", "a table 'more'"),
+        ("CREATE INDEX i ON calls (job)", "a index 'i'"),
+        ("CREATE VIRTUAL TABLE f USING fts5(a)", "a table 'f'"),
+        ("CREATE TRIGGER '\x1b[2J' AFTER INSERT ON calls BEGIN SELECT 1; END", r"'\\x1b\[2J'"),
+        ("ANALYZE", "a table 'sqlite_stat1'"),
+        ("ALTER TABLE jobs ADD COLUMN more INTEGER", "its table 'jobs' isn't defined"),
+        ("ALTER TABLE jobs ADD COLUMN g AS (abs(id))", "its table 'jobs' isn't defined"),
+        ("DROP INDEX jobs_pending", "has no index 'jobs_pending'"),
+        ("DROP TABLE calls", "has no table 'calls'"),
+    ],
+)
+def test_what_judgeq_did_not_make_is_refused_by_name(path: Path, statement: str, what: str) -> None:
+    execute(path, statement)
+    refused(path, rf"run\.db is .*{what}")
+
+
+@pytest.mark.parametrize(
+    ("before", "after", "what"),
+    [
+        ("CHECK (id = 1)", "CHECK (id = 2)", "table 'lead'"),
+        ("gold REAL", "gold REAL DEFAULT 1", "table 'items'"),
+        ("gold REAL", "gold REAL CHECK (gold > 0)", "table 'items'"),
+        ("state = 'pending'", "state = 'pending '", "index 'jobs_pending'"),
+    ],
+)
+def test_another_definition_is_refused(path: Path, before: str, after: str, what: str) -> None:
+    quoted = [text.replace("'", "''") for text in (before, after)]
+    execute(
+        path,
+        "PRAGMA writable_schema = ON",
+        f"UPDATE sqlite_master SET sql = replace(sql, '{quoted[0]}', '{quoted[1]}')",
+    )
+    refused(path, rf"run\.db is refused: its {what} isn't defined as judgeq defines it")
+
+
+def test_a_trigger_that_says_it_is_a_table_is_refused(path: Path) -> None:
+    execute(
+        path,
+        "CREATE TRIGGER t AFTER INSERT ON calls BEGIN DELETE FROM calls; END",
+        "PRAGMA writable_schema = ON",
+        "UPDATE sqlite_master SET type = 'table', name = 'calls' WHERE type = 'trigger'",
+    )
+    refused(path, r"run\.db")
+
+
+def test_a_trigger_in_an_old_file_does_not_run_when_it_is_migrated(tmp_path: Path) -> None:
+    path = tmp_path / "run.db"
+    with closing(sqlite3.connect(path, isolation_level=None)) as connection:
+        schema.make(connection, 1)
+        connection.execute(f"PRAGMA application_id = {schema.APPLICATION_ID}")
+        connection.execute("PRAGMA user_version = 1")
+        connection.execute("CREATE TRIGGER t AFTER UPDATE ON jobs BEGIN DELETE FROM calls; END")
+    with pytest.raises(RunError, match="a trigger 't'"):
+        SqliteStore(path)
+
+
+# The cells
+
+
+def columns() -> Iterator[tuple[str, str, str]]:
+    with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
+        schema.make(connection, schema.VERSION)
+        for kind, table, _ in vetting.objects(connection):
+            if kind == "table":
+                for _, name, stored, *_ in connection.execute(f"PRAGMA table_info({table})"):
+                    yield table, name, stored
+
+
+COLUMNS = list(columns())
+WRONG = {
+    "INTEGER": ("'x'", "x'00'", "1.5", "1e300"),
+    "REAL": ("'x'", "x'00'"),
+    "TEXT": ("x'00'",),
+    "BLOB": ("'x'", "1", "1.5"),
+}
+"""What SQLite lets stand in a column of this type, and judgeq never writes."""
+
+
+def damaged(path: Path, table: str, column: str, value: str) -> bool:
+    """Put `value` into one row, or all where one isn't enough; False if SQLite refuses."""
+    try:
+        execute(
+            path,
+            f"UPDATE {table} SET {column} = {value} WHERE {column} = (SELECT max({column}) FROM {table})"
+            f" OR {column} IS NULL",
+        )
+    except sqlite3.IntegrityError:
+        return False
+    return True
+
+
+@pytest.mark.parametrize(("table", "column", "stored"), COLUMNS)
+def test_a_cell_of_another_type_is_refused(
+    path: Path, table: str, column: str, stored: str
+) -> None:
+    original = path.read_bytes()
+    for value in WRONG[stored]:
+        path.write_bytes(original)
+        if damaged(path, table, column, value):
+            refused(path, rf"run\.db is damaged: the column '{column}' of table '{table}' holds a")
+
+
+COMMANDS: list[Callable[[str], list[str]]] = [
+    lambda run: ["resume", run],
+    lambda run: ["resume", run, "--retry-failed"],
+    lambda run: ["status", run],
+    lambda run: ["status", run, "--json"],
+    lambda run: ["rate", run],
+    lambda run: ["evaluate", run, "--resamples", "10"],
+    lambda run: ["compare", run, run, "--resamples", "10"],
+    lambda run: ["export", run],
+    lambda run: ["runs"],
+]
+
+
+@pytest.mark.parametrize(
+    ("table", "column", "value"),
+    [
+        ("jobs", "attempts", "'x'"),
+        ("jobs", "unusable", "'x'"),
+        ("jobs", "open", "x'00'"),
+        ("jobs", "at_risk", "'1'"),
+        ("rounds", "first", "'x'"),
+        ("rounds", "last", "1.5"),
+        ("calls", "cost", "'x'"),
+        ("items", "id", "x'00'"),
+    ],
+)
+def test_every_command_names_the_file(
+    tmp_path: Path, path: Path, table: str, column: str, value: str
+) -> None:
+    original = path.read_bytes()
+    if value == "'1'":  # which the column's affinity would make a number
+        value = "'1x'"
+    assert damaged(path, table, column, value)
+    for command in COMMANDS:
+        arguments = command(path.parent.name)
+        done = judgeq(tmp_path, *arguments, expect=0 if arguments[0] == "runs" else 7)
+        said = done.stdout + done.stderr
+        assert f"run.db is damaged: the column '{column}' of table '{table}'" in said
+    path.write_bytes(original)
+
+
+NUMBERS = ("-1", "99", "9223372036854775807")
+
+
+@pytest.mark.parametrize(
+    ("table", "column"), [(table, name) for table, name, stored in COLUMNS if stored == "INTEGER"]
+)
+def test_no_number_makes_a_traceback(tmp_path: Path, path: Path, table: str, column: str) -> None:
+    original = path.read_bytes()
+    for value in NUMBERS:
+        path.write_bytes(original)
+        if not damaged(path, table, column, value):
+            continue
+        for command in COMMANDS[:1] + COMMANDS[2:3] + COMMANDS[4:6]:
+            ended(tmp_path, *command(path.parent.name))
+
+
+@pytest.mark.parametrize("cost", ["9e999", "1.7e308"])
+def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, cost: str) -> None:
+    execute(path, f"UPDATE calls SET cost = {cost}")
+    for command in COMMANDS[:4]:
+        done = judgeq(tmp_path, *command(path.parent.name), expect=7)
+        assert "run.db is damaged: the costs of its calls add up to inf." in done.stderr
