@@ -16,6 +16,7 @@ from pathlib import Path
 import diskcache
 import pytest
 
+from judgeq.engine.session import run_loop
 from judgeq.errors import DataError, StoppedError
 from judgeq.judge.backend import Cached, key_of
 from judgeq.judge.cache.folder import Table, clear, overview, prune
@@ -41,7 +42,7 @@ def using(
         finally:
             await cache.close()
 
-    asyncio.run(run())
+    run_loop(run())
     return told
 
 
@@ -131,7 +132,7 @@ def together(
             for cache in both:
                 await cache.close()
 
-    asyncio.run(run())
+    run_loop(run())
 
 
 def test_what_another_asks_is_waited_for_and_bought_once(tmp_path: Path) -> None:
@@ -167,6 +168,19 @@ def test_of_two_that_begin_together_one_asks(tmp_path: Path) -> None:
 
     together(tmp_path, story)
     assert sorted(asked) == sorted(keys)
+
+
+def test_a_reply_may_come_when_the_cache_is_about_to_greet_another(tmp_path: Path) -> None:
+    async def story(first: ReplyCache, second: ReplyCache) -> None:
+        assert await first.get("asked by one") is None
+        other = asyncio.create_task(second.get("asked by the other"))
+        while not other.done():  # it waits until it is greeted
+            if first._timer is not None:  # the next trip is set
+                first.put("asked by one", "m", REPLY)
+            await asyncio.sleep(0)
+        assert await other is None
+
+    together(tmp_path, story)
 
 
 def test_what_another_gave_up_may_be_asked(tmp_path: Path) -> None:

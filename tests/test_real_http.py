@@ -117,7 +117,9 @@ def test_two_runs_at_a_time_buy_each_question_once(tmp_path: Path, texts: Path) 
     with mock_process(tmp_path, "--latency", "0.02") as url:
         mine = job(texts, url, "-s", "pairwise3", "--concurrency", "50", "--json")
         runs = [start(tmp_path, *mine, "--runs-dir", f"runs{number}") for number in range(2)]
-        told = [json.loads(run.communicate(timeout=120)[0]) for run in runs]
+        outputs = [run.communicate(timeout=120) for run in runs]
+        assert [run.returncode for run in runs] == [0, 0], outputs
+        told = [json.loads(out) for out, _ in outputs]
         seen = stats(url)
     assert [each["jobs"]["done"] for each in told] == [600, 600]
     assert (seen["questions"], seen["requests"]) == (600, 600)

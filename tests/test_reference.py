@@ -12,6 +12,7 @@ import pytest
 from typer.main import get_command
 
 from judgeq.cli import app
+from judgeq.cli.app import COMMANDS
 from judgeq.cli.options import COMPLETIONS, _parameter
 from judgeq.reference import job_file, reference
 from judgeq.settings import SETTINGS
@@ -66,6 +67,12 @@ def test_help_is_short_and_without_noise() -> None:
     for name, text in texts.items():
         for noise in (r"<\w+", r"\[\[", r"\]\]", r"default: \(", r"\{\w+\}", "INTEGER", "<=", ">="):
             assert re.search(noise, text) is None, (name, noise)
+
+
+def test_the_list_of_commands_says_what_each_says_first() -> None:
+    made = get_command(app).commands  # type: ignore[attr-defined]
+    for name, (_, sentence) in COMMANDS.items():
+        assert " ".join(made[name].help.split()).startswith(sentence), name
 
 
 def test_what_stands_by_itself_is_asked_about(tmp_path: Path) -> None:

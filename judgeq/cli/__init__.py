@@ -2,27 +2,9 @@
 
 from __future__ import annotations
 
-from judgeq.cli import (
-    evaluating,
-    running,
-    sharing,
-    showing,
-    studying,
-    tools,
-)  # each brings its commands to `app`
 from judgeq.cli.app import EXIT_CODES, app
 
-__all__ = [
-    "EXIT_CODES",
-    "app",
-    "evaluating",
-    "main",
-    "running",
-    "sharing",
-    "showing",
-    "studying",
-    "tools",
-]
+__all__ = ["EXIT_CODES", "app", "main"]
 
 
 def main() -> None:

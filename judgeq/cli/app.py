@@ -6,11 +6,13 @@ import inspect
 import re
 import shlex
 import sys
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from importlib import import_module
 from typing import Annotated, Any, NoReturn
 
 import typer
 from typer.core import TyperCommand, TyperGroup
+from typer.main import get_command_from_info, get_group_from_info
 
 from judgeq.cli import printing
 from judgeq.cli.printing import OutputError, complain, error_json, print_json, show_text
@@ -22,7 +24,36 @@ EXIT_CODES = (
     "damaged); 8 a rating did not converge."
 )
 
-
+COMMANDS = {
+    "run": ("running", "Judge a dataset from start to scores, or go on with it."),
+    "estimate": (
+        "running",
+        "Show what a run would take: calls, tokens and dollars, before anything is sent.",
+    ),
+    "resume": ("running", "Go on with a run that was stopped or killed."),
+    "rate": ("showing", "Make the ratings again from a run's ledger."),
+    "status": ("showing", "Show how far a run is, while it runs or afterwards."),
+    "runs": ("showing", "List the runs, the latest first."),
+    "datasets": ("showing", "List the datasets: size, licence, whether the texts are here."),
+    "strategies": ("showing", "List the strategies, what they cost, and when to use them."),
+    "prompts": ("showing", "List the prompt sets, or show what one would send."),
+    "evaluate": ("evaluating", "Report how good a run's scores are against gold labels."),
+    "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
+    "import": ("sharing", "Make a finished run out of recorded judgments."),
+    "export": ("sharing", "Write a run's judgments, so that they can be published and shared."),
+    "simulate": ("studying", "Run the paper's simulation study, or one of your own."),
+    "reproduce": (
+        "studying",
+        "Make the paper's published rows again from its published judgments.",
+    ),
+    "doctor": ("tools", "Check what a run needs: disk, cache, key, server, model, price."),
+    "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
+    "guide": ("tools", "Print a guide for scripts and assistants: what to call, in which order."),
+    "models": ("tools", "List the models whose prices are known."),
+    "cache": ("tools", "Show the reply cache, prune or clear it."),
+    "mock-server": ("tools", "A local server that speaks like OpenAI's, for rehearsals."),
+}
+"""Each command's module, and its first sentence: `judgeq --help` loads none of them."""
 _DEFAULT = re.compile(r"default: \((.*)\)(?=\]$|; )")
 _TYPE = re.compile(r" <(\w+)[^>]*>")
 _METAVARS = {"str": "TEXT", "path": "PATH", "int": "N", "integer": "N", "float": "X"}
@@ -41,8 +72,45 @@ _ClickError: type[Any] = next(
 )
 
 
+class _Loaded(Mapping[str, Any]):
+    """The commands by name, each loaded and made when it is asked for: all of them take longer than
+    most that they do."""
+
+    def __init__(self) -> None:
+        self._made: dict[str, Any] = {}
+
+    def __getitem__(self, name: str) -> Any:
+        if name not in self._made:
+            import_module(f"judgeq.cli.{COMMANDS[name][0]}")
+            how: Any = {"pretty_exceptions_short": True, "rich_markup_mode": None}
+            for command in app.registered_commands:
+                if command.name == name:
+                    self._made[name] = get_command_from_info(command, **how)
+            for group in app.registered_groups:
+                if group.name == name:
+                    self._made[name] = get_group_from_info(group, suggest_commands=True, **how)
+        return self._made[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(COMMANDS)
+
+    def __len__(self) -> int:
+        return len(COMMANDS)
+
+
 class _Group(TyperGroup):
     """Turns errors into a message and an exit code; a user's mistake gets no traceback."""
+
+    def __init__(self, **how: Any) -> None:
+        super().__init__(**how)
+        self.commands = _Loaded()  # type: ignore[assignment]  # none is added or removed
+
+    def list_commands(self, ctx: Any) -> list[str]:
+        return list(COMMANDS)
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        with formatter.section("Commands"):
+            formatter.write_dl([(name, sentence) for name, (_, sentence) in COMMANDS.items()])
 
     def main(
         self,
@@ -185,7 +253,7 @@ class _Command(TyperCommand):
 
 
 def command(
-    name: str | None = None, group: typer.Typer | None = None
+    name: str, group: typer.Typer | None = None
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
     """Make a function a command of judgeq, or of a group of its commands."""
     return (group or app).command(name, cls=_Command, epilog=EXIT_CODES)

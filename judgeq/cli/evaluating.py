@@ -106,7 +106,7 @@ def _plan(
     """How both commands evaluate: the fields of `evaluate.Plan`."""
 
 
-@command()
+@command("evaluate")
 @with_settings("rating", "bt_sigma", flags_of=_plan)
 def evaluate(
     name: RunName = "last",
@@ -147,7 +147,7 @@ def evaluate(
         show(*evaluation_sections.evaluation(evaluated))
 
 
-@command()
+@command("compare")
 @with_settings("rating", "bt_sigma", flags_of=_plan)
 def compare(
     names: RunNames,

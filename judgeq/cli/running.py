@@ -56,7 +56,7 @@ RESUMED = [
 """What may change when a run is resumed, and what a folder that isn't one's own is asked for."""
 
 
-@command()
+@command("run")
 @with_settings(*ALL)
 def run(
     retry_failed: RetryFailed = False,
@@ -101,7 +101,7 @@ def _prepared(flags: Mapping[str, Any], config: Path | None, runs_dir: Path, *, 
     return session.prepare(configuration.settle(values, config), runs_dir, new=new)
 
 
-@command()
+@command("estimate")
 @with_settings(*ALL)
 def estimate(
     new: StartAfresh = False,
@@ -166,7 +166,7 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
         fail(error)
 
 
-@command()
+@command("resume")
 @with_settings(*RESUMED)
 def resume(
     name: RunName = "last",

@@ -77,7 +77,7 @@ def import_(
     rate_run(folder, settings, quiet, as_json)
 
 
-@command()
+@command("export")
 def export(
     name: RunName = "last",
     out: Annotated[

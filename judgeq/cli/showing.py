@@ -16,7 +16,7 @@ if TYPE_CHECKING:
     from judgeq.runs import RunFolder
 
 
-@command()
+@command("rate")
 @with_settings("rating", "bt_sigma", "texts")
 def rate(
     name: RunName = "last",
@@ -50,7 +50,7 @@ def rate_run(folder: RunFolder, settings: Settings, quiet: bool, as_json: bool) 
     show_result(result, quiet, as_json)
 
 
-@command()
+@command("status")
 def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
     """Show how far a run is, while it runs or afterwards."""
     import asyncio
@@ -87,7 +87,7 @@ def list_runs(runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
             complain(f"{state.run.id} can't be read: {state.reason}")
 
 
-@command()
+@command("datasets")
 @with_settings("data_dir")
 def datasets(as_json: Json = False, **flags: Any) -> None:
     """List the datasets: size, licence, whether the texts are here."""
@@ -101,7 +101,7 @@ def datasets(as_json: Json = False, **flags: Any) -> None:
         show(*lists.datasets(known))
 
 
-@command()
+@command("strategies")
 def strategies(
     n: Annotated[
         int, typer.Option("--n", min=2, max=10_000_000, help="Items to show the cost for.")

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from rich.console import Console
 
 
-@command()
+@command("simulate")
 def simulate(
     grid: Annotated[
         str, typer.Option(help="paper, paper-random, or the path of a grid of your own (.toml).")
@@ -88,7 +88,7 @@ def simulate(
         show(*study_sections.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
 
 
-@command()
+@command("reproduce")
 @with_settings("data_dir")
 def reproduce(
     what: Annotated[

@@ -23,7 +23,7 @@ def _trouble(text: str, **more: Any) -> Any:
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
-@command()
+@command("doctor")
 @with_settings(
     *("base_url", "structured", "price_in", "price_out", "api_key_env", "api_key_file", "headers"),
     *("proxy", "ca_file", "timeout", "cache_dir"),
@@ -68,7 +68,7 @@ def doctor(
         fail(JudgeError(f"not all is well: {', '.join(failed)}."))
 
 
-@command()
+@command("init")
 def init(
     job: Annotated[Path, typer.Argument(help="The job file to write.", metavar="JOB")] = Path(
         "job.toml"
@@ -99,7 +99,7 @@ def init(
     show(f"{job} and {prompt} are written. Change them, then: judgeq run --config {job}")
 
 
-@command()
+@command("guide")
 def guide(
     name: Annotated[
         list[str] | None,
@@ -135,7 +135,7 @@ def guide(
         show_text("\n".join(outputs.OUTPUTS))
 
 
-@command()
+@command("models")
 def models(
     pattern: Annotated[
         str | None,

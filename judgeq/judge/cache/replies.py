@@ -91,7 +91,8 @@ class ReplyCache:
         self._releases: list[str] = []
         self._unwritten: dict[str, bytes] = {}  # what is queued, or on its way
         self._trip: asyncio.Task[None] | None = None
-        self._timer: asyncio.TimerHandle | None = None
+        self._timer: asyncio.Handle | None = None
+        self._due = 0.0  # by the loop's clock, when there is a timer: uvloop's may know no time
 
     async def get(self, key: str) -> Cached | None:
         """What is kept under `key`; None for nothing, or nothing usable: then the caller is the one to
@@ -193,10 +194,11 @@ class ReplyCache:
         if self._trip is not None:
             return
         loop = asyncio.get_running_loop()
-        if self._timer is None or self._timer.when() > loop.time() + seconds:
+        due = loop.time() + seconds
+        if self._timer is None or due < self._due:
             if self._timer is not None:
                 self._timer.cancel()
-            self._timer = loop.call_later(seconds, self._start)
+            self._timer, self._due = loop.call_later(seconds, self._start), due
 
     async def _travel(self) -> None:
         # One turn of the loop, so that all who ask in it go together.
