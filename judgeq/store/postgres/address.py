@@ -1,0 +1,135 @@
+"""The address of a PostgreSQL store, and connections to it.
+
+judgeq's tables lie in a schema of their own; statements name it as `@.`. Nothing is left in a session
+between two transactions (no prepared statements, settings, or LISTEN), so that a pooler like PgBouncer
+may stand between.
+"""
+
+from __future__ import annotations
+
+import re
+from typing import TYPE_CHECKING, Any, NamedTuple
+from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+
+from judgeq.errors import RunError, UsageError
+
+if TYPE_CHECKING:
+    import psycopg
+
+SCHEMA = "judgeq"
+CONNECT_TIMEOUT = 10
+"""Seconds that the server may take to answer."""
+_NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
+
+
+class Address(NamedTuple):
+    """Where a store is: `conninfo` for psycopg, which may hold a password; the schema; and the address
+    as it may be shown and written down."""
+
+    conninfo: str
+    schema: str
+    shown: str
+
+    def __repr__(self) -> str:
+        return self.shown
+
+
+def is_address(text: str) -> bool:
+    """Whether this names a PostgreSQL store."""
+    return text.startswith(("postgresql://", "postgres://"))
+
+
+def parse(text: str) -> Address:
+    """The address in a URL: postgresql://[user[:password]@][host[:port]]/database[?schema=…&…].
+
+    Raises UsageError for what is none; the message never holds the password.
+    """
+    if not is_address(text):
+        raise UsageError(
+            "--store takes the address of a PostgreSQL database, "
+            "postgresql://user@host:5432/database?schema=judgeq"
+        )
+    try:
+        parts = urlsplit(text)
+        _ = parts.port
+    except ValueError as error:
+        raise UsageError(f"--store can't be read as an address: {error}.") from None
+    asked = parse_qsl(parts.query, keep_blank_values=True)
+    schema = dict(asked).get("schema", SCHEMA)
+    if not _NAME.fullmatch(schema):
+        raise UsageError(
+            f"--store …?schema={schema}: a schema's name is made of letters, digits and _, and doesn't "
+            "begin with a digit."
+        )
+    rest = urlencode([(name, value) for name, value in asked if name != "schema"])
+    conninfo = parts._replace(scheme="postgresql", query=rest).geturl()
+    host = dict(asked).get("host", "") or parts.hostname or "localhost"
+    port = f":{parts.port}" if parts.port else ""
+    user = f"{unquote(parts.username)}@" if parts.username else ""
+    shown = f"postgresql://{user}{host}{port}{parts.path}"
+    if schema != SCHEMA:
+        shown += f"?schema={schema}"
+    return Address(conninfo, schema, shown)
+
+
+def in_schema(statement: str, schema: str) -> str:
+    """A statement with its tables in this schema, which `parse` has checked."""
+    return statement.replace("@.", f'"{schema}".')
+
+
+def connect(address: Address) -> psycopg.Connection[Any]:
+    """A connection on which each statement is a transaction of its own unless one is begun.
+
+    Raises UsageError without psycopg, RunError when the database can't be reached.
+    """
+    client = _psycopg()
+    try:
+        connection: psycopg.Connection[Any] = client.connect(
+            address.conninfo,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=CONNECT_TIMEOUT,
+            application_name="judgeq",
+        )
+    except client.Error as error:
+        raise unreachable(address, error) from error
+    return connection
+
+
+async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
+    """As `connect`, for an event loop."""
+    client = _psycopg()
+    try:
+        connection: psycopg.AsyncConnection[Any] = await client.AsyncConnection.connect(
+            address.conninfo,
+            autocommit=True,
+            prepare_threshold=None,
+            connect_timeout=CONNECT_TIMEOUT,
+            application_name="judgeq",
+        )
+    except client.Error as error:
+        raise unreachable(address, error) from error
+    return connection
+
+
+def unreachable(address: Address, error: Exception) -> RunError:
+    """What says that the database can't be used, and why; without the password."""
+    why = " ".join(str(error).split())
+    for secret in _secrets(address):
+        why = why.replace(secret, "•••")
+    return RunError(f"{address.shown} can't be used: {why or type(error).__name__}")
+
+
+def _secrets(address: Address) -> list[str]:
+    parts = urlsplit(address.conninfo)
+    given = [parts.password or "", unquote(parts.password or "")]
+    given += [value for name, value in parse_qsl(parts.query) if "password" in name]
+    return [secret for secret in given if secret]
+
+
+def _psycopg() -> Any:
+    try:
+        import psycopg
+    except ImportError as error:
+        raise UsageError("--store needs psycopg: pip install 'judgeq[postgres]'") from error
+    return psycopg

@@ -1,0 +1,156 @@
+"""The PostgreSQL schema of a store, which holds many runs, and how an older one is brought up to date.
+
+To change it, raise VERSION, change SCHEMA, and say in MIGRATIONS how the version before becomes the
+new one.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+from judgeq.errors import RunError
+from judgeq.store.postgres.address import Address, in_schema
+
+VERSION = 1
+
+# What is written once (matches, verdicts, calls) lies apart from what changes (jobs, workers). Row
+# numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot, all as in
+# run.db; times are on the database's clock, but for `calls.at`. Amounts of money are nano-dollars.
+#
+# A worker is one process's work on one run, for as long as its lease holds: `until`. It is `over` when
+# it left or was found dead, and then never again: what it wants to begin or claim is refused. Its money:
+# `spent` on calls whose cost is known, at most `at_risk` on those begun and without a known cost, `free`
+# of the slice of the run's cap that it holds. A call that begins moves its bound from free to at_risk;
+# its outcome moves that to spent, and the rest back to free. So the sum over all workers, without `free`
+# of those that are over, never exceeds `cap`, and only giving a slice out or back changes it.
+# `turn` numbers a worker's transactions: after a connection broke in a COMMIT it says whether it held.
+SCHEMA = """
+CREATE TABLE @.meta (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL);
+CREATE TABLE @.runs (
+    run int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE,
+    fingerprint text NOT NULL, info text NOT NULL, prompt text,
+    created timestamptz NOT NULL DEFAULT now(), touched timestamptz NOT NULL DEFAULT now(),
+    cap bigint, texts boolean NOT NULL DEFAULT false);
+CREATE TABLE @.lead (
+    run int PRIMARY KEY REFERENCES @.runs ON DELETE CASCADE,
+    epoch bigint NOT NULL, holder text NOT NULL, until timestamptz NOT NULL);
+CREATE TABLE @.items (run int NOT NULL, row int NOT NULL, id text NOT NULL, gold float8,
+                      PRIMARY KEY (run, row));
+CREATE TABLE @.texts (run int NOT NULL, row int NOT NULL, text text NOT NULL, PRIMARY KEY (run, row));
+CREATE TABLE @.subsets (run int NOT NULL, name text NOT NULL, members bytea NOT NULL,
+                        PRIMARY KEY (run, name));
+CREATE TABLE @.rounds (
+    run int NOT NULL, round int NOT NULL, first bigint NOT NULL, last bigint NOT NULL,
+    epoch bigint NOT NULL, ratings bytea NOT NULL, active bytea, PRIMARY KEY (run, round));
+CREATE TABLE @.matches (
+    run int NOT NULL, id bigint NOT NULL, items bytea NOT NULL, judge int NOT NULL,
+    ordered boolean NOT NULL, repeat int NOT NULL, PRIMARY KEY (run, id));
+CREATE TABLE @.jobs (
+    run int NOT NULL, id bigint NOT NULL, state text NOT NULL DEFAULT 'pending',
+    attempts int NOT NULL DEFAULT 0, unusable int NOT NULL DEFAULT 0, open int NOT NULL DEFAULT 0,
+    unbounded int NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0,
+    judge int NOT NULL DEFAULT 0, worker bigint, error text, PRIMARY KEY (run, id))
+    WITH (fillfactor = 60, autovacuum_vacuum_scale_factor = 0.02, autovacuum_vacuum_cost_delay = 0);
+CREATE INDEX jobs_pending ON @.jobs (run, id) WHERE state = 'pending';
+CREATE INDEX jobs_running ON @.jobs (run, worker) WHERE state = 'running';
+CREATE INDEX jobs_lost ON @.jobs (run, id) WHERE state IN ('invalid', 'failed');
+CREATE INDEX jobs_open ON @.jobs (run, id) WHERE open > 0 OR at_risk > 0 OR unbounded > 0;
+CREATE TABLE @.calls (
+    run int NOT NULL, id bigint GENERATED ALWAYS AS IDENTITY, job bigint NOT NULL,
+    attempt int NOT NULL, outcome text NOT NULL, input bigint NOT NULL, cached bigint NOT NULL,
+    output bigint NOT NULL, reasoning bigint NOT NULL, cost float8, latency float8 NOT NULL,
+    reply text, at float8 NOT NULL, worker bigint NOT NULL, PRIMARY KEY (run, id));
+CREATE TABLE @.verdicts (
+    run int NOT NULL, job bigint NOT NULL, ranking bytea NOT NULL, ties bytea, score float8,
+    PRIMARY KEY (run, job));
+CREATE TABLE @.workers (
+    worker bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
+    run int NOT NULL REFERENCES @.runs ON DELETE CASCADE, name text NOT NULL,
+    judges text NOT NULL DEFAULT '', host text NOT NULL DEFAULT '', pid int NOT NULL DEFAULT 0,
+    since timestamptz NOT NULL DEFAULT now(), seen timestamptz NOT NULL DEFAULT now(),
+    until timestamptz NOT NULL, over boolean NOT NULL DEFAULT false, turn bigint NOT NULL DEFAULT 0,
+    done bigint NOT NULL DEFAULT 0, calls bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,
+    spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
+    UNIQUE (run, name))
+    WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
+CREATE TABLE @.buckets (
+    bucket text PRIMARY KEY, requests float8, tokens float8, calls int,
+    requests_level float8 NOT NULL DEFAULT 0, tokens_level float8 NOT NULL DEFAULT 0,
+    pace float8 NOT NULL DEFAULT 1, paused_until timestamptz,
+    at timestamptz NOT NULL DEFAULT now()) WITH (fillfactor = 50);
+CREATE TABLE @.shares (
+    bucket text NOT NULL REFERENCES @.buckets ON DELETE CASCADE, holder text NOT NULL,
+    calls int NOT NULL, until timestamptz NOT NULL, PRIMARY KEY (bucket, holder))
+    WITH (fillfactor = 50);
+"""
+TABLES = (
+    *("lead", "items", "texts", "subsets", "rounds", "matches", "jobs", "calls", "verdicts"),
+    "workers",
+)
+"""The tables whose rows belong to a run."""
+MIGRATIONS: Mapping[int, Sequence[str]] = {}
+"""The statements that bring a schema from the version before to this one."""
+_LOCK = 0x6A716462  # "jqdb": only one process makes or migrates a schema at a time
+
+
+def prepare(connection: Any, address: Address) -> None:
+    """Make the schema where there is none, or bring an older one up to date; in one transaction, on a
+    psycopg connection. Raises RunError for one of a newer judgeq, or another program's."""
+    with connection.transaction():
+        connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
+        version = _version(connection, address)
+        if version is None:
+            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
+            connection.execute(in_schema(SCHEMA, address.schema))
+            connection.execute(
+                in_schema("INSERT INTO @.meta (version) VALUES (%s)", address.schema), (VERSION,)
+            )
+            return
+        for later in range(version + 1, VERSION + 1):
+            for statement in MIGRATIONS[later]:
+                connection.execute(in_schema(statement, address.schema))
+        if version < VERSION:
+            connection.execute(
+                in_schema("UPDATE @.meta SET version = %s", address.schema), (VERSION,)
+            )
+
+
+def check(connection: Any, address: Address) -> None:
+    """Raise RunError unless the schema is there and of this version: of a reader, which changes
+    nothing."""
+    version = _version(connection, address)
+    if version is None:
+        raise RunError(
+            f"there are no runs in {address.shown}: it has no schema {address.schema!r}."
+        )
+    if version < VERSION:
+        raise RunError(
+            f"{address.shown} is of an older judgeq (version {version} of its schema). `judgeq store "
+            "check` brings it up to date."
+        )
+
+
+def _version(connection: Any, address: Address) -> int | None:
+    """The version of the schema; None where there is none. Raises RunError for what isn't ours, or is
+    newer."""
+    there = connection.execute(
+        "SELECT to_regclass(%s) IS NOT NULL, count(*) FROM pg_class c JOIN pg_namespace n "
+        "ON n.oid = c.relnamespace WHERE n.nspname = %s",
+        (f'"{address.schema}".meta', address.schema),
+    ).fetchone()
+    if not there[0]:
+        if there[1]:
+            raise RunError(
+                f"the schema {address.schema!r} of {address.shown} is another program's: it holds "
+                "tables, but none of judgeq's. --store …?schema=NAME names another."
+            )
+        return None
+    row = connection.execute(in_schema("SELECT version FROM @.meta", address.schema)).fetchone()
+    version = row[0] if row else 0
+    if version > VERSION:
+        raise RunError(
+            f"{address.shown} has version {version} of judgeq's schema, and this judgeq knows only up "
+            f"to {VERSION}: it was made by a newer judgeq. Upgrade judgeq; nothing was changed."
+        )
+    return int(version)
