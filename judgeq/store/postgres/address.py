@@ -17,18 +17,21 @@ if TYPE_CHECKING:
     import psycopg
 
 SCHEMA = "judgeq"
+LEASE = 60.0
+"""Seconds for which a worker, or the scheduler, is believed to live without a sign of it."""
 CONNECT_TIMEOUT = 10
 """Seconds that the server may take to answer."""
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class Address(NamedTuple):
-    """Where a store is: `conninfo` for psycopg, which may hold a password; the schema; and the address
-    as it may be shown and written down."""
+    """Where a store is: `conninfo` for psycopg, which may hold a password; the schema; the address as
+    it may be shown and written down; and the seconds of a lease."""
 
     conninfo: str
     schema: str
     shown: str
+    lease: float = LEASE
 
     def __repr__(self) -> str:
         return self.shown
@@ -40,7 +43,7 @@ def is_address(text: str) -> bool:
 
 
 def parse(text: str) -> Address:
-    """The address in a URL: postgresql://[user[:password]@][host[:port]]/database[?schema=…&…].
+    """The address in a URL: postgresql://[user[:password]@][host[:port]]/database[?schema=…&lease=…].
 
     Raises UsageError for what is none; the message never holds the password.
     """
@@ -61,7 +64,7 @@ def parse(text: str) -> Address:
             f"--store …?schema={schema}: a schema's name is made of letters, digits and _, and doesn't "
             "begin with a digit."
         )
-    rest = urlencode([(name, value) for name, value in asked if name != "schema"])
+    rest = urlencode([(name, value) for name, value in asked if name not in ("schema", "lease")])
     conninfo = parts._replace(scheme="postgresql", query=rest).geturl()
     host = dict(asked).get("host", "") or parts.hostname or "localhost"
     port = f":{parts.port}" if parts.port else ""
@@ -69,7 +72,19 @@ def parse(text: str) -> Address:
     shown = f"postgresql://{user}{host}{port}{parts.path}"
     if schema != SCHEMA:
         shown += f"?schema={schema}"
-    return Address(conninfo, schema, shown)
+    return Address(conninfo, schema, shown, _lease(dict(asked).get("lease")))
+
+
+def _lease(text: str | None) -> float:
+    if text is None:
+        return LEASE
+    try:
+        seconds = float(text)
+    except ValueError:
+        seconds = 0.0
+    if not 1 <= seconds <= 86_400:
+        raise UsageError(f"--store …?lease={text}: a lease is a number of seconds from 1 to 86400.")
+    return seconds
 
 
 def in_schema(statement: str, schema: str) -> str:
