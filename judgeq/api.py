@@ -88,7 +88,7 @@ def resume(
 
     The texts of a DataFrame or a list are not kept: give them again as `dataset`. Raises as `run`.
     """
-    folder = runs.find(Path(runs_dir), name)
+    folder = runs.runs_in(Path(runs_dir)).find(name)
     changes: dict[str, Any] = {**settings}
     frame = None
     if dataset is not None:
@@ -214,7 +214,7 @@ def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | No
 def _opened(
     run: str | Result, runs_dir: str | Path, rating: str | None, bt_sigma: float | None
 ) -> Result:
-    folder = run.run if isinstance(run, Result) else runs.find(Path(runs_dir), run)
+    folder = run.run if isinstance(run, Result) else runs.runs_in(Path(runs_dir)).find(run)
     if isinstance(run, Result):  # as it was rated
         rating, bt_sigma = rating or run.rating, bt_sigma or run.parameters.sigma
     settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})

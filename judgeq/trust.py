@@ -22,7 +22,7 @@ from judgeq.datasets.tables import FORMATS
 from judgeq.errors import RunError
 from judgeq.files import replacing
 from judgeq.paths import user_state
-from judgeq.runs import RunFolder, RunInfo
+from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings import SETTINGS
 
 OPENED = ("dataset", "data_dir", "prompt", "judge")
@@ -38,7 +38,7 @@ Mark = Mapping[str, list[str]]
 """By setting, the digests of all values that this user gave it for the run."""
 
 
-def own_settings(folder: RunFolder, info: RunInfo, changes: Mapping[str, Any]) -> Settings:
+def own_settings(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> Settings:
     """The run's settings with what was given now (None: not given). Opens nothing but the mark.
 
     Raises RunError listing what the folder asks for that this user didn't give; and as
@@ -58,13 +58,13 @@ def own_settings(folder: RunFolder, info: RunInfo, changes: Mapping[str, Any]) -
     return settings
 
 
-def owns_dataset(folder: RunFolder, info: RunInfo) -> bool:
+def owns_dataset(folder: RunPlace, info: RunInfo) -> bool:
     """Whether what the folder says of where its texts lie is this user's own, or nobody's."""
     mark = _read(_mark_of(folder, info.fingerprint))
     return all(_own(info.settings, name, mark) for name in ("dataset", "data_dir"))
 
 
-def remember(folder: RunFolder, fingerprint: str, settings: Settings) -> str | None:
+def remember(folder: RunPlace, fingerprint: str, settings: Settings) -> str | None:
     """Mark the run as this user's, with these settings. What kept it from being written, or None."""
     path = _mark_of(folder, fingerprint)
     before, kept = _read(path) or {}, settings.kept()
@@ -76,20 +76,19 @@ def remember(folder: RunFolder, fingerprint: str, settings: Settings) -> str | N
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(path, private=True) as file:
-            file.write(orjson.dumps({"folder": _resolved(folder), "settings": said}).decode())
+            file.write(orjson.dumps({"folder": folder.identity, "settings": said}).decode())
     except (OSError, RunError) as error:
         return str(error)
     return None
 
 
-def refuse_strangers(folder: RunFolder, fingerprint: str) -> None:
+def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:
     """Raise RunError when the run's folder belongs to another user, and this one isn't known to have
     worked on it."""
-    try:
-        owner = folder.path.stat().st_uid
-    except OSError:  # not there
+    owner = folder.owner
+    if owner is None or owner == getattr(os, "getuid", lambda: owner)():
         return
-    if owner == getattr(os, "getuid", lambda: owner)() or _mark_of(folder, fingerprint).exists():
+    if _mark_of(folder, fingerprint).exists():
         return
     raise RunError(
         f"{folder.path} belongs to another user (uid {owner}), and you haven't worked on it before. "
@@ -98,12 +97,8 @@ def refuse_strangers(folder: RunFolder, fingerprint: str) -> None:
     )
 
 
-def _resolved(folder: RunFolder) -> str:
-    return os.fsencode(folder.path.resolve()).decode("utf-8", "backslashreplace")
-
-
-def _mark_of(folder: RunFolder, fingerprint: str) -> Path:
-    key = f"{_resolved(folder)}\0{fingerprint}".encode("utf-8", "backslashreplace")
+def _mark_of(folder: RunPlace, fingerprint: str) -> Path:
+    key = f"{folder.identity}\0{fingerprint}".encode("utf-8", "backslashreplace")
     return user_state() / "runs" / f"{hashlib.sha256(key).hexdigest()[:40]}.json"
 
 
@@ -137,7 +132,7 @@ def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
     return bool(value == default)
 
 
-def _explained(folder: RunFolder, settings: Settings, asked: list[str], mark: Mark | None) -> str:
+def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mark | None) -> str:
     if mark is None:
         why = (
             f"run {folder.id} wasn't begun by you in this folder (or by an older judgeq). What names "
@@ -145,7 +140,7 @@ def _explained(folder: RunFolder, settings: Settings, asked: list[str], mark: Ma
             "if you gave it."
         )
     else:
-        why = f"{folder.path / 'config.json'} says other things than you gave for this run."
+        why = f"{folder.config} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
     wanted = "; ".join(f"{name} = {_quoted(_text(values[name]))}" for name in asked)
     flags = " ".join(part for name in asked for part in _flags(name, getattr(settings, name)))

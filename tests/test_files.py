@@ -10,10 +10,9 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import runs
 from judgeq.errors import RunError
 from judgeq.files import read_start, refuse_links, replacing, write_new
-from judgeq.runs import RunFolder
+from judgeq.runs import RunFolder, folders
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended
 
@@ -150,7 +149,7 @@ def test_a_temporary_file_that_somebody_swapped_is_not_written_through(
 def test_who_holds_a_run_is_not_read_through_a_link(
     tmp_path: Path, mine: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "LOCK_WAIT", 0)
+    monkeypatch.setattr(folders, "LOCK_WAIT", 0)
     folder = RunFolder(tmp_path / "demo")
     with folder.locked():
         (folder.path / "holder").unlink()

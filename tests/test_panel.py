@@ -305,7 +305,7 @@ def test_in_rotation_each_judges_the_whole_scale(tmp_path: Path, strategy: str) 
 def test_a_run_that_began_with_judges_in_turn_goes_on(tmp_path: Path) -> None:
     """What was planned stays as it is; `judgeq run` begins another, so that none is mixed unseen."""
     result = api.run("demo", judge=TWO, strategy="listwise10x2", runs_dir=tmp_path)
-    database = sqlite3.connect(result.run.database)
+    database = sqlite3.connect(result.run.ledger)
     with database:  # as version 3 left it, stopped after round 1, whose judges took turns
         database.execute("DELETE FROM verdicts WHERE job >= 20")
         database.execute("DELETE FROM jobs WHERE id >= 24")
@@ -376,7 +376,7 @@ def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None
     ((original,),) = query(run.path, "SELECT judge FROM jobs WHERE id = 3")
 
     def damage(number: str, state: str) -> None:
-        database = sqlite3.connect(run.database)
+        database = sqlite3.connect(run.ledger)
         with database:
             database.execute(f"UPDATE jobs SET judge = {number}, state = '{state}' WHERE id = 3")
             if state == "pending":

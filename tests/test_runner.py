@@ -42,7 +42,7 @@ def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, No
         )
         made.folder.path.mkdir(parents=True)
         clock, stop = Clock(), Stop()
-        store = SqliteStore(made.folder.database, clock=clock)
+        store = SqliteStore(Path(made.folder.ledger), clock=clock)
         try:
             await store.set_items(made.items)
             async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:

@@ -11,20 +11,11 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import runs
 from judgeq.config import Settings
 from judgeq.errors import RunError
 from judgeq.files import replacing
-from judgeq.runs import (
-    RunFolder,
-    RunInfo,
-    all_runs,
-    file_system,
-    find,
-    network_file_system,
-    place,
-    whoami,
-)
+from judgeq.runs import FolderRuns, RunFolder, RunInfo, folders, network_file_system, whoami
+from judgeq.runs.folders import file_system
 
 PRINT = "0123456789abcdef" * 4
 
@@ -142,29 +133,29 @@ def test_replacing_in_a_folder_that_is_not_there(tmp_path: Path) -> None:
 
 
 def test_a_new_run_gets_a_name_that_can_be_a_folder(tmp_path: Path) -> None:
-    folder = place(tmp_path, "synthetic:normal-listwise10/../x y", PRINT, new=False)
+    folder = FolderRuns(tmp_path).place("synthetic:normal-listwise10/../x y", PRINT, new=False)
     assert folder.path == tmp_path / "synthetic-normal-listwise10-..-x-y-0123456789"
     assert not folder.path.exists()
-    assert place(tmp_path, "::", PRINT, new=False).id == "run-0123456789"
-    assert place(tmp_path, "..", PRINT, new=False).id == "run-0123456789"
+    assert FolderRuns(tmp_path).place("::", PRINT, new=False).id == "run-0123456789"
+    assert FolderRuns(tmp_path).place("..", PRINT, new=False).id == "run-0123456789"
 
 
 def test_the_same_run_is_found_again_and_new_ones_are_numbered(tmp_path: Path) -> None:
     found: list[str] = []
     for _ in range(3):
-        assert place(tmp_path, "demo", PRINT, new=False).id == (
+        assert FolderRuns(tmp_path).place("demo", PRINT, new=False).id == (
             found[-1] if found else "demo-0123456789"
         )
-        folder = made(place(tmp_path, "demo", PRINT, new=True))
+        folder = made(FolderRuns(tmp_path).place("demo", PRINT, new=True))
         found.append(folder.id)
     assert found == ["demo-0123456789", "demo-0123456789-2", "demo-0123456789-3"]
-    assert place(tmp_path, "demo", PRINT, new=False).id == "demo-0123456789-3"
-    assert place(tmp_path, "demo", "f" + PRINT, new=False).id == "demo-f012345678"
+    assert FolderRuns(tmp_path).place("demo", PRINT, new=False).id == "demo-0123456789-3"
+    assert FolderRuns(tmp_path).place("demo", "f" + PRINT, new=False).id == "demo-f012345678"
 
 
 def test_a_run_killed_before_it_said_what_it_is_is_taken_up(tmp_path: Path) -> None:
     (tmp_path / "demo-0123456789").mkdir()
-    assert place(tmp_path, "demo", PRINT, new=False).id == "demo-0123456789"
+    assert FolderRuns(tmp_path).place("demo", PRINT, new=False).id == "demo-0123456789"
 
 
 def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
@@ -172,7 +163,7 @@ def test_another_runs_folder_is_refused(tmp_path: Path) -> None:
     made(RunFolder(tmp_path / "demo-0123456789"), fingerprint=other)
     for new in (False, True):
         with pytest.raises(RunError, match=r"holds another run.*move it away"):
-            place(tmp_path, "demo", PRINT, new)
+            FolderRuns(tmp_path).place("demo", PRINT, new)
 
 
 # Finding
@@ -191,9 +182,9 @@ def root(tmp_path: Path) -> Path:
 
 
 def test_runs_are_listed_the_latest_first(root: Path) -> None:
-    listed = [folder.id for folder in all_runs(root)]
+    listed = [folder.id for folder in FolderRuns(root).all()]
     assert listed == ["demo-1", "demo-1-2", "demo-12", "babe-1", "begun"]
-    assert all_runs(root / "none") == []
+    assert FolderRuns(root / "none").all() == []
 
 
 @pytest.mark.parametrize(
@@ -209,32 +200,32 @@ def test_runs_are_listed_the_latest_first(root: Path) -> None:
 def test_a_run_is_found_by_a_beginning_of_its_id(root: Path, name: str, found: str | None) -> None:
     if found is None:
         with pytest.raises(RunError, match=r"'b' begins 2 runs: babe-1, begun\. Give more"):
-            find(root, name)
+            FolderRuns(root).find(name)
     else:
-        assert find(root, name).path == root / found
+        assert FolderRuns(root).find(name).path == root / found
 
 
 def test_a_run_is_found_by_its_path(root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    assert find(root, str(root / "demo-12")).path == root / "demo-12"
+    assert FolderRuns(root).find(str(root / "demo-12")).path == root / "demo-12"
     monkeypatch.chdir(root)
     for name in ("demo-12", "./demo-12/", "../runs/demo-12"):
-        assert find(Path("elsewhere"), name).path == root / "demo-12"
+        assert FolderRuns(Path("elsewhere")).find(name).path == root / "demo-12"
     monkeypatch.chdir("demo-12")
-    assert find(Path("elsewhere"), ".").id == "demo-12"
+    assert FolderRuns(Path("elsewhere")).find(".").id == "demo-12"
 
 
 def test_what_is_not_found_is_told(root: Path) -> None:
     with pytest.raises(RunError, match=r"there is no run 'zzz' in .*runs; `judgeq runs` lists"):
-        find(root, "zzz")
+        FolderRuns(root).find("zzz")
     with pytest.raises(RunError, match="no run 'not a run'"):
-        find(root, "not a run")
+        FolderRuns(root).find("not a run")
     for name in ("last", "demo", ""):
         with pytest.raises(RunError, match=r"there are no runs in .*none"):
-            find(root / "none", name)
+            FolderRuns(root / "none").find(name)
     for number in range(9):
         made(RunFolder(root / f"many-{number}"))
     with pytest.raises(RunError, match=r"begins 9 runs: many-\d(, many-\d){4} …\. Give more"):
-        find(root, "many")
+        FolderRuns(root).find("many")
 
 
 # Locks
@@ -267,7 +258,7 @@ def another_process(folder: RunFolder) -> Iterator[subprocess.Popen[str]]:
 
 
 def test_a_run_is_held_by_one_process(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(runs, "LOCK_WAIT", 0)
+    monkeypatch.setattr(folders, "LOCK_WAIT", 0)
     folder = made(RunFolder(tmp_path / "demo"))
     assert not folder.is_running()
     with another_process(folder) as process:

@@ -6,11 +6,12 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import config, runs
+from judgeq import config
 from judgeq.engine import session
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.evaluate import evaluated
+from judgeq.runs import folders
 from judgeq.types import Event, Notice, RoundRated, RunStarted
 
 
@@ -81,7 +82,7 @@ def test_events_tell_the_story(tmp_path: Path) -> None:
 def test_a_network_file_system_gets_a_warning(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runs, "network_file_system", lambda _: "nfs4")
+    monkeypatch.setattr(folders, "network_file_system", lambda _: "nfs4")
     events: list[Event] = []
     session.execute(prepared(tmp_path, dataset="synthetic:linear", n=20), events.append)
     (notice,) = (e for e in events if isinstance(e, Notice))

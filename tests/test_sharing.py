@@ -20,7 +20,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.status import state
 from judgeq.errors import DataError, JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
-from judgeq.runs import RunFolder
+from judgeq.runs import RunFolder, RunPlace
 from tests.build import SHARED, needs_recordings, recording
 from tests.cli import judgeq, only_run, query, score_columns, scores
 
@@ -33,7 +33,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
 
 
-def exported(folder: RunFolder, path: Path) -> Path:
+def exported(folder: RunPlace, path: Path) -> Path:
     """A file of the run's judgments, as `judgeq export` writes it."""
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     lines = recordings.lines(recordings.of(rounds, judges), ids)
@@ -169,7 +169,7 @@ def test_a_run_appears_whole_or_not_at_all(
     seen: list[Sequence[RunFolder]] = []
 
     async def full(*_: object) -> None:
-        seen.append(runs.all_runs(tmp_path / "runs"))
+        seen.append(runs.FolderRuns(tmp_path / "runs").all())
         raise RunError("the disk is full")
 
     monkeypatch.setattr("judgeq.store.sqlite.SqliteStore.settle", full)
@@ -211,7 +211,7 @@ def test_only_verdicts_are_exported(tmp_path: Path) -> None:
     ]
     same(part, imported(file, tmp_path / "two"))
 
-    database = sqlite3.connect(part.run.database)
+    database = sqlite3.connect(part.run.ledger)
     with database:
         database.execute("DELETE FROM verdicts WHERE job >= 20")
         database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
@@ -406,7 +406,7 @@ def test_what_decides_is_what_was_recorded_not_where_it_lies(demo: Path, tmp_pat
     last = json.loads(lines[-1])["ranking"]
     changed(copied, 2 * len(lines) - 1, ranking=last[::-1])
     assert run(copied).run != one.run
-    assert len(runs.all_runs(tmp_path / "runs")) == 2
+    assert len(runs.FolderRuns(tmp_path / "runs").all()) == 2
 
 
 def test_what_was_not_recorded_stops_the_run_which_can_go_on(demo: Path, tmp_path: Path) -> None:

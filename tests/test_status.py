@@ -12,7 +12,7 @@ import pytest
 from judgeq import api
 from judgeq.engine import status
 from judgeq.engine.results import Result
-from judgeq.runs import RunFolder
+from judgeq.runs import RunPlace
 from tests.cli import judgeq
 
 
@@ -21,13 +21,13 @@ def run(tmp_path: Path) -> Result:
     return api.run("demo", strategy="listwise10x3", runs_dir=tmp_path)
 
 
-def state_of(run: RunFolder) -> status.State:
+def state_of(run: RunPlace) -> status.State:
     return asyncio.run(status.state(run, ratings=True))
 
 
-def forget(run: RunFolder, jobs: str) -> None:
+def forget(run: RunPlace, jobs: str) -> None:
     """As if these jobs had not been answered yet."""
-    database = sqlite3.connect(run.database)
+    database = sqlite3.connect(run.ledger)
     with database:
         database.execute(f"DELETE FROM verdicts WHERE job IN (SELECT id FROM jobs WHERE {jobs})")
         database.execute(f"UPDATE jobs SET state = 'pending' WHERE {jobs}")
@@ -52,7 +52,7 @@ def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: 
     state = state_of(whole)
     assert (state.word, state.complete, state.rating) == ("stopped", 2, "elo")
     assert state.ratings is not None
-    database = sqlite3.connect(whole.database)
+    database = sqlite3.connect(whole.ledger)
     ((before,),) = database.execute("SELECT ratings FROM rounds WHERE round = 3").fetchall()
     np.testing.assert_array_equal(state.ratings, np.frombuffer(before, "<f8"))
 

@@ -274,7 +274,7 @@ def test_a_pilot_is_a_run_of_its_own_and_resumes(tmp_path: Path) -> None:
     assert '"items": 20,' in done.stdout
     assert "20 of 240 items only (--sample 20, by --seed 0)." in done.stderr
     assert '"items": 20,' in judgeq(tmp_path, "resume", "--json").stdout
-    assert len(runs.all_runs(tmp_path / "runs")) == 1
+    assert len(runs.FolderRuns(tmp_path / "runs").all()) == 1
 
 
 # Standard input

@@ -16,7 +16,7 @@ from judgeq import config, runs, trust
 from judgeq.cli import app
 from judgeq.engine import session
 from judgeq.errors import RunError
-from judgeq.runs import RunFolder
+from judgeq.runs import RunFolder, RunPlace
 from judgeq.types import Event, Notice
 from tests.mock import mock
 
@@ -47,7 +47,7 @@ def another_user(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> Iterator[No
         yield
 
 
-def begun(root: Path, **settings: Any) -> RunFolder:
+def begun(root: Path, **settings: Any) -> RunPlace:
     """A run that this user began, of which nothing was asked yet."""
     prepared = session.prepare(config.settle({"dataset": "demo", **settings}), root)
     with prepared.folder.locked():
@@ -66,14 +66,14 @@ def invoke(*arguments: str | Path) -> tuple[int, str]:
     return done.exit_code, done.output
 
 
-def change(folder: RunFolder, **settings: Any) -> None:
+def change(folder: RunPlace, **settings: Any) -> None:
     path = folder.path / "config.json"
     values = json.loads(path.read_text())
     values["settings"] |= settings
     path.write_text(json.dumps(values))
 
 
-def refused(folder: RunFolder, *flags: str, **changes: Any) -> str:
+def refused(folder: RunPlace, *flags: str, **changes: Any) -> str:
     """The run isn't gone on with, and nothing was opened but its config.json and the mark."""
     EVENTS.clear()
     WATCHING.append(True)
@@ -247,7 +247,7 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
     mails.write_text("text\na\n")
     key.write_text("KEY")
     assert invoke("run", "-d", "demo", "--quiet", "--runs-dir", tmp_path / "runs")[0] == 0
-    (folder,) = runs.all_runs(tmp_path / "runs")
+    (folder,) = runs.FolderRuns(tmp_path / "runs").all()
     change(
         folder,
         dataset=str(mails),

@@ -55,7 +55,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
 @pytest.fixture
 def path(folder: Path, tmp_path: Path) -> Path:
     """The database of a copy of that run."""
-    (run,) = runs.all_runs(folder / "runs")
+    (run,) = runs.FolderRuns(folder / "runs").all()
     shutil.copytree(run.path, tmp_path / "runs" / run.id)
     return tmp_path / "runs" / run.id / "run.db"
 

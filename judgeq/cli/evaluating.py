@@ -205,7 +205,7 @@ def _opened(
 
     plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
     opened = []
-    for folder in [runs.find(runs_dir, name) for name in names]:
+    for folder in [runs.runs_in(runs_dir).find(name) for name in names]:
         settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})
         opened.append(asyncio.run(results.read(folder, settings)))
     items = len(opened[0].items.ids)

@@ -32,9 +32,9 @@ def _datasets() -> Iterable[str]:
 
 
 def _runs() -> Iterable[str]:
-    from judgeq import runs
+    from judgeq.runs import FolderRuns
 
-    return ("last", *(run.id for run in runs.all_runs(Path("runs"))))
+    return ("last", *(run.id for run in FolderRuns(Path("runs")).all()))
 
 
 def _strategies() -> Iterable[str]:

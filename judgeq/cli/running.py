@@ -46,7 +46,7 @@ from judgeq.settings.declaration import RUNNING
 if TYPE_CHECKING:
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
-    from judgeq.runs import RunFolder
+    from judgeq.runs import RunPlace
 
 ALL = [name for name, setting in SETTINGS.items() if setting.flag]
 RESUMED = [
@@ -188,7 +188,7 @@ def resume(
     from judgeq.engine import session
 
     write_log(log)
-    folder = runs.find(runs_dir, name)
+    folder = runs.runs_in(runs_dir).find(name)
     _play(session.resume(folder, changes), quiet, as_json, retry_failed)
 
 
@@ -205,13 +205,13 @@ def _play(prepared: Run, quiet: bool, as_json: bool, retry_failed: bool) -> None
                 prepared, face, beside=face.draw_forever, retry_failed=retry_failed
             )
     except JudgeqError as error:
-        ended = _advised(error, folder.id)
+        ended = _advised(error, folder.argument)
         if isinstance(error, BudgetError):
             _show_partial(prepared, quiet, as_json, ended)
         elif as_json:
             print_json(_state(folder) | error_json(ended))
         fail(ended)
-    lost = _lost(result.counts.failed, result.run.id)
+    lost = _lost(result.counts.failed, result.run.argument)
     show_result(result, quiet, as_json, lost)
     if lost is not None:
         fail(lost)
@@ -277,7 +277,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
     )
 
 
-def _state(folder: RunFolder) -> dict[str, Any]:
+def _state(folder: RunPlace) -> dict[str, Any]:
     """How far a run is, as JSON; empty where that can't be read, or nothing was begun."""
     import asyncio
 

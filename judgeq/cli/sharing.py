@@ -111,7 +111,7 @@ def export(
 
     if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
-    folder = runs.find(runs_dir, name)
+    folder = runs.runs_in(runs_dir).find(name)
     spare(out, "--out")
     if folder.info().settings.both_orders:
         complain(

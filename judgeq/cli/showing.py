@@ -13,7 +13,7 @@ from judgeq.cli.printing import complain, print_json, show, show_result
 
 if TYPE_CHECKING:
     from judgeq.config import Settings
-    from judgeq.runs import RunFolder
+    from judgeq.runs import RunPlace
 
 
 @command("rate")
@@ -32,11 +32,11 @@ def rate(
     """
     from judgeq import runs
 
-    folder = runs.find(runs_dir, name)
+    folder = runs.runs_in(runs_dir).find(name)
     rate_run(folder, folder.info().settings_with(given(flags)), quiet, as_json)
 
 
-def rate_run(folder: RunFolder, settings: Settings, quiet: bool, as_json: bool) -> None:
+def rate_run(folder: RunPlace, settings: Settings, quiet: bool, as_json: bool) -> None:
     """Rate a run from its ledger, write its scores and show them."""
     import asyncio
 
@@ -59,7 +59,7 @@ def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Js
     from judgeq.engine.status import state
     from judgeq.ui import run_sections
 
-    folder = runs.find(runs_dir, name)
+    folder = runs.runs_in(runs_dir).find(name)
     run_state = asyncio.run(state(folder, ratings=True))
     if as_json:
         print_json(run_state.as_json())
@@ -72,10 +72,11 @@ def list_runs(runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
     """List the runs, the latest first."""
     import asyncio
 
+    from judgeq import runs
     from judgeq.engine.status import Unreadable, states
     from judgeq.ui import lists
 
-    listed = asyncio.run(states(runs_dir))
+    listed = asyncio.run(states(runs.runs_in(runs_dir)))
     if as_json:
         print_json([state.as_json() for state in listed])
     elif listed:

@@ -32,7 +32,7 @@ from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.judge.unusable import Unusable
 from judgeq.paths import user_cache
 from judgeq.prompts import PromptSet
-from judgeq.runs import RunFolder
+from judgeq.runs import RunPlace
 from judgeq.settings.model import Access
 from judgeq.store import Items
 from judgeq.strategies import Strategy
@@ -53,7 +53,7 @@ class Run:
     prompt: PromptSet | None
     pricing: Prices
     facts: Mapping[str, Any]
-    folder: RunFolder
+    folder: RunPlace
 
     @property
     def items(self) -> Items:

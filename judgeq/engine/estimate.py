@@ -26,7 +26,7 @@ from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import MARGIN
-from judgeq.store import Store, open_store, rows
+from judgeq.store import Store, rows
 from judgeq.strategies.repeats import Repeats
 from judgeq.types import (
     Event,
@@ -155,8 +155,8 @@ async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
     """
     looked, totals = _Looked(), Totals()
     store = None
-    if prepared.folder.database.exists():
-        store = open_store(prepared.folder.path, read_only=True)
+    if prepared.folder.begun:
+        store = prepared.folder.store(read_only=True)
     try:
         if store is not None:
             totals = await store.totals()

@@ -20,8 +20,8 @@ from judgeq.engine.results import begin, fold_round
 from judgeq.errors import DataError
 from judgeq.files import refuse_linked_folder
 from judgeq.recordings import Judgment, Numbers, Recording
-from judgeq.runs import RunFolder, RunInfo, whoami
-from judgeq.store import Items, open_store
+from judgeq.runs import RunFolder, RunInfo, RunPlace, whoami
+from judgeq.store import Items
 from judgeq.types import JobState, Matches, Outcome
 
 Read = Callable[[Dataset], Recording]
@@ -30,7 +30,7 @@ Read = Callable[[Dataset], Recording]
 class Imported(NamedTuple):
     """The run that was made; whether it was there before; sentences that the user should read."""
 
-    folder: RunFolder
+    folder: RunPlace
     before: bool
     notices: tuple[str, ...]
 
@@ -74,7 +74,7 @@ def import_judgments(settings: Settings, read: Read, root: Path, *, new: bool = 
         "recording": recordings.checksum(judgments),
     }
     name = f"{dataset.name}-imported"
-    folder = runs.place(root, name, config.fingerprint(facts), new)
+    folder = runs.FolderRuns(root).place(name, config.fingerprint(facts), new)
     refuse_linked_folder(folder.path)
     if folder.path.exists():
         return Imported(folder, True, notices)
@@ -118,7 +118,7 @@ async def _fill(
     folder: RunFolder, info: RunInfo, dataset: Dataset, judgments: Sequence[Judgment]
 ) -> None:
     folder.write_info(info)
-    store = open_store(folder.path)
+    store = folder.store()
     numbers = {name: number for number, name in enumerate(_judges(judgments))}
     history = begin(len(dataset), None, info.settings)
     first = 0

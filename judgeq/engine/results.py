@@ -20,8 +20,8 @@ from judgeq.errors import NoVerdictsError, RunError
 from judgeq.files import refuse_linked_folder, replacing
 from judgeq.rating import GoOn, Parameters, comparisons, position_bias
 from judgeq.rating.position_bias import Flips, Slots
-from judgeq.runs import RunFolder, RunInfo
-from judgeq.store import Items, Store, open_store
+from judgeq.runs import RunInfo, RunPlace
+from judgeq.store import Items, Store
 from judgeq.strategies import History, Strategy
 from judgeq.types import Bools, Counts, Floats, Offsets, Totals, Verdicts
 from judgeq.untrusted import excerpt, for_spreadsheet
@@ -104,7 +104,7 @@ class Result:
     items were judged alone; `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels.
     """
 
-    run: RunFolder
+    run: RunPlace
     info: RunInfo
     items: Items
     history: History
@@ -156,7 +156,7 @@ class Result:
 
 
 async def rate(
-    run: RunFolder,
+    run: RunPlace,
     info: RunInfo,
     store: Store,
     items: Items,
@@ -171,8 +171,8 @@ async def rate(
     """
     if not any(map(len, history.verdicts)):
         raise NoVerdictsError(
-            f"run {run.id} has no verdict, so that there are no ratings: `judgeq status {run.id}` says "
-            "what became of its jobs."
+            f"run {run.id} has no verdict, so that there are no ratings: `judgeq status {run.argument}` "
+            "says what became of its jobs."
         )
     counts, totals = await store.counts(), await store.totals()
 
@@ -220,26 +220,26 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     return scores
 
 
-async def read(run: RunFolder, settings: Settings) -> Result:
+async def read(run: RunPlace, settings: Settings) -> Result:
     """Rate a run from its folder alone, also while another process goes on with it; of the settings
     the rating's decide. Raises RunError."""
     info = run.info()
-    store = open_store(run.path, read_only=True)
+    store = run.store(read_only=True)
     try:
         items = await store.items()
         if len(items.ids) != info.items:
             counts = f"config.json has {info.items} items, run.db {len(items.ids)}"
-            raise RunError(f"{run.path} is damaged: {counts}.")
+            raise RunError(f"{run.shown} is damaged: {counts}.")
         history = await replayed(info, store)
         return await rate(run, info, store, items, history, settings)
     finally:
         await store.close()
 
 
-async def judgments(run: RunFolder) -> tuple[Sequence[str], list[Verdicts], Sequence[str]]:
+async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Sequence[str]]:
     """What a run's judges said: items' ids, verdicts round by round, the judges' names if known."""
     info = run.info()
-    store = open_store(run.path, read_only=True)
+    store = run.store(read_only=True)
     try:
         return (await store.items()).ids, (await replayed(info, store)).asked, info.judges
     finally:

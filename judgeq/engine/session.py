@@ -25,8 +25,8 @@ from judgeq.engine.runner import Session, go_through
 from judgeq.engine.stopping import Interrupts, signals
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.prompts import PromptSet
-from judgeq.runs import RunFolder, RunInfo
-from judgeq.store import Store, open_store
+from judgeq.runs import RunInfo, RunPlace
+from judgeq.store import Store
 from judgeq.types import Event, JobState, Notice, Stopping
 
 T = TypeVar("T")
@@ -59,7 +59,7 @@ def prepare(
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name = f"{dataset.name}-{strategy.name}-{by}"
-    folder = runs.place(root, name, config.fingerprint(facts), new)
+    folder = runs.runs_in(root).place(name, config.fingerprint(facts), new)
     trust.refuse_strangers(folder, config.fingerprint(facts))
     pricing = assembly.check(settings, dataset, prompt)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
@@ -81,7 +81,7 @@ def _check_panel(settings: Settings) -> None:
         raise UsageError("--persona goes with a model, which --judge names.")
 
 
-def resume(folder: RunFolder, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
+def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
     """An existing run, with settings of this session changed (None: as before). `frame` as in
     `datasets.load`.
 
@@ -97,8 +97,8 @@ def resume(folder: RunFolder, changes: Mapping[str, Any], *, frame: Frame | None
     if info.settings.dataset == STDIN and not changes.get("dataset"):
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
-            f"Give the same ones again: judgeq resume {folder.id} --dataset - < FILE (or --dataset "
-            "FILE), or in Python judgeq.resume(…, dataset=…); the same `run` goes on, too."
+            f"Give the same ones again: judgeq resume {folder.argument} --dataset - < FILE (or "
+            "--dataset FILE), or in Python judgeq.resume(…, dataset=…); the same `run` goes on, too."
         )
     settings = trust.own_settings(folder, info, changes).rooted()
     strategy = settings.make_strategy()
@@ -164,7 +164,7 @@ def execute(
 @contextmanager
 def begun(run: Run, emit: Emit) -> Iterator[None]:
     """While inside, the run's folder is there, and locked. Raises as `execute`."""
-    if not (run.folder.path / "config.json").exists():
+    if not run.folder.exists:
         assembly.check_access(run.settings)  # before anything is written
     with run.folder.locked():
         _begin(run, emit)
@@ -193,7 +193,7 @@ def with_texts(
     return replace(result, scores=replace(result.scores, texts=dataset.texts))
 
 
-def dataset_of(folder: RunFolder) -> Dataset | None:
+def dataset_of(folder: RunPlace) -> Dataset | None:
     """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
     no standard input, and opens no file that somebody else's folder names."""
     info = folder.info()
@@ -235,19 +235,13 @@ def _collecting_seldom() -> Iterator[None]:
 
 
 def _begin(run: Run, emit: Emit) -> None:
-    """Report what the user should know, and write config.json of a new run."""
+    """Report what the user should know, and write down what a new run is."""
     dataset, folder = run.dataset, run.folder
     for text in dataset.notices:
         emit(Notice(text))
-    kind = runs.network_file_system(folder.path)
-    if kind is not None:
-        emit(
-            Notice(
-                f"{folder.path} is on a network file system ({kind}), where file locks aren't "
-                "reliable: never run one run from two machines, or set --runs-dir to a local disk.",
-                warning=True,
-            )
-        )
+    caution = folder.caution()
+    if caution is not None:
+        emit(Notice(caution, warning=True))
     unmarked = trust.remember(folder, config.fingerprint(run.facts), run.settings)
     if unmarked is not None:
         emit(
@@ -257,7 +251,7 @@ def _begin(run: Run, emit: Emit) -> None:
                 warning=True,
             )
         )
-    if (folder.path / "config.json").exists():
+    if folder.exists:
         info = folder.info()
         if info.facts.get("ensemble") == "rotate" and "rotation" not in info.facts:
             emit(
@@ -299,7 +293,7 @@ async def _open(
     run: Run, emit: Emit, work: Callable[[Session], Awaitable[T]], interrupts: Interrupts
 ) -> T:
     stop = Stop()
-    store = open_store(run.folder.path)
+    store = run.folder.store()
     try:
         with _stoppable(stop, emit, interrupts):
             await _fill(store, run)
@@ -337,7 +331,7 @@ async def _fill(store: Store, run: Run) -> None:
     kept, items = await store.items(), run.items
     if not kept.same_as(items):
         if kept.ids and list(kept.ids) != list(items.ids):
-            raise RunError(f"{run.folder.database} holds other items than the dataset.")
+            raise RunError(f"{run.folder.ledger} holds other items than the dataset.")
         await store.set_items(items)
 
 

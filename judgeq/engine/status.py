@@ -1,18 +1,17 @@
-"""How far a run is, read from its folder while it runs or afterwards."""
+"""How far a run is, read from its ledger while it runs or afterwards."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
-from pathlib import Path
 from typing import Any
 
 from judgeq.engine import results
 from judgeq.engine.results import planned, spent
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.runs import RunFolder, RunInfo, all_runs
-from judgeq.store import Store, open_store
+from judgeq.runs import RunInfo, RunPlace, Runs
+from judgeq.store import Store
 from judgeq.types import Counts, Failure, Floats, Totals
 
 
@@ -23,7 +22,7 @@ class State:
     `over` when the strategy had no items left to compare, so that no more rounds come.
     """
 
-    run: RunFolder
+    run: RunPlace
     info: RunInfo
     running: bool
     rounds: Sequence[Counts]
@@ -80,7 +79,7 @@ class State:
 class Unreadable:
     """A run's folder that can't be read, and why."""
 
-    run: RunFolder
+    run: RunPlace
     reason: str
 
     def as_json(self) -> dict[str, Any]:
@@ -89,11 +88,10 @@ class Unreadable:
         return {"run": self.run.id, "folder": folder, "state": "unreadable", "reason": self.reason}
 
 
-async def states(root: Path) -> list[State | Unreadable]:
-    """How far all runs under `root` are, the latest first. Raises RunError when `root` can't be
-    looked into."""
+async def states(runs: Runs) -> list[State | Unreadable]:
+    """How far all runs are, the latest first. Raises RunError when they can't be listed."""
     listed: list[State | Unreadable] = []
-    for folder in all_runs(root):
+    for folder in runs.all():
         try:
             listed.append(await state(folder))
         except (RunError, OSError) as error:
@@ -101,12 +99,12 @@ async def states(root: Path) -> list[State | Unreadable]:
     return listed
 
 
-async def state(run: RunFolder, *, ratings: bool = False) -> State:
-    """How far a run is, read from its folder while it runs or afterwards."""
+async def state(run: RunPlace, *, ratings: bool = False) -> State:
+    """How far a run is, read from its ledger while it runs or afterwards."""
     info, running = run.info(), run.is_running()
     if not run.begun:  # this very moment, or killed before anything was asked
         return State(run, info, running, [], Totals(), [], None)
-    store = open_store(run.path, read_only=True)
+    store = run.store(read_only=True)
     try:
         rounds, over = await planned(store)
         totals = await store.totals()

@@ -25,7 +25,7 @@ from judgeq.errors import DataError
 from judgeq.evaluation.evaluate import Plan, evaluate, gold_for
 from judgeq.paths import user_cache
 from judgeq.recordings import Judgment, Recording
-from judgeq.runs import RunFolder
+from judgeq.runs import RunPlace
 from judgeq.types import Floats, Verdict
 
 REPOSITORY = "https://raw.githubusercontent.com/HaakFab/bias_pc"
@@ -128,7 +128,7 @@ class Reproduced:
     """
 
     dataset: str
-    run: RunFolder | None
+    run: RunPlace | None
     numbers: Sequence[Number]
     elo_equal: bool | None
     missing: str = ""

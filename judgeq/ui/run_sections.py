@@ -44,8 +44,8 @@ def result(result: Result) -> Iterator[Section]:
     yield Section(
         notes=[
             f"Scores {result.run.scores}  ({', '.join(result.scores.columns)})",
-            f"Ledger {result.run.database}  (every call and verdict)",
-            f"Config {result.run.path / 'config.json'}",
+            f"Ledger {result.run.ledger}  (every call and verdict)",
+            f"Config {result.run.config}",
         ]
     )
 
@@ -211,11 +211,11 @@ def status(state: State) -> Iterator[Section]:
     if state.word == "no verdicts":
         note = (
             "None of its jobs brought a verdict, so that there are no ratings: `judgeq resume "
-            f"{state.run.id} --retry-failed` asks them again."
+            f"{state.run.argument} --retry-failed` asks them again."
         )
         yield Section(notes=[note], close=True)
     if state.word == "stopped":
-        yield Section(notes=[f"`judgeq resume {state.run.id}` goes on."], close=True)
+        yield Section(notes=[f"`judgeq resume {state.run.argument}` goes on."], close=True)
 
 
 def _failure(last: Failure) -> str:

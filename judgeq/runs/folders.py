@@ -7,20 +7,14 @@ from __future__ import annotations
 
 import os
 import re
-import socket
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
-from importlib.metadata import version
 from pathlib import Path
-from typing import Annotated, Any
 
 from filelock import FileLock, Timeout
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field, ValidationError
+from pydantic import ValidationError
 
-from judgeq.config import Settings, fingerprint, settle
-from judgeq.datasets import Dataset
 from judgeq.errors import RunError
 from judgeq.files import (
     read_start,
@@ -30,79 +24,17 @@ from judgeq.files import (
     unwritable,
     write_new,
 )
-from judgeq.store import DATABASE
+from judgeq.runs.info import RunInfo
+from judgeq.runs.places import choose, id_of, whoami
+from judgeq.store import DATABASE, Store, open_store
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
 
-JUDGES_NAMED = 10
-"""Of more judges than this only the first are named on screens."""
-
-_EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
-
-
-class RunInfo(BaseModel):
-    """config.json: what the run is, and what it was made from."""
-
-    model_config = ConfigDict(frozen=True, extra="forbid")
-
-    judgeq: str
-    created: Annotated[AwareDatetime, Field(gt=_EARLIEST, lt=_LATEST)]
-    fingerprint: str
-    facts: dict[str, Any]
-    settings: Settings
-    dataset: str
-    source: str
-    items: int
-    labels: str
-    licence: str
-    gold_kind: str | None
-    gold_meaning: str
-    strategy: str
-    rounds: int
-    imported: bool = False
-    judges: tuple[str, ...] = ()  # where there are several, or an import names them
-
-    @classmethod
-    def begun(
-        cls, settings: Settings, dataset: Dataset, facts: Mapping[str, Any], **more: Any
-    ) -> RunInfo:
-        """That of a run which begins now; `more` are the fields that these don't say."""
-        return cls(
-            judgeq=version("judgeq"),
-            created=datetime.now(UTC),
-            fingerprint=fingerprint(facts),
-            facts=dict(facts),
-            settings=settings.kept(),
-            dataset=dataset.name,
-            source=dataset.source,
-            items=len(dataset),
-            labels=dataset.labels,
-            licence=dataset.licence,
-            gold_kind=dataset.gold_kind,
-            gold_meaning=dataset.gold_meaning,
-            **more,
-        )
-
-    @property
-    def judge(self) -> str:
-        """The judges, for screens: of many judges their number and the first names."""
-        if self.imported and not self.judges:
-            return "recorded"
-        names = [name or "unnamed" for name in self.judges or self.settings.judges]
-        if len(names) > JUDGES_NAMED:
-            return f"{len(names):,} judges: {', '.join(names[:3])} …"
-        return " + ".join(names)
-
-    def settings_with(self, changes: Mapping[str, Any]) -> Settings:
-        """The run's settings with these changed (None: as before). Raises as `config.settle`."""
-        given = {name: value for name, value in changes.items() if value is not None}
-        return settle(self.settings.model_dump() | given)
-
 
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """One run's folder."""
+    """One run's folder; see `RunPlace`."""
 
     path: Path
 
@@ -126,6 +58,44 @@ class RunFolder:
         """The scores, once the run is finished or `judgeq rate` was called."""
         return self.path / "scores.csv"
 
+    @property
+    def shown(self) -> str:
+        """See RunPlace."""
+        return str(self.path)
+
+    @property
+    def ledger(self) -> str:
+        """See RunPlace."""
+        return str(self.database)
+
+    @property
+    def config(self) -> str:
+        """See RunPlace."""
+        return str(self.path / "config.json")
+
+    @property
+    def argument(self) -> str:
+        """See RunPlace."""
+        return self.id
+
+    @property
+    def identity(self) -> str:
+        """See RunPlace: the path without links."""
+        return os.fsencode(self.path.resolve()).decode("utf-8", "backslashreplace")
+
+    @property
+    def owner(self) -> int | None:
+        """See RunPlace."""
+        try:
+            return self.path.stat().st_uid
+        except OSError:  # not there
+            return None
+
+    @property
+    def exists(self) -> bool:
+        """See RunPlace."""
+        return os.path.lexists(self.path / "config.json")
+
     def info(self) -> RunInfo:
         """What the run is. Raises RunError when config.json isn't there or can't be read."""
         path = self.path / "config.json"
@@ -145,10 +115,14 @@ class RunFolder:
                 "of judgeq, or changed by hand."
             ) from error
 
-    def write_info(self, info: RunInfo) -> None:
-        """Write config.json, whole or not at all."""
+    def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
+        """Write config.json, whole or not at all. A prompt set stays where it is."""
         with replacing(self.path / "config.json") as file:
             file.write(info.model_dump_json(indent=2) + "\n")
+
+    def prompt(self) -> str | None:
+        """See RunPlace."""
+        return None
 
     def touched(self) -> float:
         """When the ledger was last written, in seconds since the epoch; 0 if never."""
@@ -202,6 +176,20 @@ class RunFolder:
                 (self.path / "holder").unlink(missing_ok=True)
             lock.release()
 
+    def caution(self) -> str | None:
+        """See RunPlace."""
+        kind = network_file_system(self.path)
+        if kind is None:
+            return None
+        return (
+            f"{self.path} is on a network file system ({kind}), where file locks aren't reliable: "
+            "never run one run from two machines, or set --runs-dir to a local disk."
+        )
+
+    def store(self, *, read_only: bool = False) -> Store:
+        """See RunPlace. Raises RunError if it can't be opened."""
+        return open_store(self.path, read_only=read_only)
+
     def _holder(self) -> str:
         try:
             text = read_start(self.path / "holder", 200).strip()
@@ -210,30 +198,49 @@ class RunFolder:
         return f" by {text}"
 
 
-def whoami() -> str:
-    """This process, for another's error message."""
-    return f"process {os.getpid()} on {socket.gethostname()}"
+@dataclass(frozen=True, slots=True)
+class FolderRuns:
+    """The runs in folders under `root`; see `Runs`."""
 
+    root: Path
 
-def place(root: Path, name: str, fingerprint: str, new: bool) -> RunFolder:
-    """The folder of the run with this fingerprint: the latest there is, or one to be made.
+    @property
+    def shown(self) -> str:
+        """See Runs."""
+        return str(self.root)
 
-    `name` begins the run id. Raises RunError when the id's folder holds another run.
-    """
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:200]  # file systems allow 255 bytes
-    base = f"{name.strip('-.') or 'run'}-{fingerprint[:10]}"
-    number, folder = 1, RunFolder(root / base)
-    while os.path.lexists(folder.path):
-        _check_same(folder, fingerprint, new)
-        number += 1
-        latest, folder = folder, RunFolder(root / f"{base}-{number}")
-    return folder if new or number == 1 else latest
+    def place(self, name: str, fingerprint: str, new: bool) -> RunFolder:
+        """See Runs."""
+        base = id_of(name, fingerprint)
+        number, folder = 1, RunFolder(self.root / base)
+        while os.path.lexists(folder.path):
+            _check_same(folder, fingerprint, new)
+            number += 1
+            latest, folder = folder, RunFolder(self.root / f"{base}-{number}")
+        return folder if new or number == 1 else latest
+
+    def all(self) -> list[RunFolder]:
+        """See Runs. Raises RunError when `root` can't be looked into."""
+        if not self.root.is_dir():
+            return []
+        try:
+            listed = [RunFolder(path) for path in self.root.iterdir() if _is_run(path)]
+        except OSError as error:
+            raise RunError(f"{self.root} can't be read: {error.strerror}.") from error
+        return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
+
+    def find(self, name: str) -> RunFolder:
+        """See Runs; also by the path of a run's folder."""
+        with suppress(OSError):  # no name of a folder at all
+            if name and (Path(name) / "config.json").is_file():
+                return RunFolder(Path(name).resolve())
+        return choose(self.all(), name, self.shown)
 
 
 def _check_same(folder: RunFolder, fingerprint: str, new: bool) -> None:
     """Raise RunError when an existing folder holds another run, or one that can't be read; beside
     the latter a new one may begin."""
-    if not os.path.lexists(folder.path / "config.json"):
+    if not folder.exists:
         return
     try:
         there = folder.info().fingerprint
@@ -245,62 +252,12 @@ def _check_same(folder: RunFolder, fingerprint: str, new: bool) -> None:
         raise RunError(f"{folder.path} holds another run (its fingerprint differs); move it away.")
 
 
-def all_runs(root: Path) -> list[RunFolder]:
-    """All runs under `root`, the latest first; also those that can't be read, whose `info` says why.
-
-    Raises RunError when `root` can't be looked into.
-    """
-    if not root.is_dir():
-        return []
-    try:
-        listed = [RunFolder(path) for path in root.iterdir() if _is_run(path)]
-    except OSError as error:
-        raise RunError(f"{root} can't be read: {error.strerror}.") from error
-    return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
-
-
 def _is_run(folder: Path) -> bool:
     """Whether a folder is a run's; also one that can't be looked into, which may be."""
     try:
         return (folder / "config.json").is_file()
     except OSError:
         return True
-
-
-def _last(runs: list[RunFolder]) -> RunFolder:
-    """The latest run. Raises RunError naming it when it can't be read: another isn't meant."""
-    try:
-        runs[0].info()
-    except RunError as error:
-        hint = f" The latest before it is {runs[1].id}." if len(runs) > 1 else ""
-        raise RunError(
-            f"the last run, {runs[0].id}, can't be read: {error} Name the run that you mean "
-            f"(`judgeq runs` lists them), or move that folder away.{hint}"
-        ) from error
-    return runs[0]
-
-
-def find(root: Path, name: str) -> RunFolder:
-    """The run a user means: its id, a unique beginning of it, its folder's path, or "last".
-
-    Raises RunError when there is none, or several.
-    """
-    with suppress(OSError):  # no name of a folder at all
-        if name and (Path(name) / "config.json").is_file():
-            return RunFolder(Path(name).resolve())
-    runs = all_runs(root)
-    if not runs:
-        raise RunError(f"there are no runs in {root}; `judgeq run --dataset demo` makes one.")
-    if name == "last":
-        return _last(runs)
-    exact = [run for run in runs if run.id == name]
-    meant = exact or [run for run in runs if run.id.startswith(name)]
-    if len(meant) == 1:
-        return meant[0]
-    if not meant:
-        raise RunError(f"there is no run {name!r} in {root}; `judgeq runs` lists them.")
-    listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
-    raise RunError(f"{name!r} begins {len(meant)} runs: {listed}. Give more of the id.")
 
 
 def network_file_system(folder: Path) -> str | None:

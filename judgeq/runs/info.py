@@ -1,0 +1,77 @@
+"""What a run is, and what it was made from: config.json of a folder, a row's text in a database."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from datetime import UTC, datetime
+from importlib.metadata import version
+from typing import Annotated, Any
+
+from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+
+from judgeq.config import Settings, fingerprint, settle
+from judgeq.datasets import Dataset
+
+JUDGES_NAMED = 10
+"""Of more judges than this only the first are named on screens."""
+
+_EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
+
+
+class RunInfo(BaseModel):
+    """What the run is, and what it was made from; never a secret, never a text."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    judgeq: str
+    created: Annotated[AwareDatetime, Field(gt=_EARLIEST, lt=_LATEST)]
+    fingerprint: str
+    facts: dict[str, Any]
+    settings: Settings
+    dataset: str
+    source: str
+    items: int
+    labels: str
+    licence: str
+    gold_kind: str | None
+    gold_meaning: str
+    strategy: str
+    rounds: int
+    imported: bool = False
+    judges: tuple[str, ...] = ()  # where there are several, or an import names them
+
+    @classmethod
+    def begun(
+        cls, settings: Settings, dataset: Dataset, facts: Mapping[str, Any], **more: Any
+    ) -> RunInfo:
+        """That of a run which begins now; `more` are the fields that these don't say."""
+        return cls(
+            judgeq=version("judgeq"),
+            created=datetime.now(UTC),
+            fingerprint=fingerprint(facts),
+            facts=dict(facts),
+            settings=settings.kept(),
+            dataset=dataset.name,
+            source=dataset.source,
+            items=len(dataset),
+            labels=dataset.labels,
+            licence=dataset.licence,
+            gold_kind=dataset.gold_kind,
+            gold_meaning=dataset.gold_meaning,
+            **more,
+        )
+
+    @property
+    def judge(self) -> str:
+        """The judges, for screens: of many judges their number and the first names."""
+        if self.imported and not self.judges:
+            return "recorded"
+        names = [name or "unnamed" for name in self.judges or self.settings.judges]
+        if len(names) > JUDGES_NAMED:
+            return f"{len(names):,} judges: {', '.join(names[:3])} …"
+        return " + ".join(names)
+
+    def settings_with(self, changes: Mapping[str, Any]) -> Settings:
+        """The run's settings with these changed (None: as before). Raises as `config.settle`."""
+        given = {name: value for name, value in changes.items() if value is not None}
+        return settle(self.settings.model_dump() | given)
