@@ -88,7 +88,7 @@ def resume(
 
     The texts of a DataFrame or a list are not kept: give them again as `dataset`. Raises as `run`.
     """
-    folder = runs.runs_in(Path(runs_dir)).find(name)
+    folder = runs.runs_in(Path(runs_dir), settings.get("store")).find(name)
     changes: dict[str, Any] = {**settings}
     frame = None
     if dataset is not None:
@@ -127,6 +127,7 @@ def open_run(
     name: str = "last",
     *,
     runs_dir: str | Path = "runs",
+    store: str | None = None,
     rating: str | None = None,
     bt_sigma: float | None = None,
 ) -> Result:
@@ -134,13 +135,14 @@ def open_run(
 
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
-    return evaluating.evaluated(_opened(name, runs_dir, rating, bt_sigma))
+    return evaluating.evaluated(_opened(name, runs_dir, store, rating, bt_sigma))
 
 
 def evaluate(
     run: str | Result = "last",
     *,
     runs_dir: str | Path = "runs",
+    store: str | None = None,
     rating: str | None = None,
     bt_sigma: float | None = None,
     **how: Unpack[EvaluationSettings],
@@ -152,13 +154,14 @@ def evaluate(
     default the run's own. Raises RunError, DataError or UsageError.
     """
     plan = Plan(**how)
-    opened = _opened(run, runs_dir, rating, bt_sigma)
+    opened = _opened(run, runs_dir, store, rating, bt_sigma)
     return data.evaluation_json(evaluating.evaluation(opened, plan))
 
 
 def compare(
     *runs: str | Result,
     runs_dir: str | Path = "runs",
+    store: str | None = None,
     rating: str | None = None,
     bt_sigma: float | None = None,
     **how: Unpack[EvaluationSettings],
@@ -168,7 +171,7 @@ def compare(
     if len(runs) < 2:
         raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
     plan = Plan(**how)
-    opened = [_opened(name, runs_dir, rating, bt_sigma) for name in runs]
+    opened = [_opened(name, runs_dir, store, rating, bt_sigma) for name in runs]
     return data.comparison_json(comparing.compare(opened, plan))
 
 
@@ -212,9 +215,14 @@ def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | No
 
 
 def _opened(
-    run: str | Result, runs_dir: str | Path, rating: str | None, bt_sigma: float | None
+    run: str | Result,
+    runs_dir: str | Path,
+    store: str | None,
+    rating: str | None,
+    bt_sigma: float | None,
 ) -> Result:
-    folder = run.run if isinstance(run, Result) else runs.runs_in(Path(runs_dir)).find(run)
+    at = Path(runs_dir)
+    folder = run.run if isinstance(run, Result) else runs.runs_in(at, store).find(run)
     if isinstance(run, Result):  # as it was rated
         rating, bt_sigma = rating or run.rating, bt_sigma or run.parameters.sigma
     settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})

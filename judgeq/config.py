@@ -42,6 +42,8 @@ class Panelist(NamedTuple):
         return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
 
 
+NEVER_KEPT: dict[str, Any] = {"store": None, "share_texts": False}
+"""Settings that say where the run itself is: they aren't written down there."""
 SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
 """Settings that may change between one session of a run and the next: they don't decide the result."""
 
@@ -97,8 +99,8 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
         return self.model_copy(update=changes)
 
     def kept(self) -> Settings:
-        """As they may be kept on disk: without what could hold a secret."""
-        return self.model_copy(update=self.on_disk())
+        """As they may be kept with a run: without what could hold a secret, or says where that is."""
+        return self.model_copy(update=self.on_disk() | NEVER_KEPT)
 
     def make_strategy(self) -> Strategy:
         """The strategy. Raises UsageError for one that can't be."""

@@ -37,6 +37,8 @@ class SessionSettings(TypedDict, total=False):
     rating: str
     bt_sigma: float
     texts: bool
+    store: str | None
+    share_texts: bool
     rpm: float | None
     tpm: float | None
     max_cost: float | None

@@ -119,6 +119,16 @@ def load(name: str, feature: str | None = None) -> PromptSet:
     return prompt.model_copy(update=filled)
 
 
+def kept(text: str) -> PromptSet:
+    """A prompt set as a store keeps it, with `$feature` put in. Raises DataError for what is none."""
+    try:
+        return PromptSet.model_validate_json(text)
+    except ValidationError as error:
+        raise DataError(
+            f"the prompt set that the run was begun with: {problems(error)}."
+        ) from error
+
+
 def _read(path: Path) -> PromptSet:
     try:
         return PromptSet(**read_toml(path, "prompt set"))

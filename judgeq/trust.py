@@ -1,8 +1,8 @@
-"""Which settings of a run folder are this user's own: no folder decides where a key is sent.
+"""Which settings of a run are this user's own: no folder or database decides where a key is sent.
 
-A folder may be a stranger's, or lie where others can write. What names a secret, a file or an address,
-or bounds what is paid, is taken from it only if this user gave it for this run before. That is
-remembered outside: a mark for each run, keyed by the folder's path and the run's fingerprint.
+A folder may be a stranger's, or lie where others can write; so may a database. What names a secret, a
+file or an address, or bounds what is paid, is taken from it only if this user gave it for this run
+before. That is remembered outside: a mark for each run, keyed by the run's place and its fingerprint.
 """
 
 from __future__ import annotations
@@ -10,14 +10,14 @@ from __future__ import annotations
 import hashlib
 import os
 import shlex
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from judgeq import judge
-from judgeq.config import Settings, settle
+from judgeq.config import NEVER_KEPT, Settings, settle
 from judgeq.datasets.tables import FORMATS
 from judgeq.errors import RunError
 from judgeq.files import replacing
@@ -38,8 +38,11 @@ Mark = Mapping[str, list[str]]
 """By setting, the digests of all values that this user gave it for the run."""
 
 
-def own_settings(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) -> Settings:
-    """The run's settings with what was given now (None: not given). Opens nothing but the mark.
+def own_settings(
+    folder: RunPlace, info: RunInfo, changes: Mapping[str, Any], there: Sequence[str] = ()
+) -> Settings:
+    """The run's settings with what was given now (None: not given). Opens nothing but the mark. What
+    is `there` with the run needs no file: the dataset's texts, the prompt.
 
     Raises RunError listing what the folder asks for that this user didn't give; and as
     `config.settle`.
@@ -49,10 +52,11 @@ def own_settings(folder: RunPlace, info: RunInfo, changes: Mapping[str, Any]) ->
         given = {"api_key_env": None, "api_key_file": None} | given
     if "price_in" in given:
         given = {"prices": {}} | given
-    settings = settle(info.settings.model_dump() | given)
+    settings = settle(info.settings.model_dump() | NEVER_KEPT | given)
     mark = _read(_mark_of(folder, info.fingerprint))
     watched = (*OPENED, *OF_MODELS) if settings.models else OPENED
-    asked = [name for name in watched if name not in given and not _own(settings, name, mark)]
+    had = {*given, *there, *(["data_dir"] if "dataset" in there else [])}
+    asked = [name for name in watched if name not in had and not _own(settings, name, mark)]
     if asked:
         raise RunError(_explained(folder, settings, asked, mark))
     return settings
@@ -135,9 +139,9 @@ def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
 def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mark | None) -> str:
     if mark is None:
         why = (
-            f"run {folder.id} wasn't begun by you in this folder (or by an older judgeq). What names "
-            "a file, a key or an address, or decides what you pay, is taken from a run's folder only "
-            "if you gave it."
+            f"run {folder.id} wasn't begun by you {folder.here} (or by an older judgeq). What names "
+            f"a file, a key or an address, or decides what you pay, is taken from a run's {folder.kind} "
+            "only if you gave it."
         )
     else:
         why = f"{folder.config} says other things than you gave for this run."
@@ -149,7 +153,7 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         cap = " (--max-cost DOLLARS caps what you pay)"
     return (
         f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
-        f"again{cap}: judgeq resume {_quoted(str(folder.path))} {flags}"
+        f"again{cap}: judgeq resume {' '.join(map(_quoted, folder.words))} {flags}"
     )
 
 

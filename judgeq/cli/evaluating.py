@@ -9,7 +9,7 @@ import typer
 
 from judgeq.cli import running, showing  # noqa: F401 - their commands are listed before these
 from judgeq.cli.app import command
-from judgeq.cli.options import Json, RunName, RunNames, RunsDir, with_settings
+from judgeq.cli.options import Json, RunName, RunNames, RunsDir, StoreAddress, with_settings
 from judgeq.cli.printing import complain, print_json, show, spare
 from judgeq.errors import UsageError
 from judgeq.rating import THRESHOLDS
@@ -111,6 +111,7 @@ def _plan(
 def evaluate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
     csv: CsvFile = None,
     as_json: Json = False,
     **flags: Any,
@@ -136,7 +137,7 @@ def evaluate(
     from judgeq.ui import evaluation_sections
 
     spare(csv, "--csv", flags["gold"])
-    plan, (run,) = _opened([name], runs_dir, **flags)
+    plan, (run,) = _opened([name], runs_dir, store, **flags)
     evaluated = evaluation(run, plan)
     if csv is not None:
         cells = data.evaluation_cells(evaluated.assessments)
@@ -152,6 +153,7 @@ def evaluate(
 def compare(
     names: RunNames,
     runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
     csv: CsvFile = None,
     as_json: Json = False,
     **flags: Any,
@@ -178,7 +180,7 @@ def compare(
             "lists them."
         )
     spare(csv, "--csv", flags["gold"])
-    plan, runs = _opened(names, runs_dir, **flags)
+    plan, runs = _opened(names, runs_dir, store, **flags)
     compared = compare(runs, plan)
     if csv is not None:
         data.write_csv(csv, data.COMPARISON_COLUMNS, data.comparison_cells(compared))
@@ -191,6 +193,7 @@ def compare(
 def _opened(
     names: Sequence[str],
     runs_dir: Path,
+    store: str | None,
     gold_levels: str | None,
     rating: str | None,
     bt_sigma: float | None,
@@ -205,7 +208,7 @@ def _opened(
 
     plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
     opened = []
-    for folder in [runs.runs_in(runs_dir).find(name) for name in names]:
+    for folder in [runs.runs_in(runs_dir, store).find(name) for name in names]:
         settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})
         opened.append(asyncio.run(results.read(folder, settings)))
     items = len(opened[0].items.ids)

@@ -61,6 +61,16 @@ COMPLETIONS = {
 RunsDir = Annotated[
     Path, _running("Where run folders are kept.", envvar="JUDGEQ_RUNS", metavar="PATH")
 ]
+StoreAddress = Annotated[
+    str | None,
+    _running(
+        "The PostgreSQL database that keeps the runs.",
+        "--store",
+        envvar=SETTINGS["store"].declared.envvar,
+        metavar=SETTINGS["store"].metavar,
+        show_default="run folders",
+    ),
+]
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object; all else goes to standard error.")
 ]

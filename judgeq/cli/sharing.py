@@ -8,7 +8,16 @@ from typing import Annotated, Any
 import typer
 
 from judgeq.cli.app import command
-from judgeq.cli.options import Json, Quiet, RunName, RunsDir, StartAfresh, given, with_settings
+from judgeq.cli.options import (
+    Json,
+    Quiet,
+    RunName,
+    RunsDir,
+    StartAfresh,
+    StoreAddress,
+    given,
+    with_settings,
+)
 from judgeq.cli.printing import complain, print_json_lines, spare
 from judgeq.cli.showing import rate_run
 from judgeq.errors import RunError, UsageError
@@ -36,6 +45,7 @@ def import_(
     ] = None,
     new: StartAfresh = False,
     runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
     quiet: Quiet = False,
     as_json: Json = False,
     **flags: Any,
@@ -93,6 +103,7 @@ def export(
         ),
     ] = None,
     runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
 ) -> None:
     """Write a run's judgments, so that they can be published and shared.
 
@@ -111,7 +122,7 @@ def export(
 
     if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
-    folder = runs.runs_in(runs_dir).find(name)
+    folder = runs.runs_in(runs_dir, store).find(name)
     spare(out, "--out")
     if folder.info().settings.both_orders:
         complain(

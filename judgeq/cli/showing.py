@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from judgeq.cli.app import command, prompts_app
-from judgeq.cli.options import Json, PromptName, Quiet, RunName, RunsDir, given, with_settings
+from judgeq.cli.options import (
+    Json,
+    PromptName,
+    Quiet,
+    RunName,
+    RunsDir,
+    StoreAddress,
+    given,
+    with_settings,
+)
 from judgeq.cli.printing import complain, print_json, show, show_result
 
 if TYPE_CHECKING:
@@ -21,6 +30,7 @@ if TYPE_CHECKING:
 def rate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
     quiet: Quiet = False,
     as_json: Json = False,
     **flags: Any,
@@ -32,7 +42,7 @@ def rate(
     """
     from judgeq import runs
 
-    folder = runs.runs_in(runs_dir).find(name)
+    folder = runs.runs_in(runs_dir, store).find(name)
     rate_run(folder, folder.info().settings_with(given(flags)), quiet, as_json)
 
 
@@ -51,7 +61,12 @@ def rate_run(folder: RunPlace, settings: Settings, quiet: bool, as_json: bool) -
 
 
 @command("status")
-def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
+def status(
+    name: RunName = "last",
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+) -> None:
     """Show how far a run is, while it runs or afterwards."""
     import asyncio
 
@@ -59,7 +74,7 @@ def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Js
     from judgeq.engine.status import state
     from judgeq.ui import run_sections
 
-    folder = runs.runs_in(runs_dir).find(name)
+    folder = runs.runs_in(runs_dir, store).find(name)
     run_state = asyncio.run(state(folder, ratings=True))
     if as_json:
         print_json(run_state.as_json())
@@ -68,7 +83,9 @@ def status(name: RunName = "last", runs_dir: RunsDir = Path("runs"), as_json: Js
 
 
 @command("runs")
-def list_runs(runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
+def list_runs(
+    runs_dir: RunsDir = Path("runs"), store: StoreAddress = None, as_json: Json = False
+) -> None:
     """List the runs, the latest first."""
     import asyncio
 
@@ -76,13 +93,14 @@ def list_runs(runs_dir: RunsDir = Path("runs"), as_json: Json = False) -> None:
     from judgeq.engine.status import Unreadable, states
     from judgeq.ui import lists
 
-    listed = asyncio.run(states(runs.runs_in(runs_dir)))
+    there = runs.runs_in(runs_dir, store)
+    listed = asyncio.run(states(there))
     if as_json:
         print_json([state.as_json() for state in listed])
     elif listed:
         show(lists.runs(listed))
     else:
-        show(f"No runs in {runs_dir}. `judgeq run --dataset demo` makes one.")
+        show(f"No runs in {there.shown}. `judgeq run --dataset demo` makes one.")
     for state in listed:
         if isinstance(state, Unreadable):
             complain(f"{state.run.id} can't be read: {state.reason}")

@@ -81,7 +81,12 @@ class Dataset:
     @cached_property
     def content(self) -> str:
         """Which items these are: `known_as`, else a sha256 of ids and texts."""
-        return _content(self.ids, self.texts or ()) if self.known_as is None else self.known_as
+        return content_of(self.ids, self.texts or ()) if self.known_as is None else self.known_as
+
+    @property
+    def shared(self) -> str:
+        """A sha256 of ids and texts, by which texts that a store holds are checked."""
+        return content_of(list(self.ids), self.texts or ())
 
     @cached_property
     def labels(self) -> str:
@@ -144,7 +149,7 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
     )
 
 
-def _content(ids: Sequence[str], texts: Sequence[str]) -> str:
+def content_of(ids: Sequence[str], texts: Sequence[str]) -> str:
     """A sha256 that two lists of items share only if ids and texts are the same, in their order.
 
     Strings go in with their lengths, so that no two can run together.

@@ -17,7 +17,7 @@ from judgeq.config import Settings
 from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError
-from judgeq.files import refuse_linked_folder, replacing
+from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.rating import GoOn, Parameters, comparisons, position_bias
 from judgeq.rating.position_bias import Flips, Slots
 from judgeq.runs import RunInfo, RunPlace
@@ -310,6 +310,10 @@ def write_scores(scores: Scores, path: Path) -> None:
         *([] if scores.texts is None else [_excerpts(scores.texts)]),
     )
     refuse_linked_folder(path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(scores.columns)
@@ -348,8 +352,7 @@ def about(result: Result) -> dict[str, Any]:
     """Which run it is, and by what it was rated, as plain JSON."""
     sizes = comparisons.component_sizes(result.scores.component)
     return {
-        "run": result.run.id,
-        "folder": str(result.run.path),
+        **result.run.facts(),
         "partial": result.partial,
         "components": {"count": len(sizes), "largest": sizes[:10].tolist()},
         "rating": rating.ESTIMATORS[result.rating].as_json(result.parameters),

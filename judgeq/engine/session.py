@@ -45,9 +45,12 @@ def prepare(
     Raises UsageError, DataError or RunError for what can't be.
     """
     settings = settings.rooted()
+    there = runs.runs_in(root, settings.store)
     for name in settings.judge:
         judge.check(name, settings)
     _check_panel(settings)
+    if settings.share_texts and settings.store is None:
+        raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     strategy.check(len(dataset))
@@ -59,7 +62,7 @@ def prepare(
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name = f"{dataset.name}-{strategy.name}-{by}"
-    folder = runs.runs_in(root).place(name, config.fingerprint(facts), new)
+    folder = there.place(name, config.fingerprint(facts), new)
     trust.refuse_strangers(folder, config.fingerprint(facts))
     pricing = assembly.check(settings, dataset, prompt)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
@@ -94,19 +97,22 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
             f"run {folder.id} was imported: there is nothing to go on with. `judgeq rate` rates it "
             "anew."
         )
-    if info.settings.dataset == STDIN and not changes.get("dataset"):
+    held = None if changes.get("dataset") else folder.dataset()
+    if info.settings.dataset == STDIN and held is None and not changes.get("dataset"):
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
             f"Give the same ones again: judgeq resume {folder.argument} --dataset - < FILE (or "
             "--dataset FILE), or in Python judgeq.resume(…, dataset=…); the same `run` goes on, too."
         )
-    settings = trust.own_settings(folder, info, changes).rooted()
+    kept = None if changes.get("prompt") else folder.prompt()
+    there = [name for name, value in (("dataset", held), ("prompt", kept)) if value is not None]
+    settings = trust.own_settings(folder, info, changes, there).rooted()
     strategy = settings.make_strategy()
-    dataset = datasets.load(settings, seed=settings.seed, frame=frame)
+    dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
     # A run may have been begun when rows were numbered by default.
     if dataset.content != info.facts.get("dataset") and settings.dataset != STDIN:
         dataset = datasets.load(settings, seed=settings.seed, numbered=True)
-    prompt = _prompt(settings, dataset)
+    prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     if "rotation" not in info.facts:  # begun when judges took turns: its planned rounds stay so
         facts.pop("rotation", None)
@@ -252,29 +258,43 @@ def _begin(run: Run, emit: Emit) -> None:
             )
         )
     if folder.exists:
+        _look_again(run, folder.info(), emit)
+    else:
+        _write_down(run)
+    if run.settings.share_texts:
         info = folder.info()
-        if info.facts.get("ensemble") == "rotate" and "rotation" not in info.facts:
-            emit(
-                Notice(
-                    "This run began when judges were asked in turn, which gave each a part of the "
-                    "scale. The rounds planned from now on draw them at random; `judgeq run` begins "
-                    "a run that does so throughout."
-                )
+        if not info.shared:
+            folder.write_info(info.model_copy(update={"shared": dataset.shared}))
+        folder.share(dataset)
+
+
+def _look_again(run: Run, info: RunInfo, emit: Emit) -> None:
+    """What is to be said or changed of a run that was begun before."""
+    if info.facts.get("ensemble") == "rotate" and "rotation" not in info.facts:
+        emit(
+            Notice(
+                "This run began when judges were asked in turn, which gave each a part of the "
+                "scale. The rounds planned from now on draw them at random; `judgeq run` begins "
+                "a run that does so throughout."
             )
-        if info.labels != dataset.labels:
-            folder.write_info(info.model_copy(update={"labels": dataset.labels}))
-        return
-    settings, strategy = run.settings, run.strategy
-    folder.write_info(
-        RunInfo.begun(
-            settings,
-            dataset,
-            run.facts,
-            strategy=strategy.name,
-            rounds=strategy.rounds,
-            judges=() if len(settings.panelists) == 1 else settings.judges,
         )
+    if info.labels != run.dataset.labels:
+        run.folder.write_info(info.model_copy(update={"labels": run.dataset.labels}))
+
+
+def _write_down(run: Run) -> None:
+    """Write down what a new run is."""
+    settings, strategy, prompt = run.settings, run.strategy, run.prompt
+    info = RunInfo.begun(
+        settings,
+        run.dataset,
+        run.facts,
+        strategy=strategy.name,
+        rounds=strategy.rounds,
+        judges=() if len(settings.panelists) == 1 else settings.judges,
+        shared=run.dataset.shared if settings.share_texts else "",
     )
+    run.folder.write_info(info, None if prompt is None else prompt.model_dump_json())
 
 
 async def _with(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:

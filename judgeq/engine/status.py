@@ -57,8 +57,7 @@ class State:
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
         return {
-            "run": self.run.id,
-            "folder": str(self.run.path),
+            **self.run.facts(),
             "state": self.word,
             "created": self.info.created.isoformat(),
             "dataset": self.info.dataset,
@@ -84,8 +83,7 @@ class Unreadable:
 
     def as_json(self) -> dict[str, Any]:
         """For `--json`."""
-        folder = str(self.run.path)
-        return {"run": self.run.id, "folder": folder, "state": "unreadable", "reason": self.reason}
+        return {**self.run.facts(), "state": "unreadable", "reason": self.reason}
 
 
 async def states(runs: Runs) -> list[State | Unreadable]:

@@ -16,4 +16,8 @@ from judgeq.runs.places import whoami as whoami
 def runs_in(root: Path, store: str | None = None) -> Runs:
     """The runs under a folder; or in the PostgreSQL database of this address, whose results then go
     under the folder. Raises UsageError for an address that is none."""
-    return FolderRuns(root)
+    if store is None:
+        return FolderRuns(root)
+    from judgeq.runs.stored import StoredRuns  # not needed for folders
+
+    return StoredRuns.at(store, root)

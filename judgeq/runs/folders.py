@@ -15,7 +15,8 @@ from pathlib import Path
 from filelock import FileLock, Timeout
 from pydantic import ValidationError
 
-from judgeq.errors import RunError
+from judgeq.datasets import Dataset
+from judgeq.errors import RunError, UsageError
 from judgeq.files import (
     read_start,
     refuse_linked_folder,
@@ -79,6 +80,21 @@ class RunFolder:
         return self.id
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """See RunPlace."""
+        return (str(self.path),)
+
+    @property
+    def kind(self) -> str:
+        """See RunPlace."""
+        return "folder"
+
+    @property
+    def here(self) -> str:
+        """See RunPlace."""
+        return "in this folder"
+
+    @property
     def identity(self) -> str:
         """See RunPlace: the path without links."""
         return os.fsencode(self.path.resolve()).decode("utf-8", "backslashreplace")
@@ -95,6 +111,10 @@ class RunFolder:
     def exists(self) -> bool:
         """See RunPlace."""
         return os.path.lexists(self.path / "config.json")
+
+    def facts(self) -> dict[str, str]:
+        """See RunPlace."""
+        return {"run": self.id, "folder": str(self.path)}
 
     def info(self) -> RunInfo:
         """What the run is. Raises RunError when config.json isn't there or can't be read."""
@@ -121,6 +141,14 @@ class RunFolder:
             file.write(info.model_dump_json(indent=2) + "\n")
 
     def prompt(self) -> str | None:
+        """See RunPlace."""
+        return None
+
+    def share(self, dataset: Dataset) -> None:
+        """See RunPlace. Raises UsageError: a folder has one user."""
+        raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
+
+    def dataset(self) -> Dataset | None:
         """See RunPlace."""
         return None
 

@@ -7,9 +7,16 @@ from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Any
 
-from pydantic import AwareDatetime, BaseModel, ConfigDict, Field
+from pydantic import (
+    AwareDatetime,
+    BaseModel,
+    ConfigDict,
+    Field,
+    SerializerFunctionWrapHandler,
+    model_serializer,
+)
 
-from judgeq.config import Settings, fingerprint, settle
+from judgeq.config import NEVER_KEPT, Settings, fingerprint, settle
 from judgeq.datasets import Dataset
 
 JUDGES_NAMED = 10
@@ -39,6 +46,16 @@ class RunInfo(BaseModel):
     rounds: int
     imported: bool = False
     judges: tuple[str, ...] = ()  # where there are several, or an import names them
+    shared: str = ""  # a sha256 of ids and texts, where a store holds the texts
+
+    @model_serializer(mode="wrap")
+    def _plain(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:
+        values: dict[str, Any] = serialized(self)
+        if not self.shared:  # as runs in folders always were written
+            del values["shared"]
+        for name in NEVER_KEPT:
+            values["settings"].pop(name, None)
+        return values
 
     @classmethod
     def begun(

@@ -10,6 +10,7 @@ from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import Protocol, TypeVar
 
+from judgeq.datasets import Dataset
 from judgeq.errors import RunError
 from judgeq.runs.info import RunInfo
 from judgeq.store import Store
@@ -47,6 +48,18 @@ class RunPlace(Protocol):
         """How a command is given the run: `judgeq resume {argument}`."""
 
     @property
+    def words(self) -> tuple[str, ...]:
+        """The same from anywhere, word by word."""
+
+    @property
+    def kind(self) -> str:
+        """ "folder" or "store", for messages."""
+
+    @property
+    def here(self) -> str:
+        """Where a user may have begun the run, for messages."""
+
+    @property
     def identity(self) -> str:
         """What no other place has: by it a user's own settings for the run are remembered."""
 
@@ -62,6 +75,9 @@ class RunPlace(Protocol):
     def begun(self) -> bool:
         """Whether there is a ledger, of whatever kind."""
 
+    def facts(self) -> dict[str, str]:
+        """Which run it is, as plain JSON."""
+
     def info(self) -> RunInfo:
         """What the run is."""
 
@@ -71,6 +87,13 @@ class RunPlace(Protocol):
 
     def prompt(self) -> str | None:
         """The prompt set as it was written down; None where it is to be had as the settings say."""
+
+    def share(self, dataset: Dataset) -> None:
+        """Keep the dataset's texts beside the ledger, for workers on other machines."""
+
+    def dataset(self) -> Dataset | None:
+        """The items with their texts, where these are shared. Raises RunError for other texts than the
+        run was begun with."""
 
     def touched(self) -> float:
         """When the ledger was last written, in seconds since the epoch; 0 if never."""

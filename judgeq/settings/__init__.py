@@ -273,6 +273,17 @@ class Choices(Declarations):
         "1 never stops.",
         RUNNING, 0.5, session=True, limits=SHARE,
     )  # fmt: skip
+    store: str | None = setting(
+        "Keep runs in this PostgreSQL database, for any number of machines. Runs-dir then holds "
+        "results only.",
+        RUNNING, None,
+        common=True, session=True, secretive=True, unset="run folders",
+        metavar="postgresql://…", envvar="JUDGEQ_STORE",
+    )  # fmt: skip
+    share_texts: bool = setting(
+        "Keep the texts in the store, for workers on machines that don't have them.", RUNNING, False,
+        session=True,
+    )  # fmt: skip
     rating: Rating = setting(
         f"How comparisons are rated. {'; '.join(map(_described, CHOICES))}.",
         RATING, CHOICES[0], common=True, session=True,

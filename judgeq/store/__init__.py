@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from judgeq.store.protocol import Items as Items
 from judgeq.store.protocol import Spent as Spent
 from judgeq.store.protocol import Store as Store
 from judgeq.store.sqlite import SqliteStore
+
+if TYPE_CHECKING:
+    from judgeq.store.postgres.address import Address
 
 DATABASE = "run.db"
 """The file of a run's folder that holds its facts."""
@@ -17,3 +21,13 @@ def open_store(folder: Path, *, read_only: bool = False) -> Store:
     """The store of the run in `folder`; for a writer, which must hold the run's lock, it is made or
     migrated. Raises RunError if it can't be opened."""
     return SqliteStore(folder / DATABASE, read_only=read_only)
+
+
+def open_stored(address: Address, run: int, *, read_only: bool = False) -> Store:
+    """The store of the run of this number in a PostgreSQL database."""
+    from importlib import import_module  # it brings psycopg
+
+    store: Store = import_module("judgeq.store.postgres.store").PostgresStore(
+        address, run, read_only=read_only
+    )
+    return store

@@ -45,7 +45,7 @@ def result(result: Result) -> Iterator[Section]:
         notes=[
             f"Scores {result.run.scores}  ({', '.join(result.scores.columns)})",
             f"Ledger {result.run.ledger}  (every call and verdict)",
-            f"Config {result.run.config}",
+            *([f"Config {result.run.config}"] if result.run.config != result.run.ledger else []),
         ]
     )
 

@@ -101,7 +101,11 @@ def prepare(connection: Any, address: Address) -> None:
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         version = _version(connection, address)
         if version is None:
-            connection.execute(f'CREATE SCHEMA IF NOT EXISTS "{address.schema}"')
+            there = connection.execute(
+                "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (address.schema,)
+            ).fetchone()
+            if not there[0]:  # IF NOT EXISTS would want the right to make it all the same
+                connection.execute(f'CREATE SCHEMA "{address.schema}"')
             connection.execute(in_schema(SCHEMA, address.schema))
             connection.execute(
                 in_schema("INSERT INTO @.meta (version) VALUES (%s)", address.schema), (VERSION,)
@@ -114,6 +118,11 @@ def prepare(connection: Any, address: Address) -> None:
             connection.execute(
                 in_schema("UPDATE @.meta SET version = %s", address.schema), (VERSION,)
             )
+
+
+def made(connection: Any, address: Address) -> bool:
+    """Whether the schema is there, of whatever version up to this one. Raises RunError as `prepare`."""
+    return _version(connection, address) is not None
 
 
 def check(connection: Any, address: Address) -> None:

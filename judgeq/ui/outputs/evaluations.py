@@ -25,6 +25,7 @@ class Evaluated(Output):
 
     run: str
     folder: str
+    store: str | None = None
     partial: bool
     components: Components
     dataset: str

@@ -168,6 +168,8 @@ class RunOutput(Spending):
 
     run: str
     folder: str
+    store: str | None = None
+    """The database that keeps the run, where one does."""
     scores: str
     """scores.csv: a row an item."""
     partial: bool
@@ -198,6 +200,7 @@ class StatusOutput(Spending):
 
     run: str
     folder: str
+    store: str | None = None
     state: State
     created: str
     dataset: str
@@ -218,6 +221,7 @@ class UnreadableRun(Output):
 
     run: str
     folder: str
+    store: str | None = None
     state: Literal["unreadable"]
     reason: str
 

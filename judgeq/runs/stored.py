@@ -1,0 +1,242 @@
+"""Runs in a PostgreSQL store. What is made from them (scores.csv) goes into local folders.
+
+Anybody may have written to the database: a run's name becomes a folder's only if judgeq would make it
+so, and texts must be those that the run was begun with.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, urlencode, urlsplit
+
+from pydantic import ValidationError
+
+from judgeq.datasets import Dataset
+from judgeq.datasets.dataset import content_of
+from judgeq.errors import RunError
+from judgeq.files import refuse_linked_folder, unwritable
+from judgeq.runs.info import RunInfo
+from judgeq.runs.places import choose, id_of
+from judgeq.store import Store, open_stored
+from judgeq.store.postgres import runs as rows
+from judgeq.store.postgres.address import Address, parse
+from judgeq.store.postgres.runs import RunRow
+
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRun:
+    """One run in a store; see `RunPlace`. `seen` is its row of a moment ago, where it was listed."""
+
+    address: Address
+    id: str
+    root: Path
+    seen: RunRow | None = field(default=None, compare=False, repr=False)
+
+    @property
+    def path(self) -> Path:
+        """See RunPlace."""
+        return self.root / self.id
+
+    @property
+    def scores(self) -> Path:
+        """See RunPlace."""
+        return self.path / "scores.csv"
+
+    @property
+    def shown(self) -> str:
+        """See RunPlace."""
+        return f"{self.address.shown}#{self.id}"
+
+    @property
+    def ledger(self) -> str:
+        """See RunPlace."""
+        return self.shown
+
+    @property
+    def config(self) -> str:
+        """See RunPlace."""
+        return self.shown
+
+    @property
+    def argument(self) -> str:
+        """See RunPlace."""
+        return " ".join(self.words)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """See RunPlace: without the password, which may come from $PGPASSWORD or ~/.pgpass."""
+        return (self.id, "--store", self.address.shown)
+
+    @property
+    def kind(self) -> str:
+        """See RunPlace."""
+        return "store"
+
+    @property
+    def here(self) -> str:
+        """See RunPlace."""
+        return "from this machine"
+
+    @property
+    def identity(self) -> str:
+        """See RunPlace: with all of the address but its passwords, since any of it may lead to another
+        database."""
+        parts = urlsplit(self.address.conninfo)
+        asked = [pair for pair in parse_qsl(parts.query) if "password" not in pair[0]]
+        return f"{self.address.shown}#{self.id}?{urlencode(sorted(asked))}"
+
+    @property
+    def owner(self) -> int | None:
+        """See RunPlace: a store is there to be shared."""
+        return None
+
+    @property
+    def exists(self) -> bool:
+        """See RunPlace."""
+        return self._row is not None
+
+    @property
+    def begun(self) -> bool:
+        """See RunPlace."""
+        return self.exists
+
+    @property
+    def _row(self) -> RunRow | None:
+        return self.seen or rows.read(self.address, self.id)
+
+    def row(self) -> RunRow:
+        """The run as the store has it. Raises RunError where it isn't there."""
+        row = self._row
+        if row is None:
+            raise RunError(f"there is no run {self.id!r} in {self.address.shown}.")
+        return row
+
+    def facts(self) -> dict[str, str]:
+        """See RunPlace."""
+        return {"run": self.id, "folder": str(self.path), "store": self.address.shown}
+
+    def info(self) -> RunInfo:
+        """See RunPlace."""
+        try:
+            return RunInfo.model_validate_json(self.row().info)
+        except ValidationError as error:
+            first = error.errors()[0]
+            where = ".".join(map(str, first["loc"])) + ": " if first["loc"] else ""
+            raise RunError(
+                f"{self.shown} can't be read: {where}{first['msg']}. It was written by another "
+                "version of judgeq, or changed by hand."
+            ) from error
+
+    def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
+        """See RunPlace. The same run, just written by another process, stays as that wrote it."""
+        text = info.model_dump_json(indent=2)
+        row = rows.write(self.address, self.id, info.fingerprint, text, prompt)
+        if row.info != text and replace(self, seen=row).info().created == info.created:
+            rows.rewrite(self.address, row.run, text)
+
+    def prompt(self) -> str | None:
+        """See RunPlace."""
+        return self.row().prompt
+
+    def share(self, dataset: Dataset) -> None:
+        """See RunPlace."""
+        if dataset.texts is not None:
+            rows.share(self.address, self.row().run, dataset.texts)
+
+    def dataset(self) -> Dataset | None:
+        """See RunPlace."""
+        row, info = self.row(), self.info()
+        kept = rows.shared(self.address, row.run) if row.texts else None
+        if kept is None:
+            return None
+        if content_of(*kept) != info.shared:
+            raise RunError(f"the texts in {self.shown} are not those that the run was begun with.")
+        ids, texts = kept
+        return Dataset(
+            name=info.dataset,
+            ids=ids,
+            texts=texts,
+            source=f"the texts shared in {self.address.shown}",
+            known_as=str(info.facts.get("dataset")),
+            licence=info.licence,
+        )
+
+    def touched(self) -> float:
+        """See RunPlace."""
+        return self.row().touched
+
+    def is_running(self) -> bool:
+        """See RunPlace."""
+        return self.row().leader is not None
+
+    @contextmanager
+    def locked(self) -> Iterator[None]:
+        """Make the folder of results. Who leads the run is the store's to say, which knows when."""
+        refuse_linked_folder(self.path)
+        try:
+            self.path.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise unwritable(self.path, error) from error
+        yield
+
+    def caution(self) -> str | None:
+        """See RunPlace."""
+        return None
+
+    def store(self, *, read_only: bool = False) -> Store:
+        """See RunPlace."""
+        return open_stored(self.address, self.row().run, read_only=read_only)
+
+
+@dataclass(frozen=True, slots=True)
+class StoredRuns:
+    """The runs in a store, whose results go under `root`; see `Runs`."""
+
+    address: Address
+    root: Path
+
+    @classmethod
+    def at(cls, address: str, root: Path) -> StoredRuns:
+        """Those of an address as it was given. Raises UsageError for one that is none."""
+        return cls(parse(address), root)
+
+    @property
+    def shown(self) -> str:
+        """See Runs."""
+        return self.address.shown
+
+    def place(self, name: str, fingerprint: str, new: bool) -> StoredRun:
+        """See Runs."""
+        base = id_of(name, fingerprint)
+        there = {run.id: run for run in self.all()}
+        number, run = 1, StoredRun(self.address, base, self.root)
+        while run.id in there:
+            if (seen := there[run.id].seen) is not None and seen.fingerprint != fingerprint:
+                raise RunError(f"{run.shown} is another run (its fingerprint differs).")
+            number += 1
+            latest, run = run, StoredRun(self.address, f"{base}-{number}", self.root)
+        return run if new or number == 1 else latest
+
+    def all(self) -> list[StoredRun]:
+        """See Runs; without rows whose name judgeq doesn't give."""
+        listed = [
+            StoredRun(self.address, row.name, self.root, row)
+            for row in rows.listed(self.address)
+            if _NAME.fullmatch(row.name)
+        ]
+        return sorted(listed, key=_latest, reverse=True)
+
+    def find(self, name: str) -> StoredRun:
+        """See Runs."""
+        return replace(choose(self.all(), name, self.shown), seen=None)
+
+
+def _latest(run: StoredRun) -> tuple[Any, ...]:
+    return run.touched(), run.id
