@@ -140,7 +140,7 @@ def test_without_the_right_to_make_a_schema_it_says_what_to_do(there: StoredRuns
     role = f"r_{there.address.schema}"
     admin = psycopg.connect(server(), autocommit=True)
     with admin:
-        admin.execute(f"CREATE ROLE {role} LOGIN")  # type: ignore[call-overload]
+        admin.execute(f"CREATE ROLE {role} LOGIN")
     joint = "&" if "?" in server() else "?"
     theirs = StoredRuns.at(
         f"{server()}{joint}user={role}&schema={there.address.schema}", there.root
