@@ -21,7 +21,10 @@
     ├── StoppedError              5   the run was stopped and can go on
     ├── BudgetError               6   the money or the calls allowed are used up
     ├── RunError                  7   a run's folder: not there, in use, of another version, changed
-    │   └── NoVerdictsError           it has no verdict: there is nothing to rate
+    │   ├── NoVerdictsError           it has no verdict: there is nothing to rate
+    │   ├── StoreAwayError            its store can't be reached, or can't commit, just now
+    │   ├── LedError                  another process is its scheduler
+    │   └── JobLostError              a job that another worker may have by now; nobody sees it
     └── NotConvergedError         8   a rating's fit did not reach its tolerance
 
 An error's message says what happened, to what, and what to do next, in words for the user.
@@ -220,6 +223,22 @@ class RunError(JudgeqError):
 
 class NoVerdictsError(RunError):
     """A run has no verdict, so that there is nothing to rate."""
+
+
+class StoreAwayError(RunError):
+    """The store can't be reached, or can't commit, just now: what was asked of it may be tried again."""
+
+
+class LedError(RunError):
+    """Another process leads the run. `until` changes when that renews its lease."""
+
+    def __init__(self, message: str, *, until: float) -> None:
+        super().__init__(message)
+        self.until = until
+
+
+class JobLostError(RunError):
+    """A worker lost a job before it sent a request for it: its lease was over."""
 
 
 class NotConvergedError(JudgeqError):

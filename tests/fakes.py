@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
 
@@ -49,26 +49,46 @@ class FakeStore:
     """
 
     blocking = False
+    lease = 600.0
 
     def __init__(self, jobs: int = 0) -> None:
         self.pending = deque(Job(Match(number, 1, (0, 1))) for number in range(jobs))
         self.done: list[tuple[str, list[int]]] = []
         self.outcomes: list[Outcome] = []
+        self.turns = 0
+        self.lost: set[int] = set()
+        self.kept: list[tuple[int, int]] = []
+        self.held: dict[int, set[int]] = {}
         self.fails: dict[str, BaseException] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.on_claim: Callable[[], None] = lambda: None
 
+    def turn(self) -> int:
+        self.turns += 1
+        return self.turns
+
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
+    async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
         yield
+        if "commit" in self.fails:
+            raise self.fails["commit"]
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         await self._do("claim", [n])
         self.on_claim()
         return [self.pending.popleft() for _ in range(min(n, len(self.pending)))]
 
-    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        await self._do("begin", [attempt.job for attempt in attempts])
+    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> set[int]:
+        jobs = [attempt.job for attempt in attempts]
+        await self._do("begin", jobs)
+        return self.lost & set(jobs)
+
+    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
+        self.kept += [(turn, outcome.job) for outcome in outcomes]
+
+    async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
+        await self._do("recover", jobs)
+        return self.held.get(turn)
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         await self._do("settle", [outcome.job for outcome in outcomes])

@@ -4,10 +4,14 @@ names. Each test has a schema of its own."""
 from __future__ import annotations
 
 import os
+import secrets
 import tempfile
 import uuid
 import warnings
 from functools import cache
+
+from judgeq.store.postgres import schema
+from judgeq.store.postgres.address import Address, connect, in_schema, parse
 
 
 @cache
@@ -30,3 +34,18 @@ def new_store() -> str:
     address = server()
     joint = "&" if "?" in address else "?"
     return f"{address}{joint}schema=test_{uuid.uuid4().hex[:12]}"
+
+
+def new_run(store: str = "") -> tuple[Address, int]:
+    """A run in a store, which is made if there is none yet: its address, and the run's number."""
+    address = parse(store or new_store())
+    with connect(address) as connection:
+        schema.prepare(connection, address)
+        row = connection.execute(
+            in_schema(
+                "INSERT INTO @.runs (name, fingerprint, info) VALUES (%s, '', '') RETURNING run",
+                address.schema,
+            ),
+            (secrets.token_hex(4),),
+        ).fetchone()
+    return address, row[0] if row else 0

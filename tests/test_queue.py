@@ -6,7 +6,7 @@ from typing import cast
 
 import pytest
 
-from judgeq.engine.queue import INTERVAL, LEASE, Queue, Stop
+from judgeq.engine.queue import INTERVAL, RENEWAL, Queue, Stop
 from judgeq.errors import RunError, StoppedError
 from judgeq.store import Store
 from judgeq.types import Attempt, Job, JobState, Outcome, Verdict
@@ -299,7 +299,7 @@ def test_the_leases_of_jobs_are_renewed_while_they_are_held() -> None:
                 await turns()
                 assert store.done.pop() == ("renew", [])
             queue.settle(done(job))
-        assert waits == [LEASE / 3] * 3
+        assert waits == [store.lease * RENEWAL] * 3
         assert len(asyncio.all_tasks()) == 1
 
     asyncio.run(story())

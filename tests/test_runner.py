@@ -12,7 +12,7 @@ import pytest
 
 from judgeq import config
 from judgeq.engine import assembly, runner, session
-from judgeq.engine.queue import LEASE, Stop
+from judgeq.engine.queue import Stop
 from judgeq.errors import RunError, StoppedError
 from judgeq.runs import whoami
 from judgeq.store import Store
@@ -30,6 +30,7 @@ from tests.fakes import Clock, turns
 
 N = 10
 PAIRS = Matches(np.array([0, 1, 2, 3, 4, 5], dtype=np.int32), np.array([0, 2, 4, 6]))
+LEASE = 600.0
 THEIRS = "another process"
 
 

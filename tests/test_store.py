@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from dataclasses import dataclass
@@ -15,6 +16,7 @@ from numpy.testing import assert_array_equal
 
 from judgeq.errors import RunError
 from judgeq.store import Items, Spent, Store
+from judgeq.store.postgres.store import PostgresStore
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import (
     Attempt,
@@ -29,6 +31,7 @@ from judgeq.types import (
     Verdict,
 )
 from tests.fakes import Clock, call
+from tests.postgres import new_run
 
 N = 6
 LEASE = 10.0
@@ -57,7 +60,23 @@ def sqlite(folder: Path) -> Place:
     return Place(clock, opened)
 
 
-STORES: Mapping[str, Callable[[Path], Place]] = {"sqlite": sqlite}
+def postgres(folder: Path) -> Place:
+    # In the future: the server was started long before.
+    clock = Clock(time.time() + 86_400)
+    address, run = new_run()
+
+    @asynccontextmanager
+    async def opened() -> AsyncIterator[Store]:
+        store = PostgresStore(address, run, clock=clock, spool_folder=folder / "spool")
+        try:
+            yield store
+        finally:
+            await store.close()
+
+    return Place(clock, opened)
+
+
+STORES: Mapping[str, Callable[[Path], Place]] = {"sqlite": sqlite, "postgres": postgres}
 Story: TypeAlias = Callable[[Store, Clock], Awaitable[None]]
 
 
@@ -198,6 +217,7 @@ async def test_matches_may_differ_in_size_and_a_round_may_be_empty(
 @contract
 async def test_an_old_epoch_can_plan_nothing(store: Store, clock: Clock) -> None:
     old = await begun(store, 2)
+    clock.now += 61
     new = await store.lead("another", 60)
     assert new > old
     with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
@@ -216,6 +236,7 @@ async def test_the_schedulers_lease_is_renewed_until_another_leads(
     clock.now += 1000  # lapsed, and nobody took it: it is ours still
     await store.renew_lead(epoch, 60)
     await store.plan_round(2, epoch, standings(), pairs(3))
+    clock.now += 61
     new = await store.lead("another", 60)
     with pytest.raises(RunError, match=r"taken the run over.*nothing was changed"):
         await store.renew_lead(epoch, 60)
@@ -292,12 +313,12 @@ def test_what_was_committed_is_there_when_opened_again(place: Place) -> None:
         async with place.open() as store:
             await begun(store, 3)
             await claimed(store, "a", 2)
-            await store.settle("a", [answer(0, 1, 0)])
+            await store.settle("a", [answer(0, 1, 0), answer(1, 1, 2)])
             before = await store.totals()
         async with place.open() as store:
-            assert await store.counts() == Counts(pending=1, running=1, done=1)
+            assert await store.counts() == Counts(pending=1, done=2)
             assert await store.totals() == before
-            assert (await store.verdicts(1)).items.tolist() == [1, 0]
+            assert (await store.verdicts(1)).items.tolist() == [1, 0, 1, 2]
 
     asyncio.run(told())
 

@@ -15,7 +15,6 @@ import numpy as np
 from judgeq import config, datasets, recordings, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
-from judgeq.engine.queue import LEASE
 from judgeq.engine.results import begin, fold_round
 from judgeq.errors import DataError
 from judgeq.files import refuse_linked_folder
@@ -123,7 +122,7 @@ async def _fill(
     history = begin(len(dataset), None, info.settings)
     first = 0
     try:
-        epoch = await store.lead(whoami(), LEASE)
+        epoch = await store.lead(whoami(), store.lease)
         await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets))
         for round_, group in groupby(judgments, key=lambda judgment: judgment.round):
             of_round = list(group)

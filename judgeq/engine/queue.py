@@ -5,6 +5,7 @@ of the event loop: it settles all outcomes handed in, begins all attempts and cl
 that wait, so that an answer is on disk within the turn that brought it. When answers pour in one by
 one, turns closer than INTERVAL share a commit. It also renews the leases of the jobs that are held.
 Nothing cuts a commit off: whoever leaves the queue or is cancelled lets one that has begun finish.
+Where the store is away, what it was to commit waits, and nothing begins without it.
 """
 
 from __future__ import annotations
@@ -12,12 +13,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from itertools import zip_longest
 from typing import Any
 
-from judgeq.errors import RunError, StoppedError
+from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
 from judgeq.store import Store
 from judgeq.types import Attempt, Job, JobState, Outcome
 
@@ -25,8 +26,8 @@ INTERVAL = 0.002
 AT_ONCE = 16
 """Outcomes that are committed before the next job is taken: so many paid answers a kill can cost."""
 AT_ONCE_UNPAID = 64
-LEASE = 600.0
-"""Seconds for which jobs, and a run, are held; renewed when a third of them has passed."""
+RENEWAL = 1 / 3
+"""Leases are renewed when this part of them has passed."""
 
 
 class Stop:
@@ -91,6 +92,9 @@ class Queue:
         self._beginning: list[tuple[Attempt, asyncio.Future[None]]] = []
         self._waiting: list[asyncio.Future[Job | None]] = []
         self._in_flight = 0
+        self._jobs: set[int] = set()  # that were claimed, and have no outcome yet
+        self._turn_number = 0
+        self._away = False  # the store can't commit just now
         self._renewal_due = False
         self._closing = False
         self._wake = asyncio.Event()
@@ -125,13 +129,23 @@ class Queue:
         if self._renewal is not None and self._pump is not None:
             self._renewal.cancel()
             await asyncio.gather(self._renewal, self._pump, return_exceptions=True)
+        try:
+            while self._error is None and self._outcomes:
+                await self._commit()
+        except RunError as error:
+            self._error, alone = error, True
         if self._error is None:
-            await self._settle()
             return
-        with suppress(RunError):  # which was raised already; a folder that was moved takes it
-            await self._settle()
+        if not self._away:  # what is away has it in a safe place
+            with suppress(RunError):  # which was raised already; a folder that was moved takes it
+                await self._settle()
         if alone:
             raise self._error
+
+    async def _settle(self) -> None:
+        outcomes, self._outcomes = self._outcomes, []
+        if outcomes:
+            await self._store.settle(self._worker, outcomes)
 
     async def get(self) -> Job | None:
         """The next job; None when there is none left, or on a stop.
@@ -154,7 +168,8 @@ class Queue:
         return await future
 
     async def begin(self, attempt: Attempt) -> None:
-        """Return when the attempt is committed. Raises as `get` does."""
+        """Return when the attempt is committed. Raises as `get` does, and JobLostError where the job
+        is no longer ours: nothing may be sent for it."""
         if self._error is not None:
             raise self._error
         future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
@@ -165,9 +180,17 @@ class Queue:
     def settle(self, outcome: Outcome) -> None:
         """Take an outcome; it is committed with the others of this turn, and no worker waits for it."""
         if outcome.state is not JobState.RUNNING:
-            self._in_flight -= 1
+            self.drop(outcome.job)
         self._outcomes.append(outcome)
+        if self._away:
+            self._store.keep(self._worker, self._turn_number + 1, [outcome])
         self._wake.set()
+
+    def drop(self, job: int) -> None:
+        """A claimed job is no longer worked on: it has its outcome, or another worker may have it."""
+        if job in self._jobs:
+            self._jobs.remove(job)
+            self._in_flight -= 1
 
     async def _run(self) -> None:
         while not self._closing:
@@ -184,7 +207,7 @@ class Queue:
 
     async def _renew(self) -> None:
         while True:
-            await self._until_renewal(LEASE / 3)
+            await self._until_renewal(self._store.lease * RENEWAL)
             self._renewal_due = True
             self._wake.set()
 
@@ -197,27 +220,42 @@ class Queue:
             raise
 
     async def _commit(self) -> None:
-        jobs: list[Job] = []
-        async with self._store.together():
-            await self._settle()
-            if self._renewal_due:
-                self._renewal_due = False
-                await self._store.renew(self._worker, LEASE)
-            self._beginning = [wanted for wanted in self._beginning if not wanted[1].done()]
-            begun = len(self._beginning)
-            if begun:
-                await self._store.begin(self._worker, [attempt for attempt, _ in self._beginning])
-            self._waiting = [future for future in self._waiting if not future.done()]
-            count = len(self._waiting)
-            allowed = min(count, self._to_claim)
-            if allowed and not self._stop.asked:
-                jobs = await self._store.claim(self._worker, int(allowed), LEASE)
-                self._to_claim -= len(jobs)
+        turn = self._turn_number = self._store.turn()
+        outcomes, self._outcomes = self._outcomes, []
+        self._beginning = [wanted for wanted in self._beginning if not wanted[1].done()]
+        self._waiting = [future for future in self._waiting if not future.done()]
+        begun, count = len(self._beginning), len(self._waiting)
+        attempts = [attempt for attempt, _ in self._beginning]
+        try:
+            lost, jobs = await self._together(turn, outcomes, attempts, count)
+            self._away = False
+        except StoreAwayError:
+            self._away = True
+            self._store.keep(self._worker, turn, outcomes)
+            ours = await self._recovered(turn, outcomes)
+            if ours is None:
+                self._outcomes[:0] = outcomes
+                self._wake.set()  # and all of it once more
+                return
+            lost, jobs, count = {attempt.job for attempt in attempts} - ours, [], 0
+        except RunError:
+            self._outcomes[:0] = outcomes
+            raise
+        self._hand_out(begun, lost, count, jobs)
+
+    def _hand_out(self, begun: int, lost: Collection[int], count: int, jobs: list[Job]) -> None:
+        """The first so many that wait to begin may, unless their job is lost; the first so many that
+        wait for a job get one, or none."""
         beginning, self._beginning = self._beginning[:begun], self._beginning[begun:]
-        for _, future in beginning:
-            if not future.done():
+        for attempt, future in beginning:
+            if future.done():
+                continue
+            if attempt.job in lost:
+                future.set_exception(JobLostError(f"job {attempt.job} is another worker's by now."))
+            else:
                 future.set_result(None)
         self._in_flight += len(jobs)
+        self._jobs.update(job.match.id for job in jobs)
         waiting, self._waiting = self._waiting[:count], self._waiting[count:]
         for wanted, job in zip_longest(waiting, jobs):
             if not wanted.done():
@@ -225,10 +263,40 @@ class Queue:
             elif job is not None:  # its worker was cancelled meanwhile
                 self.settle(Outcome(job.match.id, JobState.PENDING))
 
-    async def _settle(self) -> None:
-        if self._outcomes:
-            outcomes, self._outcomes = self._outcomes, []
-            await self._store.settle(self._worker, outcomes)
+    async def _recovered(self, turn: int, outcomes: list[Outcome]) -> set[int] | None:
+        """As Store.recover, of the jobs that we have or have something to say about."""
+        ours = self._jobs.union(outcome.job for outcome in self._outcomes)
+        try:
+            return await self._store.recover(self._worker, turn, ours)
+        except StoreAwayError as error:
+            answers = sum(len(outcome.calls) for outcome in (*outcomes, *self._outcomes))
+            raise StoreAwayError(
+                f"{error} What it could not take any more ({answers:,} calls that were answered or "
+                "failed, and those still in flight) is kept on this machine, and handed in when judgeq "
+                "works on this run here again."
+            ) from error
+
+    async def _together(
+        self, turn: int, outcomes: list[Outcome], attempts: list[Attempt], waiting: int
+    ) -> tuple[Collection[int], list[Job]]:
+        """One transaction; the jobs of attempts that were lost, and those claimed for so many
+        workers."""
+        store = self._store
+        lost: Collection[int] = ()
+        jobs: list[Job] = []
+        async with store.together(self._worker, turn):
+            if outcomes:
+                await store.settle(self._worker, outcomes)
+            if self._renewal_due:
+                self._renewal_due = False
+                await store.renew(self._worker, store.lease)
+            if attempts:
+                lost = await store.begin(self._worker, attempts)
+            allowed = min(waiting, self._to_claim)
+            if allowed and not self._stop.asked:
+                jobs = await store.claim(self._worker, int(allowed), store.lease)
+        self._to_claim -= len(jobs)
+        return lost, jobs
 
     def _give_up(self, error: BaseException) -> None:
         """The store can't commit: all that wait, or come, get the error."""

@@ -20,9 +20,9 @@ from judgeq import seeds
 from judgeq.config import Settings
 from judgeq.engine import results
 from judgeq.engine.assembly import Run
-from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, LEASE, Queue, Stop
+from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.worker import drain
-from judgeq.errors import JudgeError, StoppedError
+from judgeq.errors import JudgeError, LedError, StoppedError
 from judgeq.judge import panel
 from judgeq.rating import correlation, position_bias
 from judgeq.runs import whoami
@@ -35,6 +35,7 @@ from judgeq.types import (
     Event,
     Floats,
     Matches,
+    Notice,
     Placed,
     RoundRated,
     RoundStarted,
@@ -84,13 +85,13 @@ async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterat
 
     Where the lease is lost the run is asked to stop, and then RunError is raised.
     """
-    epoch = await session.store.lead(whoami(), LEASE)
+    epoch, lease = await _lead(session), session.store.lease
 
     async def renew() -> None:
         try:
             while True:
-                await sleep(LEASE / 3)
-                await session.store.renew_lead(epoch, LEASE)
+                await sleep(lease * RENEWAL)
+                await session.store.renew_lead(epoch, lease)
         except Exception:
             session.stop.ask()
             raise
@@ -105,6 +106,23 @@ async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterat
     finally:
         renewal.cancel()
         await asyncio.gather(renewal, return_exceptions=True)
+
+
+async def _lead(session: Session) -> int:
+    """Become the scheduler. Raises LedError where another is and renews its lease; where it doesn't,
+    takes over."""
+    store, first = session.store, None
+    while True:
+        try:
+            return await store.lead(whoami(), store.lease)
+        except LedError as error:
+            if first is None:
+                first = error.until
+                text = f"{error} It is taken over if that process gives no sign of life."
+                session.emit(Notice(text))
+            elif error.until != first:
+                raise
+        await session.stop.sleep(BARRIER_WAIT)
 
 
 async def _all_rounds(session: Session, epoch: int) -> History:

@@ -314,6 +314,8 @@ async def _open(
 ) -> T:
     stop = Stop()
     store = run.folder.store()
+    store.report_to(emit)
+    stop.calls(store.hurry)
     try:
         with _stoppable(stop, emit, interrupts):
             await _fill(store, run)

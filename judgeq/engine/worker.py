@@ -6,6 +6,7 @@ import asyncio
 from collections.abc import Callable
 
 from judgeq.engine.queue import Queue, Stop
+from judgeq.errors import JobLostError
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
 from judgeq.types import Event, JobEnded, JobStarted, JobState, Outcome
@@ -23,6 +24,10 @@ async def work(
         try:
             emit(JobStarted(number))
             outcome = await judge.ask(job, queue)
+        except JobLostError:  # another worker has it by now, or will
+            queue.drop(number)
+            emit(JobEnded(number, JobState.PENDING))
+            continue
         except Exception:
             queue.settle(Outcome(number, JobState.PENDING))
             stop.ask()

@@ -8,7 +8,7 @@ whole, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
@@ -19,6 +19,7 @@ from judgeq.types import (
     Attempt,
     Bools,
     Counts,
+    Event,
     Failure,
     Floats,
     Job,
@@ -74,6 +75,16 @@ class Store(Protocol):
     def blocking(self) -> bool:
         """Whether operations keep the event loop until they are done, so that nothing runs meanwhile."""
 
+    @property
+    def lease(self) -> float:
+        """Seconds for which jobs, and the run, are best held."""
+
+    def report_to(self, emit: Callable[[Event], None]) -> None:
+        """Have the user notified of what they should know of the store, from now on."""
+
+    def hurry(self) -> None:
+        """A stop was asked for: from now on don't wait for long where the store can't be reached."""
+
     # The dataset's edge
 
     async def set_items(self, items: Items) -> None:
@@ -87,7 +98,7 @@ class Store(Protocol):
     async def lead(self, holder: str, ttl: float) -> int:
         """Become the scheduler for `ttl` seconds; the epoch returned fences off earlier ones.
 
-        Raises RunError while another process leads.
+        Raises LedError while another process leads.
         """
 
     async def renew_lead(self, epoch: int, ttl: float) -> None:
@@ -143,19 +154,41 @@ class Store(Protocol):
 
     # The workers
 
-    def together(self) -> AbstractAsyncContextManager[None]:
-        """What the task does inside is one transaction: a commit costs more than what it commits.
+    def turn(self) -> int:
+        """A number for a worker's next transaction, higher than all before; 0 where `recover` never
+        needs it."""
+
+    def together(
+        self, worker: str | None = None, turn: int = 0
+    ) -> AbstractAsyncContextManager[None]:
+        """What the task does inside is one transaction: a commit costs more than what it commits. It
+        may be this worker's transaction number `turn`, by which `recover` knows it.
 
         Raises RunError, before anything is done, where the run's files are no longer in their place:
-        what is settled by itself is kept all the same, if they are still anywhere.
+        what is settled by itself is kept all the same, if they are still anywhere. Raises
+        StoreAwayError where the store can't be reached or can't commit just now: it may have been
+        committed all the same.
+        """
+
+    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
+        """Put outcomes that the store can't take just now in a safe place on this machine, until this
+        worker's transaction number `turn`, or a later one, has committed them."""
+
+    async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
+        """After StoreAwayError, wait until the store is back. None where this worker's transaction
+        number `turn` was not committed; else those of `jobs` that are still the worker's, and its
+        other running jobs are put back in the queue.
+
+        Raises StoreAwayError when that takes too long (see `hurry`).
         """
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
 
-    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> None:
+    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
         """Commit one more attempt of each of these claimed jobs: the intent to pay, and the most it
-        can cost, before anything is sent."""
+        can cost, before anything is sent. Nothing is committed for those that are returned: they are
+        no longer this worker's."""
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         """In one transaction: the calls, verdicts and new states of these jobs.

@@ -10,6 +10,7 @@ from __future__ import annotations
 import math
 import struct
 from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -17,6 +18,7 @@ import numpy as np
 from judgeq.types import (
     Bools,
     Call,
+    Floats,
     Job,
     JobState,
     Match,
@@ -135,7 +137,7 @@ def matches(jobs: Sequence[Sequence[Any]]) -> Matches:
     offsets = np.zeros(len(jobs) + 1, dtype=np.int64)
     np.cumsum([len(items) // 4 for items, _ in jobs], out=offsets[1:])
     judges = np.array([judge for _, judge in jobs], dtype=np.int32)
-    return Matches(_unpacked(b"".join(items for items, _ in jobs)), offsets, judges)
+    return Matches(unpacked(b"".join(items for items, _ in jobs)), offsets, judges)
 
 
 def nano(bound: float | None) -> tuple[int, int]:
@@ -229,44 +231,74 @@ def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None, float | 
     return job, struct.pack(f"<{len(items)}i", *items), bytes(said.tied) or None, said.score
 
 
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Verdicts as they stand in a store, column by column: shape (verdicts,), or their items one after
+    the other; a score is nan where there is none. `lengths` are those of the rankings and `asked_of`
+    those of their matches, in items."""
+
+    jobs: Offsets
+    ranked: Rows
+    lengths: Offsets
+    asked: Rows
+    asked_of: Offsets
+    tied: Bools
+    scores: Floats
+    judges: Rows
+    ordered: Bools
+
+
 def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
     """The verdicts from (job, ranking, ties, score, the match's items, its judge, whether their order
-    is known), over n items.
+    is known), over n items. Raises ValueError as `assembled`."""
+    if not all(type(number) is int and 0 <= number < _MANY for number in {row[5] for row in rows}):
+        raise ValueError("a judge's number can't be")
+    ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
+    columns = Columns(
+        jobs=np.array([row[0] for row in rows], dtype=np.int64),
+        ranked=unpacked(b"".join(row[1] for row in rows)),
+        lengths=np.array([len(row[1]) // 4 for row in rows], dtype=np.int64),
+        asked=unpacked(b"".join(row[4] for row in rows)),
+        asked_of=np.array([len(row[4]) // 4 for row in rows], dtype=np.int64),
+        tied=np.frombuffer(ties, dtype=np.uint8) != 0,
+        scores=np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64),
+        judges=np.array([row[5] for row in rows], dtype=np.int32),
+        ordered=np.array([row[6] != 0 for row in rows], dtype=np.bool_),
+    )
+    return assembled(columns, n)
+
+
+def assembled(columns: Columns, n: int) -> Verdicts:
+    """The verdicts, over n items.
 
     Raises ValueError unless each ranks exactly the items of its match, or scores its one item.
     """
-    if any(len(row[1]) != len(row[4]) for row in rows):
+    lengths, scores = columns.lengths, columns.scores
+    if not np.array_equal(lengths, columns.asked_of):
         raise ValueError("a verdict's length is not that of its match")
-    lengths = np.array([len(row[1]) // 4 for row in rows], dtype=np.int64)
-    offsets = np.zeros(len(rows) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    if not all(type(number) is int and 0 <= number < 2**31 for number in {row[5] for row in rows}):
+    if len(columns.judges) and int(columns.judges.min()) < 0:
         raise ValueError("a judge's number can't be")
-    ranked = _unpacked(b"".join(row[1] for row in rows))
-    asked = _unpacked(b"".join(row[4] for row in rows))
-    scores = np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64)
-    judges = np.array([row[5] for row in rows], dtype=np.int32)
-    ordered = np.array([row[6] != 0 for row in rows], dtype=np.bool_)
-    ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
-    tied = np.frombuffer(ties, dtype=np.uint8) != 0
-    _check(ranked, asked, offsets, tied, n)
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths, out=offsets[1:])
+    _check(columns.ranked, columns.asked, offsets, columns.tied, n)
     # A list of one without a score says nothing; there are some in published recordings.
     scored = ~np.isnan(scores)
     if (scored & (lengths != 1)).any() or ((scores < 0) | (scores > 1)).any():
         raise ValueError("a score can't be")
     return Verdicts(
-        matches=np.array([row[0] for row in rows], dtype=np.int64),
-        items=ranked,
+        matches=columns.jobs,
+        items=columns.ranked,
         offsets=offsets,
-        tied=tied,
-        presented=asked,
+        tied=columns.tied,
+        presented=columns.asked,
         scores=scores if scored.any() else None,
-        judges=judges if judges.any() else None,
-        ordered=None if ordered.all() else ordered,
+        judges=columns.judges if columns.judges.any() else None,
+        ordered=None if columns.ordered.all() else columns.ordered,
     )
 
 
-def _unpacked(data: bytes) -> Rows:
+def unpacked(data: bytes) -> Rows:
+    """Row numbers as a store keeps them."""
     return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
 
 

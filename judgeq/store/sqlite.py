@@ -11,7 +11,7 @@ import math
 import sqlite3
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -26,6 +26,7 @@ from judgeq.types import (
     Attempt,
     Bools,
     Counts,
+    Event,
     Failure,
     Floats,
     Job,
@@ -46,6 +47,7 @@ class SqliteStore:
     """See `Store`. The writer's process must hold the run's lock (runs.py) while it is open."""
 
     blocking = True
+    lease = 600.0
 
     def __init__(
         self,
@@ -101,8 +103,18 @@ class SqliteStore:
                     self._db.execute("ROLLBACK")
                 raise
 
+    def report_to(self, emit: Callable[[Event], None]) -> None:
+        """See Store. There is nothing to report."""
+
+    def hurry(self) -> None:
+        """See Store. Nothing is ever waited for."""
+
+    def turn(self) -> int:
+        """See Store."""
+        return 0
+
     @asynccontextmanager
-    async def together(self) -> AsyncIterator[None]:
+    async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
         """See Store."""
         self.place.check()
         with self._transaction():
@@ -358,12 +370,20 @@ class SqliteStore:
         rounds: list[int] = (np.searchsorted([last for (last,) in spans], jobs) + 1).tolist()
         return rounds
 
-    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> None:
-        """See Store."""
+    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
+        """See Store. The file is always there."""
+
+    async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
+        """See Store. What raised was not committed."""
+        return None
+
+    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
+        """See Store. One process has the run: no job is ever lost."""
         with self._transaction() as db:
             db.executemany(
                 rows.BEGIN, [(*rows.nano(attempt.bound), attempt.job) for attempt in attempts]
             )
+        return ()
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         """See Store."""

@@ -1,0 +1,182 @@
+"""Columns between NumPy, Python and PostgreSQL: matches for COPY, arrays for statements, and blocks of
+rows that the database has packed."""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+from typing import Any
+
+import numpy as np
+
+from judgeq.store import rows
+from judgeq.types import Attempt, JobState, Matches, Outcome
+
+BLOCK = 100_000
+"""Rows of a block."""
+_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
+_TRAILER = struct.pack("!h", -1)
+
+
+def array(values: Iterable[float | bool | None]) -> str:
+    """Numbers as an array's text; made in a third of psycopg's time."""
+    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
+
+
+def text(value: str | None) -> str | None:
+    """A text as PostgreSQL can hold it: without the character NUL."""
+    return value.replace("\0", "\ufffd") if value is not None and "\0" in value else value
+
+
+def copied(matches: Matches, run: int, first: int) -> Iterator[bytes]:
+    """Matches in the binary format of COPY, as (run, id, items, judge, ordered, repeat), in blocks."""
+    count = len(matches)
+    zeros = np.zeros(count, dtype=np.int32)
+    judges = zeros if matches.judges is None else matches.judges
+    ordered = ~zeros.astype(np.bool_) if matches.ordered is None else matches.ordered
+    repeats = zeros if matches.repeats is None else matches.repeats
+    items, sizes = matches.items.astype("<i4", copy=False), matches.sizes
+    yield _HEADER
+    for start in range(0, count, BLOCK):
+        numbers = np.arange(start, min(start + BLOCK, count))
+        for size in np.unique(sizes[numbers]).tolist():
+            alike = numbers[sizes[numbers] == size]
+            block = np.zeros(len(alike), dtype=_row(size))
+            block["fields"] = 6
+            for name, width in (("run", 4), ("id", 8), ("items", 4 * size), ("judge", 4)):
+                block[f"{name} length"] = width
+            block["ordered length"], block["repeat length"] = 1, 4
+            block["run"], block["id"] = run, first + alike
+            places = matches.offsets[alike][:, None] + np.arange(size)
+            block["items"] = items[places]
+            block["judge"], block["ordered"] = judges[alike], ordered[alike]
+            block["repeat"] = repeats[alike]
+            yield block.tobytes()
+    yield _TRAILER
+
+
+def _row(size: int) -> np.dtype[Any]:
+    """A match of so many items: each field's length, then the field."""
+    fields: list[Any] = [("fields", ">i2")]
+    for name, kind in (
+        ("run", ">i4"),
+        ("id", ">i8"),
+        ("items", ("<i4", (size,))),
+        ("judge", ">i4"),
+        ("ordered", "?"),
+        ("repeat", ">i4"),
+    ):
+        fields.append((f"{name} length", ">i4"))
+        fields.append((name, *kind) if isinstance(kind, tuple) else (name, kind))
+    return np.dtype(fields)
+
+
+def unpacked(blocks: Sequence[Sequence[bytes | None]], column: int, kind: str) -> Any:
+    """A column of several blocks, each of which holds it packed, as an array of the kind given."""
+    data = b"".join(block[column] or b"" for block in blocks)
+    array = np.frombuffer(data, dtype=kind)
+    return array.astype(array.dtype.newbyteorder("="))
+
+
+def verdicts(blocks: Sequence[Sequence[Any]]) -> rows.Columns:
+    """The verdicts that statements.VERDICTS packed. Raises ValueError where they can't be."""
+    lengths, asked_of = unpacked(blocks, 4, ">i4"), unpacked(blocks, 6, ">i4")
+    if (lengths % 4).any() or (asked_of % 4).any():
+        raise ValueError("a verdict's items are cut off")
+    return rows.Columns(
+        jobs=unpacked(blocks, 2, ">i8"),
+        ranked=unpacked(blocks, 3, "<i4"),
+        lengths=lengths.astype(np.int64) // 4,
+        asked=unpacked(blocks, 5, "<i4"),
+        asked_of=asked_of.astype(np.int64) // 4,
+        tied=unpacked(blocks, 7, "u1") != 0,
+        scores=unpacked(blocks, 8, ">f8"),
+        judges=unpacked(blocks, 9, ">i4"),
+        ordered=unpacked(blocks, 10, "u1") != 0,
+    )
+
+
+def matches(blocks: Sequence[Sequence[Any]]) -> Matches:
+    """The questions that statements.MATCHES packed. Raises ValueError where they can't be."""
+    lengths = unpacked(blocks, 3, ">i4").astype(np.int64)
+    if (lengths % 4).any():
+        raise ValueError("a match's items are cut off")
+    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
+    np.cumsum(lengths // 4, out=offsets[1:])
+    return Matches(unpacked(blocks, 2, "<i4"), offsets, unpacked(blocks, 4, ">i4"))
+
+
+def attempts(wanted: Sequence[Attempt]) -> tuple[dict[int, list[int]], list[str]]:
+    """What attempts add to each job (number of attempts, nano-dollars at risk, unbounded ones), and the
+    arrays that say so."""
+    added: dict[int, list[int]] = {}
+    for attempt in wanted:
+        risk, unbounded = rows.nano(attempt.bound)
+        sums = added.setdefault(attempt.job, [0, 0, 0])
+        for place, more in enumerate((1, risk, unbounded)):
+            sums[place] += more
+    return added, [array(added), *(array(column) for column in zip(*added.values(), strict=True))]
+
+
+def waves(outcomes: Sequence[Outcome]) -> list[list[Outcome]]:
+    """Outcomes in their order, in parts that have at most one of each job."""
+    parts: list[list[Outcome]] = []
+    seen: dict[int, int] = {}
+    for outcome in outcomes:
+        place = seen.get(outcome.job, 0)
+        seen[outcome.job] = place + 1
+        if place == len(parts):
+            parts.append([])
+        parts[place].append(outcome)
+    return parts
+
+
+def settled(run: int, outcomes: Sequence[Outcome], workers: Sequence[int]) -> tuple[object, ...]:
+    """What statements.SETTLE takes, for outcomes of different jobs, each of this worker."""
+    by_worker = list(zip(outcomes, workers, strict=True))
+    jobs = [
+        (
+            outcome.job,
+            worker,
+            outcome.verdict is not None,
+            sum(call.outcome == "unusable" for call in outcome.calls),
+            *rows.released(outcome),
+        )
+        for outcome, worker in by_worker
+    ]
+    number, of, answered, unusable, *released = map(array, zip(*jobs, strict=True))
+    states = "{" + ",".join([JobState(outcome.state).value for outcome in outcomes]) + "}"
+    called = [(*row, worker) for o, worker in by_worker for row in rows.calls(o)]
+    columns = list(zip(*called, strict=True)) or [()] * 12
+    calls = [array(column) for column in columns]
+    calls[2] = [str(outcome) for outcome in columns[2]]  # type: ignore[call-overload]
+    calls[9] = [text(reply) for reply in columns[9]]  # type: ignore[call-overload]
+    said = [rows.verdict(o.job, o.verdict) for o in outcomes if o.verdict]
+    job, ranking, ties, score = list(zip(*said, strict=True)) or [()] * 4
+    errors = [text(outcome.error) for outcome in outcomes]
+    given = (number, of, answered, states, unusable, *released, errors)
+    verdicts = (array(job), list(ranking), list(ties), array(score))
+    return (*given, run, run, run, *calls, run, *verdicts)
+
+
+def spent(outcomes: Iterable[Outcome]) -> tuple[int, int, int, int, int, int]:
+    """What outcomes change of their worker's row: jobs done, calls, calls without an answer; and in
+    nano-dollars what was spent, what is at risk, what is free again."""
+    done = calls = errors = paid = at_risk = free = 0
+    for outcome in outcomes:
+        done += outcome.verdict is not None
+        for call in outcome.calls:
+            if call.outcome == rows.CACHED:
+                continue
+            calls += 1
+            errors += call.outcome not in ("ok", "unusable", "duplicate")
+            _, gone, _ = rows.released(Outcome(outcome.job, outcome.state, None, (call,)))
+            cost = rows.nano(call.cost)[0]
+            paid, at_risk, free = paid + cost, at_risk - gone, free + gone - cost
+    return done, calls, errors, paid, at_risk, free
+
+
+def flattened(values: Iterable[Iterable[int]]) -> list[int]:
+    """All numbers of several lists."""
+    return list(chain.from_iterable(values))

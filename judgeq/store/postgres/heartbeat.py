@@ -1,0 +1,95 @@
+"""The thread that renews what a process holds in a PostgreSQL store: its workers' leases, and the
+scheduler's. It has a connection of its own: a busy or paused event loop must not lose a lease."""
+
+from __future__ import annotations
+
+import threading
+from contextlib import suppress
+from typing import TYPE_CHECKING, Any
+
+from judgeq.errors import JudgeqError
+from judgeq.store.postgres import statements
+from judgeq.store.postgres.address import Address, connect, in_schema
+
+if TYPE_CHECKING:
+    import psycopg
+
+PART = 4
+"""Leases are renewed when this part of them has passed."""
+
+
+class Heartbeat:
+    """Renews from `start` to `stop`. A database that is away is tried again the next time, sooner."""
+
+    def __init__(self, address: Address, run: int) -> None:
+        self._address = address
+        self._run = run
+        self._lock = threading.Lock()
+        self._workers: set[int] = set()
+        self._epoch: int | None = None
+        self._ended = threading.Event()
+        self._thread: threading.Thread | None = None
+
+    def hold(self, worker: int) -> None:
+        """Renew the lease of this worker from now on."""
+        with self._lock:
+            self._workers.add(worker)
+        self._start()
+
+    def let_go(self, worker: int) -> None:
+        """Renew it no longer."""
+        with self._lock:
+            self._workers.discard(worker)
+
+    def lead(self, epoch: int | None) -> None:
+        """Renew the scheduler's lease of this epoch (None: no longer)."""
+        with self._lock:
+            self._epoch = epoch
+        if epoch is not None:
+            self._start()
+
+    def _start(self) -> None:
+        if self._thread is None:
+            self._thread = threading.Thread(
+                target=self._renew_again_and_again, name="judgeq-heartbeat", daemon=True
+            )
+            self._thread.start()
+
+    def stop(self) -> None:
+        """Let the thread end. Waits for a renewal under way, but not for a database that hangs."""
+        self._ended.set()
+        if self._thread is not None:
+            self._thread.join(timeout=1.0)
+
+    def _renew_again_and_again(self) -> None:
+        import psycopg
+
+        connection: psycopg.Connection[Any] | None = None
+        wait = self._address.lease / PART
+        while not self._ended.wait(wait):
+            wait = self._address.lease / PART
+            try:
+                if connection is None or connection.closed:
+                    connection = connect(self._address)
+                self._renew(connection)
+            except (psycopg.Error, JudgeqError):  # the link reports what is wrong
+                wait /= PART
+                if connection is not None:
+                    with suppress(psycopg.Error):
+                        connection.close()
+                connection = None
+        if connection is not None:
+            with suppress(psycopg.Error):
+                connection.close()
+
+    def _renew(self, connection: psycopg.Connection[Any]) -> None:
+        with self._lock:
+            workers, epoch = sorted(self._workers), self._epoch
+        lease = self._address.lease
+        if workers:
+            connection.execute(self._sql(statements.RENEW), (lease, workers))
+        if epoch is not None:
+            connection.execute(self._sql(statements.RENEW_LEAD), (lease, self._run, epoch))
+
+    def _sql(self, statement: str) -> str:
+        return in_schema(statement, self._address.schema).replace("@now", "now()")

@@ -1,0 +1,267 @@
+"""The reading side of a PostgreSQL store: items, rounds, verdicts, and what the ledger adds up to.
+
+A database may be anybody's: what can't have been written by us raises RunError. Reading is tried again
+while the database is away.
+"""
+
+from __future__ import annotations
+
+import math
+import struct
+from collections.abc import AsyncIterator, Callable, Iterator
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+import numpy as np
+
+from judgeq.errors import RunError
+from judgeq.store import rows
+from judgeq.store.postgres import columns, statements
+from judgeq.store.postgres.link import Link
+from judgeq.store.protocol import Items, Spent
+from judgeq.types import (
+    Bools,
+    Counts,
+    Event,
+    Failure,
+    Floats,
+    Match,
+    Matches,
+    Totals,
+    Usage,
+    Verdicts,
+)
+
+_EVERY = (0, 2**62)
+
+
+class WorkerState(NamedTuple):
+    """A worker of the run. Times are seconds since the epoch on the database's clock, which read `now`;
+    `over`: it left or was found dead; `lapsed`: it gave no sign for as long as its lease. `running`
+    counts the jobs that it has now."""
+
+    number: int
+    name: str
+    host: str
+    pid: int
+    judges: str
+    since: float
+    seen: float
+    over: bool
+    lapsed: bool
+    done: int
+    calls: int
+    errors: int
+    running: int
+    now: float
+
+
+class PostgresReader:
+    """See Store."""
+
+    def __init__(self, link: Link, run: int) -> None:
+        self._link = link
+        self._run = run
+        self._items = 0  # how many there are, once that is known
+
+    def report_to(self, emit: Callable[[Event], None]) -> None:
+        """See Store."""
+        self._link.emit = emit
+
+    def hurry(self) -> None:
+        """See Store."""
+        self._link.hurried = True
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        try:
+            yield
+        except (TypeError, ValueError, struct.error, OverflowError) as error:
+            raise RunError(
+                f"run {self._run} of {self._link.address.shown} is damaged: {error}."
+            ) from error
+
+    async def _rows(self, statement: str, *values: object) -> list[Any]:
+        """The rows of a statement that may be run twice."""
+        return await self._link.again(lambda: self._link.query(statement, *values))
+
+    async def _row(self, statement: str, *values: object) -> Any:
+        """Its first row, or None."""
+        found = await self._rows(statement, *values)
+        return found[0] if found else None
+
+    async def _n(self) -> int:
+        """How many items there are; it never changes once there are any."""
+        if not self._items:
+            statement = "SELECT coalesce(max(row), -1) + 1 FROM @.items WHERE run = %s"
+            self._items = (await self._row(statement, self._run))[0]
+        return self._items
+
+    async def items(self) -> Items:
+        """See Store."""
+        kept = await self._rows(
+            "SELECT id, gold, row FROM @.items WHERE run = %s ORDER BY row", self._run
+        )
+        members = await self._rows(
+            "SELECT name, members FROM @.subsets WHERE run = %s ORDER BY name", self._run
+        )
+        with self._reading():
+            if [row for _, _, row in kept] != list(range(len(kept))):
+                raise ValueError("an item is missing, or has a row that can't be")
+            gold = np.array([np.nan if g is None else g for _, g, _ in kept], dtype=np.float64)
+            subsets: dict[str, Bools] = {}
+            for name, packed in members:
+                which = rows.unpacked(packed)
+                if len(which) and not 0 <= which.min() <= which.max() < len(kept):
+                    raise ValueError(f"subset {name!r} names no item")
+                subsets[str(name)] = mask = np.zeros(len(kept), dtype=np.bool_)
+                mask[which] = True
+            return Items([i for i, _, _ in kept], None if np.isnan(gold).all() else gold, subsets)
+
+    async def _span(self, round: int) -> tuple[int, int] | None:
+        span = await self._row(statements.SPAN, self._run, round)
+        return None if span is None else (int(span[0]), int(span[1]))
+
+    async def round_state(self, round: int) -> Counts | None:
+        """See Store."""
+        span = await self._span(round)
+        return None if span is None else await self._count(*span)
+
+    async def counts(self) -> Counts:
+        """See Store."""
+        return await self._count(*_EVERY)
+
+    async def _count(self, first: int, last: int) -> Counts:
+        given = {"run": self._run, "first": first, "last": last}
+        work = self._link.query_named
+        ((total, *counted),) = await self._link.again(lambda: work(statements.COUNTS, given))
+        with self._reading():
+            pending, running, invalid, failed = counted
+            done = total - sum(counted)
+            if done < 0:
+                raise ValueError("it has more jobs than its rounds")
+            return Counts(pending, running, done, invalid, failed)
+
+    async def left(self, round: int) -> list[Match]:
+        """See Store."""
+        span = await self._span(round) or (0, -1)
+        jobs = await self._rows(statements.LEFT, self._run, *span)
+        n = await self._n()
+        with self._reading():
+            return [rows.job(row, round, n).match for row in jobs]
+
+    async def matches(self, round: int) -> Matches:
+        """See Store."""
+        blocks = await self._blocks(statements.MATCHES, await self._span(round) or (0, -1))
+        with self._reading():
+            return columns.matches(blocks)
+
+    async def verdicts(self, round: int | None = None) -> Verdicts:
+        """See Store."""
+        span = _EVERY if round is None else await self._span(round) or (0, -1)
+        blocks = await self._blocks(statements.VERDICTS, span)
+        n = await self._n()
+        with self._reading():
+            return rows.assembled(columns.verdicts(blocks), n)
+
+    async def _blocks(self, statement: str, span: tuple[int, int]) -> list[Any]:
+        """The packed rows of a span of jobs, block by block, as of one moment."""
+
+        async def read() -> list[Any]:
+            async with self._link.transaction("BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"):
+                return [block async for block in self._packed(statement, span)]
+
+        return await self._link.again(read)
+
+    async def _packed(self, statement: str, span: tuple[int, int]) -> AsyncIterator[Any]:
+        first, last = span
+        while True:
+            (block,) = await self._link.query(statement, self._run, first, last, columns.BLOCK)
+            if block[0]:
+                yield block
+            if block[0] < columns.BLOCK:
+                return
+            first = block[1] + 1
+
+    async def ratings(self, round: int) -> Floats | None:
+        """See Store."""
+        kept = await self._row(
+            "SELECT ratings FROM @.rounds WHERE run = %s AND round = %s", self._run, round
+        )
+        with self._reading():
+            return None if kept is None else np.frombuffer(kept[0], "<f8").astype(np.float64)
+
+    async def active(self, round: int) -> Bools | None:
+        """See Store."""
+        kept = await self._row(
+            "SELECT active FROM @.rounds WHERE run = %s AND round = %s", self._run, round
+        )
+        n = await self._n()
+        with self._reading():
+            return None if kept is None or kept[0] is None else rows.active(kept[0], n)
+
+    async def totals(self) -> Totals:
+        """See Store."""
+        calls, failed, *usage, cost, unpriced, hits, saved, unusable, uncounted = await self._row(
+            statements.CALLS, self._run
+        )
+        in_flight, unknown, at_risk, unbounded = await self._row(statements.ATTEMPTS, self._run)
+        with self._reading():
+            if not math.isfinite(cost + saved):
+                raise ValueError(f"the costs of its calls add up to {cost + saved}")
+        return Totals(
+            calls=calls,
+            retries=failed,
+            usage=Usage(*usage),
+            cost=cost,
+            unpriced=unpriced,
+            in_flight=in_flight,
+            unknown=unknown,
+            at_risk=None if unbounded else at_risk / 1e9,
+            hits=hits,
+            saved=saved,
+            unusable=unusable,
+            uncounted=uncounted,
+        )
+
+    async def spent(self, n: int) -> list[Spent]:
+        """See Store."""
+        spans = await self._rows(
+            "SELECT last, round FROM @.rounds WHERE run = %s ORDER BY round", self._run
+        )
+        calls = await self._rows(statements.SPENT, self._run, n)
+        items = await self._n()
+        with self._reading():
+            ends = [last for last, _ in spans]
+            rounds = np.searchsorted(ends, [row[0] for row in calls]) + 1
+            return [
+                Spent(
+                    rows.job(row[:7], int(round), items).match,
+                    Usage(*row[7:11]),
+                    None if row[12] else row[11],
+                    row[13],
+                )
+                for row, round in zip(calls, rounds, strict=True)
+            ]
+
+    async def last_failure(self) -> Failure | None:
+        """See Store."""
+        query = self._link.query_named
+        given = {"run": self._run}
+        last = await self._link.again(lambda: query(statements.LAST_FAILURE, given))
+        if not last:
+            return None
+        with self._reading():
+            number, error, at, in_a_row = last[0]
+            if not isinstance(error, str) or not 0 <= at < 1e11:
+                raise ValueError(f"call {number} can't be")
+            return Failure(error, at, in_a_row)
+
+    async def workers(self) -> list[WorkerState]:
+        """All workers that the run ever had, the earliest first."""
+        return [WorkerState(*row) for row in await self._rows(statements.WORKERS, self._run)]
+
+    async def leader(self) -> tuple[int, str, float] | None:
+        """The epoch and name of who leads, or led last, and until when; None where nobody ever did."""
+        row = await self._row(statements.LEADER, self._run)
+        return None if row is None else (row[0], row[1].rpartition(" (")[0], row[2])

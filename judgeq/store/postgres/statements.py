@@ -1,0 +1,234 @@
+"""The statements of a PostgreSQL store, as `Link` reads them: tables as `@.`, the time as `@now`.
+
+Those of the workers take arrays, a column each, so that many jobs are one statement. Sums of dollars
+are sums of decimals (each cost with 15 digits), which don't depend on the order of the rows.
+"""
+
+from __future__ import annotations
+
+# The scheduler
+
+LEAD = """
+INSERT INTO @.lead AS l (run, epoch, holder, until)
+VALUES (%s, 1, %s, @now + make_interval(secs => %s))
+ON CONFLICT (run) DO UPDATE SET epoch = l.epoch + 1, holder = excluded.holder, until = excluded.until
+WHERE l.until < @now OR l.holder = excluded.holder
+RETURNING epoch
+"""
+LEADER = "SELECT epoch, holder, extract(epoch FROM until)::float8 FROM @.lead WHERE run = %s"
+RENEW_LEAD = """
+UPDATE @.lead SET until = @now + make_interval(secs => %s) WHERE run = %s AND epoch = %s
+RETURNING epoch
+"""
+END_LEAD = "UPDATE @.lead SET until = '-infinity' WHERE run = %s AND strpos(holder, %s) > 0"
+PLANNED = """
+SELECT coalesce(max(round), 0), coalesce(max(last), -1) + 1,
+    (SELECT epoch FROM @.rounds WHERE run = %s AND round = %s) FROM @.rounds WHERE run = %s
+"""
+INSERT_ROUND = "INSERT INTO @.rounds VALUES (%s, %s, %s, %s, %s, %s, %s)"
+COPY_MATCHES = """
+COPY @.matches (run, id, items, judge, ordered, repeat) FROM STDIN (FORMAT binary)
+"""
+INSERT_JOBS = """
+INSERT INTO @.jobs (run, id, judge)
+SELECT run, id, judge FROM @.matches WHERE run = %s AND id BETWEEN %s AND %s ORDER BY id
+"""
+TOUCH = "UPDATE @.runs SET touched = now() WHERE run = %s"
+SPAN = "SELECT first, last FROM @.rounds WHERE run = %s AND round = %s"
+# All that isn't pending, running or lost is done: that the done ones needn't be counted.
+COUNTS = """
+SELECT (SELECT coalesce(sum(last - first + 1), 0)::bigint FROM @.rounds
+        WHERE run = %(run)s AND first BETWEEN %(first)s AND %(last)s),
+    (SELECT count(*) FROM @.jobs
+     WHERE run = %(run)s AND state = 'pending' AND id BETWEEN %(first)s AND %(last)s),
+    (SELECT count(*) FROM @.jobs
+     WHERE run = %(run)s AND state = 'running' AND id BETWEEN %(first)s AND %(last)s),
+    (SELECT count(*) FILTER (WHERE state = 'invalid') FROM @.jobs
+     WHERE run = %(run)s AND state IN ('invalid', 'failed') AND id BETWEEN %(first)s AND %(last)s),
+    (SELECT count(*) FILTER (WHERE state = 'failed') FROM @.jobs
+     WHERE run = %(run)s AND state IN ('invalid', 'failed') AND id BETWEEN %(first)s AND %(last)s)
+"""
+LEFT = """
+SELECT m.id, m.items, m.judge, m.repeat, 0, 0, NULL FROM @.matches m
+JOIN @.jobs j ON j.run = m.run AND j.id = m.id
+WHERE m.run = %s AND m.id BETWEEN %s AND %s AND j.state IN ('pending', 'running') ORDER BY m.id
+"""
+# Columns are packed by the database: a row for each would take 20 times as long to read.
+MATCHES = """
+SELECT count(*), max(id), string_agg(items, ''), string_agg(int4send(length(items)), ''),
+    string_agg(int4send(judge), '')
+FROM (SELECT id, items, judge FROM @.matches
+      WHERE run = %s AND id BETWEEN %s AND %s ORDER BY id LIMIT %s) AS block
+"""
+VERDICTS = """
+SELECT count(*), max(job), string_agg(int8send(job), ''), string_agg(ranking, ''),
+    string_agg(int4send(length(ranking)), ''), string_agg(items, ''),
+    string_agg(int4send(length(items)), ''),
+    string_agg(coalesce(ties, decode(repeat('00', length(ranking) / 4), 'hex')), ''),
+    string_agg(float8send(coalesce(score, 'nan')), ''), string_agg(int4send(judge), ''),
+    string_agg(boolsend(ordered), '')
+FROM (SELECT v.job, v.ranking, v.ties, v.score, m.items, m.judge, m.ordered
+      FROM @.verdicts v JOIN @.matches m ON m.run = v.run AND m.id = v.job
+      WHERE v.run = %s AND v.job BETWEEN %s AND %s ORDER BY v.job LIMIT %s) AS block
+"""
+# A stranger's ledger may say that money came in; a cap must not grow by it.
+CALLS = """
+SELECT count(*) FILTER (WHERE outcome <> 'cached'),
+    count(*) FILTER (WHERE outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached')),
+    coalesce(sum(input) FILTER (WHERE outcome <> 'cached'), 0)::bigint,
+    coalesce(sum(cached) FILTER (WHERE outcome <> 'cached'), 0)::bigint,
+    coalesce(sum(output) FILTER (WHERE outcome <> 'cached'), 0)::bigint,
+    coalesce(sum(reasoning) FILTER (WHERE outcome <> 'cached'), 0)::bigint,
+    coalesce(sum(greatest(cost, 0)::numeric) FILTER (WHERE outcome <> 'cached'), 0)::float8,
+    count(*) FILTER (WHERE outcome <> 'cached' AND cost IS NULL),
+    count(*) FILTER (WHERE outcome = 'cached'),
+    coalesce(sum(cost::numeric) FILTER (WHERE outcome = 'cached'), 0)::float8,
+    count(*) FILTER (WHERE outcome = 'unusable'),
+    count(*) FILTER (WHERE outcome IN ('ok', 'unusable', 'duplicate') AND cost IS NULL
+                     AND input + cached + output = 0)
+FROM @.calls WHERE run = %s
+"""
+# A running job's last attempt may still be waited for.
+ATTEMPTS = """
+SELECT coalesce(sum((state = 'running' AND open > 0)::int), 0)::bigint,
+    coalesce(sum(greatest(open, 0) - (state = 'running' AND open > 0)::int), 0)::bigint,
+    coalesce(sum(greatest(at_risk, 0)), 0)::bigint,
+    coalesce(sum(greatest(unbounded, 0)), 0)::bigint
+FROM @.jobs WHERE run = %s AND (open > 0 OR at_risk > 0 OR unbounded > 0)
+"""
+SPENT = """
+SELECT m.id, m.items, m.judge, m.repeat, 0, 0, NULL, sum(greatest(c.input, 0))::bigint,
+    sum(greatest(c.cached, 0))::bigint, sum(greatest(c.output, 0))::bigint,
+    sum(greatest(c.reasoning, 0))::bigint, coalesce(sum(greatest(c.cost, 0)::numeric), 0)::float8,
+    count(*) FILTER (WHERE c.cost IS NULL),
+    coalesce(sum(greatest(c.latency, 0)::numeric) FILTER (WHERE c.outcome <> 'cached'), 0)::float8
+FROM (SELECT * FROM @.calls WHERE run = %s ORDER BY id LIMIT %s) AS c
+JOIN @.matches m ON m.run = c.run AND m.id = c.job JOIN @.jobs j ON j.run = c.run AND j.id = c.job
+WHERE c.outcome IN ('ok', 'unusable', 'cached') AND j.state IN ('done', 'invalid')
+GROUP BY m.id, m.items, m.judge, m.repeat ORDER BY m.id
+"""
+LAST_FAILURE = """
+SELECT id, reply, at, (SELECT count(*) FROM @.calls WHERE run = %(run)s AND id > coalesce(
+    (SELECT id FROM @.calls WHERE run = %(run)s AND outcome IN ('ok', 'cached', 'unusable')
+     ORDER BY id DESC LIMIT 1), 0))
+FROM @.calls
+WHERE run = %(run)s AND outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down')
+ORDER BY id DESC LIMIT 1
+"""
+REOPEN = """
+WITH reopened AS (
+    UPDATE @.jobs SET state = 'pending', unusable = 0, error = NULL
+    WHERE run = %s AND state = ANY(%s) AND state IN ('invalid', 'failed') RETURNING id)
+SELECT count(*) FROM reopened
+"""
+
+# The workers
+
+REGISTER = """
+INSERT INTO @.workers (run, name, judges, host, pid, since, seen, until)
+VALUES (%s, %s, %s, %s, %s, @now, @now, @now + make_interval(secs => %s))
+ON CONFLICT (run, name) DO UPDATE SET seen = excluded.seen RETURNING worker
+"""
+# Whoever holds this row's lock is not found dead.
+FENCE = "SELECT worker FROM @.workers WHERE worker = %s AND NOT over FOR UPDATE"
+CLAIM = """
+WITH picked AS (
+    SELECT id FROM @.jobs
+    WHERE run = %(run)s AND state = 'pending' AND (%(judges)s::int[] IS NULL OR judge = ANY(%(judges)s))
+    ORDER BY id LIMIT %(n)s FOR UPDATE SKIP LOCKED),
+taken AS (
+    UPDATE @.jobs AS j SET state = 'running', worker = %(worker)s FROM picked
+    WHERE j.run = %(run)s AND j.id = picked.id
+    RETURNING j.id, j.attempts, j.unusable, j.error)
+SELECT t.id, m.items, m.judge, m.repeat, t.attempts, t.unusable, t.error,
+    (SELECT round FROM @.rounds r WHERE r.run = %(run)s AND t.id BETWEEN r.first AND r.last LIMIT 1)
+FROM taken t LEFT JOIN @.matches m ON m.run = %(run)s AND m.id = t.id ORDER BY t.id
+"""
+BEGIN = """
+UPDATE @.jobs AS j SET attempts = j.attempts + g.n, open = j.open + g.n,
+    at_risk = j.at_risk + g.at_risk, unbounded = j.unbounded + g.unbounded
+FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::int[]) AS g (job, n, at_risk, unbounded)
+WHERE j.run = %s AND j.id = g.job AND j.state = 'running' AND j.worker = %s RETURNING j.id
+"""
+# An outcome changes its job while that is open; else its calls are paid duplicates.
+SETTLE = """
+WITH given AS (
+    SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::boolean[], %s::text[], %s::int[], %s::int[],
+                         %s::bigint[], %s::int[], %s::text[])
+    AS g (job, worker, answered, state, unusable, open, at_risk, unbounded, error)),
+kept AS (
+    UPDATE @.jobs AS j SET
+        state = CASE WHEN g.answered OR (j.worker = g.worker AND g.state <> 'running')
+                THEN g.state ELSE j.state END,
+        unusable = j.unusable + g.unusable, open = j.open - g.open,
+        at_risk = j.at_risk - g.at_risk, unbounded = j.unbounded - g.unbounded,
+        error = coalesce(g.error, j.error)
+    FROM given g WHERE j.run = %s AND j.id = g.job AND j.state IN ('pending', 'running')
+    RETURNING j.id),
+late AS (
+    UPDATE @.jobs AS j SET open = j.open - g.open, at_risk = j.at_risk - g.at_risk,
+        unbounded = j.unbounded - g.unbounded
+    FROM given g WHERE j.run = %s AND j.id = g.job AND g.job NOT IN (SELECT id FROM kept)),
+called AS (
+    INSERT INTO @.calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency,
+                         reply, at, worker)
+    SELECT %s, job, attempt,
+        CASE WHEN outcome = 'cached' OR job IN (SELECT id FROM kept) THEN outcome
+        ELSE 'duplicate' END,
+        input, cached, output, reasoning, cost, latency, reply, at, worker
+    FROM unnest(%s::bigint[], %s::int[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],
+                %s::bigint[], %s::float8[], %s::float8[], %s::text[], %s::float8[], %s::bigint[])
+    WITH ORDINALITY AS c (job, attempt, outcome, input, cached, output, reasoning, cost, latency,
+                          reply, at, worker, place) ORDER BY place)
+INSERT INTO @.verdicts (run, job, ranking, ties, score)
+SELECT %s, job, ranking, ties, score
+FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::float8[]) AS v (job, ranking, ties, score)
+WHERE job IN (SELECT id FROM kept)
+"""
+WORKED = """
+UPDATE @.workers AS w SET turn = greatest(w.turn, %s), seen = @now,
+    until = CASE WHEN w.over THEN w.until ELSE greatest(w.until, @now + make_interval(secs => %s)) END,
+    done = w.done + %s, calls = w.calls + %s, errors = w.errors + %s, spent = w.spent + %s,
+    at_risk = w.at_risk + %s,
+    free = CASE WHEN w.over OR (SELECT cap IS NULL FROM @.runs r WHERE r.run = w.run) THEN w.free
+           ELSE w.free + %s END
+WHERE w.worker = %s
+"""
+RENEW = """
+UPDATE @.workers SET seen = @now, until = greatest(until, @now + make_interval(secs => %s))
+WHERE worker = ANY(%s) AND NOT over
+"""
+# After a start of the server live workers are given time to say so.
+REAP = """
+WITH dead AS (
+    UPDATE @.workers SET over = true
+    WHERE run = %s AND NOT over AND until < @now
+    AND pg_postmaster_start_time() + make_interval(secs => %s) < @now RETURNING worker),
+back AS (
+    UPDATE @.jobs SET state = 'pending'
+    WHERE run = %s AND state = 'running' AND worker IN (SELECT worker FROM dead) RETURNING id)
+SELECT count(*) FROM back
+"""
+LEAVE = """
+WITH ours AS (
+    UPDATE @.workers SET over = true, until = @now WHERE worker = ANY(%s) RETURNING worker)
+UPDATE @.jobs SET state = 'pending'
+WHERE run = %s AND state = 'running' AND worker IN (SELECT worker FROM ours)
+"""
+TURN = "SELECT turn FROM @.workers WHERE worker = %s FOR UPDATE"
+TURN_OF = "SELECT turn FROM @.workers WHERE worker = %s AND run = %s AND name = %s FOR UPDATE"
+GIVE_BACK = """
+UPDATE @.jobs SET state = 'pending'
+WHERE run = %s AND state = 'running' AND worker = %s AND NOT id = ANY(%s::bigint[])
+"""
+STILL_OURS = """
+SELECT id FROM @.jobs
+WHERE run = %s AND state = 'running' AND worker = ANY(%s) AND id = ANY(%s::bigint[])
+"""
+WORKERS = """
+SELECT w.worker, w.name, w.host, w.pid, w.judges, extract(epoch FROM w.since)::float8,
+    extract(epoch FROM w.seen)::float8, w.over, w.until < @now, w.done, w.calls, w.errors,
+    (SELECT count(*) FROM @.jobs j WHERE j.run = w.run AND j.state = 'running' AND j.worker = w.worker),
+    extract(epoch FROM @now)::float8
+FROM @.workers w WHERE w.run = %s ORDER BY w.worker
+"""

@@ -1,0 +1,397 @@
+"""The store of one run in a PostgreSQL database: what the scheduler and the workers write.
+
+A worker is known by a name to this process and by a row to the database, which says whether it is
+over: then it gets a new row when it claims again, and what it has still to say of older jobs counts
+for the row that had them. See SCHEMA in schema.py for rows, leases and money.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import secrets
+import socket
+import time
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
+from contextlib import asynccontextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+
+import numpy as np
+
+from judgeq.errors import LedError, RunError, StoreAwayError
+from judgeq.paths import user_state
+from judgeq.store import rows
+from judgeq.store.postgres import columns, spool, statements
+from judgeq.store.postgres.address import Address
+from judgeq.store.postgres.heartbeat import PART, Heartbeat
+from judgeq.store.postgres.link import Link
+from judgeq.store.postgres.reading import PostgresReader
+from judgeq.store.postgres.spool import Line, Spool
+from judgeq.store.protocol import Items
+from judgeq.types import Attempt, Job, JobState, Matches, Notice, Outcome, Standings
+
+_NOTHING = (0, 0, 0, 0, 0, 0)
+
+
+@dataclass(slots=True)
+class _Turn:
+    """What a transaction changes of workers' rows: by row, as columns.spent."""
+
+    worker: str | None = None
+    number: int = 0
+    lease: float = 0.0
+    changes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    ended: list[int] = field(default_factory=list)
+
+    def add(self, row: int, changes: Sequence[int]) -> None:
+        before = self.changes.get(row, _NOTHING)
+        self.changes[row] = tuple(a + b for a, b in zip(before, changes, strict=True))
+
+
+@dataclass(slots=True)
+class _Worker:
+    """A worker of this process: its rows in the database, the latest last, and which row has a job."""
+
+    lease: float
+    rows: list[int] = field(default_factory=list)
+    jobs: dict[int, int] = field(default_factory=dict)
+
+
+class PostgresStore(PostgresReader):
+    """See `Store`. Nothing is opened before it is needed; `judges` are the numbers of those that claims
+    are for (None: all), and `label` names them to other users."""
+
+    blocking = False
+
+    def __init__(
+        self,
+        address: Address,
+        run: int,
+        *,
+        read_only: bool = False,
+        judges: Sequence[int] | None = None,
+        label: str = "",
+        clock: Callable[[], float] | None = None,
+        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        spool_folder: Path | None = None,
+    ) -> None:
+        super().__init__(Link(address, clock=clock, sleep=sleep), run)
+        self.read_only = read_only
+        self.lease = address.lease
+        self._judges = None if judges is None else list(judges)
+        self._label = label
+        self._token = secrets.token_hex(4)
+        self._workers: dict[str, _Worker] = {}
+        self._turns = 0
+        self._turn: _Turn | None = None
+        self._heartbeat = Heartbeat(address, run)
+        folder = spool_folder or user_state() / "waiting"
+        self._spool = Spool(folder, address, run, self._token)
+        self._leads = False
+
+    # The dataset's edge
+
+    async def set_items(self, items: Items) -> None:
+        """See Store."""
+        n = len(items.ids)
+        gold: Sequence[float | None] = [None] * n
+        if items.gold is not None:
+            gold = [None if value != value else value for value in items.gold.tolist()]
+
+        async def put() -> None:
+            async with self._link.transaction():
+                for start in range(0, n, columns.BLOCK):
+                    part = slice(start, min(start + columns.BLOCK, n))
+                    await self._link.query(
+                        "INSERT INTO @.items (run, row, id, gold) SELECT %s, * FROM "
+                        "unnest(%s::int[], %s::text[], %s::float8[]) "
+                        "ON CONFLICT (run, row) DO UPDATE SET gold = excluded.gold",
+                        self._run,
+                        columns.array(range(part.start, part.stop)),
+                        list(items.ids[part]),
+                        columns.array(gold[part]),
+                    )
+                await self._link.query("DELETE FROM @.subsets WHERE run = %s", self._run)
+                for name, mask in items.subsets.items():
+                    members = np.flatnonzero(mask).astype("<i4").tobytes()
+                    await self._link.query(
+                        "INSERT INTO @.subsets VALUES (%s, %s, %s)", self._run, name, members
+                    )
+                await self._link.query(statements.TOUCH, self._run)
+
+        await self._link.again(put)
+
+    # The scheduler
+
+    async def lead(self, holder: str, ttl: float) -> int:
+        """See Store. Workers go on meanwhile: what they hold stays theirs."""
+        name = f"{holder} ({self._token})"
+        row = await self._row(statements.LEAD, self._run, name, ttl)
+        if row is None:
+            _, other, until = await self._row(statements.LEADER, self._run)
+            raise LedError(
+                f"run {self._run} of {self._link.address.shown} is led by "
+                f"{other.rpartition(' (')[0] or other}.",
+                until=until,
+            )
+        self._leads = True
+        self._heartbeat.lead(row[0])
+        return int(row[0])
+
+    async def renew_lead(self, epoch: int, ttl: float) -> None:
+        """See Store."""
+        if await self._row(statements.RENEW_LEAD, ttl, self._run, epoch) is None:
+            await self._check_epoch(epoch)
+
+    async def _check_epoch(self, epoch: int) -> None:
+        row = await self._row(statements.LEADER + " FOR SHARE", self._run)
+        if row is None or row[0] != epoch:
+            by = f"; it is led by {row[1].rpartition(' (')[0]}" if row else ""
+            raise RunError(
+                f"{self._link.address.shown}: another process has taken the run over (epoch "
+                f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
+            )
+
+    async def plan_round(
+        self, round: int, epoch: int, standings: Standings, matches: Matches
+    ) -> None:
+        """See Store."""
+        tried = False
+
+        async def plan() -> None:
+            nonlocal tried
+            async with self._link.transaction():
+                await self._check_epoch(epoch)
+                ((planned, first, by),) = await self._link.query(
+                    statements.PLANNED, self._run, round, self._run
+                )
+                if tried and by == epoch:  # the first try was committed, and nobody said so
+                    return
+                tried = True
+                if round != planned + 1:
+                    raise RunError(
+                        f"run {self._run} of {self._link.address.shown}: round {round} can't follow "
+                        f"round {planned}."
+                    )
+                last = first + len(matches) - 1
+                row = (self._run, round, first, last, epoch, *rows.standings(standings))
+                await self._link.query(statements.INSERT_ROUND, *row)
+                blocks = columns.copied(matches, self._run, first)
+                await self._link.copy_in(statements.COPY_MATCHES, blocks)
+                await self._link.query(statements.INSERT_JOBS, self._run, first, last)
+                await self._link.query(statements.TOUCH, self._run)
+
+        await self._link.again(plan)
+
+    async def reopen(self, *states: JobState) -> int:
+        """See Store."""
+        wanted = [state.value for state in states]
+        return int((await self._row(statements.REOPEN, self._run, wanted))[0])
+
+    # The workers
+
+    def turn(self) -> int:
+        """See Store."""
+        self._turns += 1
+        return self._turns
+
+    @asynccontextmanager
+    async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
+        """See Store."""
+        async with self._writing(_Turn(worker, turn)):
+            yield
+        if turn and self._spool.kept:
+            self._spool.clear()
+
+    @asynccontextmanager
+    async def _writing(self, new: _Turn | None = None) -> AsyncIterator[_Turn]:
+        """A transaction that ends by changing the workers' rows; inside another it is a part of it."""
+        if self._link.inside and self._turn is not None:
+            yield self._turn
+            return
+        turn = new or _Turn()
+        async with self._link.transaction():
+            self._turn = turn
+            try:
+                yield turn
+                await self._end(turn)
+            finally:
+                self._turn = None
+        for worker in self._workers.values():
+            for job in turn.ended:
+                worker.jobs.pop(job, None)
+
+    async def _end(self, turn: _Turn) -> None:
+        current = self._workers.get(turn.worker or "")
+        latest = current.rows[-1] if current and current.rows and turn.number else None
+        if latest is not None:
+            turn.add(latest, _NOTHING)
+        for row, changes in sorted(turn.changes.items()):
+            number = turn.number if row == latest else 0
+            await self._link.query(statements.WORKED, number, turn.lease, *changes, row)
+
+    def _known(self, worker: str) -> _Worker:
+        return self._workers.setdefault(worker, _Worker(self.lease))
+
+    async def row_of(self, worker: str) -> int:
+        """The number of a worker's row, which is made now if there is none yet, or it is over."""
+        known = self._known(worker)
+        if known.rows and await self._link.query(statements.FENCE, known.rows[-1]):
+            return known.rows[-1]
+        number = len(known.rows)
+        name = f"{worker} ({self._token}{f'-{number}' if number else ''})"
+        given = (self._label, socket.gethostname(), os.getpid(), known.lease)
+        ((row,),) = await self._link.query(statements.REGISTER, self._run, name, *given)
+        if known.rows:
+            self._heartbeat.let_go(known.rows[-1])
+        known.rows.append(row)
+        self._heartbeat.hold(row)
+        return int(row)
+
+    async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
+        """See Store."""
+        if worker not in self._workers:
+            await self._hand_in()
+        self._known(worker).lease = lease
+        async with self._writing() as turn:
+            row = await self.row_of(worker)
+            turn.lease = lease
+            turn.add(row, _NOTHING)
+            given = {"run": self._run, "worker": row, "n": n, "judges": self._judges}
+            taken = await self._link.query_named(statements.CLAIM, given)
+        items = await self._n()
+        with self._reading():
+            jobs = [rows.job(job[:7], job[7], items) for job in taken]
+        self._workers[worker].jobs.update((job.match.id, row) for job in jobs)
+        return jobs
+
+    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
+        """See Store."""
+        if not attempts:
+            return ()
+        added, arrays = columns.attempts(attempts)
+        known = self._known(worker)
+        begun: set[int] = set()
+        async with self._writing() as turn:
+            if known.rows and await self._link.query(statements.FENCE, known.rows[-1]):
+                row = known.rows[-1]
+                begun = {
+                    job
+                    for (job,) in await self._link.query(statements.BEGIN, *arrays, self._run, row)
+                }
+                risk = sum(added[job][1] for job in begun)
+                turn.lease = known.lease
+                turn.add(row, (0, 0, 0, 0, risk, -risk))
+        return added.keys() - begun
+
+    async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
+        """See Store."""
+        if not outcomes:
+            return
+        known = self._known(worker)
+        async with self._writing() as turn:
+            if not known.rows:
+                await self.row_of(worker)
+            latest = known.rows[-1]
+            await self._settle(turn, outcomes, lambda job: known.jobs.get(job, latest))
+            turn.ended += [o.job for o in outcomes if o.state is not JobState.RUNNING]
+
+    async def _settle(
+        self, turn: _Turn, outcomes: Sequence[Outcome], row_of: Callable[[int], int]
+    ) -> None:
+        for wave in columns.waves(outcomes):
+            by = [row_of(outcome.job) for outcome in wave]
+            try:
+                given = columns.settled(self._run, wave, by)
+            except (AttributeError, TypeError, ValueError) as error:
+                raise RunError(f"an outcome can't be kept: {error}.") from error
+            await self._link.query(statements.SETTLE, *given)
+            for row in set(by):
+                mine = [o for o, whose in zip(wave, by, strict=True) if whose == row]
+                turn.add(row, columns.spent(mine))
+
+    async def renew(self, worker: str, lease: float) -> None:
+        """See Store."""
+        known = self._workers.get(worker)
+        if known is not None:
+            await self._link.query(statements.RENEW, lease, known.rows)
+
+    async def reap(self) -> int:
+        """See Store. Where the database was away, live workers are given time to renew their leases."""
+        grace = 2 * self.lease / PART
+        if self._link.back is not None and time.monotonic() - self._link.back < grace:
+            return 0
+        return int((await self._row(statements.REAP, self._run, grace, self._run))[0])
+
+    # While the database is away
+
+    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
+        """See Store."""
+        known = self._workers.get(worker)
+        if known is None or not known.rows:
+            return
+        latest, number = known.rows[-1], len(known.rows) - 1
+        name = f"{worker} ({self._token}{f'-{number}' if number else ''})"
+        try:
+            self._spool.add([Line(latest, name, turn, outcome) for outcome in outcomes])
+        except RunError as error:  # they are in memory
+            self._link.emit(
+                Notice(f"{error} They are lost if this process ends now.", warning=True)
+            )
+
+    async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
+        """See Store."""
+        known = self._known(worker)
+
+        async def look() -> set[int] | None:
+            async with self._link.transaction():
+                found = None
+                if known.rows:
+                    found = await self._link.query(statements.TURN, known.rows[-1])
+                if not found or found[0][0] < turn:
+                    return None
+                listed = columns.array(jobs)
+                await self._link.query(statements.GIVE_BACK, self._run, known.rows[-1], listed)
+                ours = await self._link.query(statements.STILL_OURS, self._run, known.rows, listed)
+                return {job for (job,) in ours}
+
+        return await self._link.again(look)
+
+    async def _hand_in(self) -> None:
+        """Settle what earlier processes of this machine could not."""
+        for path in self._spool.left():
+            with spool.taken(path) as lines:
+                for row in sorted({line.worker for line in lines}):
+                    await self._hand_in_of(row, [line for line in lines if line.worker == row])
+
+    async def _hand_in_of(self, row: int, lines: Sequence[Line]) -> None:
+        async with self._writing() as turn:
+            found = await self._link.query(statements.TURN_OF, row, self._run, lines[0].name)
+            if not found:
+                raise RunError(
+                    f"answers wait for {self._link.address.shown}, which doesn't know their worker "
+                    f"{lines[0].name}: it was restored from a copy, or is another database."
+                )
+            outcomes = [line.outcome for line in lines if line.turn > found[0][0]]
+            await self._settle(turn, outcomes, lambda job: row)
+            last = max(line.turn for line in lines)
+            await self._link.query(
+                "UPDATE @.workers SET turn = greatest(turn, %s) WHERE worker = %s", last, row
+            )
+
+    def check(self) -> None:
+        """See Store. A database has no place that could change."""
+
+    async def close(self) -> None:
+        """See Store. The jobs that this process still has go back into the queue at once."""
+        self._heartbeat.stop()
+        ours = [row for worker in self._workers.values() for row in worker.rows]
+        with suppress(StoreAwayError):
+            if ours:
+                await self._link.query(statements.LEAVE, ours, self._run)
+            if self._leads:
+                pattern = f"({self._token})"
+                await self._link.query(statements.END_LEAD, self._run, pattern)
+        self._spool.close()
+        await self._link.close()
