@@ -124,6 +124,12 @@ SELECT count(*) FROM reopened
 
 # The workers
 
+# Each of their statements looks up a few rows by an index. Where a table's statistics are old, as they
+# are while a round is worked on, the planner takes that for dear, and would read all of it.
+BEGIN_WORK = """
+BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
+SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off
+"""
 REGISTER = """
 INSERT INTO @.workers (run, name, judges, host, pid, since, seen, until)
 VALUES (%s, %s, %s, %s, %s, @now, @now, @now + make_interval(secs => %s))
@@ -144,11 +150,13 @@ SELECT t.id, m.items, m.judge, m.repeat, t.attempts, t.unusable, t.error,
     (SELECT round FROM @.rounds r WHERE r.run = %(run)s AND t.id BETWEEN r.first AND r.last LIMIT 1)
 FROM taken t LEFT JOIN @.matches m ON m.run = %(run)s AND m.id = t.id ORDER BY t.id
 """
+# "Running", so that no index of running jobs is taken for the join.
 BEGIN = """
 UPDATE @.jobs AS j SET attempts = j.attempts + g.n, open = j.open + g.n,
     at_risk = j.at_risk + g.at_risk, unbounded = j.unbounded + g.unbounded
 FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::int[]) AS g (job, n, at_risk, unbounded)
-WHERE j.run = %s AND j.id = g.job AND j.state = 'running' AND j.worker = %s RETURNING j.id
+WHERE j.run = %s AND j.id = g.job AND j.worker = %s
+AND j.state NOT IN ('pending', 'done', 'invalid', 'failed') RETURNING j.id
 """
 # An outcome changes its job while that is open; else its calls are paid duplicates.
 SETTLE = """
@@ -183,7 +191,7 @@ called AS (
 INSERT INTO @.verdicts (run, job, ranking, ties, score)
 SELECT %s, job, ranking, ties, score
 FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::float8[]) AS v (job, ranking, ties, score)
-WHERE job IN (SELECT id FROM kept)
+WHERE (job IN (SELECT id FROM kept)) IS TRUE
 """
 WORKED = """
 UPDATE @.workers AS w SET turn = greatest(w.turn, %s), seen = @now,

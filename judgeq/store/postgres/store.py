@@ -42,6 +42,7 @@ class _Turn:
     number: int = 0
     lease: float = 0.0
     changes: dict[int, tuple[int, ...]] = field(default_factory=dict)
+    fenced: set[int] = field(default_factory=set)
     ended: list[int] = field(default_factory=list)
 
     def add(self, row: int, changes: Sequence[int]) -> None:
@@ -211,7 +212,7 @@ class PostgresStore(PostgresReader):
             yield self._turn
             return
         turn = new or _Turn()
-        async with self._link.transaction():
+        async with self._link.transaction(statements.BEGIN_WORK):
             self._turn = turn
             try:
                 yield turn
@@ -236,9 +237,24 @@ class PostgresStore(PostgresReader):
 
     async def row_of(self, worker: str) -> int:
         """The number of a worker's row, which is made now if there is none yet, or it is over."""
+        async with self._writing() as turn:
+            row = await self._fenced(turn, worker)
+            return await self._register(turn, worker) if row is None else row
+
+    async def _fenced(self, turn: _Turn, worker: str) -> int | None:
+        """A worker's row, if it isn't over; and it isn't before this transaction ends."""
         known = self._known(worker)
-        if known.rows and await self._link.query(statements.FENCE, known.rows[-1]):
-            return known.rows[-1]
+        if not known.rows:
+            return None
+        latest = known.rows[-1]
+        if latest not in turn.fenced:
+            if not await self._link.query(statements.FENCE, latest):
+                return None
+            turn.fenced.add(latest)
+        return latest
+
+    async def _register(self, turn: _Turn, worker: str) -> int:
+        known = self._known(worker)
         number = len(known.rows)
         name = f"{worker} ({self._token}{f'-{number}' if number else ''})"
         given = (self._label, socket.gethostname(), os.getpid(), known.lease)
@@ -246,6 +262,7 @@ class PostgresStore(PostgresReader):
         if known.rows:
             self._heartbeat.let_go(known.rows[-1])
         known.rows.append(row)
+        turn.fenced.add(row)
         self._heartbeat.hold(row)
         return int(row)
 
@@ -274,8 +291,8 @@ class PostgresStore(PostgresReader):
         known = self._known(worker)
         begun: set[int] = set()
         async with self._writing() as turn:
-            if known.rows and await self._link.query(statements.FENCE, known.rows[-1]):
-                row = known.rows[-1]
+            row = await self._fenced(turn, worker)
+            if row is not None:
                 begun = {
                     job
                     for (job,) in await self._link.query(statements.BEGIN, *arrays, self._run, row)
@@ -292,7 +309,7 @@ class PostgresStore(PostgresReader):
         known = self._known(worker)
         async with self._writing() as turn:
             if not known.rows:
-                await self.row_of(worker)
+                await self._register(turn, worker)
             latest = known.rows[-1]
             await self._settle(turn, outcomes, lambda job: known.jobs.get(job, latest))
             turn.ended += [o.job for o in outcomes if o.state is not JobState.RUNNING]
