@@ -1,8 +1,9 @@
-"""Texts of others, made safe: on one line of a terminal, or in a cell of a spreadsheet."""
+"""Texts of others, made safe: on a terminal's line, for its shell, or in a spreadsheet's cell."""
 
 from __future__ import annotations
 
 import re
+import shlex
 import unicodedata
 
 from rich.cells import cell_len, get_character_cell_size
@@ -66,6 +67,12 @@ def escaped(text: str) -> str:
     return "".join(
         char if char.isprintable() else char.encode("unicode_escape").decode() for char in text
     )
+
+
+def quoted(text: str, characters: int = 300) -> str:
+    """A value for a terminal and its shell: what can't be seen is escaped, what is long is cut."""
+    text = text if len(text) <= characters else text[:characters] + "…"
+    return shlex.quote(text) if text.isprintable() else ascii(text)
 
 
 def for_spreadsheet(cell: object) -> object:

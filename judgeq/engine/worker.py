@@ -4,17 +4,22 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import Callable
+from typing import Protocol
 
 from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import JobLostError
-from judgeq.judge.judge import Judge
-from judgeq.judge.panel import Panel
-from judgeq.types import Event, JobEnded, JobStarted, JobState, Outcome
+from judgeq.judge.sending import Ledger
+from judgeq.types import Event, Job, JobEnded, JobStarted, JobState, Outcome
 
 
-async def work(
-    queue: Queue, judge: Judge | Panel, stop: Stop, emit: Callable[[Event], None]
-) -> None:
+class Asked(Protocol):
+    """What is asked about a job: a judge, or several as one."""
+
+    async def ask(self, job: Job, ledger: Ledger) -> Outcome:
+        """As Judge.ask."""
+
+
+async def work(queue: Queue, judge: Asked, stop: Stop, emit: Callable[[Event], None]) -> None:
     """One worker. An error asks all others to stop, and is raised when its job is given back."""
     while (job := await queue.get()) is not None:
         number = job.match.id
@@ -38,7 +43,7 @@ async def work(
 
 
 async def drain(
-    queue: Queue, judge: Judge | Panel, stop: Stop, emit: Callable[[Event], None], workers: int
+    queue: Queue, judge: Asked, stop: Stop, emit: Callable[[Event], None], workers: int
 ) -> None:
     """Let `workers` workers empty the queue. Those in flight are let finish, whatever one raises.
 

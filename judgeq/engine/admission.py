@@ -1,0 +1,268 @@
+"""Which runs of a store a worker works on: what of a run is taken, and what is the worker's own.
+
+Whoever can write to the database decides what is asked, but of judges and about texts that this
+worker's user named, at servers and with keys that are the worker's own. Nothing in the database names a
+file that is opened, an address that is called, a variable that is read, or what may be spent.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+import orjson
+from pydantic import ValidationError
+
+from judgeq import config, datasets, judge, recordings, trust
+from judgeq.config import SESSION, Settings
+from judgeq.datasets import Dataset, corpora
+from judgeq.datasets.dataset import RowIds
+from judgeq.datasets.synthetic import SYNTHETIC
+from judgeq.datasets.tables import FORMATS
+from judgeq.engine import assembly
+from judgeq.engine.assembly import Run
+from judgeq.errors import DataError, JudgeqError, RunError, UsageError
+from judgeq.files import problems
+from judgeq.prompts import PromptSet
+from judgeq.runs import RunFolder, RunInfo
+from judgeq.store import Items
+from judgeq.strategies import Strategy
+from judgeq.untrusted import quoted
+
+OWN = ("base_url", "extra_body", "data_dir")
+"""Settings that decide a run's result, and yet are never taken from the database: they name a server,
+what else it is sent, and a folder."""
+
+
+@dataclass(frozen=True, slots=True)
+class Own:
+    """What a worker's user gave: the judges, how they are reached and what they may cost; and files
+    that may hold the texts of runs."""
+
+    settings: Settings
+    datasets: Sequence[Path] = ()
+
+
+def admitted(
+    place: RunFolder,
+    info: RunInfo,
+    own: Own,
+    *,
+    named: bool = False,
+    shared: Callable[[], tuple[Items, Sequence[str]] | None] = lambda: None,
+) -> Run:
+    """The run as this worker may work on it. Nothing that the run names is opened or sent. `named`:
+    the user named the run; `shared` reads its items and texts from the store, if they are kept there.
+
+    Raises UsageError, DataError or RunError for a run that isn't this worker's to work on, saying what
+    is missing.
+    """
+    asked, facts = info.settings, dict(info.facts)
+    if info.imported:
+        raise RunError(f"run {place.id} was imported: there is nothing to go on with.")
+    if config.fingerprint(facts) != info.fingerprint:
+        raise RunError(f"run {place.id} is not worked on: what it says of itself doesn't agree.")
+    _check_judges(place, asked, own.settings)
+    if asked.models:
+        _check_server(place, asked, own.settings, named)
+    strategy, prompt = asked.make_strategy(), _prompt(place, facts, asked.persona)
+    dataset = _dataset(place, info, own, shared)
+    judges = _judges(place, info, own.settings, dataset)
+    _check_facts(place, info, strategy, dataset, prompt, judges)
+    settings = _settings(asked, own.settings, judges)
+    for name in judges:
+        judge.check(name, settings)
+    pricing = assembly.check(settings, dataset, prompt)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, place)
+
+
+def _settings(asked: Settings, own: Settings, judges: Sequence[str]) -> Settings:
+    """What decides the result as the run has it, and all else as the worker's user gave it."""
+    decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt", "judge"})
+    return Settings(**{**own.model_dump(), **decided, "prompt": None, "judge": tuple(judges)})
+
+
+def _check_judges(place: RunFolder, asked: Settings, own: Settings) -> None:
+    """Raise UsageError for a judge that the worker's user didn't name."""
+    recorded = any(map(judge.recording_of, own.judge))
+    for name in asked.judge:
+        if judge.recording_of(name) is not None:
+            if not recorded:
+                raise UsageError(
+                    f"run {place.id} asks a recorded judge: --judge recorded:FILE gives this worker "
+                    "the same recording."
+                )
+        elif name not in own.judge:
+            cost = ""
+            if judge.kind_of(name).costs_money:
+                cost = ", at your cost (--max-cost DOLLARS caps that)"
+            raise UsageError(
+                f"run {place.id} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
+            )
+
+
+def _check_server(place: RunFolder, asked: Settings, own: Settings, named: bool) -> None:
+    """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
+    didn't give. Of a run that was named, a server that was given stands in for the run's."""
+    if asked.base_url != own.base_url and not (named and own.base_url is not None):
+        theirs, ours = asked.address, own.address
+        raise UsageError(
+            f"run {place.id} asks its models at {theirs}, and this worker asks them at {ours}. "
+            f"--base-url {quoted(theirs)} takes this worker there"
+            + ("" if own.base_url is None else "; naming the run has it asked here all the same")
+            + "."
+        )
+    if asked.extra_body != own.extra_body:
+        if asked.extra_body is None:
+            what = "sends no more fields with a request: leave out --extra-body"
+        else:
+            fields = quoted(orjson.dumps(asked.extra_body).decode())
+            what = f"sends more fields with each request: --extra-body {fields} allows them"
+        raise UsageError(f"run {place.id} {what}.")
+
+
+def _prompt(
+    place: RunFolder, facts: Mapping[str, Any], personas: Sequence[str]
+) -> PromptSet | None:
+    """The prompt set as the run's facts hold it, with the personas that are asked. Raises RunError for
+    what is none, UsageError for a persona that isn't there."""
+    kept = facts.get("prompt")
+    if kept is None:
+        return None
+    try:
+        prompt = PromptSet(**{**kept, "personas": dict(facts.get("personas", ()))})
+    except ValidationError as error:
+        raise RunError(
+            f"run {place.id} has a prompt set that is none: {problems(error)}."
+        ) from error
+    except (TypeError, ValueError) as error:
+        raise RunError(f"run {place.id} has a prompt set that is none.") from error
+    for name in personas:
+        prompt.as_persona(name)  # complains of one that isn't there
+    return prompt
+
+
+def _judges(place: RunFolder, info: RunInfo, own: Settings, dataset: Dataset) -> list[str]:
+    """The run's judges, of which recordings are the worker's own files with the same judgments."""
+    judges = list(info.settings.judge)
+    if not any(map(judge.recording_of, judges)):
+        return judges
+    here = {}
+    for name in own.judge:
+        path = judge.recording_of(name)
+        if path is not None:
+            checksum = recordings.checksum(recordings.read(path, dataset.ids).judgments)
+            here[f"recorded:{checksum}"] = name
+    known = info.facts.get("judge")
+    names = known.get("name") if isinstance(known, dict) else None
+    names = names if isinstance(names, list) else [names]
+    for number, name in enumerate(judges):
+        if judge.recording_of(name) is not None:
+            wanted = str(names[number]) if number < len(names) else ""
+            if wanted not in here:
+                raise DataError(
+                    f"run {place.id}: no --judge recorded:FILE says what its judge says."
+                )
+            judges[number] = here[wanted]
+    return judges
+
+
+def _check_facts(
+    place: RunFolder,
+    info: RunInfo,
+    strategy: Strategy,
+    dataset: Dataset,
+    prompt: PromptSet | None,
+    judges: Sequence[str],
+) -> None:
+    """Raise RunError unless the run's settings, prompt and items are those that its facts say."""
+    settings = info.settings.model_copy(update={"judge": tuple(judges)})
+    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    if "rotation" not in info.facts:
+        facts.pop("rotation", None)
+    differing = [
+        name for name in {**facts, **info.facts} if facts.get(name) != info.facts.get(name)
+    ]
+    if differing:
+        raise RunError(
+            f"run {place.id} is not worked on: its {' and '.join(differing)} here and in the store "
+            "differ."
+        )
+
+
+# The texts
+
+
+def _dataset(
+    place: RunFolder,
+    info: RunInfo,
+    own: Own,
+    shared: Callable[[], tuple[Items, Sequence[str]] | None],
+) -> Dataset:
+    """The run's items, from wherever this worker may have them, checked by their checksum.
+
+    Raises DataError naming what was looked at, and what would help.
+    """
+    looked_at = []
+    for spec in _specs(place, info, own):
+        for numbered in (False, True):  # rows were numbered by default once
+            try:
+                dataset = datasets.load(spec, seed=spec.seed, numbered=numbered)
+            except JudgeqError as error:
+                looked_at.append(f"{spec.dataset}: {error}")
+                break
+            if _fits(dataset, info):
+                return dataset
+        else:
+            looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
+    kept = shared()
+    if kept is not None:
+        dataset = _of_store(info, *kept)
+        if _fits(dataset, info):
+            return dataset
+        looked_at.append(
+            "the store: its texts, ids or labels are not those that the run began with"
+        )
+    raise DataError(
+        f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, and this worker "
+        "hasn't got them: give the file with --dataset FILE (a known corpus' folder with --data-dir), "
+        "or begin the run with --share-texts." + "".join(f"\n{what}" for what in looked_at)
+    )
+
+
+def _specs(place: RunFolder, info: RunInfo, own: Own) -> Iterator[Settings]:
+    """Where the texts may be: under the name of a dataset that everybody has, in the files that the
+    worker's user gave, or where this user began the run. No path that the store names otherwise."""
+    asked = info.settings.model_copy(update={"data_dir": own.settings.data_dir})
+    name = asked.dataset
+    if name.startswith(SYNTHETIC) or name in corpora.names():
+        yield asked
+        return
+    for path in own.datasets:
+        yield asked.model_copy(update={"dataset": str(path)})
+    if Path(name).suffix.lower() in FORMATS and trust.owns_dataset(place, info):
+        yield info.settings
+
+
+def _fits(dataset: Dataset, info: RunInfo) -> bool:
+    labels = info.facts.get("labels")
+    return dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels)
+
+
+def _of_store(info: RunInfo, items: Items, texts: Sequence[str]) -> Dataset:
+    """The items as the store has them, whose ids are row numbers where they look like it."""
+    ids = items.ids
+    numbers: Sequence[str] = RowIds(len(ids))
+    dataset = Dataset(
+        name=info.dataset,
+        ids=numbers if list(ids) == list(numbers) else ids,
+        texts=texts,
+        source="the store",
+        gold=items.gold,
+        subsets=items.subsets,
+    )
+    if dataset.content != info.facts.get("dataset"):  # a column of ids may hold row numbers, too
+        return replace(dataset, ids=ids)
+    return dataset

@@ -1,0 +1,236 @@
+"""What a worker takes of a run in a store, and what is its own: the database may be a stranger's."""
+
+from __future__ import annotations
+
+import json
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgeq import config, trust
+from judgeq.config import Settings
+from judgeq.engine import admission, session
+from judgeq.engine.admission import Own
+from judgeq.engine.assembly import Run
+from judgeq.errors import DataError, JudgeqError, RunError, UsageError
+from judgeq.runs import RunFolder
+from judgeq.store import Items
+
+OPENED: list[str] = []
+WATCHING: list[bool] = []
+
+
+def _watch(event: str, arguments: tuple[Any, ...]) -> None:
+    if WATCHING and event in ("open", "socket.connect", "socket.getaddrinfo", "os.listdir"):
+        OPENED.append(str(arguments))
+
+
+sys.addaudithook(_watch)  # for good: it listens only while WATCHING
+
+
+@pytest.fixture(autouse=True)
+def state(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    """The run was begun by another user."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+
+
+def table(folder: Path, name: str = "texts.csv", *texts: str) -> Path:
+    path = folder / name
+    rows = texts or ("one", "two", "three")
+    path.write_text("text,secret,label\n" + "".join(f"{row},x,{len(row)}\n" for row in rows))
+    return path
+
+
+def begun(root: Path, **settings: Any) -> RunFolder:
+    """A run that another user began."""
+    given = {"dataset": "demo", "strategy": "pairwise1"} | settings
+    prepared = session.prepare(config.settle(given), root)
+    with prepared.folder.locked():
+        session._begin(prepared, lambda _: None)
+    for mark in (root.parent / "state").rglob("*.json"):
+        mark.unlink()
+    return prepared.folder
+
+
+def own(*datasets: Path, **given: Any) -> Own:
+    return Own(config.settle({"dataset": "demo", **given}), datasets)
+
+
+def admit(place: RunFolder, mine: Own, **how: Any) -> Run:
+    return admission.admitted(place, place.info(), mine, **how)
+
+
+def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
+    """As somebody who can write to the database would change the run."""
+    path = place.path / "config.json"
+    values = json.loads(path.read_text())
+    values["settings"] |= settings
+    values["facts"] |= facts or {}
+    values["fingerprint"] = config.fingerprint(values["facts"])
+    path.write_text(json.dumps(values))
+    return place
+
+
+def refused(place: RunFolder, mine: Own, **how: Any) -> str:
+    """What is said of a run that isn't worked on, of which nothing was opened or sent."""
+    info = place.info()
+    OPENED.clear()
+    WATCHING.append(True)
+    try:
+        with pytest.raises(JudgeqError) as caught:
+            admission.admitted(place, info, mine, **how)
+    finally:
+        WATCHING.clear()
+    files = [what for what in OPENED if "judgeq/" not in what and "/lib/python" not in what]
+    assert not files
+    return str(caught.value)
+
+
+def test_a_simulated_run_is_worked_on_by_anybody(tmp_path: Path) -> None:
+    place = begun(tmp_path / "runs", seed=5, sim_accuracy=0.7)
+    run = admit(place, own(concurrency=7))
+    assert (run.settings.seed, run.settings.sim_accuracy) == (5, 0.7)
+    assert run.settings.concurrency == 7
+    assert run.facts == place.info().facts
+
+
+def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: Path) -> None:
+    theirs: dict[str, Any] = {
+        "judge": ("gpt-5-mini",),
+        "temperature": 0.3,
+        "max_output_tokens": 50,
+        "prompt": "bias",
+        "api_key_env": "HOME",
+        "headers": ("X-Stolen: env:HOME",),
+        "proxy": "http://evil.example",
+        "ca_file": tmp_path / "ca.pem",
+        "cache_dir": tmp_path / "theirs",
+        "max_cost": 1e9,
+        "price_in": 0.0,
+        "price_out": 0.0,
+        "concurrency": 9999,
+        "max_invalid": 1.0,
+        "timeout": 1e9,
+    }
+    place = begun(tmp_path / "runs", **theirs)
+    mine = own(judge=("gpt-5-mini", "simulated"), max_cost=2.0, cache_dir=tmp_path / "mine")
+    run = admit(place, mine)
+    decided = ("judge", "temperature", "max_output_tokens", "seed", "persona")
+    for name in Settings.model_fields:
+        value = getattr(run.settings, name)
+        if name in (*trust.OF_MODELS, *config.SESSION, "data_dir"):
+            assert value == getattr(mine.settings, name), name
+        elif name in decided:
+            assert value == getattr(place.info().settings, name), name
+    assert run.settings.prompt is None  # its words come with the run, and no file is read
+    assert run.prompt is not None
+    assert run.prompt.name == "bias"
+    pricing = run.pricing["gpt-5-mini"]
+    assert pricing is not None
+    assert pricing.bound(1000, 1000) > 0
+
+
+@pytest.mark.parametrize(
+    ("given", "mine", "said"),
+    [
+        ({"judge": ("gpt-5-mini",)}, {}, "--judge gpt-5-mini"),
+        ({"judge": ("a", "b")}, {"judge": ("a",)}, "--judge b"),
+        ({"judge": ("a",), "base_url": "http://evil.example/v1"}, {"judge": ("a",)}, "--base-url"),
+        (
+            {"judge": ("a",)},
+            {"judge": ("a",), "base_url": "http://127.0.0.1:1/v1"},
+            "--base-url https://api.openai.com/v1",
+        ),
+        (
+            {"judge": ("a",), "extra_body": {"store": True}},
+            {"judge": ("a",)},
+            """--extra-body '{"store":true}'""",
+        ),
+        ({"judge": ("a",)}, {"judge": ("a",), "extra_body": {"x": 1}}, "leave out --extra-body"),
+    ],
+)
+def test_judges_and_servers_are_those_that_the_workers_user_named(
+    tmp_path: Path, given: Any, mine: Any, said: str
+) -> None:
+    place = begun(tmp_path / "runs", **given)
+    assert said in refused(place, own(**mine))
+
+
+def test_a_named_runs_models_may_be_asked_at_another_server(tmp_path: Path) -> None:
+    place = begun(tmp_path / "runs", judge=("a",), base_url="http://node-1:8000/v1")
+    mine = own(judge=("a",), base_url="http://127.0.0.1:8000/v1")
+    assert "naming the run" in refused(place, mine)
+    assert admit(place, mine, named=True).settings.base_url == "http://127.0.0.1:8000/v1"
+    assert "--base-url" in refused(place, own(judge=("a",)), named=True)
+
+
+def test_texts_come_from_a_file_of_the_worker_with_the_same_content(tmp_path: Path) -> None:
+    first = begun(tmp_path / "runs", dataset=str(table(tmp_path)), gold_column="label")
+    (tmp_path / "here").mkdir()
+    other = table(tmp_path / "here", "other.csv", "not", "these")
+    same = table(tmp_path / "here", "same.csv")
+    assert list(admit(first, own(other, same)).dataset.texts or ()) == ["one", "two", "three"]
+    with pytest.raises(DataError, match=r"other\.csv: its texts, ids or labels are not those"):
+        admit(first, own(other))
+    assert "--dataset FILE" in refused(first, own())
+
+
+def test_no_path_and_no_column_of_a_stranger_is_read(tmp_path: Path) -> None:
+    mine = table(tmp_path)
+    place = begun(tmp_path / "runs", dataset=str(mine), gold_column="label")
+    secret = table(tmp_path, "secret.csv", "password", "hunter2")
+    for given in ({"dataset": str(secret)}, {"dataset": "-"}, {"dataset": "/dev/stdin"}):
+        assert "--dataset FILE" in refused(changed(place, **given), own())
+    changed(place, dataset=str(mine), text_column="secret")
+    with pytest.raises(DataError, match="are not those of the run"):
+        admit(place, own(mine))
+    demo = changed(begun(tmp_path / "runs"), data_dir=str(tmp_path))
+    assert admit(demo, own()).settings.data_dir is None
+
+
+def test_texts_may_come_from_the_store(tmp_path: Path) -> None:
+    place = begun(tmp_path / "runs", dataset=str(table(tmp_path)), judge=("a",), prompt="bias")
+    items = Items(["0", "1", "2"], None, {})
+
+    def kept(*texts: str) -> tuple[Items, Sequence[str]]:
+        return items, texts
+
+    mine = own(judge=("a",))
+    run = admit(place, mine, shared=lambda: kept("one", "two", "three"))
+    assert list(run.dataset.texts or ()) == ["one", "two", "three"]
+    with pytest.raises(DataError, match="the store: its texts"):
+        admit(place, mine, shared=lambda: kept("one", "two", "tree"))
+
+
+def test_what_the_store_says_of_a_run_must_agree(tmp_path: Path) -> None:
+    place = begun(tmp_path / "runs", judge=("a",), prompt="bias")
+    with pytest.raises(RunError, match="its judge here and in the store differ"):
+        admit(changed(place, temperature=1.5), own(judge=("a",)))
+    path = place.path / "config.json"
+    path.write_text(path.read_text().replace("Which", "Whose"))
+    mine = own(judge=("a",))
+    assert "doesn't agree" in refused(place, mine)
+    another = begun(tmp_path / "others", judge=("a",))
+    with pytest.raises(UsageError, match="no such persona"):
+        admit(changed(another, persona=["pirate"]), mine)
+    for facts in ({"prompt": "x"}, {"prompt": {"name": "x"}}, {"personas": 5}):
+        with pytest.raises(RunError, match="a prompt set that is none"):
+            admit(changed(another, facts), mine)
+
+
+def test_a_recording_is_the_workers_own(tmp_path: Path) -> None:
+    judged = {"round": 1, "group": 0, "presented": [0, 1], "winner": 1}
+    theirs, mine = tmp_path / "theirs.jsonl", tmp_path / "mine.jsonl"
+    theirs.write_text(json.dumps(judged) + "\n")
+    place = begun(tmp_path / "runs", judge=(f"recorded:{theirs}",))
+    assert "--judge recorded:FILE" in refused(place, own())
+    mine.write_text(json.dumps(judged | {"winner": 0}) + "\n")
+    with pytest.raises(DataError, match="says what its judge says"):
+        admit(place, own(judge=(f"recorded:{mine}",)))
+    mine.write_text(json.dumps(judged) + "\n")
+    changed(place, judge=["recorded:/etc/passwd"])
+    assert admit(place, own(judge=(f"recorded:{mine}",))).settings.judge == (f"recorded:{mine}",)
