@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import sys
-from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,12 +11,12 @@ import pytest
 
 from judgeq import config, trust
 from judgeq.config import Settings
+from judgeq.datasets.dataset import Dataset, RowIds
 from judgeq.engine import admission, session
 from judgeq.engine.admission import Own
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.runs import RunFolder
-from judgeq.store import Items
 
 OPENED: list[str] = []
 WATCHING: list[bool] = []
@@ -53,6 +52,7 @@ def begun(root: Path, **settings: Any) -> RunFolder:
         session._begin(prepared, lambda _: None)
     for mark in (root.parent / "state").rglob("*.json"):
         mark.unlink()
+    assert isinstance(prepared.folder, RunFolder)
     return prepared.folder
 
 
@@ -194,15 +194,14 @@ def test_no_path_and_no_column_of_a_stranger_is_read(tmp_path: Path) -> None:
 
 def test_texts_may_come_from_the_store(tmp_path: Path) -> None:
     place = begun(tmp_path / "runs", dataset=str(table(tmp_path)), judge=("a",), prompt="bias")
-    items = Items(["0", "1", "2"], None, {})
 
-    def kept(*texts: str) -> tuple[Items, Sequence[str]]:
-        return items, texts
+    def kept(*texts: str) -> Dataset:
+        return Dataset("texts", RowIds(3), texts, "the store")
 
     mine = own(judge=("a",))
     run = admit(place, mine, shared=lambda: kept("one", "two", "three"))
     assert list(run.dataset.texts or ()) == ["one", "two", "three"]
-    with pytest.raises(DataError, match="the store: its texts"):
+    with pytest.raises(DataError, match="--share-texts"):
         admit(place, mine, shared=lambda: kept("one", "two", "tree"))
 
 

@@ -22,6 +22,7 @@ from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
 from judgeq.judge.questions import Questions
 from judgeq.judge.sending import Sender
+from judgeq.runs import RunFolder
 from judgeq.store import Store
 from judgeq.types import Event, Job, JobState, Match, Notice
 from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
@@ -59,7 +60,7 @@ class FakeRuns:
     async def admit(self, name: str) -> Run:
         if name in self.refused:
             raise self.refused[name]
-        return replace(self.made, folder=replace(self.made.folder, path=Path(name)))
+        return replace(self.made, folder=RunFolder(Path(name)))
 
     @asynccontextmanager
     async def open(
@@ -237,7 +238,7 @@ def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
         scene.stop.calls(asked)
         scene.worker.tally.latencies.extend([300.0] * 100)
         sleep = scene.clock.sleep
-        await working.leaving(scene.worker, 2.0, scene.stop, scene.clock, sleep)
+        await working.leaving(scene.worker.tally, 2.0, scene.stop, scene.clock, sleep)
 
     asyncio.run(story())
     assert asked_at == 7200 - working.MARGIN - 300  # a call that begins now would end too late

@@ -145,7 +145,7 @@ def _pilot(prepared: Run, questions: int, new: bool) -> Pilot | None:
     from judgeq.ui import dashboard
 
     face = dashboard.choose(console(stderr=True), quiet=False)
-    _restore_ctrl_c()
+    restore_ctrl_c()
     with face:
         return pilot.ask(prepared, questions, face, new=new, beside=face.draw_forever)
 
@@ -198,7 +198,7 @@ def _play(prepared: Run, quiet: bool, as_json: bool, retry_failed: bool) -> None
 
     face = dashboard.choose(console(stderr=True), quiet=quiet)
     folder = prepared.folder
-    _restore_ctrl_c()
+    restore_ctrl_c()
     try:
         with face:
             result = session.execute(
@@ -217,7 +217,7 @@ def _play(prepared: Run, quiet: bool, as_json: bool, retry_failed: bool) -> None
         fail(lost)
 
 
-def _restore_ctrl_c() -> None:
+def restore_ctrl_c() -> None:
     """All is loaded, and the terminal is about to be drawn on: from here on it has to be restored."""
     if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
         signal.signal(signal.SIGINT, signal.default_int_handler)

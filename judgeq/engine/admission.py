@@ -8,7 +8,7 @@ file that is opened, an address that is called, a variable that is read, or what
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -18,7 +18,6 @@ from pydantic import ValidationError
 from judgeq import config, datasets, judge, recordings, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
-from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.synthetic import SYNTHETIC
 from judgeq.datasets.tables import FORMATS
 from judgeq.engine import assembly
@@ -26,8 +25,7 @@ from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.files import problems
 from judgeq.prompts import PromptSet
-from judgeq.runs import RunFolder, RunInfo
-from judgeq.store import Items
+from judgeq.runs import RunInfo, RunPlace
 from judgeq.strategies import Strategy
 from judgeq.untrusted import quoted
 
@@ -46,15 +44,15 @@ class Own:
 
 
 def admitted(
-    place: RunFolder,
+    place: RunPlace,
     info: RunInfo,
     own: Own,
     *,
     named: bool = False,
-    shared: Callable[[], tuple[Items, Sequence[str]] | None] = lambda: None,
+    shared: Callable[[], Dataset | None] = lambda: None,
 ) -> Run:
     """The run as this worker may work on it. Nothing that the run names is opened or sent. `named`:
-    the user named the run; `shared` reads its items and texts from the store, if they are kept there.
+    the user named the run; `shared` gives its items as the store has them, where it has their texts.
 
     Raises UsageError, DataError or RunError for a run that isn't this worker's to work on, saying what
     is missing.
@@ -84,7 +82,7 @@ def _settings(asked: Settings, own: Settings, judges: Sequence[str]) -> Settings
     return Settings(**{**own.model_dump(), **decided, "prompt": None, "judge": tuple(judges)})
 
 
-def _check_judges(place: RunFolder, asked: Settings, own: Settings) -> None:
+def _check_judges(place: RunPlace, asked: Settings, own: Settings) -> None:
     """Raise UsageError for a judge that the worker's user didn't name."""
     recorded = any(map(judge.recording_of, own.judge))
     for name in asked.judge:
@@ -103,7 +101,7 @@ def _check_judges(place: RunFolder, asked: Settings, own: Settings) -> None:
             )
 
 
-def _check_server(place: RunFolder, asked: Settings, own: Settings, named: bool) -> None:
+def _check_server(place: RunPlace, asked: Settings, own: Settings, named: bool) -> None:
     """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
     didn't give. Of a run that was named, a server that was given stands in for the run's."""
     if asked.base_url != own.base_url and not (named and own.base_url is not None):
@@ -123,9 +121,7 @@ def _check_server(place: RunFolder, asked: Settings, own: Settings, named: bool)
         raise UsageError(f"run {place.id} {what}.")
 
 
-def _prompt(
-    place: RunFolder, facts: Mapping[str, Any], personas: Sequence[str]
-) -> PromptSet | None:
+def _prompt(place: RunPlace, facts: Mapping[str, Any], personas: Sequence[str]) -> PromptSet | None:
     """The prompt set as the run's facts hold it, with the personas that are asked. Raises RunError for
     what is none, UsageError for a persona that isn't there."""
     kept = facts.get("prompt")
@@ -144,7 +140,7 @@ def _prompt(
     return prompt
 
 
-def _judges(place: RunFolder, info: RunInfo, own: Settings, dataset: Dataset) -> list[str]:
+def _judges(place: RunPlace, info: RunInfo, own: Settings, dataset: Dataset) -> list[str]:
     """The run's judges, of which recordings are the worker's own files with the same judgments."""
     judges = list(info.settings.judge)
     if not any(map(judge.recording_of, judges)):
@@ -170,7 +166,7 @@ def _judges(place: RunFolder, info: RunInfo, own: Settings, dataset: Dataset) ->
 
 
 def _check_facts(
-    place: RunFolder,
+    place: RunPlace,
     info: RunInfo,
     strategy: Strategy,
     dataset: Dataset,
@@ -196,10 +192,10 @@ def _check_facts(
 
 
 def _dataset(
-    place: RunFolder,
+    place: RunPlace,
     info: RunInfo,
     own: Own,
-    shared: Callable[[], tuple[Items, Sequence[str]] | None],
+    shared: Callable[[], Dataset | None],
 ) -> Dataset:
     """The run's items, from wherever this worker may have them, checked by their checksum.
 
@@ -217,14 +213,13 @@ def _dataset(
                 return dataset
         else:
             looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
-    kept = shared()
-    if kept is not None:
-        dataset = _of_store(info, *kept)
-        if _fits(dataset, info):
-            return dataset
-        looked_at.append(
-            "the store: its texts, ids or labels are not those that the run began with"
-        )
+    try:
+        dataset_there = shared()
+    except RunError as error:
+        looked_at.append(str(error))
+    else:
+        if dataset_there is not None and _fits(dataset_there, info):
+            return dataset_there
     raise DataError(
         f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, and this worker "
         "hasn't got them: give the file with --dataset FILE (a known corpus' folder with --data-dir), "
@@ -232,7 +227,7 @@ def _dataset(
     )
 
 
-def _specs(place: RunFolder, info: RunInfo, own: Own) -> Iterator[Settings]:
+def _specs(place: RunPlace, info: RunInfo, own: Own) -> Iterator[Settings]:
     """Where the texts may be: under the name of a dataset that everybody has, in the files that the
     worker's user gave, or where this user began the run. No path that the store names otherwise."""
     asked = info.settings.model_copy(update={"data_dir": own.settings.data_dir})
@@ -249,20 +244,3 @@ def _specs(place: RunFolder, info: RunInfo, own: Own) -> Iterator[Settings]:
 def _fits(dataset: Dataset, info: RunInfo) -> bool:
     labels = info.facts.get("labels")
     return dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels)
-
-
-def _of_store(info: RunInfo, items: Items, texts: Sequence[str]) -> Dataset:
-    """The items as the store has them, whose ids are row numbers where they look like it."""
-    ids = items.ids
-    numbers: Sequence[str] = RowIds(len(ids))
-    dataset = Dataset(
-        name=info.dataset,
-        ids=numbers if list(ids) == list(numbers) else ids,
-        texts=texts,
-        source="the store",
-        gold=items.gold,
-        subsets=items.subsets,
-    )
-    if dataset.content != info.facts.get("dataset"):  # a column of ids may hold row numbers, too
-        return replace(dataset, ids=ids)
-    return dataset

@@ -127,17 +127,24 @@ def cache_folder(settings: Access) -> Path:
 
 @asynccontextmanager
 async def panel(
-    run: Run, totals: Totals, stop: Stop, emit: Emit, *, look_only: bool = False
+    run: Run,
+    totals: Totals,
+    stop: Stop,
+    emit: Emit,
+    *,
+    look_only: bool = False,
+    spending: Spending | None = None,
 ) -> AsyncIterator[Panel]:
     """The judges of a session; `totals` are what earlier ones spent. Let go of when left. With
-    `look_only` nothing is written to the cache's folder.
+    `look_only` nothing is written to the cache's folder. `spending` may be shared with others.
 
     Judges have the budget and the cache in common; one model asked as several personas has one
     limiter, for its provider counts all of it together.
     """
     settings = run.settings
     check_totals(totals, settings.max_cost)
-    spending = OwnSpending(settings.max_cost, totals.cost, totals.at_risk or 0.0)
+    if spending is None:
+        spending = OwnSpending(settings.max_cost, totals.cost, totals.at_risk or 0.0)
     budget = Budget(spending)
     stop.calls(budget.abort)
     cache = _cache(settings, emit, look_only)

@@ -187,7 +187,7 @@ async def at_work(
 ) -> T:
     """What `work` makes of a run that is begun, with its store and its judges open; arguments and
     errors as of `execute`."""
-    return await _with(beside, _open(run, emit, work, interrupts))
+    return await with_beside(beside, _open(run, emit, work, interrupts))
 
 
 def with_texts(
@@ -297,7 +297,8 @@ def _write_down(run: Run) -> None:
     run.folder.write_info(info, None if prompt is None else prompt.model_dump_json())
 
 
-async def _with(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
+async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
+    """What `work` returns, while `beside` runs. Raises StoppedError where it is cancelled."""
     drawing = asyncio.create_task(beside()) if beside is not None else None
     try:
         return await work
@@ -317,9 +318,9 @@ async def _open(
     store.report_to(emit)
     stop.calls(store.hurry)
     try:
-        with _stoppable(stop, emit, interrupts):
+        with stoppable(stop, emit, interrupts):
             await _fill(store, run)
-            with _within_open_files(run, emit) as run:
+            with within_open_files(run, emit) as run:
                 async with assembly.panel(run, await store.totals(), stop, emit) as judge:
                     result = await work(Session(run, store, judge, stop, emit))
             store.check()
@@ -329,7 +330,7 @@ async def _open(
 
 
 @contextmanager
-def _within_open_files(run: Run, emit: Emit) -> Iterator[Run]:
+def within_open_files(run: Run, emit: Emit) -> Iterator[Run]:
     """The run, with as many calls in flight as this process may have connections open."""
     models = len(run.settings.models)
     if not models:
@@ -358,7 +359,7 @@ async def _fill(store: Store, run: Run) -> None:
 
 
 @contextmanager
-def _stoppable(stop: Stop, emit: Emit, interrupts: Interrupts) -> Iterator[None]:
+def stoppable(stop: Stop, emit: Emit, interrupts: Interrupts) -> Iterator[None]:
     """While inside, the first signal or interrupt asks for a stop, the second cancels this task."""
     loop = asyncio.get_running_loop()
     task = asyncio.current_task()

@@ -23,7 +23,7 @@ from judgeq.judge.panel import Panel
 from judgeq.judge.sending import Ledger
 from judgeq.runs import whoami
 from judgeq.store import Store
-from judgeq.types import CallEnded, Event, Job, JobEnded, JobState, Notice, Outcome
+from judgeq.types import CallEnded, Event, Job, JobEnded, JobState, Notice, Outcome, RunStarted
 
 ExitWhen = Literal["idle", "done"]
 Sleep = Callable[[float], Awaitable[None]]
@@ -126,7 +126,6 @@ class How:
 
     runs: Sequence[str] = ()
     exit_when: ExitWhen | None = None
-    max_hours: float | None = None
 
 
 class Worker:
@@ -139,11 +138,12 @@ class Worker:
         stop: Stop,
         emit: Emit,
         *,
+        tally: Tally | None = None,
         clock: Callable[[], float] = time.monotonic,
         sleep: Sleep | None = None,
         draw: Callable[[float, float], float] = random.uniform,
     ) -> None:
-        self.tally = Tally()
+        self.tally = tally or Tally()
         self._runs = runs
         self._how = how
         self._stop = stop
@@ -258,6 +258,8 @@ class Worker:
         try:
             async with self._runs.open(run, stop, self._emit) as opened:
                 await opened.judge.open()
+                rounds, items = run.strategy.rounds, len(run.dataset)
+                self._emit(RunStarted(name, items, rounds, opened.judge.name))
                 await self._take(opened, fingerprint, stop)
         except StoppedError:
             if self._stop.asked:
@@ -343,13 +345,13 @@ async def _all(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 async def leaving(
-    worker: Worker, hours: float, stop: Stop, clock: Callable[[], float], sleep: Sleep
+    tally: Tally, hours: float, stop: Stop, clock: Callable[[], float], sleep: Sleep
 ) -> None:
     """Ask for a stop in time for the calls in flight to end before the hours are over, as long as
     calls usually take; return when the hours are over."""
     end = clock() + hours * 3600
     margin = min(MARGIN, hours * 360)
-    while (left := end - margin - worker.tally.usual - clock()) > 0:
+    while (left := end - margin - tally.usual - clock()) > 0:
         await sleep(min(left, LONGEST))
     stop.ask()
     await sleep(max(0.0, end - clock()))

@@ -35,10 +35,21 @@ class Spending(Protocol):
     """Amounts are whole nano-dollars: rounding must not let one call too many through. Of the money
     that all processes spent, `at_risk` was possibly paid for calls that brought no answer."""
 
-    cap: int | None
-    spent: int
-    at_risk: int
-    reserved: int
+    @property
+    def cap(self) -> int | None:
+        """What may be spent in all; None: no cap."""
+
+    @property
+    def spent(self) -> int:
+        """What was spent, possibly."""
+
+    @property
+    def at_risk(self) -> int:
+        """What of that isn't certain."""
+
+    @property
+    def reserved(self) -> int:
+        """What is set apart for calls in flight."""
 
     def reserve(self, amount: int) -> Grant:
         """Set so much of the cap apart for a call that is about to be sent."""

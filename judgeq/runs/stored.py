@@ -25,6 +25,7 @@ from judgeq.runs.places import choose, id_of
 from judgeq.store import Store, open_stored
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import Address, parse
+from judgeq.store.postgres.prospects import Lookout
 from judgeq.store.postgres.runs import RunRow
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
@@ -232,6 +233,10 @@ class StoredRuns:
             if _NAME.fullmatch(row.name)
         ]
         return sorted(listed, key=_latest, reverse=True)
+
+    def lookout(self) -> Lookout:
+        """What says which runs have work now."""
+        return Lookout(self.address)
 
     def find(self, name: str) -> StoredRun:
         """See Runs."""
