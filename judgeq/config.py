@@ -42,7 +42,7 @@ class Panelist(NamedTuple):
         return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
 
 
-NEVER_KEPT: dict[str, Any] = {"store": None, "share_texts": False}
+NEVER_KEPT: dict[str, Any] = {"store": None, "share_texts": False, "workers": 1}
 """Settings that say where the run itself is: they aren't written down there."""
 SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
 """Settings that may change between one session of a run and the next: they don't decide the result."""

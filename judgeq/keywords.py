@@ -38,6 +38,7 @@ class SessionSettings(TypedDict, total=False):
     bt_sigma: float
     texts: bool
     store: str | None
+    workers: int
     share_texts: bool
     rpm: float | None
     tpm: float | None

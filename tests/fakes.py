@@ -97,6 +97,9 @@ class FakeStore:
     async def renew(self, worker: str, lease: float) -> None:
         await self._do("renew", [])
 
+    async def reap(self) -> int:
+        return 0
+
     async def _do(self, operation: str, what: Iterable[int]) -> None:
         if operation in self.gates:
             await self.gates[operation].wait()

@@ -31,7 +31,10 @@ COMMANDS = {
         "Show what a run would take: calls, tokens and dollars, before anything is sent.",
     ),
     "resume": ("running", "Go on with a run that was stopped or killed."),
-    "worker": ("working", "Work on the runs of a store: take their jobs and ask the judges."),
+    "worker": (
+        "working",
+        "Work on the runs of a store: take their jobs and ask the judges, until stopped.",
+    ),
     "rate": ("showing", "Make the ratings again from a run's ledger."),
     "status": ("showing", "Show how far a run is, while it runs or afterwards."),
     "runs": ("showing", "List the runs, the latest first."),

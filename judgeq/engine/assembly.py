@@ -102,7 +102,7 @@ def price_of(settings: Settings, model: str) -> Pricing | None:
 
 def check_access(settings: Settings) -> None:
     """Raise KeyMissingError or UsageError for a key or header that can't be had."""
-    if settings.models:
+    if settings.models and settings.workers:
         api_key(settings, settings)
         extra_headers(settings)
 
@@ -143,6 +143,9 @@ async def panel(
     """
     settings = run.settings
     check_totals(totals, settings.max_cost)
+    if not settings.workers:  # others ask
+        yield Panel((), " + ".join(settings.judges))
+        return
     if spending is None:
         spending = OwnSpending(settings.max_cost, totals.cost, totals.at_risk or 0.0)
     budget = Budget(spending)

@@ -121,6 +121,8 @@ class Joined:
         """See Runs. What this worker spends counts for its own cap, whatever the run."""
         await self._lookout.close()
         store = run.folder.store()
+        store.report_to(emit)
+        stop.calls(store.hurry)
         spending = Capped(OwnSpending(), self._spending)
         try:
             with within_open_files(run, emit) as run:

@@ -211,16 +211,20 @@ async def _started(session: Session) -> RunStarted:
 
 async def judge_round(session: Session, round: int, sleep: Sleep | None = None) -> None:
     """Let workers empty a planned round, and wait for the jobs that other processes' workers hold:
-    those whose lease has lapsed are ours again. Raises StoppedError when a stop leaves some of it."""
-    counts = await _state(session, round)
+    those whose lease has lapsed are ours again, or, where we only plan, anybody's. Raises StoppedError
+    when a stop leaves some of it."""
+    counts, ours = await _state(session, round), session.run.settings.workers > 0
     session.emit(RoundStarted(round, counts))
     while counts.left and not session.stop.asked:
-        if counts.pending or await session.store.reap():
+        if (ours and counts.pending) or (await session.store.reap() and ours):
             await _drain(session, counts.left)
-        else:
-            with suppress(StoppedError):
-                await (sleep or session.stop.sleep)(BARRIER_WAIT)
-        counts = await _state(session, round)
+            counts = await _state(session, round)
+            continue
+        with suppress(StoppedError):
+            await (sleep or session.stop.sleep)(BARRIER_WAIT)
+        before, counts = counts, await _state(session, round)
+        if counts != before:  # others work on it
+            session.emit(RoundStarted(round, counts))
     if counts.left:
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
 

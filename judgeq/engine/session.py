@@ -49,6 +49,7 @@ def prepare(
     for name in settings.judge:
         judge.check(name, settings)
     _check_panel(settings)
+    _check_workers(settings)
     if settings.share_texts and settings.store is None:
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
     strategy = settings.make_strategy()
@@ -66,6 +67,12 @@ def prepare(
     trust.refuse_strangers(folder, config.fingerprint(facts))
     pricing = assembly.check(settings, dataset, prompt)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
+
+
+def _check_workers(settings: Settings) -> None:
+    """Raise UsageError where nobody could work on the run."""
+    if settings.workers == 0 and settings.store is None:
+        raise UsageError("--workers 0 goes with --store: nobody else can work on a run's folder.")
 
 
 def _check_panel(settings: Settings) -> None:
@@ -107,6 +114,7 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     kept = None if changes.get("prompt") else folder.prompt()
     there = [name for name, value in (("dataset", held), ("prompt", kept)) if value is not None]
     settings = trust.own_settings(folder, info, changes, there).rooted()
+    _check_workers(settings)
     strategy = settings.make_strategy()
     dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
     # A run may have been begun when rows were numbered by default.

@@ -281,7 +281,7 @@ class Worker:
                     while len(tasks) < settings.concurrency:
                         tasks.add(asyncio.create_task(work(queue, judge, stop, self._emit)))
                     tasks = await self._until_idle(tasks)
-                    if not tasks and not await self._comes_more(run.folder.id, fingerprint):
+                    if not tasks and not await self._comes_more(opened, fingerprint):
                         return
                 await _all(tasks)
             finally:
@@ -307,10 +307,13 @@ class Worker:
             await _all(tasks)
         return {task for task in tasks if not task.done()}
 
-    async def _comes_more(self, name: str, fingerprint: str) -> bool:
-        """Wait until a run has work again; whether it has any, rather than others, or none ever."""
+    async def _comes_more(self, opened: Opened, fingerprint: str) -> bool:
+        """Wait until a run has work again; whether it has any, rather than others, or none ever.
+        Meanwhile jobs that dead workers hold are put back in the queue: a scheduler may be dead, too."""
+        name = opened.run.folder.id
         while True:
             await self._pause()
+            await opened.store.reap()
             prospects = await self._look()
             here = next((prospect for prospect in prospects if prospect.name == name), None)
             if here is None or here.over or here.fingerprint != fingerprint:

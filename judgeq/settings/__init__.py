@@ -280,6 +280,11 @@ class Choices(Declarations):
         common=True, session=True, secretive=True, unset="run folders",
         metavar="postgresql://…", envvar="JUDGEQ_STORE",
     )  # fmt: skip
+    workers: int = setting(
+        "1: this process asks the judges, too; 0: it only plans the rounds of a --store, which "
+        "`judgeq worker` answers.",
+        RUNNING, 1, session=True, limits={"ge": 0, "le": 1}, metavar="0|1",
+    )  # fmt: skip
     share_texts: bool = setting(
         "Keep the texts in the store, for workers on machines that don't have them.", RUNNING, False,
         session=True,

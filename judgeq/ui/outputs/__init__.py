@@ -26,12 +26,14 @@ from judgeq.ui.outputs.runs import (
     RunOutput,
     StatusOutput,
     UnreadableRun,
+    WorkerOutput,
 )
 
 OUTPUTS: dict[str, Any] = {
     "run": RunOutput | StatusOutput | EstimateOutput,  # the last with --dry-run
     "estimate": EstimateOutput,
     "resume": RunOutput | StatusOutput,
+    "worker": WorkerOutput,
     "rate": RunOutput,
     "import": RunOutput,
     "status": StatusOutput,

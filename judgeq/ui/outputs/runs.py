@@ -267,3 +267,27 @@ class EstimateOutput(Output):
     pilot: PilotFacts | None
     error: ErrorFacts | None = None
     """What ended the pilot early."""
+
+
+class WorkerJobs(Output):
+    """Jobs that a worker took, by what became of them."""
+
+    done: int
+    invalid: int
+    failed: int
+    given_back: int
+
+
+class WorkerOutput(Output):
+    """What a worker process did, in all the `runs` that it worked on."""
+
+    left: str
+    """Why it ended: idle, done, or an error's name (StoppedError: by a signal, or --max-hours)."""
+    runs: list[str]
+    jobs: WorkerJobs
+    calls: int
+    cached: int
+    cost: float | None
+    """Dollars; null where that of all calls is unknown."""
+    unpriced_calls: int
+    error: ErrorFacts | None = None
