@@ -77,13 +77,25 @@ def remember(folder: RunPlace, fingerprint: str, settings: Settings) -> str | No
     }
     if said == before:
         return None
+    return _write(folder, fingerprint, said)
+
+
+def _write(folder: RunPlace, fingerprint: str, mark: Mark) -> str | None:
+    """Write a mark. What kept it from being written, or None."""
+    path = _mark_of(folder, fingerprint)
     try:
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with replacing(path, private=True) as file:
-            file.write(orjson.dumps({"folder": folder.identity, "settings": said}).decode())
+            file.write(orjson.dumps({"folder": folder.identity, "settings": mark}).decode())
     except (OSError, RunError) as error:
         return str(error)
     return None
+
+
+def carry(source: RunPlace, copy: RunPlace, fingerprint: str) -> str | None:
+    """Let a copy of a run be this user's as far as the run is. As `remember`."""
+    mark = _read(_mark_of(source, fingerprint))
+    return None if mark is None else _write(copy, fingerprint, mark)
 
 
 def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:

@@ -54,6 +54,7 @@ COMMANDS = {
     "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
     "guide": ("tools", "Print a guide for scripts and assistants: what to call, in which order."),
     "models": ("tools", "List the models whose prices are known."),
+    "store": ("storing", "Look after a PostgreSQL store: check, vacuum, drop or copy a run."),
     "cache": ("tools", "Show the reply cache, prune or clear it."),
     "mock-server": ("tools", "A local server that speaks like OpenAI's, for rehearsals."),
 }
@@ -284,6 +285,12 @@ cache_app = typer.Typer(
     cls=_Commands, help="Show the reply cache, prune or clear it.", invoke_without_command=True
 )
 app.add_typer(cache_app, name="cache")
+store_app = typer.Typer(
+    cls=_Commands,
+    help="Look after a PostgreSQL store: check, vacuum, drop or copy a run.",
+    no_args_is_help=True,
+)
+app.add_typer(store_app, name="store")
 
 
 @app.callback(invoke_without_command=True)

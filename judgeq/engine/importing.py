@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import shutil
-import tempfile
 from collections.abc import Callable, Sequence
 from itertools import groupby
 from pathlib import Path
@@ -16,10 +14,9 @@ from judgeq import config, datasets, recordings, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.engine.results import begin, fold_round
-from judgeq.errors import DataError
 from judgeq.files import refuse_linked_folder
 from judgeq.recordings import Judgment, Numbers, Recording
-from judgeq.runs import RunFolder, RunInfo, RunPlace, whoami
+from judgeq.runs import RunFolder, RunInfo, RunPlace, copying, whoami
 from judgeq.store import Items
 from judgeq.types import JobState, Matches, Outcome
 
@@ -59,7 +56,7 @@ def import_file(
 def import_judgments(settings: Settings, read: Read, root: Path, *, new: bool = False) -> Imported:
     """The run of the judgments that `read` gives on `settings.dataset`.
 
-    It appears under `root` whole or not at all. Raises DataError or UsageError for a dataset that
+    It appears in its place whole or not at all. Raises DataError or UsageError for a dataset that
     can't be had.
     """
     settings = settings.rooted()
@@ -73,19 +70,11 @@ def import_judgments(settings: Settings, read: Read, root: Path, *, new: bool = 
         "recording": recordings.checksum(judgments),
     }
     name = f"{dataset.name}-imported"
-    folder = runs.FolderRuns(root).place(name, config.fingerprint(facts), new)
+    folder = runs.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
     refuse_linked_folder(folder.path)
-    if folder.path.exists():
+    if folder.taken:
         return Imported(folder, True, notices)
-    try:
-        root.mkdir(parents=True, exist_ok=True)
-        temporary = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
-        # A level below: what a killed import leaves behind is not listed as a run.
-        made = RunFolder(temporary / folder.id)
-        made.path.mkdir()
-    except OSError as error:
-        raise DataError(f"{root} can't be written: {error.strerror}.") from error
-    try:
+    with copying.beside(root, folder.id) as made:
         names = _judges(judgments)
         info = RunInfo.begun(
             settings,
@@ -97,15 +86,8 @@ def import_judgments(settings: Settings, read: Read, root: Path, *, new: bool = 
             judges=() if names == [None] else tuple(name or "" for name in names),
         )
         asyncio.run(_fill(made, info, dataset, judgments))
-        try:
-            made.path.rename(folder.path)
-        except OSError:
-            if not folder.path.exists():
-                raise
-            return Imported(folder, True, notices)  # another process has just imported the same
-    finally:
-        shutil.rmtree(temporary)
-    return Imported(folder, False, notices)
+        # False: another process has just imported the same.
+        return Imported(folder, not copying.put(made, folder), notices)
 
 
 def _judges(judgments: Sequence[Judgment]) -> list[str | None]:

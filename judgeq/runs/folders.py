@@ -112,6 +112,11 @@ class RunFolder:
         """See RunPlace."""
         return os.path.lexists(self.path / "config.json")
 
+    @property
+    def taken(self) -> bool:
+        """See RunPlace."""
+        return self.path.exists()
+
     def facts(self) -> dict[str, str]:
         """See RunPlace."""
         return {"run": self.id, "folder": str(self.path)}

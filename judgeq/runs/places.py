@@ -72,6 +72,10 @@ class RunPlace(Protocol):
         """Whether it is written down there what the run is."""
 
     @property
+    def taken(self) -> bool:
+        """Whether anything is there, so that no other run can be put there."""
+
+    @property
     def begun(self) -> bool:
         """Whether there is a ledger, of whatever kind."""
 

@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 from urllib.parse import parse_qsl, urlencode, urlsplit
 
+import numpy as np
 from pydantic import ValidationError
 
 from judgeq.datasets import Dataset
@@ -104,6 +105,11 @@ class StoredRun:
         return self._row is not None
 
     @property
+    def taken(self) -> bool:
+        """See RunPlace."""
+        return self.exists
+
+    @property
     def begun(self) -> bool:
         """See RunPlace."""
         return self.exists
@@ -157,13 +163,22 @@ class StoredRun:
         kept = rows.shared(self.address, row.run) if row.texts else None
         if kept is None:
             return None
-        if content_of(*kept) != info.shared:
+        if content_of(kept.ids, kept.texts) != info.shared:
             raise RunError(f"the texts in {self.shown} are not those that the run was begun with.")
-        ids, texts = kept
+        gold = np.array([np.nan if label is None else label for label in kept.gold])
+        subsets = {}
+        for name, members in kept.subsets.items():
+            subsets[name] = np.zeros(len(kept.ids), dtype=np.bool_)
+            try:
+                subsets[name][np.frombuffer(members, dtype="<i4")] = True
+            except (IndexError, ValueError) as error:
+                raise RunError(f"{self.shown} is damaged: subset {name!r}.") from error
         return Dataset(
             name=info.dataset,
-            ids=ids,
-            texts=texts,
+            ids=kept.ids,
+            texts=kept.texts,
+            gold=None if np.isnan(gold).all() else gold,
+            subsets=subsets,
             source=f"the texts shared in {self.address.shown}",
             known_as=str(info.facts.get("dataset")),
             licence=info.licence,

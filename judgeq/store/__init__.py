@@ -25,9 +25,6 @@ def open_store(folder: Path, *, read_only: bool = False) -> Store:
 
 def open_stored(address: Address, run: int, *, read_only: bool = False) -> Store:
     """The store of the run of this number in a PostgreSQL database."""
-    from importlib import import_module  # it brings psycopg
+    from judgeq.store.postgres.store import PostgresStore  # not needed for folders
 
-    store: Store = import_module("judgeq.store.postgres.store").PostgresStore(
-        address, run, read_only=read_only
-    )
-    return store
+    return PostgresStore(address, run, read_only=read_only)

@@ -52,7 +52,7 @@ def connected(address: Address, *, write: bool = False) -> Iterator[psycopg.Conn
     Raises UsageError without psycopg, and RunError where the database can't be used, or has no such
     schema.
     """
-    with _open(address) as connection:
+    with opened(address) as connection:
         if write:
             schema.prepare(connection, address)
         else:
@@ -61,7 +61,8 @@ def connected(address: Address, *, write: bool = False) -> Iterator[psycopg.Conn
 
 
 @contextmanager
-def _open(address: Address) -> Iterator[psycopg.Connection[Any]]:
+def opened(address: Address) -> Iterator[psycopg.Connection[Any]]:
+    """A connection to a database, whatever is in it. Raises as `connected`."""
     connection = connect(address)
     from psycopg import Error, errors
 
@@ -80,7 +81,7 @@ def _open(address: Address) -> Iterator[psycopg.Connection[Any]]:
 
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
-    with _open(address) as connection:
+    with opened(address) as connection:
         if not schema.made(connection, address):
             return []
         schema.check(connection, address)
@@ -90,7 +91,7 @@ def listed(address: Address) -> list[RunRow]:
 
 def read(address: Address, name: str) -> RunRow | None:
     """The run of this name, if there is one."""
-    with _open(address) as connection:
+    with opened(address) as connection:
         if not schema.made(connection, address):
             return None
         schema.check(connection, address)
@@ -157,18 +158,30 @@ def _kept(text: str) -> str:
     return text
 
 
-def shared(address: Address, run: int) -> tuple[list[str], list[str]] | None:
-    """The ids and texts of a run's items, where they are shared."""
+class Shared(NamedTuple):
+    """A run's items: ids, texts, gold labels; and row numbers (int32) by subset."""
+
+    ids: list[str]
+    texts: list[str]
+    gold: list[float | None]
+    subsets: dict[str, bytes]
+
+
+def shared(address: Address, run: int) -> Shared | None:
+    """The items of a run with their texts, where all of these are there."""
     select: Any = in_schema(
-        "SELECT i.row, i.id, t.text FROM @.items i JOIN @.texts t USING (run, row) WHERE run = %s "
-        "ORDER BY row",
+        "SELECT i.row, i.id, t.text, i.gold FROM @.items i JOIN @.texts t USING (run, row) "
+        "WHERE run = %s ORDER BY row",
         address.schema,
     )
+    members: Any = in_schema("SELECT name, members FROM @.subsets WHERE run = %s", address.schema)
     with connected(address) as connection:
         rows = connection.execute(select, (run,)).fetchall()
-    if not rows or [row for row, _, _ in rows] != list(range(len(rows))):
+        subsets = connection.execute(members, (run,)).fetchall()
+    numbers, ids, texts, gold = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
+    if not rows or numbers != list(range(len(rows))):
         return None
-    return [name for _, name, _ in rows], [text for _, _, text in rows]
+    return Shared(ids, texts, gold, dict(subsets))
 
 
 def drop(address: Address, row: RunRow, *, force: bool = False) -> int:

@@ -99,8 +99,8 @@ def prepare(connection: Any, address: Address) -> None:
     psycopg connection. Raises RunError for one of a newer judgeq, or another program's."""
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        version = _version(connection, address)
-        if version is None:
+        before = version_of(connection, address)
+        if before is None:
             there = connection.execute(
                 "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (address.schema,)
             ).fetchone()
@@ -111,10 +111,10 @@ def prepare(connection: Any, address: Address) -> None:
                 in_schema("INSERT INTO @.meta (version) VALUES (%s)", address.schema), (VERSION,)
             )
             return
-        for later in range(version + 1, VERSION + 1):
+        for later in range(before + 1, VERSION + 1):
             for statement in MIGRATIONS[later]:
                 connection.execute(in_schema(statement, address.schema))
-        if version < VERSION:
+        if before < VERSION:
             connection.execute(
                 in_schema("UPDATE @.meta SET version = %s", address.schema), (VERSION,)
             )
@@ -122,13 +122,13 @@ def prepare(connection: Any, address: Address) -> None:
 
 def made(connection: Any, address: Address) -> bool:
     """Whether the schema is there, of whatever version up to this one. Raises RunError as `prepare`."""
-    return _version(connection, address) is not None
+    return version_of(connection, address) is not None
 
 
 def check(connection: Any, address: Address) -> None:
     """Raise RunError unless the schema is there and of this version: of a reader, which changes
     nothing."""
-    version = _version(connection, address)
+    version = version_of(connection, address)
     if version is None:
         raise RunError(
             f"there are no runs in {address.shown}: it has no schema {address.schema!r}."
@@ -140,7 +140,7 @@ def check(connection: Any, address: Address) -> None:
         )
 
 
-def _version(connection: Any, address: Address) -> int | None:
+def version_of(connection: Any, address: Address) -> int | None:
     """The version of the schema; None where there is none. Raises RunError for what isn't ours, or is
     newer."""
     there = connection.execute(

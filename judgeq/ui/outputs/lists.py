@@ -4,6 +4,8 @@ from __future__ import annotations
 
 from typing import Any, Literal
 
+from pydantic import Field
+
 from judgeq.ui.outputs.runs import Output
 
 
@@ -106,6 +108,64 @@ class Removed(Output):
     """Replies that were removed."""
 
     removed: int
+
+
+class StoreTable(Output):
+    """A table: about how many rows, bytes with its indexes, rows that are dead and not yet vacuumed."""
+
+    rows: int
+    bytes: int
+    dead: int
+
+
+class StoredRunFacts(Output):
+    """A run in a store; `touched` is when it was last written to, in seconds since 1970."""
+
+    run: str
+    touched: float
+    led_by: str | None
+    texts_shared: bool
+
+
+class StoreOutput(Output):
+    """A store. `version` is null where its schema isn't there yet; `clock_ahead` are seconds by which
+    the database's clock is ahead of this machine's."""
+
+    store: str
+    server: str
+    schema_name: str = Field(alias="schema")
+    version: int | None
+    migrated_from: int | None
+    may_create: bool
+    may_write: bool
+    clock_ahead: float
+    bytes: int
+    tables: dict[str, StoreTable]
+    runs: list[StoredRunFacts]
+
+
+class Vacuumed(Output):
+    """Tables that were vacuumed, and how large they were before and are now."""
+
+    tables: int
+    dead_before: int
+    bytes_before: int
+    bytes: int
+
+
+class Dropped(Output):
+    """A run that was deleted from a store."""
+
+    run: str
+    rows_deleted: int
+
+
+class Copied(Output):
+    """A run that was copied."""
+
+    run: str
+    source: str = Field(alias="from")
+    to: str
 
 
 class Ranked(Output):

@@ -1,0 +1,139 @@
+"""The commands around a PostgreSQL store: check, vacuum, drop-run, copy."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated
+
+import typer
+
+from judgeq.cli.app import command, store_app
+from judgeq.cli.options import Json, RunName, RunsDir, StoreAddress
+from judgeq.cli.printing import complain, print_json, show
+from judgeq.errors import UsageError
+
+if TYPE_CHECKING:
+    from judgeq.runs.stored import StoredRuns
+
+Named = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN", help="A run's id, or a unique beginning of it.", show_default=False
+    ),
+]
+
+
+def _runs(store: str | None, runs_dir: Path) -> StoredRuns:
+    from judgeq.runs.stored import StoredRuns
+
+    if store is None:
+        raise UsageError(
+            "name the store: --store postgresql://user@host/database, or $JUDGEQ_STORE."
+        )
+    return StoredRuns.at(store, runs_dir)
+
+
+@command("check", store_app)
+def check(store: StoreAddress = None, as_json: Json = False) -> None:
+    """Check a store: its schema, rights, clock, tables and runs. Brings an older schema up to date."""
+    from judgeq.store.postgres import upkeep
+    from judgeq.ui import stores
+
+    runs = _runs(store, Path("runs"))
+    overview = upkeep.check(runs.address)
+    listed = [] if overview.version is None else runs.all()
+    if as_json:
+        print_json(stores.check_json(overview, listed))
+    else:
+        show(*stores.check(overview, listed))
+
+
+@command("vacuum", store_app)
+def vacuum(store: StoreAddress = None, as_json: Json = False) -> None:
+    """Have PostgreSQL vacuum and analyze the store's tables. Runs go on meanwhile."""
+    from judgeq.store.postgres import upkeep
+    from judgeq.ui import stores
+
+    before, after = upkeep.vacuum(_runs(store, Path("runs")).address)
+    if as_json:
+        print_json(stores.vacuum_json(before, after))
+    else:
+        show(stores.vacuum(before, after))
+
+
+@command("drop-run", store_app)
+def drop_run(
+    name: Named,
+    store: StoreAddress = None,
+    yes: Annotated[bool, typer.Option("--yes", "-y", help="Don't ask.")] = False,
+    force: Annotated[bool, typer.Option("--force", help="Also while a process leads it.")] = False,
+    as_json: Json = False,
+) -> None:
+    """Delete a run from a store, with all that was answered. It was paid for: it asks before.
+
+    The run is deleted in blocks, so that nobody else waits for long; where that is
+    interrupted, the same command goes on. Local folders of results stay.
+    """
+    from judgeq.store.postgres import runs as rows
+
+    if name == "last":
+        raise UsageError("'last' may be another by now: name the run that is to be deleted.")
+    runs = _runs(store, Path("runs"))
+    run = runs.find(name)
+    question = f"Delete {run.id} from {runs.shown}, with all its calls and verdicts?"
+    if not yes and not typer.confirm(question, err=True):
+        raise UsageError("nothing was deleted.")
+    deleted = rows.drop(runs.address, run.row(), force=force)
+    if as_json:
+        print_json({"run": run.id, "rows_deleted": deleted})
+    else:
+        show(f"{run.id} is deleted: {deleted:,} rows.")
+
+
+@command("copy", store_app)
+def copy(
+    name: RunName = "last",
+    to: Annotated[
+        str | None,
+        typer.Option(
+            "--to",
+            metavar="postgresql://…|FOLDER",
+            help="Where to: a store's address, for a run in a folder; a folder of runs, for a run in "
+            "a store.",
+            show_default=False,
+        ),
+    ] = None,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Copy a run between a folder and a store, losing nothing.
+
+    It must be finished or stopped. The copy appears whole or not at all, under the
+    same name, and goes on as the run would have; the run itself stays as it is.
+    Texts that a store shares are not copied: a folder never holds any.
+
+    Examples:
+
+      judgeq store copy demo-listwise10 --to postgresql://me@db.example/judgeq
+
+      judgeq store copy demo-listwise10 --store postgresql://me@db.example/judgeq --to runs
+    """
+    from judgeq import runs, trust
+    from judgeq.runs import copying
+    from judgeq.store.postgres.address import is_address
+
+    if to is None:
+        raise UsageError("--to is missing: a store's address, or a folder of runs.")
+    # $JUDGEQ_STORE says where runs usually are; --to an address takes one out of a folder.
+    source = runs.runs_in(runs_dir, None if is_address(to) else store)
+    run = source.find(name)
+    target = runs.runs_in(runs_dir, to) if is_address(to) else runs.runs_in(Path(to))
+    made = copying.copy(run, target)
+    unmarked = trust.carry(run, made, made.info().fingerprint)
+    if unmarked is not None:
+        complain(f"It can't be remembered that the copy is yours: {unmarked}")
+    if as_json:
+        print_json({"run": made.id, "from": run.shown, "to": made.shown})
+    else:
+        show(f"{run.shown} is copied to {made.shown}.")

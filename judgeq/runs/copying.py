@@ -1,0 +1,113 @@
+"""Runs put in a place whole: made in a folder beside, or copied between folders and stores."""
+
+from __future__ import annotations
+
+import shutil
+import tempfile
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+from judgeq.errors import DataError, RunError, UsageError
+from judgeq.files import refuse_linked_folder
+from judgeq.prompts import PromptSet
+from judgeq.runs.folders import FolderRuns, RunFolder
+from judgeq.runs.places import RunPlace, Runs
+from judgeq.runs.stored import StoredRun, StoredRuns
+from judgeq.store.postgres import copying
+
+
+@contextmanager
+def beside(root: Path, name: str) -> Iterator[RunFolder]:
+    """A folder for a run that is being made under `root`, which is not listed as one; gone afterwards,
+    unless it was put in its place. Raises DataError where it can't be made."""
+    try:
+        root.mkdir(parents=True, exist_ok=True)
+        temporary = Path(tempfile.mkdtemp(prefix=".importing-", dir=root))
+        # A level below: what a killed process leaves behind is not listed as a run.
+        made = RunFolder(temporary / name)
+        made.path.mkdir()
+    except OSError as error:
+        raise DataError(f"{root} can't be written: {error.strerror}.") from error
+    try:
+        yield made
+    finally:
+        shutil.rmtree(temporary)
+
+
+def put(made: RunFolder, place: RunPlace) -> bool:
+    """Put a run that was made in a folder in its place, whole or not at all; False where there is one,
+    which another process has just put there. Raises as the store does."""
+    if isinstance(place, StoredRun):
+        try:
+            _to_store(made, place)
+        except RunError:
+            if place.exists:
+                return False
+            raise
+        return True
+    try:
+        made.path.rename(place.path)
+    except OSError:
+        if not place.path.exists():
+            raise
+        return False
+    return True
+
+
+def copy(run: RunPlace, to: Runs) -> RunPlace:
+    """Copy a run between a folder and a store. The copy's place.
+
+    Raises RunError while a process leads or works on the run, and where one of its name is there
+    already; UsageError for a copy within folders, or from one store to another.
+    """
+    if isinstance(run, RunFolder) and isinstance(to, StoredRuns):
+        with run.locked():
+            place = StoredRun(to.address, run.id, to.root)
+            _to_store(run, place)
+        return place
+    if isinstance(run, StoredRun) and isinstance(to, FolderRuns):
+        folder = RunFolder(to.root / run.id)
+        refuse_linked_folder(folder.path)
+        if folder.exists:
+            raise RunError(f"{folder.path} is there already. Nothing was changed.")
+        with beside(to.root, run.id) as made:
+            made.write_info(run.info().model_copy(update={"shared": ""}))
+            copying.to_file(run.address, run.row(), made.database)
+            if folder.path.is_dir():  # of its results
+                for path in (made.database, made.path / "config.json"):
+                    path.rename(folder.path / path.name)
+            elif not put(made, folder):
+                raise RunError(f"{folder.path} is there already. Nothing was changed.")
+        return folder
+    raise UsageError(
+        "a run is copied between a folder and a store: --to takes a store's address for a run in a "
+        "folder, and a folder for a run in a store (--store)."
+    )
+
+
+def _to_store(run: RunFolder, place: StoredRun) -> None:
+    info = run.info()
+    if not run.begun:
+        place.write_info(info, _prompt(info.facts))
+        return
+    copying.to_store(
+        run.database,
+        place.address,
+        place.id,
+        info.fingerprint,
+        info.model_dump_json(indent=2),
+        _prompt(info.facts),
+    )
+
+
+def _prompt(facts: Mapping[str, Any]) -> str | None:
+    """The prompt set that a run was begun with, as a store keeps it."""
+    if not facts.get("prompt"):
+        return None
+    personas = dict(facts.get("personas", ()))
+    try:
+        return PromptSet(**facts["prompt"], personas=personas).model_dump_json()
+    except (TypeError, ValueError) as error:
+        raise RunError(f"the run's prompt set can't be read: {error}.") from error

@@ -1,0 +1,249 @@
+"""A run copied between its SQLite file and a PostgreSQL store, in one transaction, losing nothing.
+
+What only says who works on it now stays behind: leases, and the lead's holder; a job that was running
+is pending again, as it is for the next that leads. Calls are numbered anew, in their order.
+"""
+
+from __future__ import annotations
+
+import sqlite3
+import struct
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import closing
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from judgeq.errors import RunError
+from judgeq.store import files
+from judgeq.store.postgres.address import Address, in_schema
+from judgeq.store.postgres.runs import RunRow, connected
+
+if TYPE_CHECKING:
+    import psycopg
+
+COPIER = "judgeq store copy"
+"""The worker that a copied run's calls are listed under."""
+_BLOCK = 10_000
+# Each table of a store, and where its rows come from in a file.
+_IN = {
+    "items (run, row, id, gold)": "SELECT row, id, gold FROM items ORDER BY row",
+    "rounds (run, round, first, last, epoch, ratings, active)": (
+        "SELECT round, first, last, epoch, ratings, active FROM rounds ORDER BY round"
+    ),
+    "matches (run, id, items, judge, ordered, repeat)": (
+        "SELECT id, items, judge, ordered <> 0, repeat FROM jobs ORDER BY id"
+    ),
+    "verdicts (run, job, ranking, ties, score)": (
+        "SELECT job, ranking, ties, score FROM verdicts ORDER BY job"
+    ),
+}
+_JOBS_IN = """
+SELECT id, CASE state WHEN 'running' THEN 'pending' ELSE state END, attempts, unusable, open, unbounded,
+    at_risk, judge, error, worker FROM jobs ORDER BY id
+"""
+_CALLS_IN = """
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
+ORDER BY id
+"""
+_SPENT = """
+SELECT coalesce(sum(CASE WHEN outcome <> 'cached' THEN max(cost, 0.0) END), 0.0) FROM calls
+"""
+# Each table of a file, and where its rows come from in a store.
+_OUT = {
+    "INSERT INTO lead VALUES (1, ?, ?, ?)": (
+        "SELECT epoch, holder, 0.0::float8 FROM @.lead WHERE run = %s"
+    ),
+    "INSERT INTO items VALUES (?, ?, ?)": (
+        "SELECT row, id, gold FROM @.items WHERE run = %s ORDER BY row"
+    ),
+    "INSERT INTO rounds VALUES (?, ?, ?, ?, ?, ?)": (
+        "SELECT round, first, last, epoch, ratings, active FROM @.rounds WHERE run = %s ORDER BY round"
+    ),
+    """INSERT INTO jobs (id, items, state, attempts, unusable, worker, error, open, at_risk, unbounded,
+    judge, ordered, repeat) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""": (
+        "SELECT j.id, m.items, CASE j.state WHEN 'running' THEN 'pending' ELSE j.state END, "
+        "j.attempts, j.unusable, w.name, j.error, j.open, j.at_risk, j.unbounded, m.judge, "
+        "m.ordered::int, m.repeat FROM @.jobs j JOIN @.matches m USING (run, id) "
+        "LEFT JOIN @.workers w ON w.worker = j.worker AND w.run = j.run WHERE run = %s ORDER BY id"
+    ),
+    """INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply,
+    at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""": (
+        "SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at "
+        "FROM @.calls WHERE run = %s ORDER BY id"
+    ),
+    "INSERT INTO verdicts VALUES (?, ?, ?, ?)": (
+        "SELECT job, ranking, ties, score FROM @.verdicts WHERE run = %s ORDER BY job"
+    ),
+}
+
+
+def to_store(
+    file: Path, address: Address, name: str, fingerprint: str, info: str, prompt: str | None
+) -> None:
+    """Make the run of this name, which isn't there yet, out of the ledger in `file`, which the caller
+    holds. Raises RunError where it is there, or for a file that is no run's."""
+    insert: Any = in_schema(
+        "INSERT INTO @.runs (name, fingerprint, info, prompt) VALUES (%s, %s, %s, %s) "
+        "ON CONFLICT (name) DO NOTHING RETURNING run",
+        address.schema,
+    )
+    try:
+        with (
+            closing(files.connect(file, read_only=True)) as ledger,
+            connected(address, write=True) as connection,
+            connection.transaction(),
+        ):
+            made = connection.execute(insert, (name, fingerprint, info, prompt)).fetchone()
+            if made is None:
+                raise RunError(f"{address.shown}#{name} is there already. Nothing was changed.")
+            _Inward(ledger, connection, address, made[0]).copy()
+    except (sqlite3.Error, OSError) as error:
+        raise files.problem(file, error) from error
+    except ValueError as error:  # a text that PostgreSQL can't keep
+        raise RunError(f"{file} can't be kept in PostgreSQL: {error}.") from error
+
+
+class _Inward:
+    """A ledger's rows on their way into a store."""
+
+    def __init__(
+        self,
+        ledger: sqlite3.Connection,
+        connection: psycopg.Connection[Any],
+        address: Address,
+        run: int,
+    ) -> None:
+        self._ledger = ledger
+        self._connection = connection
+        self._address = address
+        self._run = run
+
+    def copy(self) -> None:
+        self._execute(
+            "INSERT INTO @.lead (run, epoch, holder, until) VALUES (%s, %s, %s, '-infinity')",
+            *(self._ledger.execute("SELECT epoch, holder FROM lead").fetchone() or (0, COPIER)),
+        )
+        for table, select in _IN.items():
+            self._rows(table, self._told(table, self._ledger.execute(select)))
+        for name, members in self._subsets():
+            self._execute("INSERT INTO @.subsets VALUES (%s, %s, %s)", name, members)
+        copier = self._worker(COPIER)
+        names = self._ledger.execute("SELECT DISTINCT worker FROM jobs WHERE worker IS NOT NULL")
+        workers = {name: self._worker(name) for (name,) in names.fetchall()}
+        self._rows(
+            "jobs (run, id, state, attempts, unusable, open, unbounded, at_risk, judge, error, worker)",
+            ((*job[:-1], workers.get(job[-1])) for job in self._ledger.execute(_JOBS_IN)),
+        )
+        self._rows(
+            "calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency, "
+            "reply, at, worker)",
+            (
+                (*call[:9], _text(call[9]), call[10], copier)
+                for call in self._ledger.execute(_CALLS_IN)
+            ),
+        )
+        self._count(copier)
+
+    def _told(self, table: str, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+        if not table.startswith("matches"):
+            return rows
+        return (
+            (number, items, judge, bool(ordered), n) for number, items, judge, ordered, n in rows
+        )
+
+    def _execute(self, statement: str, *values: object) -> Any:
+        query: Any = in_schema(statement, self._address.schema)
+        return self._connection.execute(query, (self._run, *values))
+
+    def _rows(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+        query: Any = in_schema(f"COPY @.{table} FROM STDIN", self._address.schema)
+        with self._connection.cursor().copy(query) as copying:
+            for row in rows:
+                copying.write_row((self._run, *row))
+
+    def _subsets(self) -> Iterator[tuple[str, bytes]]:
+        for (name,) in self._ledger.execute("SELECT DISTINCT name FROM subsets").fetchall():
+            rows = self._ledger.execute(
+                "SELECT row FROM subsets WHERE name = ? ORDER BY row", (name,)
+            )
+            members = [row for (row,) in rows]
+            yield name, struct.pack(f"<{len(members)}i", *members)
+
+    def _worker(self, name: str) -> int:
+        """The row of a worker that is over."""
+        statement = (
+            "INSERT INTO @.workers (run, name, until, over) VALUES (%s, %s, now(), true) "
+            "ON CONFLICT (run, name) DO UPDATE SET over = true RETURNING worker"
+        )
+        number: int = self._execute(statement, name).fetchone()[0]
+        return number
+
+    def _count(self, worker: int) -> None:
+        """What the run has cost counts against its cap from now on."""
+        ((spent,),) = self._ledger.execute(_SPENT).fetchall()
+        ((at_risk,),) = self._ledger.execute(
+            "SELECT coalesce(sum(max(at_risk, 0)), 0) FROM jobs"
+        ).fetchall()
+        ((calls,),) = self._ledger.execute(
+            "SELECT count(*) FROM calls WHERE outcome <> 'cached'"
+        ).fetchall()
+        ((done,),) = self._ledger.execute("SELECT count(*) FROM verdicts").fetchall()
+        nano = (round(spent * 1e9), at_risk)
+        query: Any = in_schema(
+            "UPDATE @.workers SET done = %s, calls = %s, spent = %s, at_risk = %s WHERE worker = %s",
+            self._address.schema,
+        )
+        self._connection.execute(query, (done, calls, *nano, worker))
+
+
+def _text(reply: str | None) -> str | None:
+    """A reply as PostgreSQL can hold it: without the character NUL."""
+    return reply if reply is None else reply.replace("\0", "\ufffd")
+
+
+def to_file(address: Address, row: RunRow, file: Path) -> None:
+    """Make the ledger of a run, of which nobody is at work, in `file`, which isn't there yet.
+
+    Raises RunError while a process leads the run or works on it.
+    """
+    try:
+        with closing(files.connect(file, read_only=False)) as ledger:
+            with connected(address) as connection, connection.transaction():
+                connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
+                _refuse_running(connection, address, row)
+                ledger.execute("BEGIN IMMEDIATE")
+                for insert, select in _OUT.items():
+                    ledger.executemany(insert, _read(connection, address, select, row.run))
+                members = "SELECT name, members FROM @.subsets WHERE run = %s ORDER BY name"
+                for name, packed in _read(connection, address, members, row.run):
+                    rows = struct.unpack(f"<{len(packed) // 4}i", packed)
+                    ledger.executemany(
+                        "INSERT INTO subsets VALUES (?, ?)", ((name, one) for one in rows)
+                    )
+                ledger.execute("COMMIT")
+            ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+    except (sqlite3.Error, OSError, OverflowError, struct.error) as error:
+        raise files.problem(file, error) from error
+
+
+def _read(
+    connection: psycopg.Connection[Any], address: Address, select: str, run: int
+) -> Iterator[Any]:
+    query: Any = in_schema(select, address.schema)
+    with connection.cursor(name="judgeq_copy") as cursor:
+        cursor.itersize = _BLOCK
+        cursor.execute(query, (run,))
+        yield from cursor
+
+
+def _refuse_running(connection: psycopg.Connection[Any], address: Address, row: RunRow) -> None:
+    at_work: Any = in_schema(
+        "SELECT name FROM @.workers WHERE run = %s AND NOT over AND until > now() LIMIT 1",
+        address.schema,
+    )
+    worker = connection.execute(at_work, (row.run,)).fetchone()
+    if row.leader is not None or worker is not None:
+        raise RunError(
+            f"run {row.name} is being worked on by {row.leader or (worker and worker[0])}: copy it when "
+            "it is finished or stopped."
+        )

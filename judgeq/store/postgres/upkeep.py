@@ -1,0 +1,120 @@
+"""A store looked after: what state it is in, and its tables vacuumed."""
+
+from __future__ import annotations
+
+import time
+from dataclasses import dataclass
+from typing import Any, NamedTuple
+
+from judgeq.store.postgres import schema
+from judgeq.store.postgres.address import Address, in_schema
+from judgeq.store.postgres.runs import opened
+
+MOST_SKEW = 5.0
+"""Seconds that a machine's clock may be off the database's before it is worth a warning."""
+# reltuples is -1 of a table that was never analyzed.
+_TABLES = """
+SELECT c.relname, greatest(c.reltuples, 0)::bigint, pg_total_relation_size(c.oid),
+    coalesce(pg_stat_get_dead_tuples(c.oid), 0)
+FROM pg_class c JOIN pg_namespace n ON n.oid = c.relnamespace
+WHERE n.nspname = %s AND c.relkind = 'r' ORDER BY c.relname
+"""
+_RIGHTS = """
+SELECT has_database_privilege(current_database(), 'CREATE'),
+    coalesce((SELECT has_schema_privilege(oid, 'CREATE') FROM pg_namespace WHERE nspname = %s), false)
+"""
+
+
+class Table(NamedTuple):
+    """A table: about how many rows, its bytes with its indexes, rows that are dead and not yet
+    vacuumed."""
+
+    name: str
+    rows: int
+    bytes: int
+    dead: int
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """The state of a store: the server's version, the schema's (None: it isn't there) and from which
+    it was brought up to date just now, whether this user may make it and write to it, the seconds by
+    which the database's clock is ahead of this machine's, and its tables."""
+
+    address: Address
+    server: str
+    version: int | None
+    migrated_from: int | None
+    may_create: bool
+    may_write: bool
+    ahead: float
+    tables: list[Table]
+
+    @property
+    def bytes(self) -> int:
+        """Of all tables."""
+        return sum(table.bytes for table in self.tables)
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "store": self.address.shown,
+            "server": self.server,
+            "schema": self.address.schema,
+            "version": self.version,
+            "migrated_from": self.migrated_from,
+            "may_create": self.may_create,
+            "may_write": self.may_write,
+            "clock_ahead": self.ahead,
+            "bytes": self.bytes,
+            "tables": {
+                table.name: {"rows": table.rows, "bytes": table.bytes, "dead": table.dead}
+                for table in self.tables
+            },
+        }
+
+
+def check(address: Address) -> Overview:
+    """Look at a store, and bring an older schema up to date. Raises as `connected`."""
+    with opened(address) as connection:
+        before = schema.version_of(connection, address)
+        if before is not None and before < schema.VERSION:
+            schema.prepare(connection, address)
+        sent = time.time()
+        ((now,),) = connection.execute("SELECT extract(epoch FROM now())::float8").fetchall()
+        ahead = now - (sent + time.time()) / 2
+        ((server,),) = connection.execute("SHOW server_version").fetchall()
+        ((may_create, on_schema),) = connection.execute(_RIGHTS, (address.schema,)).fetchall()
+        return Overview(
+            address=address,
+            server=f"PostgreSQL {server}",
+            version=None if before is None else schema.VERSION,
+            migrated_from=before if before is not None and before < schema.VERSION else None,
+            may_create=may_create if before is None else on_schema,
+            may_write=on_schema or _may_write(connection, address),
+            ahead=ahead,
+            tables=_tables(connection, address),
+        )
+
+
+def _may_write(connection: Any, address: Address) -> bool:
+    if schema.version_of(connection, address) is None:
+        return False
+    query = in_schema("SELECT has_table_privilege('@.jobs', 'UPDATE')", address.schema)
+    return bool(connection.execute(query).fetchone()[0])
+
+
+def _tables(connection: Any, address: Address) -> list[Table]:
+    return [Table(*row) for row in connection.execute(_TABLES, (address.schema,)).fetchall()]
+
+
+def vacuum(address: Address) -> tuple[list[Table], list[Table]]:
+    """Have PostgreSQL vacuum and analyze the store's tables, while all goes on; how they were before,
+    and how they are. Raises as `connected`."""
+    with opened(address) as connection:
+        schema.check(connection, address)
+        before = _tables(connection, address)
+        for table in before:
+            query: Any = f'VACUUM (ANALYZE) "{address.schema}"."{table.name}"'
+            connection.execute(query)
+        return before, _tables(connection, address)

@@ -1,0 +1,105 @@
+"""What is shown of a PostgreSQL store: its check, its runs, a vacuum."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
+from typing import Any
+
+from judgeq.runs.stored import StoredRun
+from judgeq.store.postgres.upkeep import MOST_SKEW, Overview, Table
+from judgeq.ui.sections import Section, numbers, words
+from judgeq.ui.text import several
+
+
+def check(overview: Overview, runs: Sequence[StoredRun]) -> Iterator[Section]:
+    """A store's state, and its runs."""
+    facts = [
+        ("server", overview.server),
+        ("schema", _schema(overview)),
+        ("rights", _rights(overview)),
+        ("clock", f"{overview.ahead:+.3f} s from this machine's"),
+        ("size", f"{overview.bytes / 1e6:,.1f} MB"),
+        ("runs", f"{len(runs):,}"),
+    ]
+    warnings = []
+    if abs(overview.ahead) > MOST_SKEW:
+        warnings.append(
+            "This machine's clock is off. Leases are on the database's, but times of calls aren't."
+        )
+    yield Section(overview.address.shown, facts, warnings=warnings)
+    if overview.tables:
+        yield Section(
+            columns=[*words("table"), *numbers("rows, about", "MB", "dead rows")],
+            rows=[
+                (table.name, table.rows, f"{table.bytes / 1e6:,.1f}", table.dead)
+                for table in overview.tables
+            ],
+        )
+    if runs:
+        yield Section(
+            columns=[*words("run"), *words("last written", "led by", "texts", whole=True)],
+            rows=[
+                (run.id, _moment(run.touched()), row.leader or "", "shared" if row.texts else "")
+                for run, row in ((run, run.row()) for run in runs)
+            ],
+        )
+
+
+def _schema(overview: Overview) -> str:
+    if overview.version is None:
+        return f"{overview.address.schema}: not there yet; the first `judgeq run --store` makes it"
+    text = f"{overview.address.schema}, version {overview.version}"
+    if overview.migrated_from is not None:
+        text += f" (brought up to date from version {overview.migrated_from})"
+    return text
+
+
+def _rights(overview: Overview) -> str:
+    if overview.version is None:
+        if overview.may_create:
+            return "may make the schema"
+        return (
+            "may not make the schema: have somebody who may run "
+            f'CREATE SCHEMA "{overview.address.schema}" AUTHORIZATION this user'
+        )
+    return "may write" if overview.may_write else "may read only"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
+
+
+def check_json(overview: Overview, runs: Sequence[StoredRun]) -> dict[str, Any]:
+    """For `judgeq store check --json`."""
+    return overview.as_json() | {
+        "runs": [
+            {
+                "run": run.id,
+                "touched": row.touched,
+                "led_by": row.leader,
+                "texts_shared": row.texts,
+            }
+            for run, row in ((run, run.row()) for run in runs)
+        ]
+    }
+
+
+def vacuum(before: Sequence[Table], after: Sequence[Table]) -> str:
+    """A vacuum in a sentence."""
+    dead = sum(table.dead for table in before)
+    sizes = (sum(table.bytes for table in tables) / 1e6 for tables in (before, after))
+    return (
+        f"{several(len(after), 'table')} vacuumed and analyzed: about {dead:,} dead rows before, "
+        f"{' → '.join(f'{size:,.1f} MB' for size in sizes)}."
+    )
+
+
+def vacuum_json(before: Sequence[Table], after: Sequence[Table]) -> dict[str, Any]:
+    """For `judgeq store vacuum --json`."""
+    return {
+        "tables": len(after),
+        "dead_before": sum(table.dead for table in before),
+        "bytes_before": sum(table.bytes for table in before),
+        "bytes": sum(table.bytes for table in after),
+    }
