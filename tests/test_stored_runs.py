@@ -115,7 +115,9 @@ def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
         there.all()
     for text in (*shown, str(raised.value), str(run.facts())):
         assert "secret" not in text
-    assert run.argument == "demo --store postgresql://me@127.0.0.1:9/nowhere"
+    shown = "postgresql://me@127.0.0.1:9/nowhere?application_name=x"
+    assert run.argument == f"demo --store {shown}"
+    assert parse(shown).shown == shown
 
 
 def test_identities_are_those_of_places(tmp_path: Path) -> None:

@@ -72,7 +72,7 @@ def import_(
 
     if items not in (None, "rows", "ids"):
         raise UsageError(f"--items {items!r}: give rows or ids.")
-    settings = config.settle(given(flags))
+    settings = config.settle(given(flags) | {"store": store})
     folder, before, notices = importing.import_file(
         settings,
         file,

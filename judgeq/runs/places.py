@@ -148,9 +148,9 @@ def id_of(name: str, fingerprint: str) -> str:
     return f"{name.strip('-.') or 'run'}-{fingerprint[:10]}"
 
 
-def choose(runs: Sequence[P], name: str, where: str) -> P:
+def choose(runs: Sequence[P], name: str, where: str, listing: str = "judgeq runs") -> P:
     """The run meant by its id, a unique beginning of it, or "last", of those listed `where`. Raises
-    RunError when there is none, or several."""
+    RunError when there is none, or several; the command `listing` lists them."""
     if not runs:
         raise RunError(f"there are no runs in {where}; `judgeq run --dataset demo` makes one.")
     if name == "last":
@@ -160,7 +160,7 @@ def choose(runs: Sequence[P], name: str, where: str) -> P:
     if len(meant) == 1:
         return meant[0]
     if not meant:
-        raise RunError(f"there is no run {name!r} in {where}; `judgeq runs` lists them.")
+        raise RunError(f"there is no run {name!r} in {where}; `{listing}` lists them.")
     listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
     raise RunError(f"{name!r} begins {len(meant)} runs: {listed}. Give more of the id.")
 

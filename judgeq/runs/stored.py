@@ -12,7 +12,6 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
-from urllib.parse import parse_qsl, urlencode, urlsplit
 
 import numpy as np
 from pydantic import ValidationError
@@ -88,11 +87,8 @@ class StoredRun:
 
     @property
     def identity(self) -> str:
-        """See RunPlace: with all of the address but its passwords, since any of it may lead to another
-        database."""
-        parts = urlsplit(self.address.conninfo)
-        asked = [pair for pair in parse_qsl(parts.query) if "password" not in pair[0]]
-        return f"{self.address.shown}#{self.id}?{urlencode(sorted(asked))}"
+        """See RunPlace: by all of the address, since any of it may lead to another database."""
+        return self.shown
 
     @property
     def owner(self) -> int | None:
@@ -255,7 +251,9 @@ class StoredRuns:
 
     def find(self, name: str) -> StoredRun:
         """See Runs."""
-        return replace(choose(self.all(), name, self.shown), seen=None)
+        return replace(
+            choose(self.all(), name, self.shown, f"judgeq runs --store {self.shown}"), seen=None
+        )
 
 
 def _latest(run: StoredRun) -> tuple[Any, ...]:

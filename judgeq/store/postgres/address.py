@@ -21,12 +21,14 @@ LEASE = 60.0
 """Seconds for which a worker, or the scheduler, is believed to live without a sign of it."""
 CONNECT_TIMEOUT = 10
 """Seconds that the server may take to answer."""
+_HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(:\d{1,5})?")
+_SECRET = re.compile("password|secret")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
 class Address(NamedTuple):
-    """Where a store is: `conninfo` for psycopg, which may hold a password; the schema; the address as
-    it may be shown and written down; and the seconds of a lease."""
+    """Where a store is: `conninfo` for psycopg, which may hold a password; the schema; the address
+    without secrets, as it may be shown, written down and given again; and the seconds of a lease."""
 
     conninfo: str
     schema: str
@@ -54,9 +56,11 @@ def parse(text: str) -> Address:
         )
     try:
         parts = urlsplit(text)
-        _ = parts.port
     except ValueError as error:
         raise UsageError(f"--store can't be read as an address: {error}.") from None
+    login, _, hosts = parts.netloc.rpartition("@")
+    if not all(map(_HOST.fullmatch, hosts.split(","))):
+        raise UsageError("--store can't be read as an address: a host is HOST or HOST:PORT.")
     asked = parse_qsl(parts.query, keep_blank_values=True)
     schema = dict(asked).get("schema", SCHEMA)
     if not _NAME.fullmatch(schema):
@@ -66,12 +70,16 @@ def parse(text: str) -> Address:
         )
     rest = urlencode([(name, value) for name, value in asked if name not in ("schema", "lease")])
     conninfo = parts._replace(scheme="postgresql", query=rest).geturl()
-    host = dict(asked).get("host", "") or parts.hostname or "localhost"
-    port = f":{parts.port}" if parts.port else ""
-    user = f"{unquote(parts.username)}@" if parts.username else ""
-    shown = f"postgresql://{user}{host}{port}{parts.path}"
-    if schema != SCHEMA:
-        shown += f"?schema={schema}"
+    said = sorted(
+        (name, value)
+        for name, value in asked
+        if not _SECRET.search(name) and name != "lease" and (name, value) != ("schema", SCHEMA)
+    )
+    user = login.partition(":")[0]
+    netloc = f"{user}@{hosts}" if user else hosts
+    shown = parts._replace(
+        scheme="postgresql", netloc=netloc, query=urlencode(said, safe="/")
+    ).geturl()
     return Address(conninfo, schema, shown, _lease(dict(asked).get("lease")))
 
 
@@ -138,7 +146,7 @@ def unreachable(address: Address, error: Exception) -> RunError:
 def _secrets(address: Address) -> list[str]:
     parts = urlsplit(address.conninfo)
     given = [parts.password or "", unquote(parts.password or "")]
-    given += [value for name, value in parse_qsl(parts.query) if "password" in name]
+    given += [value for name, value in parse_qsl(parts.query) if _SECRET.search(name)]
     return [secret for secret in given if secret]
 
 

@@ -64,7 +64,7 @@ _OUT = {
         "SELECT j.id, m.items, CASE j.state WHEN 'running' THEN 'pending' ELSE j.state END, "
         "j.attempts, j.unusable, w.name, j.error, j.open, j.at_risk, j.unbounded, m.judge, "
         "m.ordered::int, m.repeat FROM @.jobs j JOIN @.matches m USING (run, id) "
-        "LEFT JOIN @.workers w ON w.worker = j.worker AND w.run = j.run WHERE run = %s ORDER BY id"
+        "LEFT JOIN @.workers w ON w.worker = j.worker AND w.run = j.run WHERE j.run = %s ORDER BY j.id"
     ),
     """INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply,
     at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""": (
