@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import json
+import shutil
+import sqlite3
+import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path
@@ -10,16 +14,21 @@ from typing import Any
 import psycopg
 import pytest
 
-from judgeq import runs
+from judgeq import api, config, prompts, runs
 from judgeq.datasets import Dataset
+from judgeq.engine import session
+from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
-from judgeq.runs import RunInfo
+from judgeq.runs import RunInfo, copying
 from judgeq.runs.stored import StoredRun, StoredRuns
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import in_schema, parse
+from judgeq.ui.outputs import OUTPUTS, adapter
+from tests.cli import ended, judgeq, start
 from tests.postgres import new_store, server
 from tests.test_runs import PRINT, info
 
+OUTPUTS_OF = {command: adapter(command) for command in OUTPUTS}
 ME = ("--store", "postgresql://me:secret@127.0.0.1:9/nowhere")
 
 
@@ -115,9 +124,9 @@ def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
         there.all()
     for text in (*shown, str(raised.value), str(run.facts())):
         assert "secret" not in text
-    shown = "postgresql://me@127.0.0.1:9/nowhere?application_name=x"
-    assert run.argument == f"demo --store {shown}"
-    assert parse(shown).shown == shown
+    address = "postgresql://me@127.0.0.1:9/nowhere?application_name=x"
+    assert run.argument == f"demo --store '{address}'"
+    assert parse(address).shown == address
 
 
 def test_identities_are_those_of_places(tmp_path: Path) -> None:
@@ -218,3 +227,235 @@ def test_what_is_kept_says_nothing_of_the_store() -> None:
     assert "store" not in text
     assert "shared" not in text
     assert RunInfo.model_validate_json(text) == info()
+
+
+# A run from start to scores
+
+
+def judge_demo(root: Path, store: str | None, **more: Any) -> Result:
+    return api.run("demo", strategy="listwise10x2", runs_dir=root, store=store, **more)
+
+
+def csv(result: Result) -> str:
+    return result.run.scores.read_text()
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Result:
+    """The run in a folder."""
+    return judge_demo(tmp_path_factory.mktemp("folder") / "runs", None)
+
+
+@pytest.fixture(scope="module")
+def stored(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, Path]:
+    """The same run in a store, and where its results were put."""
+    store, root = new_store(), tmp_path_factory.mktemp("stored") / "runs"
+    judge_demo(root, store)
+    return store, root
+
+
+def test_scores_are_those_of_a_folder_to_the_last_bit(
+    folder: Result, stored: tuple[str, Path], tmp_path: Path
+) -> None:
+    store, root = stored
+    (there,) = StoredRuns.at(store, root).all()
+    assert there.id == folder.run.id
+    assert [path.name for path in there.path.iterdir()] == ["scores.csv"]
+    assert there.scores.read_text() == csv(folder)
+    again = judge_demo(root, store)  # finished: nothing is asked
+    assert again.totals.calls == folder.totals.calls
+    opened = api.open_run("last", store=store, runs_dir=tmp_path)
+    assert opened.evaluation == folder.evaluation
+    assert not list(tmp_path.iterdir())  # reading writes nothing
+
+
+def test_every_command_needs_only_the_address_and_a_name(
+    folder: Result, stored: tuple[str, Path], tmp_path: Path
+) -> None:
+    at = ("--store", stored[0])
+    name = folder.run.id[:9]
+    status = json.loads(judgeq(tmp_path, "status", name, *at, "--json").stdout)
+    assert (status["state"], status["run"]) == ("finished", folder.run.id)
+    assert status["store"] == parse(stored[0]).shown
+    OUTPUTS_OF["status"].validate_python(status)
+    (listed,) = json.loads(judgeq(tmp_path, "runs", *at, "--json").stdout)
+    assert listed == {**status, "last_failure": listed["last_failure"]}
+    judgeq(tmp_path, "rate", name, *at)
+    assert (tmp_path / "runs" / folder.run.id / "scores.csv").read_text() == csv(folder)
+    evaluated = json.loads(judgeq(tmp_path, "evaluate", *at, "--resamples", "10", "--json").stdout)
+    assert evaluated["ratings"]
+    judgeq(tmp_path, "export", "last", *at, "--out", "judgments.jsonl")
+    judgeq(tmp_path, "import", "-d", "demo", "judgments.jsonl", *at, "--quiet")
+    compared = judgeq(
+        tmp_path, "compare", "demo-list", "demo-imp", *at, "--resamples", "0", "--json"
+    )
+    assert {one["store"] for one in json.loads(compared.stdout)["runs"]} == {status["store"]}
+    estimate = ("estimate", "-d", "demo", "-s", "listwise10x2", *at, "--json")
+    assert json.loads(judgeq(tmp_path, *estimate).stdout)["calls"] == 0
+    checked = json.loads(judgeq(tmp_path, "store", "check", *at, "--json").stdout)
+    OUTPUTS_OF["store check"].validate_python(checked)
+    assert checked["version"] == 1
+    assert {run["run"] for run in checked["runs"]} >= {folder.run.id}
+    judgeq(tmp_path, "store", "check", *at)
+    vacuumed = json.loads(judgeq(tmp_path, "store", "vacuum", *at, "--json").stdout)
+    OUTPUTS_OF["store vacuum"].validate_python(vacuumed)
+    dropped = judgeq(tmp_path, "store", "drop-run", "demo-imp", *at, "--yes", "--json")
+    OUTPUTS_OF["store drop-run"].validate_python(json.loads(dropped.stdout))
+
+
+def test_a_killed_run_goes_on_from_another_folder(
+    folder: Result, store: str, tmp_path: Path
+) -> None:
+    flags = ("-d", "demo", "-s", "listwise10x2", "--sim-latency", "0.05", "--concurrency", "2")
+    at = ("--store", f"{store}&lease=1")
+    process = start(tmp_path, "run", *flags, *at)
+    while not _verdicts(store):
+        assert process.poll() is None, process.communicate()
+        time.sleep(0.02)
+    process.kill()
+    process.wait()
+    before = _verdicts(store)
+    other = tmp_path / "elsewhere"
+    other.mkdir()
+    judgeq(other, "resume", *at, "--quiet", "--sim-latency", "0")
+    assert before < folder.counts.done == _verdicts(store)
+    (scores,) = other.glob("runs/*/scores.csv")
+    assert scores.read_text() == csv(folder)
+
+
+def _verdicts(store: str) -> int:
+    try:
+        ((count,),) = execute(store, "SELECT count(*) FROM @.verdicts")
+    except psycopg.errors.UndefinedTable:
+        return 0
+    return int(count)
+
+
+def test_texts_and_prompt_come_from_the_store(store: str, tmp_path: Path) -> None:
+    """On a machine that has neither, with settings that are no secret."""
+    (tmp_path / "d.csv").write_text("text,gold\n" + "".join(f"text {n},{n}\n" for n in range(12)))
+    more: dict[str, Any] = {"strategy": "listwise4x1", "prompt": "bias", "gold_column": "gold"}
+    whole = api.run(tmp_path / "d.csv", store=store, share_texts=True, runs_dir=tmp_path, **more)
+    (tmp_path / "d.csv").unlink()
+    address = parse(store)
+    run = StoredRuns.at(store, tmp_path / "other").find("last")
+    execute(store, "UPDATE @.jobs SET state = 'pending'")
+    execute(store, "DELETE FROM @.verdicts")
+    resumed = session.resume(run, {})
+    assert resumed.prompt is not None
+    assert resumed.prompt == prompts.load("bias")
+    assert resumed.dataset.texts == [f"text {n}" for n in range(12)]
+    assert resumed.items.same_as(whole.items)
+    session.execute(resumed, lambda _: None)
+    same = [line.rsplit(",", 1)[0] for line in run.scores.read_text().splitlines()]
+    assert same == [line.rsplit(",", 1)[0] for line in csv(whole).splitlines()]
+    assert "text 3" in run.scores.read_text()
+    assert not [row for row in execute(store, "SELECT info FROM @.runs") if address.shown in row[0]]
+
+
+def test_another_machine_lists_what_it_needs(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What names a file, an address, a key or money is taken from no database."""
+    (tmp_path / "d.csv").write_text("text\n" + "".join(f"text {n}\n" for n in range(12)))
+    settings = config.settle(
+        {
+            "dataset": str(tmp_path / "d.csv"), "judge": "m", "prompt": "bias", "store": store,
+            "base_url": "http://127.0.0.1:9/v1", "api_key_env": "THE_KEY", "max_cost": 3.0,
+            "price_in": 1.0, "price_out": 1.0,
+        }
+    )  # fmt: skip
+    prepared = session.prepare(settings, tmp_path / "runs")
+    with prepared.folder.locked():
+        session._begin(prepared, lambda _: None)
+    assert session.resume(prepared.folder, {}).settings.max_cost == 3.0
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    with pytest.raises(RunError) as error:
+        session.resume(prepared.folder, {})
+    message = str(error.value)
+    for flag in (
+        "--dataset",
+        "--judge m",
+        "--base-url",
+        "--api-key-env",
+        "--max-cost 3.0",
+        "--price",
+    ):
+        assert flag in message
+    assert "wasn't begun by you from this machine" in message
+    assert f"judgeq resume {prepared.folder.argument} " in message
+    assert session.dataset_of(prepared.folder) is None
+
+
+# Copies
+
+
+TABLES = ["items", "subsets", "rounds", "jobs", "calls", "verdicts"]
+
+
+def tables(database: str) -> dict[str, list[Any]]:
+    """All that a ledger holds, but for leases."""
+    connection = sqlite3.connect(database)
+    dump: dict[str, list[Any]] = {}
+    for table in TABLES:
+        columns = [row[1] for row in connection.execute(f"PRAGMA table_info({table})")]
+        names = ", ".join(name for name in columns if name != "lease")
+        dump[table] = connection.execute(f"SELECT {names} FROM {table} ORDER BY 1, 2").fetchall()
+    dump["lead"] = connection.execute("SELECT epoch, holder FROM lead").fetchall()
+    connection.close()
+    return dump
+
+
+def test_a_run_is_copied_there_and_back_losing_nothing(
+    folder: Result, store: str, tmp_path: Path
+) -> None:
+    shutil.copytree(folder.run.path, tmp_path / "runs" / folder.run.id)
+    database = tmp_path / "runs" / folder.run.id / "run.db"
+    ledger = sqlite3.connect(database)
+    with ledger:  # as a killed run with a model leaves it
+        ledger.executescript(
+            "UPDATE jobs SET state = 'failed', attempts = 3, open = 2, at_risk = 7, unbounded = 1,"
+            " error = 'was ''ist' || char(9) WHERE id = 3;"
+            "DELETE FROM verdicts WHERE job = 3;"
+            "INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency,"
+            " reply, at) VALUES (3, 1, 'timeout', 5, 6, 7, 8, 0.1, 0.30000000000000004, 'ü\\', 1.5);"
+            "INSERT INTO subsets SELECT 'odd', row FROM items WHERE row % 2;"
+            "UPDATE items SET gold = NULL WHERE row = 5;"
+        )
+    ledger.close()
+    before = tables(str(database))
+    copied = judgeq(tmp_path, "store", "copy", folder.run.id, "--to", store, "--json")
+    OUTPUTS_OF["store copy"].validate_python(json.loads(copied.stdout))
+    (there,) = StoredRuns.at(store, tmp_path).all()
+    assert there.info() == folder.run.info()
+    ((spent, at_risk),) = execute(store, "SELECT sum(spent), sum(at_risk) FROM @.workers")
+    assert (spent, at_risk) == (100_000_000, 7)
+    refused = ended(tmp_path, "store", "copy", folder.run.id, "--to", store)
+    assert (refused.returncode, "is there already" in refused.stderr) == (7, True)
+
+    judgeq(tmp_path, "store", "copy", "--store", store, "--to", "back")
+    assert tables(str(tmp_path / "back" / folder.run.id / "run.db")) == before
+    for root, more in (("runs", ()), ("back", ()), ("stored", ("--store", store))):
+        judgeq(tmp_path, "rate", folder.run.id, "--runs-dir", root, *more)
+    one, *others = (path.read_text() for path in sorted(tmp_path.glob("*/*/scores.csv")))
+    assert others == [one, one]
+    result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
+    assert result.counts.failed == 0  # it goes on there
+
+
+def test_a_run_that_is_worked_on_is_not_copied(
+    store: str, there: StoredRuns, tmp_path: Path
+) -> None:
+    run = made(there)
+    worker = (
+        "INSERT INTO @.workers (run, name, until) SELECT run, 'w', now() + interval '1 min' FROM"
+    )
+    execute(store, f"{worker} @.runs")
+    with pytest.raises(RunError, match="worked on by w"):
+        copying.copy(run, runs.FolderRuns(tmp_path))
+    assert not list(tmp_path.glob("*/config.json"))
+    execute(store, "UPDATE @.workers SET over = true")
+    copy = copying.copy(run, runs.FolderRuns(tmp_path))
+    assert copy.info() == run.info()
+    with pytest.raises(UsageError, match="between a folder and a store"):
+        copying.copy(run, there)

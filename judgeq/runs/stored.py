@@ -7,6 +7,7 @@ so, and texts must be those that the run was begun with.
 from __future__ import annotations
 
 import re
+import shlex
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
@@ -68,7 +69,7 @@ class StoredRun:
     @property
     def argument(self) -> str:
         """See RunPlace."""
-        return " ".join(self.words)
+        return shlex.join(self.words)
 
     @property
     def words(self) -> tuple[str, ...]:
@@ -251,9 +252,8 @@ class StoredRuns:
 
     def find(self, name: str) -> StoredRun:
         """See Runs."""
-        return replace(
-            choose(self.all(), name, self.shown, f"judgeq runs --store {self.shown}"), seen=None
-        )
+        listing = shlex.join(("judgeq", "runs", "--store", self.shown))
+        return replace(choose(self.all(), name, self.shown, listing), seen=None)
 
 
 def _latest(run: StoredRun) -> tuple[Any, ...]:
