@@ -23,8 +23,14 @@ VERSION = 1
 # `spent` on calls whose cost is known, at most `at_risk` on those begun and without a known cost, `free`
 # of the slice of the run's cap that it holds. A call that begins moves its bound from free to at_risk;
 # its outcome moves that to spent, and the rest back to free. So the sum over all workers, without `free`
-# of those that are over, never exceeds `cap`, and only giving a slice out or back changes it.
+# of those that are over, never exceeds `cap`, and only giving a slice out or back changes it. `reserved`
+# is 0 once the worker says that none of its slice may come back: nothing of it is in flight.
 # `turn` numbers a worker's transactions: after a connection broke in a COMMIT it says whether it held.
+#
+# A bucket is what a provider counts together: its limits a minute and in flight (the lowest that any
+# living holder says, in `shares`), what is leased of them ahead of `at` (`requests_level`,
+# `tokens_level`), and how a refusal slows all: `pace`, since `slowed`, and `paused_until`. A holder is a
+# process that sends calls; it may have `calls` in flight, and wants `wanted`.
 SCHEMA = """
 CREATE TABLE @.meta (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL);
 CREATE TABLE @.runs (
@@ -72,16 +78,17 @@ CREATE TABLE @.workers (
     until timestamptz NOT NULL, over boolean NOT NULL DEFAULT false, turn bigint NOT NULL DEFAULT 0,
     done bigint NOT NULL DEFAULT 0, calls bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,
     spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
-    UNIQUE (run, name))
+    reserved bigint NOT NULL DEFAULT 0, UNIQUE (run, name))
     WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 CREATE TABLE @.buckets (
     bucket text PRIMARY KEY, requests float8, tokens float8, calls int,
     requests_level float8 NOT NULL DEFAULT 0, tokens_level float8 NOT NULL DEFAULT 0,
-    pace float8 NOT NULL DEFAULT 1, paused_until timestamptz,
+    pace float8 NOT NULL DEFAULT 1, slowed timestamptz, paused_until timestamptz,
     at timestamptz NOT NULL DEFAULT now()) WITH (fillfactor = 50);
 CREATE TABLE @.shares (
     bucket text NOT NULL REFERENCES @.buckets ON DELETE CASCADE, holder text NOT NULL,
-    calls int NOT NULL, until timestamptz NOT NULL, PRIMARY KEY (bucket, holder))
+    requests float8, tokens float8, most int, calls int NOT NULL, wanted int NOT NULL,
+    until timestamptz NOT NULL, PRIMARY KEY (bucket, holder))
     WITH (fillfactor = 50);
 """
 TABLES = (
