@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
+from urllib.parse import urlsplit
 
 from judgeq import judge, recordings
 from judgeq.config import Settings
@@ -20,13 +21,15 @@ from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Budget
 from judgeq.judge.cache.replies import ReplyCache
 from judgeq.judge.judge import Judge
+from judgeq.judge.leases import Keeper
 from judgeq.judge.limiter import Limiter
-from judgeq.judge.model import OUTPUT_BOUND, api_key, extra_headers
+from judgeq.judge.model import OUTPUT_BOUND, api_key, extra_headers, key_name
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
 from judgeq.judge.questions import Questions
 from judgeq.judge.recorded import RecordedJudge
 from judgeq.judge.sending import Sender
+from judgeq.judge.shared_spending import SharedSpending
 from judgeq.judge.simulated import make_simulated
 from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.judge.unusable import Unusable
@@ -79,13 +82,19 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
             'prompts` lists them), or the feature: --feature "how urgent is the message".'
         )
     known = {name: price_of(settings, name) for name in settings.models}
-    for name, pricing in known.items():
-        if settings.max_cost is not None and pricing is None:
+    if settings.max_cost is not None:
+        check_prices(known, settings.max_cost)
+    return known
+
+
+def check_prices(prices: Prices, cap: float) -> None:
+    """Raise UsageError where a cap is to be held and the price of a model is unknown."""
+    for name, pricing in prices.items():
+        if pricing is None:
             raise UsageError(
-                f"--max-cost {settings.max_cost:g}: the price of {name} is not known, so that no cap "
+                f"--max-cost {cap:g}: the price of {name} is not known, so that no cap "
                 "could be held. Give --price-in and --price-out (dollars per million tokens)."
             )
-    return known
 
 
 def price_of(settings: Settings, model: str) -> Pricing | None:
@@ -126,6 +135,21 @@ def cache_folder(settings: Access) -> Path:
 
 
 @asynccontextmanager
+async def sharing(keeper: Keeper | None, emit: Emit) -> AsyncIterator[SharedSpending | None]:
+    """This process's slices of what a keeper keeps for several, given back when left; None where a run
+    has none. Raises RunError where it can't be reached."""
+    if keeper is None:
+        yield None
+        return
+    spending = SharedSpending(keeper, notify=lambda text: emit(Notice(text, warning=True)))
+    await spending.open()
+    try:
+        yield spending
+    finally:
+        await spending.close()
+
+
+@asynccontextmanager
 async def panel(
     run: Run,
     totals: Totals,
@@ -155,7 +179,7 @@ async def panel(
         stop.calls(cache.abort)
     senders, judges = [], []
     for number, name in enumerate(settings.judge):
-        limiter = _limiter(name, settings, spending, stop, emit)
+        limiter = _limiter(name, run, spending, stop, emit)
         backend = await _backend(run, name, number, limiter, cache, emit)
         sender = Sender(backend, emit, stop.sleep, limiter, budget)
         senders.append(sender)
@@ -183,17 +207,29 @@ def _cache(settings: Settings, emit: Emit, read_only: bool) -> ReplyCache | None
     )
 
 
-def _limiter(model: str, settings: Settings, spending: Spending, stop: Stop, emit: Emit) -> Limiter:
+def _limiter(name: str, run: Run, spending: Spending, stop: Stop, emit: Emit) -> Limiter:
+    settings = run.settings
     limiter = Limiter(
         concurrency=settings.concurrency,
         rpm=settings.rpm,
         tpm=settings.tpm,
         notify=lambda text: emit(Notice(text)),
         spending=spending,
-        bucket=model,
+        bucket=_bucket(name, run),
     )
     stop.calls(limiter.abort)
     return limiter
+
+
+def _bucket(name: str, run: Run) -> str:
+    """What a provider counts together: calls of a model by the owner of a key, whose name stands for
+    it. Other judges' limits are the run's own."""
+    if judge.kind_of(name) is not judge.MODEL:
+        return f"{name} in {run.folder.id}"
+    settings = run.settings
+    server = urlsplit(settings.address)
+    where = f"{server.hostname}{f':{server.port}' if server.port else ''}{server.path}"
+    return f"{name} at {where} by {key_name(settings, settings)}"
 
 
 async def _backend(

@@ -22,7 +22,7 @@ from judgeq.engine.stopping import Interrupts
 from judgeq.engine.working import How, Opened, Prospect, Tally, Worker
 from judgeq.errors import RunError, StoppedError, UsageError
 from judgeq.judge.capped import Capped
-from judgeq.judge.spending import OwnSpending
+from judgeq.judge.spending import NANO, OwnSpending
 from judgeq.runs import RunPlace
 from judgeq.runs.stored import StoredRuns
 from judgeq.types import Notice, Totals
@@ -123,13 +123,20 @@ class Joined:
         store = run.folder.store()
         store.report_to(emit)
         stop.calls(store.hurry)
-        spending = Capped(OwnSpending(), self._spending)
         try:
-            with within_open_files(run, emit) as run:
-                async with assembly.panel(run, Totals(), stop, emit, spending=spending) as judge:
-                    yield Opened(run, store, judge)
+            async with assembly.sharing(store.keeper, emit) as shared:
+                if shared is not None and shared.cap is not None:
+                    assembly.check_prices(run.pricing, shared.cap / NANO)
+                spending = Capped(shared or OwnSpending(), self._spending)
+                try:
+                    with within_open_files(run, emit) as run:
+                        async with assembly.panel(
+                            run, Totals(), stop, emit, spending=spending
+                        ) as judge:
+                            yield Opened(run, store, judge)
+                finally:
+                    self.exhausted = spending.exhausted
         finally:
-            self.exhausted = spending.exhausted
             await store.close()
 
     async def close(self) -> None:

@@ -24,6 +24,7 @@ from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, StoppedError
 from judgeq.judge import panel
+from judgeq.judge.spending import rounded_down
 from judgeq.rating import correlation, position_bias
 from judgeq.runs import whoami
 from judgeq.store import Store
@@ -86,6 +87,9 @@ async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterat
     Where the lease is lost the run is asked to stop, and then RunError is raised.
     """
     epoch, lease = await _lead(session), session.store.lease
+    keeper, cap = session.store.keeper, session.run.settings.max_cost
+    if keeper is not None:
+        await keeper.set_cap(None if cap is None else rounded_down(cap))
 
     async def renew() -> None:
         try:

@@ -329,7 +329,12 @@ async def _open(
         with stoppable(stop, emit, interrupts):
             await _fill(store, run)
             with within_open_files(run, emit) as run:
-                async with assembly.panel(run, await store.totals(), stop, emit) as judge:
+                async with (
+                    assembly.sharing(store.keeper, emit) as spending,
+                    assembly.panel(
+                        run, await store.totals(), stop, emit, spending=spending
+                    ) as judge,
+                ):
                     result = await work(Session(run, store, judge, stop, emit))
             store.check()
             return result

@@ -50,7 +50,7 @@ class Budget:
             await future
         except asyncio.CancelledError:
             if future.done() and not future.cancelled() and future.exception() is None:
-                self._spending.settle(amount, 0, 0)  # granted and cancelled in the same turn
+                self._spending.release(amount)  # granted and cancelled in the same turn
             self._serve()
             raise
 
@@ -61,6 +61,14 @@ class Budget:
             return
         lost = rounded_up(bound if risk is None else risk) if cost is None else 0
         self._spending.settle(rounded_up(bound), lost or rounded_up(cost), lost)
+        if self._waiting:
+            self._serve()
+
+    def release(self, bound: float | None) -> None:
+        """A reserved call wasn't sent."""
+        if self._spending.cap is None:
+            return
+        self._spending.release(rounded_up(bound))
         if self._waiting:
             self._serve()
 

@@ -48,7 +48,7 @@ class Capped:
         if self._run.cap is not None:
             grant = self._run.reserve(amount)
             if not grant.granted:
-                self._own.settle(amount, 0, 0)
+                self._own.release(amount)
                 return grant
         return GRANTED
 
@@ -58,9 +58,19 @@ class Capped:
         if self._run.cap is not None:
             self._run.settle(amount, cost, at_risk)
 
+    def release(self, amount: int) -> None:
+        """See Spending."""
+        self._own.release(amount)
+        if self._run.cap is not None:
+            self._run.release(amount)
+
     def set_limits(self, bucket: str, requests: float | None, tokens: float | None) -> None:
         """See Spending."""
         self._run.set_limits(bucket, requests, tokens)
+
+    def set_calls(self, bucket: str, calls: int) -> None:
+        """See Spending."""
+        self._run.set_calls(bucket, calls)
 
     def limits(self, bucket: str) -> tuple[float | None, float | None]:
         """See Spending."""
@@ -69,6 +79,18 @@ class Capped:
     def take(self, bucket: str, tokens: float, pace: float) -> float:
         """See Spending."""
         return self._run.take(bucket, tokens, pace)
+
+    def ended(self, bucket: str) -> None:
+        """See Spending."""
+        self._run.ended(bucket)
+
+    def slow_down(self, bucket: str) -> None:
+        """See Spending."""
+        self._run.slow_down(bucket)
+
+    def pause(self, bucket: str, seconds: float) -> None:
+        """See Spending."""
+        self._run.pause(bucket, seconds)
 
     def settle_tokens(self, bucket: str, tokens: float) -> None:
         """See Spending."""

@@ -129,6 +129,7 @@ class Limiter:
     def release(self, permit: Permit, used: float | None) -> None:
         """The call is over, and took `used` tokens (None: unknown, the estimate stands)."""
         self.in_flight -= 1
+        self._spending.ended(self._bucket)
         if permit.tries:
             self._tries_in_flight -= 1
         if used is not None:
@@ -173,9 +174,11 @@ class Limiter:
         if retry_after is not None and retry_after > 0:
             pause = min(retry_after, LONGEST_PAUSE)
             self._paused_until = max(self._paused_until, self._clock() + pause)
+            self._spending.pause(self._bucket, pause)
         if permit.cuts < self._cuts:
             return
         self._cuts += 1
+        self._spending.slow_down(self._bucket)
         if not self.outage.trying:
             self._window = max(1.0, self._window / 2)
             self._slow_above = self._window
@@ -189,6 +192,7 @@ class Limiter:
         A refusal of what was sent before says nothing new then.
         """
         most = max(1, int(calls))
+        self._spending.set_calls(self._bucket, most)
         if most >= self._concurrency:
             return
         self._concurrency = most
@@ -240,6 +244,7 @@ class Limiter:
         ]
         pause = min(SHORT_PAUSE, max(resets, default=SHORT_PAUSE))
         self._paused_until = max(self._paused_until, self._clock() + pause)
+        self._spending.pause(self._bucket, pause)
 
     def _adopt(self, limits: tuple[float | None, float | None]) -> None:
         first = self._believed == (None, None)

@@ -38,6 +38,7 @@ def api_key(model: Model, access: Access) -> str | None:
     Raises KeyMissingError when the server needs one and none is there, and UsageError when what was
     named holds none. OpenAI's key is never sent elsewhere unless it is named.
     """
+    name = key_name(model, access)
     if access.api_key_file is not None:
         try:
             key = access.api_key_file.read_text(encoding="utf-8").strip()
@@ -49,7 +50,6 @@ def api_key(model: Model, access: Access) -> str | None:
         where = f"--api-key-file {access.api_key_file}"
     else:
         official = model.base_url is None
-        name = access.api_key_env or ("OPENAI_API_KEY" if official else "JUDGEQ_API_KEY")
         key = os.environ.get(name, "").strip()
         if not key and (official or access.api_key_env):
             raise KeyMissingError(
@@ -63,6 +63,13 @@ def api_key(model: Model, access: Access) -> str | None:
     if not key or not key.isascii() or not key.isprintable() or " " in key:
         raise UsageError(f"{where} holds no API key: one line of plain characters is expected.")
     return key
+
+
+def key_name(model: Model, access: Access) -> str:
+    """The variable, or the file, that holds the API key."""
+    if access.api_key_file is not None:
+        return str(access.api_key_file)
+    return access.api_key_env or ("OPENAI_API_KEY" if model.base_url is None else "JUDGEQ_API_KEY")
 
 
 def extra_headers(access: Access) -> dict[str, str]:

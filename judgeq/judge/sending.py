@@ -207,10 +207,12 @@ class Sending:
             self._check_version()
             await sender.budget.reserve(prepared.bound)
             cost: float | None = 0.0
+            begun = False
             try:
                 self._check_version()
                 await self._ledger.begin(Attempt(self._job.match.id, prepared.bound))
                 self.attempt += 1
+                begun = True
                 used = cost = self._risk = None  # from here on nobody knows, until the answer tells
                 sent = await self._complete(permit)
                 cost, used = sent.reply.cost, sum(sent.reply.usage[:3]) or None
@@ -219,7 +221,10 @@ class Sending:
                 cost = error.cost
                 raise
             finally:
-                sender.budget.settle(prepared.bound, cost, self._risk)
+                if begun:
+                    sender.budget.settle(prepared.bound, cost, self._risk)
+                else:
+                    sender.budget.release(prepared.bound)
         finally:
             sender.limiter.release(permit, used)
 

@@ -57,8 +57,14 @@ class Spending(Protocol):
     def settle(self, amount: int, cost: int, at_risk: int) -> None:
         """A call for which `amount` was reserved cost `cost`, of which `at_risk` isn't certain."""
 
+    def release(self, amount: int) -> None:
+        """A call for which `amount` was reserved wasn't sent."""
+
     def set_limits(self, bucket: str, requests: float | None, tokens: float | None) -> None:
         """The requests and tokens a minute that may be taken from a bucket (None: any number)."""
+
+    def set_calls(self, bucket: str, calls: int) -> None:
+        """So many calls of a bucket may be in flight together, those of other processes included."""
 
     def limits(self, bucket: str) -> tuple[float | None, float | None]:
         """The limits in force."""
@@ -66,6 +72,15 @@ class Spending(Protocol):
     def take(self, bucket: str, tokens: float, pace: float) -> float:
         """Take a request of so many tokens, at this share of the full pace: 0.0, or the seconds until
         to ask again."""
+
+    def ended(self, bucket: str) -> None:
+        """A request that was taken is over."""
+
+    def slow_down(self, bucket: str) -> None:
+        """A request was refused: other processes are to slow down as well."""
+
+    def pause(self, bucket: str, seconds: float) -> None:
+        """No process is to send requests for so many seconds."""
 
     def settle_tokens(self, bucket: str, tokens: float) -> None:
         """A request took so many tokens more than was taken for it (fewer, where negative)."""
@@ -83,7 +98,7 @@ class OwnSpending:
         *,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        self.cap = None if cap is None else _nano(cap, ROUND_FLOOR)
+        self.cap = None if cap is None else rounded_down(cap)
         self.at_risk = rounded_up(at_risk)
         self.spent = rounded_up(spent) + self.at_risk
         self.reserved = 0
@@ -102,6 +117,22 @@ class OwnSpending:
         self.reserved -= amount
         self.spent += cost
         self.at_risk += at_risk
+
+    def release(self, amount: int) -> None:
+        """See Spending."""
+        self.reserved -= amount
+
+    def set_calls(self, bucket: str, calls: int) -> None:
+        """See Spending. No other process has any: the limiter counts them."""
+
+    def ended(self, bucket: str) -> None:
+        """See Spending."""
+
+    def slow_down(self, bucket: str) -> None:
+        """See Spending. There is no other process."""
+
+    def pause(self, bucket: str, seconds: float) -> None:
+        """See Spending. There is no other process."""
 
     def set_limits(self, bucket: str, requests: float | None, tokens: float | None) -> None:
         """See Spending. What has gathered under the limits before is kept."""
@@ -185,6 +216,11 @@ class _Bucket:
 def rounded_up(dollars: float | None) -> int:
     """Nano-dollars, rounded up."""
     return _nano(dollars, ROUND_CEILING) if dollars else 0
+
+
+def rounded_down(dollars: float) -> int:
+    """Nano-dollars, rounded down."""
+    return _nano(dollars, ROUND_FLOOR)
 
 
 def _nano(dollars: float, rounding: str) -> int:

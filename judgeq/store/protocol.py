@@ -15,6 +15,7 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from judgeq.judge.leases import Keeper
 from judgeq.types import (
     Attempt,
     Bools,
@@ -78,6 +79,10 @@ class Store(Protocol):
     @property
     def lease(self) -> float:
         """Seconds for which jobs, and the run, are best held."""
+
+    @property
+    def keeper(self) -> Keeper | None:
+        """What the processes that work on the run share; None where only one does."""
 
     def report_to(self, emit: Callable[[Event], None]) -> None:
         """Have the user notified of what they should know of the store, from now on."""

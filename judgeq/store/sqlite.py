@@ -48,6 +48,7 @@ class SqliteStore:
 
     blocking = True
     lease = 600.0
+    keeper = None
 
     def __init__(
         self,

@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 
+from judgeq.judge.spending import rounded_up
 from judgeq.store import rows
 from judgeq.types import Attempt, JobState, Matches, Outcome
 
@@ -175,6 +176,21 @@ def spent(outcomes: Iterable[Outcome]) -> tuple[int, int, int, int, int, int]:
             cost = rows.nano(call.cost)[0]
             paid, at_risk, free = paid + cost, at_risk - gone, free + gone - cost
     return done, calls, errors, paid, at_risk, free
+
+
+def back(outcomes: Iterable[Outcome]) -> tuple[int, int]:
+    """What was reserved for the calls of outcomes, and what of it their worker may spend again, in
+    nano-dollars."""
+    reserved = free = 0
+    for outcome in outcomes:
+        for call in outcome.calls:
+            if call.outcome == rows.CACHED or call.bound is None:
+                continue
+            bound = rounded_up(call.bound)
+            *_, freed = spent([outcome._replace(calls=(call,))])
+            reserved += bound
+            free += freed - (rows.nano(call.bound)[0] - bound)  # which may be rounded otherwise
+    return reserved, free
 
 
 def flattened(values: Iterable[Iterable[int]]) -> list[int]:

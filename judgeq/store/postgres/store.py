@@ -27,6 +27,7 @@ from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.heartbeat import PART, Heartbeat
 from judgeq.store.postgres.link import Link
 from judgeq.store.postgres.reading import PostgresReader
+from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.postgres.spool import Line, Spool
 from judgeq.store.protocol import Items
 from judgeq.types import Attempt, Job, JobState, Matches, Notice, Outcome, Standings
@@ -44,6 +45,8 @@ class _Turn:
     changes: dict[int, tuple[int, ...]] = field(default_factory=dict)
     fenced: set[int] = field(default_factory=set)
     ended: list[int] = field(default_factory=list)
+    back: tuple[int, int] = (0, 0)
+    """As columns.back, of the latest row."""
 
     def add(self, row: int, changes: Sequence[int]) -> None:
         before = self.changes.get(row, _NOTHING)
@@ -90,6 +93,9 @@ class PostgresStore(PostgresReader):
         folder = spool_folder or user_state() / "waiting"
         self._spool = Spool(folder, address, run, self._token)
         self._leads = False
+        self._row_now: int | None = None
+        self._in_doubt: _Turn | None = None
+        self.keeper = Sharing(address, run, lambda: self._row_now)
 
     # The dataset's edge
 
@@ -212,6 +218,7 @@ class PostgresStore(PostgresReader):
             yield self._turn
             return
         turn = new or _Turn()
+        self._in_doubt = turn if turn.number else self._in_doubt
         async with self._link.transaction(statements.BEGIN_WORK):
             self._turn = turn
             try:
@@ -219,9 +226,15 @@ class PostgresStore(PostgresReader):
                 await self._end(turn)
             finally:
                 self._turn = None
+        self._committed(turn)
+
+    def _committed(self, turn: _Turn) -> None:
+        self._in_doubt = None
         for worker in self._workers.values():
             for job in turn.ended:
                 worker.jobs.pop(job, None)
+        if turn.back != (0, 0):
+            self.keeper.settled(*turn.back)
 
     async def _end(self, turn: _Turn) -> None:
         current = self._workers.get(turn.worker or "")
@@ -263,6 +276,7 @@ class PostgresStore(PostgresReader):
             self._heartbeat.let_go(known.rows[-1])
         known.rows.append(row)
         turn.fenced.add(row)
+        self._row_now = int(row)
         self._heartbeat.hold(row)
         return int(row)
 
@@ -327,6 +341,9 @@ class PostgresStore(PostgresReader):
             for row in set(by):
                 mine = [o for o, whose in zip(wave, by, strict=True) if whose == row]
                 turn.add(row, columns.spent(mine))
+                if row == self._row_now:
+                    reserved, free = columns.back(mine)
+                    turn.back = (turn.back[0] + reserved, turn.back[1] + free)
 
     async def renew(self, worker: str, lease: float) -> None:
         """See Store."""
@@ -373,7 +390,11 @@ class PostgresStore(PostgresReader):
                 ours = await self._link.query(statements.STILL_OURS, self._run, known.rows, listed)
                 return {job for (job,) in ours}
 
-        return await self._link.again(look)
+        doubtful, self._in_doubt = self._in_doubt, None
+        ours = await self._link.again(look)
+        if ours is not None and doubtful is not None and doubtful.number == turn:
+            self._committed(doubtful)
+        return ours
 
     async def _hand_in(self) -> None:
         """Settle what earlier processes of this machine could not."""
@@ -411,4 +432,5 @@ class PostgresStore(PostgresReader):
                 pattern = f"({self._token})"
                 await self._link.query(statements.END_LEAD, self._run, pattern)
         self._spool.close()
+        await self.keeper.close()
         await self._link.close()
