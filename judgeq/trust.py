@@ -42,7 +42,7 @@ def own_settings(
     folder: RunPlace, info: RunInfo, changes: Mapping[str, Any], there: Sequence[str] = ()
 ) -> Settings:
     """The run's settings with what was given now (None: not given). Opens nothing but the mark. What
-    is `there` with the run needs no file: the dataset's texts, the prompt.
+    is `there` with the run needs no file, and is not asked for: the dataset's texts, the prompt.
 
     Raises RunError listing what the folder asks for that this user didn't give; and as
     `config.settle`.
@@ -55,8 +55,11 @@ def own_settings(
     settings = settle(info.settings.model_dump() | NEVER_KEPT | given)
     mark = _read(_mark_of(folder, info.fingerprint))
     watched = (*OPENED, *OF_MODELS) if settings.models else OPENED
-    had = {*given, *there, *(["data_dir"] if "dataset" in there else [])}
-    asked = [name for name in watched if name not in had and not _own(settings, name, mark)]
+    asked = [
+        name
+        for name in watched
+        if name not in given and name not in there and not _own(settings, name, mark)
+    ]
     if asked:
         raise RunError(_explained(folder, settings, asked, mark))
     return settings
@@ -68,12 +71,16 @@ def owns_dataset(folder: RunPlace, info: RunInfo) -> bool:
     return all(_own(info.settings, name, mark) for name in ("dataset", "data_dir"))
 
 
-def remember(folder: RunPlace, fingerprint: str, settings: Settings) -> str | None:
-    """Mark the run as this user's, with these settings. What kept it from being written, or None."""
+def remember(
+    folder: RunPlace, fingerprint: str, settings: Settings, without: Sequence[str] = ()
+) -> str | None:
+    """Mark the run as this user's, with these settings, `without` some that this user didn't give. What
+    kept it from being written, or None."""
     path = _mark_of(folder, fingerprint)
     before, kept = _read(path) or {}, settings.kept()
     said = {
-        name: sorted({*before.get(name, ()), _digest(kept, name)}) for name in (*OPENED, *OF_MODELS)
+        name: sorted({*before.get(name, ()), *([] if name in without else [_digest(kept, name)])})
+        for name in (*OPENED, *OF_MODELS)
     }
     if said == before:
         return None

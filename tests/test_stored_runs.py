@@ -5,6 +5,8 @@ from __future__ import annotations
 import json
 import shutil
 import sqlite3
+import subprocess
+import sys
 import time
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -14,7 +16,7 @@ from typing import Any
 import psycopg
 import pytest
 
-from judgeq import api, config, prompts, runs
+from judgeq import api, config, prompts, runs, trust
 from judgeq.datasets import Dataset
 from judgeq.engine import session
 from judgeq.engine.results import Result
@@ -22,6 +24,7 @@ from judgeq.errors import RunError, UsageError
 from judgeq.runs import RunInfo, copying
 from judgeq.runs.stored import StoredRun, StoredRuns
 from judgeq.store.postgres import runs as rows
+from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import in_schema, parse
 from judgeq.ui.outputs import OUTPUTS, adapter
 from tests.cli import ended, judgeq, start
@@ -165,6 +168,59 @@ def test_without_the_right_to_make_a_schema_it_says_what_to_do(there: StoredRuns
     with psycopg.connect(server(), autocommit=True) as admin:
         for statement in (f"DROP OWNED BY {role}", f"DROP ROLE {role}"):
             admin.execute(statement)
+
+
+def test_an_older_schema_is_brought_up_to_date_and_others_are_left_alone(
+    store: str, there: StoredRuns, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    at = ("--store", store)
+    run = made(there)
+    monkeypatch.setattr(schema, "VERSION", 2)
+    monkeypatch.setattr(schema, "MIGRATIONS", {2: ["ALTER TABLE @.runs ADD COLUMN more int"]})
+    with pytest.raises(
+        RunError, match=r"older judgeq .* `judgeq store check` brings it up to date"
+    ):
+        there.all()
+    checked = json.loads(judgeq(tmp_path, "store", "check", *at, "--json").stdout)
+    assert (checked["version"], checked["migrated_from"]) == (2, 1)
+    assert execute(store, "SELECT more FROM @.runs") == [(None,)]
+    assert there.all() == [run]
+    monkeypatch.undo()
+    for command in ("runs", "status", "rate"):
+        refused = ended(tmp_path, command, *at)
+        assert (refused.returncode, "newer judgeq" in refused.stderr) == (7, True)
+    execute(store, "DROP TABLE @.meta")
+    refused = ended(tmp_path, "run", "-d", "demo", *at)
+    assert (refused.returncode, "another program's" in refused.stderr) == (7, True)
+
+
+def test_exit_codes_and_the_environment(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    nowhere, there = {"JUDGEQ_STORE": ME[1]}, {"JUDGEQ_STORE": store}
+    for words in ("runs", "run -d demo", "store check", "rate x"):
+        refused = ended(tmp_path, *words.split(), variables=nowhere)
+        assert (refused.returncode, "can't be used: " in refused.stderr) == (7, True), words
+        assert "secret" not in refused.stderr
+    judgeq(tmp_path, "runs", "--store", "", variables=nowhere)  # of folders
+    for words in ("store check", "runs --store x", "store copy"):
+        assert ended(tmp_path, *words.split()).returncode == 2, words
+    assert "No runs in postgresql://" in judgeq(tmp_path, "runs", variables=there).stdout
+    assert "not there yet" in judgeq(tmp_path, "store", "check", variables=there).stdout
+    monkeypatch.setitem(sys.modules, "psycopg", None)
+    refused = ended(tmp_path, "runs", variables=there)
+    assert (refused.returncode, "pip install 'judgeq[postgres]'" in refused.stderr) == (2, True)
+
+
+def test_folders_need_no_psycopg(tmp_path: Path) -> None:
+    words = ("run", "-d", "demo", "-s", "listwise10x1", "--quiet", "--runs-dir", str(tmp_path))
+    code = (
+        "import sys; from judgeq.__main__ import main; sys.argv[1:] = sys.argv[1:]\n"
+        "try: main()\n"
+        "finally: sys.exit('psycopg' in sys.modules and 99)"
+    )
+    done = subprocess.run([sys.executable, "-c", code, *words], cwd=tmp_path, check=False)
+    assert done.returncode == 0
 
 
 # Texts that are shared
@@ -331,7 +387,9 @@ def _verdicts(store: str) -> int:
     return int(count)
 
 
-def test_texts_and_prompt_come_from_the_store(store: str, tmp_path: Path) -> None:
+def test_texts_and_prompt_come_from_the_store(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
     """On a machine that has neither, with settings that are no secret."""
     (tmp_path / "d.csv").write_text("text,gold\n" + "".join(f"text {n},{n}\n" for n in range(12)))
     more: dict[str, Any] = {"strategy": "listwise4x1", "prompt": "bias", "gold_column": "gold"}
@@ -346,7 +404,13 @@ def test_texts_and_prompt_come_from_the_store(store: str, tmp_path: Path) -> Non
     assert resumed.prompt == prompts.load("bias")
     assert resumed.dataset.texts == [f"text {n}" for n in range(12)]
     assert resumed.items.same_as(whole.items)
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
+    resumed = session.resume(run, {})  # also where this user never worked on it
     session.execute(resumed, lambda _: None)
+    assert not trust.owns_dataset(run, run.info())  # no word of theirs
+    shown = session.dataset_of(run)
+    assert shown is not None
+    assert shown.texts == resumed.dataset.texts
     same = [line.rsplit(",", 1)[0] for line in run.scores.read_text().splitlines()]
     assert same == [line.rsplit(",", 1)[0] for line in csv(whole).splitlines()]
     assert "text 3" in run.scores.read_text()

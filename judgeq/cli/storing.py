@@ -26,7 +26,7 @@ Named = Annotated[
 def _runs(store: str | None, runs_dir: Path) -> StoredRuns:
     from judgeq.runs.stored import StoredRuns
 
-    if store is None:
+    if not store:
         raise UsageError(
             "name the store: --store postgresql://user@host/database, or $JUDGEQ_STORE."
         )

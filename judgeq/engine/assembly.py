@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -48,7 +48,11 @@ Prices = Mapping[str, Pricing | None]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Run:
-    """A run as settings describe it: all that is known before anything is written or asked."""
+    """A run as settings describe it: all that is known before anything is written or asked.
+
+    `held` are the settings whose files were not needed, since what they name came from the store: they
+    are not this user's word.
+    """
 
     settings: Settings
     dataset: Dataset
@@ -57,6 +61,7 @@ class Run:
     pricing: Prices
     facts: Mapping[str, Any]
     folder: RunPlace
+    held: Sequence[str] = ()
 
     @property
     def items(self) -> Items:

@@ -50,7 +50,7 @@ def prepare(
         judge.check(name, settings)
     _check_panel(settings)
     _check_workers(settings)
-    if settings.share_texts and settings.store is None:
+    if settings.share_texts and not settings.store:
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
@@ -112,7 +112,8 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
             "--dataset FILE), or in Python judgeq.resume(…, dataset=…); the same `run` goes on, too."
         )
     kept = None if changes.get("prompt") else folder.prompt()
-    there = [name for name, value in (("dataset", held), ("prompt", kept)) if value is not None]
+    there = [] if held is None else ["dataset", "data_dir"]
+    there += [] if kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, there).rooted()
     _check_workers(settings)
     strategy = settings.make_strategy()
@@ -132,7 +133,7 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
             "another run with `judgeq run`; nothing was changed."
         )
     pricing = assembly.check(settings, dataset, prompt)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there)
 
 
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
@@ -212,6 +213,10 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
     no standard input, and opens no file that somebody else's folder names."""
     info = folder.info()
     settings = info.settings
+    with suppress(RunError):
+        shared = folder.dataset()
+        if shared is not None:
+            return shared
     if settings.dataset == STDIN or not trust.owns_dataset(folder, info):
         return None
     try:
@@ -256,7 +261,7 @@ def _begin(run: Run, emit: Emit) -> None:
     caution = folder.caution()
     if caution is not None:
         emit(Notice(caution, warning=True))
-    unmarked = trust.remember(folder, config.fingerprint(run.facts), run.settings)
+    unmarked = trust.remember(folder, config.fingerprint(run.facts), run.settings, run.held)
     if unmarked is not None:
         emit(
             Notice(

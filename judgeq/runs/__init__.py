@@ -15,8 +15,8 @@ from judgeq.runs.places import whoami as whoami
 
 def runs_in(root: Path, store: str | None = None) -> Runs:
     """The runs under a folder; or in the PostgreSQL database of this address, whose results then go
-    under the folder. Raises UsageError for an address that is none."""
-    if store is None:
+    under the folder; "" is none. Raises UsageError for an address that is none."""
+    if not store:
         return FolderRuns(root)
     from judgeq.runs.stored import StoredRuns  # not needed for folders
 
