@@ -103,6 +103,18 @@ def test_a_run_that_is_led_is_running(store: str, there: StoredRuns) -> None:
     assert run.is_running()
     execute(store, "UPDATE @.lead SET until = now()")
     assert not run.is_running()
+    worker = (
+        "INSERT INTO @.workers (run, name, until) SELECT run, 'w', now() + interval '1 min' FROM"
+    )
+    execute(store, f"{worker} @.runs")
+    assert run.is_running()
+    with pytest.raises(RunError, match="worked on by 1 worker just now"):
+        rows.drop(there.address, run.row())
+    execute(store, "UPDATE @.workers SET over = true")
+    assert not run.is_running()
+    execute(store, "UPDATE @.runs SET fingerprint = 'other'")
+    with pytest.raises(RunError, match="two fingerprints"):
+        run.info()
 
 
 def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:

@@ -101,7 +101,7 @@ def ask(
     except StoppedError as error:
         raise StoppedError(
             f"{error}. What was answered is kept in run {run.folder.id}, and not asked again; `judgeq "
-            f"status {run.folder.id}` says what it cost."
+            f"status {run.folder.argument}` says what it cost."
         ) from error
 
 

@@ -103,7 +103,7 @@ class RunPlace(Protocol):
         """When the ledger was last written, in seconds since the epoch; 0 if never."""
 
     def is_running(self) -> bool:
-        """Whether a process leads the run now."""
+        """Whether a process is at the run now."""
 
     def locked(self) -> AbstractContextManager[None]:
         """Hold the run as far as its place can; a folder is made. Raises RunError while another

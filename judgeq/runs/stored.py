@@ -128,8 +128,9 @@ class StoredRun:
 
     def info(self) -> RunInfo:
         """See RunPlace."""
+        row = self.row()
         try:
-            return RunInfo.model_validate_json(self.row().info)
+            info = RunInfo.model_validate_json(row.info)
         except ValidationError as error:
             first = error.errors()[0]
             where = ".".join(map(str, first["loc"])) + ": " if first["loc"] else ""
@@ -137,6 +138,9 @@ class StoredRun:
                 f"{self.shown} can't be read: {where}{first['msg']}. It was written by another "
                 "version of judgeq, or changed by hand."
             ) from error
+        if info.fingerprint != row.fingerprint:
+            raise RunError(f"{self.shown} is damaged: it has two fingerprints.")
+        return info
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
         """See RunPlace. The same run, just written by another process, stays as that wrote it."""
@@ -186,8 +190,9 @@ class StoredRun:
         return self.row().touched
 
     def is_running(self) -> bool:
-        """See RunPlace."""
-        return self.row().leader is not None
+        """See RunPlace. Workers go on where the process that led is gone."""
+        row = self.row()
+        return row.leader is not None or row.workers > 0
 
     @contextmanager
     def locked(self) -> Iterator[None]:

@@ -37,13 +37,16 @@ def check(overview: Overview, runs: Sequence[StoredRun]) -> Iterator[Section]:
             ],
         )
     if runs:
+        names = words("last written", "led by", "texts", whole=True)
         yield Section(
-            columns=[*words("run"), *words("last written", "led by", "texts", whole=True)],
-            rows=[
-                (run.id, _moment(run.touched()), row.leader or "", "shared" if row.texts else "")
-                for run, row in ((run, run.row()) for run in runs)
-            ],
+            columns=[*words("run"), *names, *numbers("workers")], rows=[_run(run) for run in runs]
         )
+
+
+def _run(run: StoredRun) -> tuple[str, str, str, str, int]:
+    row = run.row()
+    texts = "shared" if row.texts else ""
+    return run.id, _moment(row.touched), row.leader or "", texts, row.workers
 
 
 def _schema(overview: Overview) -> str:
@@ -79,6 +82,7 @@ def check_json(overview: Overview, runs: Sequence[StoredRun]) -> dict[str, Any]:
                 "touched": row.touched,
                 "led_by": row.leader,
                 "texts_shared": row.texts,
+                "workers": row.workers,
             }
             for run, row in ((run, run.row()) for run in runs)
         ]

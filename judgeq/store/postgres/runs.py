@@ -22,7 +22,8 @@ BLOCK = 50_000
 _ROWS = """
 SELECT r.run, r.name, r.fingerprint, r.info, r.prompt, extract(epoch FROM greatest(r.touched,
     (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run)))::float8,
-    (SELECT l.holder FROM @.lead l WHERE l.run = r.run AND l.until > now()), r.texts
+    (SELECT l.holder FROM @.lead l WHERE l.run = r.run AND l.until > now()), r.texts,
+    (SELECT count(*) FROM @.workers w WHERE w.run = r.run AND NOT w.over AND w.until > now())
 FROM @.runs r
 """
 # A block of a run's rows, whatever the table's key is.
@@ -33,7 +34,7 @@ DELETE FROM @.{table} WHERE ctid IN (SELECT ctid FROM @.{table} WHERE run = %s L
 
 class RunRow(NamedTuple):
     """A run as the store knows it: when it was last written to (seconds since the epoch), who leads it
-    now, and whether its texts are there."""
+    now, whether its texts are there, and how many workers are at it."""
 
     run: int
     name: str
@@ -43,6 +44,7 @@ class RunRow(NamedTuple):
     touched: float
     leader: str | None
     texts: bool
+    workers: int
 
 
 @contextmanager
@@ -188,8 +190,8 @@ def drop(address: Address, row: RunRow, *, force: bool = False) -> int:
     """Delete a run with all that belongs to it, in blocks, so that nobody is blocked for long; how many
     rows that were.
 
-    An interrupted one goes on where it is called again. Raises RunError while a process leads it, unless
-    it is forced.
+    An interrupted one goes on where it is called again. Raises RunError while a process leads it or
+    works on it, unless it is forced.
     """
     deleted = 0
     with connected(address, write=True) as connection:
@@ -204,7 +206,8 @@ def drop(address: Address, row: RunRow, *, force: bool = False) -> int:
 
 
 def _hold(connection: psycopg.Connection[Any], address: Address, row: RunRow, force: bool) -> None:
-    """Lead the run for a day, so that nobody else begins to. Raises RunError while a process does."""
+    """Lead the run for a day, so that nobody else begins to. Raises RunError while a process leads it or
+    works on it."""
     take: Any = in_schema(
         "INSERT INTO @.lead (run, epoch, holder, until) VALUES (%s, 1, 'judgeq store drop-run', "
         "now() + interval '1 day') ON CONFLICT (run) DO UPDATE SET epoch = lead.epoch + 1, "
@@ -214,9 +217,13 @@ def _hold(connection: psycopg.Connection[Any], address: Address, row: RunRow, fo
     )
     over: Any = in_schema("UPDATE @.workers SET over = true WHERE run = %s", address.schema)
     with connection.transaction():
-        if not connection.execute(take, (row.run, force)).rowcount:
+        by = f"led by {row.leader or 'another process'}"
+        if not row.leader and row.workers:
+            by = f"worked on by {row.workers:,} {'worker' if row.workers == 1 else 'workers'}"
+        idle = force or not row.workers
+        if not idle or not connection.execute(take, (row.run, force)).rowcount:
             raise RunError(
-                f"run {row.name} is led by {row.leader or 'another process'} just now: stop it first, "
-                "or give --force. Nothing was deleted."
+                f"run {row.name} is {by} just now: stop that first, or give --force. Nothing was "
+                "deleted."
             )
         connection.execute(over, (row.run,))

@@ -125,6 +125,7 @@ class StoredRunFacts(Output):
     touched: float
     led_by: str | None
     texts_shared: bool
+    workers: int
 
 
 class StoreOutput(Output):
