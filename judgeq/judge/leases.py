@@ -225,7 +225,8 @@ class Bucket:
         self._lines = (Line(), Line())
         self._paused_until = -math.inf
         self._asked_at = -math.inf
-        self._next = -math.inf  # the first time at which it makes sense to ask
+        self._next = -math.inf  # the first time at which more can be leased
+        self._away_until = -math.inf  # the keeper can't be reached
         self._last: str | None = None
         self._hungry = False  # a call waits for what isn't leased
         self._crowded = False  # a call waits for one in flight to end
@@ -307,6 +308,9 @@ class Bucket:
 
     def due(self, now: float) -> float:
         """When to ask next; infinite: not until something happens."""
+        return max(self._away_until, self._due(now))
+
+    def _due(self, now: float) -> float:
         if self._refused or self._pause:
             return now
         if self._hungry:
@@ -391,7 +395,7 @@ class Bucket:
         self._pause = max(self._pause, ask.pause)
         self._hungry = True
         self._asking = False
-        self._next = now + again
+        self._away_until = now + again
 
     def farewell(self, now: float) -> Ask:
         """What to say at the end, or when nothing more is wanted."""

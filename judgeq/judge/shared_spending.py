@@ -186,6 +186,7 @@ class SharedSpending:
         self._worker: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._wait = 0.0
+        self._reported = False
         self.asked = 0
         keeper.on_settled(self._purse.settled)
 
@@ -298,9 +299,10 @@ class SharedSpending:
             await self._money()
             for name, bucket in self._buckets.items():
                 await self._lease(name, bucket)
-            self._wait = 0.0
+            self._wait, self._reported = 0.0, False
         except RunError as error:
-            if not self._wait:
+            if not self._reported:
+                self._reported = True
                 self._notify(f"{error} Calls wait for it once what is allowed by now is used up.")
 
     async def _money(self) -> None:

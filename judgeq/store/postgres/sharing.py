@@ -64,6 +64,8 @@ FROM @.workers WHERE run = %(run)s
 CAP = "UPDATE @.runs SET cap = %s WHERE run = %s"
 
 NEW_BUCKET = "INSERT INTO @.buckets (bucket) VALUES (%(bucket)s) ON CONFLICT DO NOTHING;"
+# What a server that falls loses of limits is less than a second's.
+NOT_FLUSHED = "SET LOCAL synchronous_commit = off;"
 LOCK_BUCKET = "SELECT FROM @.buckets WHERE bucket = %(bucket)s FOR UPDATE;"
 # A limit is a line of time, along which calls are strung at the rate that is allowed: what is `ahead`
 # of now is leased already, and at most HORIZON seconds of it are leased ahead. A part of what is wanted
@@ -216,7 +218,7 @@ class Sharing(Keeper):
             "refused": ask.refused,
             "pause": ask.pause,
         }
-        statement = LOCK_BUCKET + LEASE
+        statement = NOT_FLUSHED + LOCK_BUCKET + LEASE
         rows: list[list[Any]] = []
         if bucket in self._known:
             rows = await self._do(statement, given)
