@@ -233,9 +233,9 @@ class Queue:
             self._away = True
             self._store.keep(self._worker, turn, outcomes)
             ours = await self._recovered(turn, outcomes)
+            self._wake.set()  # for what is still to do
             if ours is None:
                 self._outcomes[:0] = outcomes
-                self._wake.set()  # and all of it once more
                 return
             lost, jobs, count = {attempt.job for attempt in attempts} - ours, [], 0
         except RunError:

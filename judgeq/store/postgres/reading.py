@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, NamedTuple
 
@@ -63,6 +63,7 @@ class PostgresReader:
         self._link = link
         self._run = run
         self._items = 0  # how many there are, once that is known
+        self._ends: list[int] = []  # the last job of each round that is known
 
     def report_to(self, emit: Callable[[Event], None]) -> None:
         """See Store."""
@@ -96,6 +97,14 @@ class PostgresReader:
             statement = "SELECT coalesce(max(row), -1) + 1 FROM @.items WHERE run = %s"
             self._items = (await self._row(statement, self._run))[0]
         return self._items
+
+    async def _rounds_of(self, jobs: Sequence[int]) -> list[int]:
+        """The rounds that jobs belong to; those that are planned don't change."""
+        if jobs and (not self._ends or max(jobs) > self._ends[-1]):
+            statement = "SELECT last FROM @.rounds WHERE run = %s ORDER BY round"
+            self._ends = [last for (last,) in await self._rows(statement, self._run)]
+        rounds: list[int] = (np.searchsorted(self._ends, jobs) + 1).tolist()
+        return rounds
 
     async def items(self) -> Items:
         """See Store."""
@@ -226,17 +235,12 @@ class PostgresReader:
 
     async def spent(self, n: int) -> list[Spent]:
         """See Store."""
-        spans = await self._rows(
-            "SELECT last, round FROM @.rounds WHERE run = %s ORDER BY round", self._run
-        )
         calls = await self._rows(statements.SPENT, self._run, n)
-        items = await self._n()
+        rounds, items = await self._rounds_of([row[0] for row in calls]), await self._n()
         with self._reading():
-            ends = [last for last, _ in spans]
-            rounds = np.searchsorted(ends, [row[0] for row in calls]) + 1
             return [
                 Spent(
-                    rows.job(row[:7], int(round), items).match,
+                    rows.job(row[:7], round, items).match,
                     Usage(*row[7:11]),
                     None if row[12] else row[11],
                     row[13],

@@ -124,11 +124,11 @@ SELECT count(*) FROM reopened
 
 # The workers
 
-# Each of their statements looks up a few rows by an index. Where a table's statistics are old, as they
-# are while a round is worked on, the planner takes that for dear, and would read all of it.
+# Their statements look up a few rows by an index, and join them by their hashes. While a round is worked
+# on the tables' statistics are old, and the planner would choose otherwise: read all of a table.
 BEGIN_WORK = """
 BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
-SET LOCAL enable_hashjoin = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off
+SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off
 """
 REGISTER = """
 INSERT INTO @.workers (run, name, judges, host, pid, since, seen, until)
@@ -138,29 +138,30 @@ ON CONFLICT (run, name) DO UPDATE SET seen = excluded.seen RETURNING worker
 # Whoever holds this row's lock is not found dead.
 FENCE = "SELECT worker FROM @.workers WHERE worker = %s AND NOT over FOR UPDATE"
 CLAIM = """
-WITH picked AS (
-    SELECT id FROM @.jobs
-    WHERE run = %(run)s AND state = 'pending' AND (%(judges)s::int[] IS NULL OR judge = ANY(%(judges)s))
-    ORDER BY id LIMIT %(n)s FOR UPDATE SKIP LOCKED),
-taken AS (
-    UPDATE @.jobs AS j SET state = 'running', worker = %(worker)s FROM picked
-    WHERE j.run = %(run)s AND j.id = picked.id
+WITH taken AS (
+    UPDATE @.jobs AS j SET state = 'running', worker = %(worker)s
+    WHERE j.run = %(run)s AND j.id = ANY(ARRAY(
+        SELECT id FROM @.jobs WHERE run = %(run)s AND state = 'pending'
+        AND (%(judges)s::int[] IS NULL OR judge = ANY(%(judges)s))
+        ORDER BY id LIMIT %(n)s FOR UPDATE SKIP LOCKED))
     RETURNING j.id, j.attempts, j.unusable, j.error)
-SELECT t.id, m.items, m.judge, m.repeat, t.attempts, t.unusable, t.error,
-    (SELECT round FROM @.rounds r WHERE r.run = %(run)s AND t.id BETWEEN r.first AND r.last LIMIT 1)
-FROM taken t LEFT JOIN @.matches m ON m.run = %(run)s AND m.id = t.id ORDER BY t.id
+SELECT t.id, m.items, m.judge, m.repeat, t.attempts, t.unusable, t.error FROM taken t
+LEFT JOIN (SELECT id, items, judge, repeat FROM @.matches
+           WHERE run = %(run)s AND id = ANY(ARRAY(SELECT id FROM taken))) AS m ON m.id = t.id
+ORDER BY t.id
 """
-# "Running", so that no index of running jobs is taken for the join.
 BEGIN = """
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::int[])
+    AS g (job, n, at_risk, unbounded))
 UPDATE @.jobs AS j SET attempts = j.attempts + g.n, open = j.open + g.n,
     at_risk = j.at_risk + g.at_risk, unbounded = j.unbounded + g.unbounded
-FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::int[]) AS g (job, n, at_risk, unbounded)
-WHERE j.run = %s AND j.id = g.job AND j.worker = %s
-AND j.state NOT IN ('pending', 'done', 'invalid', 'failed') RETURNING j.id
+FROM given g WHERE j.run = %s AND j.id = ANY(ARRAY(SELECT job FROM given)) AND j.id = g.job
+AND j.state = 'running' AND j.worker = %s RETURNING j.id
 """
 # An outcome changes its job while that is open; else its calls are paid duplicates.
 SETTLE = """
-WITH given AS (
+WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::bigint[], %s::boolean[], %s::text[], %s::int[], %s::int[],
                          %s::bigint[], %s::int[], %s::text[])
     AS g (job, worker, answered, state, unusable, open, at_risk, unbounded, error)),
@@ -171,12 +172,13 @@ kept AS (
         unusable = j.unusable + g.unusable, open = j.open - g.open,
         at_risk = j.at_risk - g.at_risk, unbounded = j.unbounded - g.unbounded,
         error = coalesce(g.error, j.error)
-    FROM given g WHERE j.run = %s AND j.id = g.job AND j.state IN ('pending', 'running')
-    RETURNING j.id),
+    FROM given g WHERE j.run = %s AND j.id = ANY(ARRAY(SELECT job FROM given)) AND j.id = g.job
+    AND j.state IN ('pending', 'running') RETURNING j.id),
 late AS (
     UPDATE @.jobs AS j SET open = j.open - g.open, at_risk = j.at_risk - g.at_risk,
         unbounded = j.unbounded - g.unbounded
-    FROM given g WHERE j.run = %s AND j.id = g.job AND g.job NOT IN (SELECT id FROM kept)),
+    FROM given g WHERE j.run = %s AND j.id = g.job AND j.id = ANY(ARRAY(
+        SELECT job FROM given WHERE job NOT IN (SELECT id FROM kept)))),
 called AS (
     INSERT INTO @.calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency,
                          reply, at, worker)
@@ -191,7 +193,7 @@ called AS (
 INSERT INTO @.verdicts (run, job, ranking, ties, score)
 SELECT %s, job, ranking, ties, score
 FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::float8[]) AS v (job, ranking, ties, score)
-WHERE (job IN (SELECT id FROM kept)) IS TRUE
+WHERE job IN (SELECT id FROM kept)
 """
 WORKED = """
 UPDATE @.workers AS w SET turn = greatest(w.turn, %s), seen = @now,

@@ -291,9 +291,9 @@ class PostgresStore(PostgresReader):
             turn.add(row, _NOTHING)
             given = {"run": self._run, "worker": row, "n": n, "judges": self._judges}
             taken = await self._link.query_named(statements.CLAIM, given)
-        items = await self._n()
+        rounds, items = await self._rounds_of([job[0] for job in taken]), await self._n()
         with self._reading():
-            jobs = [rows.job(job[:7], job[7], items) for job in taken]
+            jobs = [rows.job(job, round, items) for job, round in zip(taken, rounds, strict=True)]
         self._workers[worker].jobs.update((job.match.id, row) for job in jobs)
         return jobs
 

