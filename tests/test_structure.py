@@ -146,7 +146,7 @@ def test_exit_codes_are_documented_and_distinct() -> None:
     ],
 )
 def test_help_stays_light(words: list[str], heavy: str) -> None:
-    heavy += " numpy scipy pyarrow asyncio tenacity orjson aiohttp openai matplotlib"
+    heavy += " numpy scipy pyarrow asyncio tenacity orjson aiohttp openai matplotlib psycopg"
     code = (
         "import sys, judgeq\n"
         "assert 'numpy' not in sys.modules\n"

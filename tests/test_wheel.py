@@ -21,9 +21,12 @@ def wheel(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("wheel")
     source = folder / "source"
     # From a copy, so that nothing is left in the checkout, and what git ignores stays out.
-    shutil.copytree(
-        REPO, source, ignore=shutil.ignore_patterns(".*", "runs", "build", "dist", "*.egg-info")
-    )
+    patterns = shutil.ignore_patterns(".*", "build", "dist", "*.egg-info")
+
+    def ignored(folder: str, names: list[str]) -> set[str]:
+        return patterns(folder, names) | ({"runs"} if Path(folder) == REPO else set())
+
+    shutil.copytree(REPO, source, ignore=ignored)
     run(sys.executable, "-m", "pip", "wheel", "--quiet", "--no-deps", "-w", folder, source)
     (built,) = folder.glob("judgeq-*.whl")
     return built

@@ -274,8 +274,8 @@ class Choices(Declarations):
         RUNNING, 0.5, session=True, limits=SHARE,
     )  # fmt: skip
     store: str | None = setting(
-        "Keep runs in this PostgreSQL database, for any number of machines. Runs-dir then holds "
-        "results only.",
+        "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
+        "results only; '' keeps runs in folders.",
         RUNNING, None,
         common=True, session=True, secretive=True, unset="run folders",
         metavar="postgresql://…", envvar="JUDGEQ_STORE",
