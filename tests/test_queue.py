@@ -7,7 +7,7 @@ from typing import cast
 import pytest
 
 from judgeq.engine.queue import INTERVAL, RENEWAL, Queue, Stop
-from judgeq.errors import RunError, StoppedError
+from judgeq.errors import JobLostError, RunError, StoppedError, StoreAwayError
 from judgeq.store import Store
 from judgeq.types import Attempt, Job, JobState, Outcome, Verdict
 from tests.fakes import Clock, FakeStore, turns
@@ -359,6 +359,57 @@ def test_an_error_at_the_end_does_not_hide_another() -> None:
 
     with pytest.raises(ZeroDivisionError):
         asyncio.run(story())
+
+
+# A store that is away, and jobs that are lost
+
+
+def test_a_lost_job_is_not_begun() -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=2)
+        store.lost = {0}
+        async with queue_of(store) as queue:
+            jobs = [await wanted(queue) for _ in range(2)]
+            begun = [queue.begin(Attempt(job.match.id)) for job in jobs]
+            lost, kept = await asyncio.gather(*begun, return_exceptions=True)
+            assert isinstance(lost, JobLostError)
+            assert kept is None
+            queue.drop(0)
+            queue.settle(done(jobs[1]))
+        assert [outcome.job for outcome in store.outcomes] == [1]
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize("held", [None, {1}])
+def test_what_a_lost_commit_did_is_not_done_again(held: set[int] | None) -> None:
+    async def story() -> None:
+        store = FakeStore(jobs=5)
+        async with queue_of(store) as queue:
+            jobs = [await wanted(queue) for _ in range(3)]
+            turn = store.turns + 1
+            if held is not None:
+                store.held[turn] = held
+            store.fails["commit"] = StoreAwayError("gone")
+            store.gates["recover"] = back = asyncio.Event()
+            begun = [asyncio.create_task(queue.begin(Attempt(n))) for n in (1, 2)]
+            waiting = asyncio.create_task(queue.get())
+            queue.settle(done(jobs[0]))
+            await turns()
+            queue.settle(done(jobs[1]))  # meanwhile
+            assert store.kept == [(turn, 0), (turn + 1, 1)]
+            del store.fails["commit"]
+            back.set()
+            job = await waiting
+            assert job is not None
+            results = await asyncio.gather(*begun, return_exceptions=True)
+            # Where it held, job 2 was no longer ours afterwards.
+            assert [isinstance(result, JobLostError) for result in results] == [False, held == {1}]
+            assert [what for kind, what in store.done if kind == "recover"] == [[1, 2]]
+            settled = [what for kind, what in store.done if kind == "settle"]
+            assert settled == ([[0], [0, 1]] if held is None else [[0], [1]])
+
+    asyncio.run(story())
 
 
 # Stop

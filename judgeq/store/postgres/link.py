@@ -53,6 +53,12 @@ class Link:
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
+        # Who is paused in a transaction, or cut off, must not block others for longer than its lease.
+        patience = int(address.lease * 1000)
+        self._patience = (
+            f"SET LOCAL idle_in_transaction_session_timeout = {patience}; "
+            f"SET LOCAL lock_timeout = {patience}"
+        )
         self._known = False  # whether there was a connection before
         self._away: float | None = None
         self._reported = False
@@ -81,7 +87,7 @@ class Link:
                 connection = await self._connected()
                 self._owner = asyncio.current_task()
                 try:
-                    await connection.execute(begin)
+                    await connection.execute(f"{begin}; {self._patience}")
                     yield
                     await connection.execute("COMMIT")
                 except BaseException:

@@ -93,9 +93,9 @@ class Spool:
                 self.path.with_suffix(".lock").unlink()
 
     def left(self) -> list[Path]:
-        """The files of other processes of this machine."""
+        """The files of this machine's processes, some of which may still live."""
         try:
-            return sorted(p for p in self._folder.glob(f"{self._prefix}-*.jsonl") if p != self.path)
+            return sorted(self._folder.glob(f"{self._prefix}-*.jsonl"))
         except OSError:
             return []
 

@@ -208,12 +208,14 @@ RENEW = """
 UPDATE @.workers SET seen = @now, until = greatest(until, @now + make_interval(secs => %s))
 WHERE worker = ANY(%s) AND NOT over
 """
-# After a start of the server live workers are given time to say so.
+# After a start of the server live workers are given time to say so. Who has its row locked is alive.
 REAP = """
 WITH dead AS (
-    UPDATE @.workers SET over = true
-    WHERE run = %s AND NOT over AND until < @now
-    AND pg_postmaster_start_time() + make_interval(secs => %s) < @now RETURNING worker),
+    UPDATE @.workers SET over = true WHERE worker IN (
+        SELECT worker FROM @.workers WHERE run = %s AND NOT over AND until < @now
+        AND pg_postmaster_start_time() + make_interval(secs => %s) < @now
+        ORDER BY worker FOR UPDATE SKIP LOCKED)
+    RETURNING worker),
 back AS (
     UPDATE @.jobs SET state = 'pending'
     WHERE run = %s AND state = 'running' AND worker IN (SELECT worker FROM dead) RETURNING id)

@@ -1,4 +1,4 @@
-"""The store of one run in a PostgreSQL database: what the scheduler and the workers write.
+"""The store of one run in a PostgreSQL database: what the workers write.
 
 A worker is known by a name to this process and by a row to the database, which says whether it is
 over: then it gets a new row when it claims again, and what it has still to say of older jobs counts
@@ -17,20 +17,17 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-import numpy as np
-
-from judgeq.errors import LedError, RunError, StoreAwayError
+from judgeq.errors import RunError, StoreAwayError
 from judgeq.paths import user_state
 from judgeq.store import rows
 from judgeq.store.postgres import columns, spool, statements
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.heartbeat import PART, Heartbeat
 from judgeq.store.postgres.link import Link
-from judgeq.store.postgres.reading import PostgresReader
+from judgeq.store.postgres.scheduling import PostgresScheduler
 from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.postgres.spool import Line, Spool
-from judgeq.store.protocol import Items
-from judgeq.types import Attempt, Job, JobState, Matches, Notice, Outcome, Standings
+from judgeq.types import Attempt, Job, JobState, Notice, Outcome
 
 _NOTHING = (0, 0, 0, 0, 0, 0)
 
@@ -62,7 +59,7 @@ class _Worker:
     jobs: dict[int, int] = field(default_factory=dict)
 
 
-class PostgresStore(PostgresReader):
+class PostgresStore(PostgresScheduler):
     """See `Store`. Nothing is opened before it is needed; `judges` are the numbers of those that claims
     are for (None: all), and `label` names them to other users."""
 
@@ -80,123 +77,20 @@ class PostgresStore(PostgresReader):
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         spool_folder: Path | None = None,
     ) -> None:
-        super().__init__(Link(address, clock=clock, sleep=sleep), run)
+        token, heartbeat = secrets.token_hex(4), Heartbeat(address, run)
+        super().__init__(Link(address, clock=clock, sleep=sleep), run, token, heartbeat)
         self.read_only = read_only
         self.lease = address.lease
         self._judges = None if judges is None else list(judges)
         self._label = label
-        self._token = secrets.token_hex(4)
         self._workers: dict[str, _Worker] = {}
         self._turns = 0
         self._turn: _Turn | None = None
-        self._heartbeat = Heartbeat(address, run)
         folder = spool_folder or user_state() / "waiting"
-        self._spool = Spool(folder, address, run, self._token)
-        self._leads = False
+        self._spool = Spool(folder, address, run, token)
         self._row_now: int | None = None
         self._in_doubt: _Turn | None = None
         self.keeper = Sharing(address, run, lambda: self._row_now)
-
-    # The dataset's edge
-
-    async def set_items(self, items: Items) -> None:
-        """See Store."""
-        n = len(items.ids)
-        gold: Sequence[float | None] = [None] * n
-        if items.gold is not None:
-            gold = [None if value != value else value for value in items.gold.tolist()]
-
-        async def put() -> None:
-            async with self._link.transaction():
-                for start in range(0, n, columns.BLOCK):
-                    part = slice(start, min(start + columns.BLOCK, n))
-                    await self._link.query(
-                        "INSERT INTO @.items (run, row, id, gold) SELECT %s, * FROM "
-                        "unnest(%s::int[], %s::text[], %s::float8[]) "
-                        "ON CONFLICT (run, row) DO UPDATE SET gold = excluded.gold",
-                        self._run,
-                        columns.array(range(part.start, part.stop)),
-                        list(items.ids[part]),
-                        columns.array(gold[part]),
-                    )
-                await self._link.query("DELETE FROM @.subsets WHERE run = %s", self._run)
-                for name, mask in items.subsets.items():
-                    members = np.flatnonzero(mask).astype("<i4").tobytes()
-                    await self._link.query(
-                        "INSERT INTO @.subsets VALUES (%s, %s, %s)", self._run, name, members
-                    )
-                await self._link.query(statements.TOUCH, self._run)
-
-        await self._link.again(put)
-
-    # The scheduler
-
-    async def lead(self, holder: str, ttl: float) -> int:
-        """See Store. Workers go on meanwhile: what they hold stays theirs."""
-        name = f"{holder} ({self._token})"
-        row = await self._row(statements.LEAD, self._run, name, ttl)
-        if row is None:
-            _, other, until = await self._row(statements.LEADER, self._run)
-            raise LedError(
-                f"run {self._run} of {self._link.address.shown} is led by "
-                f"{other.rpartition(' (')[0] or other}.",
-                until=until,
-            )
-        self._leads = True
-        self._heartbeat.lead(row[0])
-        return int(row[0])
-
-    async def renew_lead(self, epoch: int, ttl: float) -> None:
-        """See Store."""
-        if await self._row(statements.RENEW_LEAD, ttl, self._run, epoch) is None:
-            await self._check_epoch(epoch)
-
-    async def _check_epoch(self, epoch: int) -> None:
-        row = await self._row(statements.LEADER + " FOR SHARE", self._run)
-        if row is None or row[0] != epoch:
-            by = f"; it is led by {row[1].rpartition(' (')[0]}" if row else ""
-            raise RunError(
-                f"{self._link.address.shown}: another process has taken the run over (epoch "
-                f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
-            )
-
-    async def plan_round(
-        self, round: int, epoch: int, standings: Standings, matches: Matches
-    ) -> None:
-        """See Store."""
-        tried = False
-
-        async def plan() -> None:
-            nonlocal tried
-            async with self._link.transaction():
-                await self._check_epoch(epoch)
-                ((planned, first, by),) = await self._link.query(
-                    statements.PLANNED, self._run, round, self._run
-                )
-                if tried and by == epoch:  # the first try was committed, and nobody said so
-                    return
-                tried = True
-                if round != planned + 1:
-                    raise RunError(
-                        f"run {self._run} of {self._link.address.shown}: round {round} can't follow "
-                        f"round {planned}."
-                    )
-                last = first + len(matches) - 1
-                row = (self._run, round, first, last, epoch, *rows.standings(standings))
-                await self._link.query(statements.INSERT_ROUND, *row)
-                blocks = columns.copied(matches, self._run, first)
-                await self._link.copy_in(statements.COPY_MATCHES, blocks)
-                await self._link.query(statements.INSERT_JOBS, self._run, first, last)
-                await self._link.query(statements.TOUCH, self._run)
-
-        await self._link.again(plan)
-
-    async def reopen(self, *states: JobState) -> int:
-        """See Store."""
-        wanted = [state.value for state in states]
-        return int((await self._row(statements.REOPEN, self._run, wanted))[0])
-
-    # The workers
 
     def turn(self) -> int:
         """See Store."""
@@ -399,9 +293,14 @@ class PostgresStore(PostgresReader):
     async def _hand_in(self) -> None:
         """Settle what earlier processes of this machine could not."""
         for path in self._spool.left():
-            with spool.taken(path) as lines:
-                for row in sorted({line.worker for line in lines}):
-                    await self._hand_in_of(row, [line for line in lines if line.worker == row])
+            try:
+                with spool.taken(path) as lines:
+                    for row in sorted({line.worker for line in lines}):
+                        await self._hand_in_of(row, [line for line in lines if line.worker == row])
+            except StoreAwayError:
+                raise
+            except RunError as error:
+                self._link.emit(Notice(f"{path} waits to be handed in: {error}", warning=True))
 
     async def _hand_in_of(self, row: int, lines: Sequence[Line]) -> None:
         async with self._writing() as turn:
@@ -425,12 +324,15 @@ class PostgresStore(PostgresReader):
         """See Store. The jobs that this process still has go back into the queue at once."""
         self._heartbeat.stop()
         ours = [row for worker in self._workers.values() for row in worker.rows]
-        with suppress(StoreAwayError):
-            if ours:
-                await self._link.query(statements.LEAVE, ours, self._run)
-            if self._leads:
-                pattern = f"({self._token})"
-                await self._link.query(statements.END_LEAD, self._run, pattern)
+        kept = self._spool.kept
         self._spool.close()
-        await self.keeper.close()
-        await self._link.close()
+        try:
+            with suppress(StoreAwayError):
+                if kept:  # the database may be back
+                    await self._hand_in()
+                if ours:
+                    await self._link.query(statements.LEAVE, ours, self._run)
+                await self._end_lead()
+        finally:
+            await self.keeper.close()
+            await self._link.close()
