@@ -187,7 +187,6 @@ class SharedSpending:
         self._task: asyncio.Task[None] | None = None
         self._wait = 0.0
         self._reported = False
-        self.asked = 0
         keeper.on_settled(self._purse.settled)
 
     # What Budget and Limiter use
@@ -314,7 +313,6 @@ class SharedSpending:
                 purse.reset()
             self._worker = self._keeper.worker
         question = purse.ask(now)
-        self.asked += 1
         try:
             given = await self._keeper.reserve(*question)
         except RunError:
@@ -327,7 +325,6 @@ class SharedSpending:
         if bucket.due(now) > now:
             return
         ask = bucket.ask(now)
-        self.asked += 1
         try:
             lease = await self._keeper.lease(name, ask)
         except RunError:
