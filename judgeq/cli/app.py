@@ -288,7 +288,7 @@ app.add_typer(cache_app, name="cache")
 store_app = typer.Typer(
     cls=_Commands,
     help="Look after a PostgreSQL store: check, vacuum, drop or copy a run.",
-    no_args_is_help=True,
+    invoke_without_command=True,
 )
 app.add_typer(store_app, name="store")
 

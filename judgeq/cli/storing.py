@@ -9,7 +9,7 @@ import typer
 
 from judgeq.cli.app import command, store_app
 from judgeq.cli.options import Json, RunName, RunsDir, StoreAddress
-from judgeq.cli.printing import complain, print_json, show
+from judgeq.cli.printing import complain, print_json, show, show_text
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -31,6 +31,13 @@ def _runs(store: str | None, runs_dir: Path) -> StoredRuns:
             "name the store: --store postgresql://user@host/database, or $JUDGEQ_STORE."
         )
     return StoredRuns.at(store, runs_dir)
+
+
+@store_app.callback()
+def store(context: typer.Context) -> None:
+    """Look after a PostgreSQL store: check, vacuum, drop or copy a run."""
+    if context.invoked_subcommand is None:
+        show_text(context.get_help().rstrip())
 
 
 @command("check", store_app)

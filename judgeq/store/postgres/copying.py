@@ -14,7 +14,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgeq.errors import RunError
-from judgeq.store import files
+from judgeq.store import files, rows
 from judgeq.store.postgres.address import Address, in_schema
 from judgeq.store.postgres.runs import RunRow, connected
 
@@ -44,9 +44,6 @@ SELECT id, CASE state WHEN 'running' THEN 'pending' ELSE state END, attempts, un
 _CALLS_IN = """
 SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
 ORDER BY id
-"""
-_SPENT = """
-SELECT coalesce(sum(CASE WHEN outcome <> 'cached' THEN max(cost, 0.0) END), 0.0) FROM calls
 """
 # Each table of a file, and where its rows come from in a store.
 _OUT = {
@@ -117,6 +114,7 @@ class _Inward:
         self._connection = connection
         self._address = address
         self._run = run
+        self._spent = 0  # nano-dollars
 
     def copy(self) -> None:
         self._execute(
@@ -124,7 +122,7 @@ class _Inward:
             *(self._ledger.execute("SELECT epoch, holder FROM lead").fetchone() or (0, COPIER)),
         )
         for table, select in _IN.items():
-            self._rows(table, self._told(table, self._ledger.execute(select)))
+            self._rows(table, self._typed(table, self._ledger.execute(select)))
         for name, members in self._subsets():
             self._execute("INSERT INTO @.subsets VALUES (%s, %s, %s)", name, members)
         copier = self._worker(COPIER)
@@ -137,36 +135,31 @@ class _Inward:
         self._rows(
             "calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency, "
             "reply, at, worker)",
-            (
-                (*call[:9], _text(call[9]), call[10], copier)
-                for call in self._ledger.execute(_CALLS_IN)
-            ),
+            self._calls(copier),
         )
         self._count(copier)
 
-    def _told(self, table: str, rows: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
+    def _typed(self, table: str, read: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
         if not table.startswith("matches"):
-            return rows
+            return read
         return (
-            (number, items, judge, bool(ordered), n) for number, items, judge, ordered, n in rows
+            (number, items, judge, bool(ordered), n) for number, items, judge, ordered, n in read
         )
 
     def _execute(self, statement: str, *values: object) -> Any:
         query: Any = in_schema(statement, self._address.schema)
         return self._connection.execute(query, (self._run, *values))
 
-    def _rows(self, table: str, rows: Iterable[Sequence[Any]]) -> None:
+    def _rows(self, table: str, read: Iterable[Sequence[Any]]) -> None:
         query: Any = in_schema(f"COPY @.{table} FROM STDIN", self._address.schema)
         with self._connection.cursor().copy(query) as copying:
-            for row in rows:
+            for row in read:
                 copying.write_row((self._run, *row))
 
     def _subsets(self) -> Iterator[tuple[str, bytes]]:
         for (name,) in self._ledger.execute("SELECT DISTINCT name FROM subsets").fetchall():
-            rows = self._ledger.execute(
-                "SELECT row FROM subsets WHERE name = ? ORDER BY row", (name,)
-            )
-            members = [row for (row,) in rows]
+            select = "SELECT row FROM subsets WHERE name = ? ORDER BY row"
+            members = [row for (row,) in self._ledger.execute(select, (name,))]
             yield name, struct.pack(f"<{len(members)}i", *members)
 
     def _worker(self, name: str) -> int:
@@ -178,9 +171,14 @@ class _Inward:
         number: int = self._execute(statement, name).fetchone()[0]
         return number
 
+    def _calls(self, worker: int) -> Iterator[Sequence[Any]]:
+        for *call, cost, latency, reply, at in self._ledger.execute(_CALLS_IN):
+            if call[2] != rows.CACHED and cost is not None:
+                self._spent += rows.nano(max(cost, 0.0))[0]
+            yield *call, cost, latency, _text(reply), at, worker
+
     def _count(self, worker: int) -> None:
         """What the run has cost counts against its cap from now on."""
-        ((spent,),) = self._ledger.execute(_SPENT).fetchall()
         ((at_risk,),) = self._ledger.execute(
             "SELECT coalesce(sum(max(at_risk, 0)), 0) FROM jobs"
         ).fetchall()
@@ -188,12 +186,11 @@ class _Inward:
             "SELECT count(*) FROM calls WHERE outcome <> 'cached'"
         ).fetchall()
         ((done,),) = self._ledger.execute("SELECT count(*) FROM verdicts").fetchall()
-        nano = (round(spent * 1e9), at_risk)
         query: Any = in_schema(
             "UPDATE @.workers SET done = %s, calls = %s, spent = %s, at_risk = %s WHERE worker = %s",
             self._address.schema,
         )
-        self._connection.execute(query, (done, calls, *nano, worker))
+        self._connection.execute(query, (done, calls, self._spent, at_risk, worker))
 
 
 def _text(reply: str | None) -> str | None:
@@ -216,9 +213,9 @@ def to_file(address: Address, row: RunRow, file: Path) -> None:
                     ledger.executemany(insert, _read(connection, address, select, row.run))
                 members = "SELECT name, members FROM @.subsets WHERE run = %s ORDER BY name"
                 for name, packed in _read(connection, address, members, row.run):
-                    rows = struct.unpack(f"<{len(packed) // 4}i", packed)
+                    numbers = struct.unpack(f"<{len(packed) // 4}i", packed)
                     ledger.executemany(
-                        "INSERT INTO subsets VALUES (?, ?)", ((name, one) for one in rows)
+                        "INSERT INTO subsets VALUES (?, ?)", ((name, row) for row in numbers)
                     )
                 ledger.execute("COMMIT")
             ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
