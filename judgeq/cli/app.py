@@ -35,6 +35,10 @@ COMMANDS = {
         "working",
         "Work on the runs of a store: take their jobs and ask the judges, until stopped.",
     ),
+    "workers": (
+        "working",
+        "Start workers on your cluster, watch them and stop them; or print a script that does.",
+    ),
     "rate": ("showing", "Make the ratings again from a run's ledger."),
     "status": ("showing", "Show how far a run is, while it runs or afterwards."),
     "runs": ("showing", "List the runs, the latest first."),

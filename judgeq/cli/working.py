@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
@@ -10,13 +12,23 @@ import typer
 from judgeq.cli import running
 from judgeq.cli.app import command
 from judgeq.cli.options import Json, LogFile, Quiet, given, with_settings
-from judgeq.cli.printing import console, error_json, fail, print_json, show, write_log
+from judgeq.cli.printing import (
+    complain,
+    console,
+    error_json,
+    fail,
+    print_json,
+    show,
+    show_text,
+    write_log,
+)
 from judgeq.errors import JudgeqError, StoppedError, UsageError
 from judgeq.settings import SETTINGS, Faults
 from judgeq.settings.declaration import DATA, JUDGE, RUNNING
 from judgeq.settings.model import Access
 
 if TYPE_CHECKING:
+    from judgeq.config import Settings
     from judgeq.engine.joining import Given
 
 OF_WORKERS = [
@@ -79,6 +91,9 @@ MaxHours = Annotated[
         rich_help_panel=RUNNING,
     ),
 ]
+
+
+_OF_GIVEN = ("runs", "judge", "dataset", "exit_when", "max_hours")
 
 
 def _given(
@@ -152,3 +167,142 @@ def worker(
         show(working.summary(tally))
     if ended is not None:
         fail(ended)
+
+
+def _of_a_worker(
+    runs: Runs = None,
+    judge: Judges = None,
+    dataset: Files = None,
+    exit_when: ExitWhen = None,
+    max_hours: MaxHours = None,
+) -> None:
+    """The flags of each worker that `workers` starts."""
+
+
+@command("workers")
+@with_settings(*OF_WORKERS, flags_of=_of_a_worker)
+def workers(
+    context: typer.Context,
+    on: Annotated[
+        str,
+        typer.Option(
+            "--on",
+            metavar="CLUSTER",
+            help="dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001; slurm or kubernetes with "
+            "--print.",
+            show_default=False,
+            rich_help_panel=RUNNING,
+        ),
+    ],
+    n: Annotated[
+        int,
+        typer.Option(
+            "--number", "-n", min=1, metavar="N", help="How many.", rich_help_panel=RUNNING
+        ),
+    ] = 1,
+    only_print: Annotated[
+        bool,
+        typer.Option(
+            "--print",
+            help="Print a script for SLURM or Kubernetes, and start nothing.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = False,
+    time: Annotated[
+        str,
+        typer.Option(
+            metavar="HH:MM:SS", help="SLURM: the time of each job.", rich_help_panel=RUNNING
+        ),
+    ] = "24:00:00",
+    image: Annotated[
+        str,
+        typer.Option(
+            metavar="NAME",
+            help="Kubernetes: an image in which judgeq is installed.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = "judgeq:latest",
+    quiet: Quiet = False,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Start workers on your cluster, watch them and stop them; or print a script that does.
+
+    Takes the flags of `judgeq worker`, for each of them. Dask and Ray must be running;
+    Ctrl-C stops the workers as SIGTERM does. Keys are never sent: they come from the
+    environment there, as does a store's address that isn't given by --store here.
+
+    Examples:
+
+      judgeq workers --on dask=tcp://head:8786 -n 20 --store postgresql://me@db/judgeq
+
+      judgeq workers --on slurm -n 50 --time 12:00:00 -j gpt-5-mini --print
+
+      judgeq workers --on kubernetes -n 20 -j gpt-5-mini --print
+    """
+    from judgeq.engine import clusters
+
+    mine = _given(**{name: flags.pop(name) for name in _OF_GIVEN}, flags=flags)
+    source = context.get_parameter_source("store")
+    if source is None or source.name != "COMMANDLINE":  # it may hold a password: as it is there
+        mine = replace(mine, settings={k: v for k, v in mine.settings.items() if k != "store"})
+    clusters.check(_checked(mine))
+    if on in ("slurm", "kubernetes"):
+        if not only_print:
+            raise UsageError(
+                f"--on {on} goes with --print: the script that is printed starts them."
+            )
+        _print_script(on, n, mine, time, image)
+        return
+    if only_print:
+        raise UsageError(f"--print goes with --on slurm or kubernetes, not with {on}.")
+    _watch(on, n, mine, quiet=quiet, as_json=as_json)
+
+
+def _checked(mine: Given) -> Settings:
+    """The settings of each worker. Raises UsageError for what can't be."""
+    from judgeq import config
+
+    return config.settle({"dataset": "demo", **mine.settings})
+
+
+def _print_script(on: str, n: int, mine: Given, time: str, image: str) -> None:
+    from judgeq.engine import scripts
+    from judgeq.judge.model import key_name
+    from judgeq.store.postgres.address import parse
+
+    settings = _checked(mine)
+    needs = settings.models and settings.api_key_file is None
+    needs = needs and (settings.base_url is None or settings.api_key_env is not None)
+    key = key_name(settings, settings) if needs else None
+    store = None if settings.store is None else parse(settings.store).shown
+    plan = scripts.Plan(n, scripts.words(mine), store, key, settings.timeout + 30)
+    show_text(scripts.slurm(plan, time) if on == "slurm" else scripts.kubernetes(plan, image))
+
+
+def _watch(on: str, n: int, mine: Given, *, quiet: bool, as_json: bool) -> None:
+    from judgeq.engine import clusters
+
+    here = [str(Path(name).absolute()) for name in mine.datasets]  # on a file system that all have
+    cluster = clusters.on(on)
+
+    def report(ended: clusters.Report) -> None:
+        if quiet and not ended.error:
+            return
+        did = f"{ended.tally.get('done', 0):,} jobs, {ended.tally.get('calls', 0):,} calls"
+        why = f": {ended.error}" if ended.error else ""
+        complain(f"worker {ended.number} ({ended.where}) has ended, {did}{why}")
+        for text in ended.warnings:
+            complain(f"worker {ended.number}: {text}")
+
+    running.restore_ctrl_c()
+    try:
+        cluster.submit(replace(mine, datasets=here), n)
+        reports = clusters.watch(cluster, n, report)
+    finally:
+        cluster.close()
+    if as_json:
+        print_json([ended._asdict() for ended in sorted(reports)])
+    failed = next((ended for ended in reports if ended.exit_code), None)
+    if failed is not None:
+        raise typer.Exit(failed.exit_code)

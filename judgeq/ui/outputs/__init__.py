@@ -31,6 +31,7 @@ from judgeq.ui.outputs.runs import (
     StatusOutput,
     UnreadableRun,
     WorkerOutput,
+    WorkerReport,
 )
 
 OUTPUTS: dict[str, Any] = {
@@ -38,6 +39,7 @@ OUTPUTS: dict[str, Any] = {
     "estimate": EstimateOutput,
     "resume": RunOutput | StatusOutput,
     "worker": WorkerOutput,
+    "workers": list[WorkerReport],
     "rate": RunOutput,
     "import": RunOutput,
     "status": StatusOutput,

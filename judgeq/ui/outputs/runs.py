@@ -291,3 +291,29 @@ class WorkerOutput(Output):
     """Dollars; null where that of all calls is unknown."""
     unpriced_calls: int
     error: ErrorFacts | None = None
+
+
+class WorkerCounts(Output):
+    """What a worker on a cluster did; empty of one that was lost."""
+
+    done: int = 0
+    invalid: int = 0
+    failed: int = 0
+    given_back: int = 0
+    calls: int = 0
+    cached: int = 0
+    cost: float = 0.0
+    unpriced: int = 0
+
+
+class WorkerReport(Output):
+    """How one of the workers on a cluster ended."""
+
+    number: int
+    where: str
+    """Its process and machine."""
+    tally: WorkerCounts
+    warnings: list[str]
+    error: str
+    """Why it ended, if not because there was no more to do."""
+    exit_code: int
