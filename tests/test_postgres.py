@@ -118,6 +118,28 @@ async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
 
 
 @stories
+async def test_a_worker_in_the_middle_of_a_transaction_is_not_found_dead_nor_waited_for(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as store, opened(address, run, clock) as other:
+        await planned(store, 3)
+        await store.claim("a", 2, LEASE)
+        clock.now += LEASE + 1
+        async with store.together("a", store.turn()):
+            assert await store.begin("a", [Attempt(0, 0.5)]) == set()
+            assert await asyncio.wait_for(other.reap(), 10) == 0
+        assert await other.reap() == 0  # it was alive, and its lease is renewed
+        # Who is paused there is cut off by the database before it can block others for long.
+        shown = sql(address, "SELECT current_setting('idle_in_transaction_session_timeout')")
+        assert shown == [("0",)]
+        async with store.together("a", store.turn()):
+            ((patience,),) = await store._link.query(
+                "SELECT current_setting('idle_in_transaction_session_timeout')"
+            )
+        assert patience == "1min"
+
+
+@stories
 async def test_jobs_of_a_process_that_ends_are_free_at_once(
     address: Address, run: int, clock: Clock
 ) -> None:
@@ -431,6 +453,45 @@ def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Pa
         asyncio.run(story())
     finally:
         started.cleanup()
+
+
+FULL = """
+CREATE FUNCTION @.no_room() RETURNS trigger LANGUAGE plpgsql AS
+    $$ BEGIN RAISE EXCEPTION 'could not extend file' USING ERRCODE = 'disk_full'; END $$;
+CREATE CONSTRAINT TRIGGER no_room AFTER INSERT ON @.calls DEFERRABLE INITIALLY DEFERRED
+    FOR EACH ROW EXECUTE FUNCTION @.no_room()
+"""
+
+
+def test_a_database_that_can_not_commit_is_tried_again_seldom(tmp_path: Path) -> None:
+    async def story() -> None:
+        address, run = new_run()
+        events: list[Event] = []
+        waits: list[float] = []
+
+        async def sleep(seconds: float) -> None:
+            waits.append(seconds)
+            if len(waits) == 12:
+                sql(address, "DROP TRIGGER no_room ON @.calls")
+
+        store = PostgresStore(address, run, sleep=sleep, spool_folder=tmp_path / "spool")
+        store.report_to(events.append)
+        await planned(store, 2)
+        async with Queue(store, "w", Stop()) as queue:
+            job = await queue.get()
+            assert job is not None
+            await queue.begin(Attempt(0, 0.5))
+            sql(address, FULL)
+            queue.settle(answer(0))
+            assert (await queue.get() or job).match.id == 1
+        assert sum(waits) > 30
+        (notice,) = [event for event in events if isinstance(event, Notice)]
+        assert "could not extend file" in notice.text
+        assert (await store.counts()).done == 1
+        assert (await store.totals()).calls == 1
+        await store.close()
+
+    asyncio.run(story())
 
 
 def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:

@@ -25,11 +25,14 @@ LONGEST_WAIT = 10.0
 """Seconds between two tries, at most."""
 HURRIED = 5.0
 """Seconds for which a database that is away is waited for once a stop was asked for."""
+PATIENT = 6
+"""Tries of what the database answers but doesn't do before the user is notified."""
 QUIET = 1.0
 """Seconds that it may be away before the user is notified."""
 # What time mends: a broken or refused connection, the end of the server, a lack of resources, a
 # transaction that lost against another or took too long, a server that became a standby.
 _PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
+_TOOK_TOO_LONG = "57014"
 
 
 class Link:
@@ -137,7 +140,7 @@ class Link:
 
         For what may be done twice. Raises StoreAwayError when that takes too long after `hurried`.
         """
-        wait, since = 0.05, None
+        wait, since, overdue = 0.05, None, 0
         while True:
             try:
                 return await work()
@@ -145,6 +148,9 @@ class Link:
                 if self.inside:
                     raise
                 self.lost(error)
+                overdue += getattr(error.__cause__, "sqlstate", None) == _TOOK_TOO_LONG
+                if overdue > PATIENT:  # it always will
+                    raise
                 if self.hurried:
                     since = since or time.monotonic()
                     if time.monotonic() - since > HURRIED:
@@ -152,6 +158,18 @@ class Link:
             # Jitter: many workers shouldn't come back in the same moment.
             await self._sleep(wait * random.uniform(0.5, 1.0))  # noqa: S311
             wait = min(2 * wait, 1.0 if self.hurried else LONGEST_WAIT)
+
+    async def hold_back(self, times: int, error: StoreAwayError) -> None:
+        """Wait before what failed so many times in a row is tried again, of a database that answers but
+        doesn't commit: a full disk, a statement that takes too long. Raises the error when it is no
+        longer to be tried."""
+        if self.hurried and times > PATIENT:
+            raise error
+        if times == PATIENT:
+            text = f"{error} It is tried again until it works; answers that come are kept."
+            self.emit(Notice(text, warning=True))
+        if times > 1:
+            await self._sleep(min(0.05 * 2**times, LONGEST_WAIT) * random.uniform(0.5, 1.0))  # noqa: S311
 
     def lost(self, error: StoreAwayError) -> None:
         """Note that the database is away; the user is notified if that lasts."""

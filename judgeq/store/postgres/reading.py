@@ -153,8 +153,10 @@ class PostgresReader:
 
     async def left(self, round: int) -> list[Match]:
         """See Store."""
-        span = await self._span(round) or (0, -1)
-        jobs = await self._rows(statements.LEFT, self._run, *span)
+        first, last = await self._span(round) or (0, -1)
+        given = {"run": self._run, "first": first, "last": last}
+        query = self._link.query_named
+        jobs = await self._link.again(lambda: query(statements.LEFT, given))
         n = await self._n()
         with self._reading():
             return [rows.job(row, round, n).match for row in jobs]

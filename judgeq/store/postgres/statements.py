@@ -49,9 +49,14 @@ SELECT (SELECT coalesce(sum(last - first + 1), 0)::bigint FROM @.rounds
      WHERE run = %(run)s AND state IN ('invalid', 'failed') AND id BETWEEN %(first)s AND %(last)s)
 """
 LEFT = """
+WITH open AS (
+    SELECT id FROM @.jobs
+    WHERE run = %(run)s AND state = 'pending' AND id BETWEEN %(first)s AND %(last)s
+    UNION ALL
+    SELECT id FROM @.jobs
+    WHERE run = %(run)s AND state = 'running' AND id BETWEEN %(first)s AND %(last)s)
 SELECT m.id, m.items, m.judge, m.repeat, 0, 0, NULL FROM @.matches m
-JOIN @.jobs j ON j.run = m.run AND j.id = m.id
-WHERE m.run = %s AND m.id BETWEEN %s AND %s AND j.state IN ('pending', 'running') ORDER BY m.id
+WHERE m.run = %(run)s AND m.id IN (SELECT id FROM open) ORDER BY m.id
 """
 # Columns are packed by the database: a row for each would take 20 times as long to read.
 MATCHES = """

@@ -85,6 +85,7 @@ class PostgresStore(PostgresScheduler):
         self._label = label
         self._workers: dict[str, _Worker] = {}
         self._turns = 0
+        self._failures: list[StoreAwayError] = []  # of the last transactions
         self._turn: _Turn | None = None
         folder = spool_folder or user_state() / "waiting"
         self._spool = Spool(folder, address, run, token)
@@ -100,8 +101,13 @@ class PostgresStore(PostgresScheduler):
     @asynccontextmanager
     async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
         """See Store."""
-        async with self._writing(_Turn(worker, turn)):
-            yield
+        try:
+            async with self._writing(_Turn(worker, turn)):
+                yield
+        except StoreAwayError as error:
+            self._failures.append(error)
+            raise
+        self._failures.clear()
         if turn and self._spool.kept:
             self._spool.clear()
 
@@ -271,6 +277,8 @@ class PostgresStore(PostgresScheduler):
     async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
         """See Store."""
         known = self._known(worker)
+        if self._failures:
+            await self._link.hold_back(len(self._failures), self._failures[-1])
 
         async def look() -> set[int] | None:
             async with self._link.transaction():
