@@ -156,11 +156,24 @@ def test_it_ends_with_the_error_where_nothing_else_is_left(tmp_path: Path, how: 
         scene.go_on()
 
 
+def test_others_runs_are_no_error_where_there_were_some_to_work_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, exit_when="done")
+    scene.runs.add("a", 2)
+    scene.runs.add("strange", 1)
+    scene.runs.refused["strange"] = UsageError("run strange asks gpt")
+    scene.runs.looks = [lambda: None] * 3 + [lambda: scene.runs.over.add("a")]
+    scene.go_on()
+    assert scene.done("a") == [0, 1]
+    assert scene.warnings == ["run strange asks gpt"]
+
+
 def test_an_error_of_one_run_gives_its_jobs_back_and_sets_it_aside(tmp_path: Path) -> None:
-    scene = Scene(tmp_path, exit_when="idle")
+    scene = Scene(tmp_path, exit_when="done")
     scene.runs.add("bad", 9, JudgeError("no such model"))
     scene.runs.add("a", 2)
-    scene.go_on()
+    scene.runs.looks = [lambda: None] * 5 + [lambda: scene.runs.over.add("a")]
+    with pytest.raises(JudgeError, match="no such model"):
+        scene.go_on()
     assert scene.done("a") == [0, 1]
     assert scene.warnings == ["no such model"]
     states = {outcome.job: outcome.state for outcome in scene.runs.stores["bad"].outcomes}

@@ -230,12 +230,14 @@ class Worker:
         return name in self._aside and self._clock() < self._aside[name][0]
 
     def _ends(self, prospects: Sequence[Prospect]) -> bool:
-        """Whether there is no more to do. Raises the error that keeps this worker from all that there
-        is, if it was to do something in particular."""
+        """Whether there is no more to do. Raises the error of a run that was named, or worked on, when
+        nothing else is left; and of one that is refused, where this worker could do nothing at all."""
         left = [prospect for prospect in prospects if not prospect.over]
         ours = [prospect for prospect in left if not self._set_aside(prospect.name)]
         if left and not ours and (self._how.runs or self._how.exit_when):
-            raise self._aside[left[0].name][1]
+            worked_on = [one.name for one in left if one.name in self.tally.runs]
+            if worked_on or self._how.runs or not self.tally.runs:
+                raise self._aside[(worked_on or [left[0].name])[0]][1]
         if self._how.exit_when == "idle":
             return not any(prospect.pending for prospect in ours)
         return self._how.exit_when == "done" and not ours
