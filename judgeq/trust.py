@@ -9,7 +9,6 @@ from __future__ import annotations
 
 import hashlib
 import os
-import shlex
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -24,6 +23,7 @@ from judgeq.files import replacing
 from judgeq.paths import user_state
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings import SETTINGS
+from judgeq.untrusted import quoted
 
 OPENED = ("dataset", "data_dir", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""
@@ -32,7 +32,6 @@ OF_MODELS = (
     *("cache_dir", "max_cost", "price_in", "price_out", "price_cached", "prices"),
 )
 """Settings by which a model is reached and paid: secrets, addresses, files, the cap, the prices."""
-_SHOWN = 300  # characters
 
 Mark = Mapping[str, list[str]]
 """By setting, the digests of all values that this user gave it for the run."""
@@ -115,7 +114,7 @@ def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:
         return
     raise RunError(
         f"{folder.path} belongs to another user (uid {owner}), and you haven't worked on it before. "
-        f"`judgeq resume {_quoted(str(folder.path))}` goes on with it; --new begins a run of your own "
+        f"`judgeq resume {quoted(str(folder.path))}` goes on with it; --new begins a run of your own "
         "beside it. Nothing was changed."
     )
 
@@ -165,14 +164,14 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
     else:
         why = f"{folder.config} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
-    wanted = "; ".join(f"{name} = {_quoted(_text(values[name]))}" for name in asked)
+    wanted = "; ".join(f"{name} = {quoted(_text(values[name]))}" for name in asked)
     flags = " ".join(part for name in asked for part in _flags(name, getattr(settings, name)))
     cap = ""
     if settings.models and settings.max_cost is None:
         cap = " (--max-cost DOLLARS caps what you pay)"
     return (
         f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
-        f"again{cap}: judgeq resume {' '.join(map(_quoted, folder.words))} {flags}"
+        f"again{cap}: judgeq resume {' '.join(map(quoted, folder.words))} {flags}"
     )
 
 
@@ -182,11 +181,11 @@ def _flags(name: str, value: Any) -> Iterator[str]:
         yield "--price-in DOLLARS --price-out DOLLARS"
     elif isinstance(value, tuple):
         for part in value or ("",):
-            yield f"{SETTINGS[name].flag} {_quoted(part)}"
+            yield f"{SETTINGS[name].flag} {quoted(part)}"
     elif value is None:
         yield f"{SETTINGS[name].flag} …"
     else:
-        yield f"{SETTINGS[name].flag} {_quoted(_text(value))}"
+        yield f"{SETTINGS[name].flag} {quoted(_text(value))}"
 
 
 def _text(value: Any) -> str:
@@ -195,9 +194,3 @@ def _text(value: Any) -> str:
     if isinstance(value, list) and value:
         return ", ".join(value)
     return orjson.dumps(value).decode()
-
-
-def _quoted(text: str) -> str:
-    """A value for a terminal and its shell: what can't be seen is escaped."""
-    text = text if len(text) <= _SHOWN else text[:_SHOWN] + "…"
-    return shlex.quote(text) if text.isprintable() else ascii(text)
