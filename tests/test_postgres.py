@@ -405,7 +405,8 @@ def test_a_stop_while_the_database_is_away_leaves_the_answers_on_the_disk(
         with kept.open("a") as file:
             file.write('["cut off')  # in the middle of a line
         async with opened(address, run, folder=tmp_path / "spool") as store:
-            assert [job.match.id for job in await store.claim("later", 9, LEASE)] == [2, 3]
+            async with store.together("later", store.turn()):
+                assert [job.match.id for job in await store.claim("later", 9, LEASE)] == [2, 3]
             assert (await store.totals()).calls == 2
             assert (await store.totals()).unknown == 0
         assert not list((tmp_path / "spool").iterdir())

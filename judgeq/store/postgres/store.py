@@ -102,6 +102,8 @@ class PostgresStore(PostgresScheduler):
     async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
         """See Store."""
         try:
+            if worker is not None:
+                await self._hand_in_first(worker)
             async with self._writing(_Turn(worker, turn)):
                 yield
         except StoreAwayError as error:
@@ -138,11 +140,11 @@ class PostgresStore(PostgresScheduler):
 
     async def _end(self, turn: _Turn) -> None:
         current = self._workers.get(turn.worker or "")
-        latest = current.rows[-1] if current and current.rows and turn.number else None
-        if latest is not None:
-            turn.add(latest, _NOTHING)
+        ours = current.rows if current and turn.number else []
+        if ours:
+            turn.add(ours[-1], _NOTHING)
         for row, changes in sorted(turn.changes.items()):
-            number = turn.number if row == latest else 0
+            number = turn.number if row in ours else 0
             await self._link.query(statements.WORKED, number, turn.lease, *changes, row)
 
     def _known(self, worker: str) -> _Worker:
@@ -166,10 +168,13 @@ class PostgresStore(PostgresScheduler):
             turn.fenced.add(latest)
         return latest
 
+    def _name(self, worker: str, number: int) -> str:
+        """What the database knows the row of this number of a worker by."""
+        return f"{worker} ({self._token}{f'-{number}' if number else ''})"
+
     async def _register(self, turn: _Turn, worker: str) -> int:
         known = self._known(worker)
-        number = len(known.rows)
-        name = f"{worker} ({self._token}{f'-{number}' if number else ''})"
+        name = self._name(worker, len(known.rows))
         given = (self._label, socket.gethostname(), os.getpid(), known.lease)
         ((row,),) = await self._link.query(statements.REGISTER, self._run, name, *given)
         if known.rows:
@@ -182,8 +187,7 @@ class PostgresStore(PostgresScheduler):
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """See Store."""
-        if worker not in self._workers:
-            await self._hand_in()
+        await self._hand_in_first(worker)
         self._known(worker).lease = lease
         async with self._writing() as turn:
             row = await self.row_of(worker)
@@ -265,10 +269,13 @@ class PostgresStore(PostgresScheduler):
         known = self._workers.get(worker)
         if known is None or not known.rows:
             return
-        latest, number = known.rows[-1], len(known.rows) - 1
-        name = f"{worker} ({self._token}{f'-{number}' if number else ''})"
+        lines = []
+        for outcome in outcomes:
+            row = known.jobs.get(outcome.job, known.rows[-1])
+            name = self._name(worker, known.rows.index(row))
+            lines.append(Line(row, name, turn, outcome))
         try:
-            self._spool.add([Line(latest, name, turn, outcome) for outcome in outcomes])
+            self._spool.add(lines)
         except RunError as error:  # they are in memory
             self._link.emit(
                 Notice(f"{error} They are lost if this process ends now.", warning=True)
@@ -297,6 +304,12 @@ class PostgresStore(PostgresScheduler):
         if ours is not None and doubtful is not None and doubtful.number == turn:
             self._committed(doubtful)
         return ours
+
+    async def _hand_in_first(self, worker: str) -> None:
+        """As `_hand_in`, before a worker begins. Files are removed, so not in a transaction that may yet
+        fail."""
+        if worker not in self._workers and not self._link.inside:
+            await self._hand_in()
 
     async def _hand_in(self) -> None:
         """Settle what earlier processes of this machine could not."""
