@@ -3,9 +3,11 @@ from __future__ import annotations
 import asyncio
 import math
 import random
+import subprocess
 from collections.abc import Awaitable, Callable, Coroutine, Iterator
 from contextlib import suppress
 from itertools import pairwise
+from pathlib import Path
 from typing import Any
 
 import pytest
@@ -17,12 +19,15 @@ from judgeq.errors import BudgetError, RunError
 from judgeq.judge.budget import Budget
 from judgeq.judge.leases import LATE, Ask, Bucket, Lease, Limits, Line, Piece, Slice
 from judgeq.judge.limiter import CUT, Limiter
-from judgeq.judge.shared_spending import Purse, SharedSpending
+from judgeq.judge.shared_spending import AGAIN, Purse, SharedSpending
 from judgeq.judge.spending import MARGIN, NANO
-from judgeq.store.postgres.address import connect, in_schema
+from judgeq.store.postgres.address import connect, in_schema, parse
 from judgeq.store.postgres.sharing import CONSTANTS, HELD, Sharing
+from tests.cli import command, environment
 from tests.fakes import Clock, turns
-from tests.postgres import new_run
+from tests.mock import mock, stats
+from tests.postgres import new_run, new_store
+from tests.test_joining import planning, waited_for
 
 
 class Database:
@@ -563,8 +568,8 @@ def test_money_that_others_may_give_back_is_asked_for_again() -> None:
         assert spending.due() == math.inf  # until somebody still wants it
         grant = spending.reserve(NANO)
         assert grant.wait is not None
-        assert spending.due() == clock.now + 1.0
-        clock.now += 1.0
+        assert spending.due() == clock.now + AGAIN
+        clock.now += AGAIN
         keeper.slices = [Slice(0, 0, NANO, NANO // 2, 0, pending=False)]
         await spending.turn()
         assert spending.reserve(NANO).wait is None
@@ -648,3 +653,50 @@ def test_the_limiter_slows_all_and_keeps_to_its_part_of_the_calls() -> None:
         assert ("left", "a") in keeper.asked
 
     asyncio.run(tell())
+
+
+# Processes
+
+
+def test_processes_keep_to_one_limit_and_one_cap_though_one_is_killed(tmp_path: Path) -> None:
+    store = f"{new_store()}&lease=3"
+    texts = tmp_path / "texts.csv"
+    texts.write_text("id,text\n" + "".join(f"{n},text {n}\n" for n in range(60)))
+    with mock(tmp_path, "--latency", "0.3") as url:
+        own = ["-j", "m", "--base-url", url, "--price-in", "1", "--price-out", "1"]
+        own += ["--rpm", "1500", "--no-cache", "--concurrency", "6"]
+        asked = ["-d", str(texts), "-s", "pairwise9", "--feature", "length", "--max-cost", "0.025"]
+        asked += ["--max-output-tokens", "16"]
+        with planning(tmp_path, store, *asked, *own, ends=False):
+            processes = [
+                subprocess.Popen(
+                    command("worker", "--store", store, "-d", texts, *own, "--exit-when", "done"),
+                    cwd=tmp_path,
+                    env=environment(tmp_path),
+                    stderr=subprocess.PIPE,
+                    text=True,
+                )
+                for _ in range(3)
+            ]
+            all_begun = "SELECT count(*) / 3 FROM @.workers WHERE calls > 3"
+            waited_for(store, all_begun)
+            processes[0].kill()
+            _, *said = [process.communicate(timeout=60)[1] for process in processes]
+        tokens = stats(url)["tokens"]
+    assert [process.returncode for process in processes[1:]] == [6, 6]
+    assert all("--max-cost 0.025" in text for text in said)
+    address = parse(store)
+    with connect(address) as connection:
+
+        def rows(statement: str) -> list[tuple[Any, ...]]:
+            return connection.execute(in_schema(statement, address.schema)).fetchall()
+
+        ((spent, at_risk),) = rows("SELECT sum(spent), sum(at_risk) FROM @.workers")
+        times = [time for (time,) in rows("SELECT at - latency AS sent FROM @.calls ORDER BY sent")]
+        ((cost,),) = rows("SELECT round(sum(cost) * 1e9) FROM @.calls")
+        assert rows("SELECT count(*) FROM @.workers WHERE calls > 3") == [(3,)]
+    assert spent == cost
+    assert (tokens["input"] + tokens["output"]) * 1000 <= spent + at_risk <= 25_000_000
+    assert spent + at_risk > 25_000_000 - 1_200_000
+    # What is sent at once after a wait was leased before; a call's `at` is written down a little later.
+    assert most(times, 1.0) <= 25 * (1 + LATE + 0.1)

@@ -16,8 +16,10 @@ from judgeq.errors import RunError
 from judgeq.judge.leases import POLL, Bucket, Keeper, Limits, Slice
 from judgeq.judge.spending import GRANTED, NEVER, Grant
 
-AGAIN = 1.0
+AGAIN = 0.3
 """Seconds until money that wasn't left is asked for again."""
+LOW = 0.5
+"""Seconds between two slices of money while they suffice."""
 SOON = 0.1
 """Seconds between two slices of money while they are too small."""
 IDLE = 2.0
@@ -95,7 +97,7 @@ class Purse:
             return max(self._next, self._asked_at + SOON)
         low = self._gross and self.free < self._target / 2
         if low:
-            return max(self._next, self._asked_at + AGAIN / 2)
+            return max(self._next, self._asked_at + LOW)
         if self.free > 0 or not (self.reserved or self._said_none):
             return max(self._next, self._asked_at + IDLE, self._used_at + IDLE)
         return math.inf
