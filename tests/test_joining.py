@@ -222,6 +222,15 @@ def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
     assert hand.tally.done == 10
 
 
+def test_a_worker_leaves_before_its_hours_are_over(tmp_path: Path) -> None:
+    store = new_store()
+    begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
+    hours = ("--max-hours", "0.0003", "--json")  # a second
+    left = judgeq(tmp_path, "worker", "--store", store, *hours, expect=5)
+    assert "--max-hours are" in left.stderr
+    assert json.loads(left.stdout)["left"] == "StoppedError"
+
+
 def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path) -> None:
     assert "--store is missing" in judgeq(tmp_path, "worker", expect=2).stderr
     store = new_store()

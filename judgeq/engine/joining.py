@@ -187,9 +187,16 @@ async def _until_over(worker: Worker, hours: float | None, stop: Stop) -> None:
     if hours is None:
         await worker.go_on()
         return
+    in_time = asyncio.Event()
+
+    def leave() -> None:
+        if not stop.asked:
+            in_time.set()
+        stop.ask()
+
     work = asyncio.ensure_future(worker.go_on())
     timer = asyncio.ensure_future(
-        working.leaving(worker.tally, hours, stop, time.monotonic, asyncio.sleep)
+        working.leaving(worker.tally, hours, leave, time.monotonic, asyncio.sleep)
     )
     both: set[asyncio.Future[None]] = {work, timer}
     try:
@@ -197,6 +204,10 @@ async def _until_over(worker: Worker, hours: float | None, stop: Stop) -> None:
         if not work.done():
             raise StoppedError("--max-hours are over; calls in flight were given up")
         work.result()
+    except StoppedError as error:
+        if in_time.is_set() and work.done():
+            raise StoppedError("--max-hours are nearly over, and it left in time") from error
+        raise
     finally:
         for task in both:
             task.cancel()

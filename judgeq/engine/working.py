@@ -350,13 +350,13 @@ async def _all(tasks: Iterable[asyncio.Task[None]]) -> None:
 
 
 async def leaving(
-    tally: Tally, hours: float, stop: Stop, clock: Callable[[], float], sleep: Sleep
+    tally: Tally, hours: float, ask: Callable[[], None], clock: Callable[[], float], sleep: Sleep
 ) -> None:
-    """Ask for a stop in time for the calls in flight to end before the hours are over, as long as
-    calls usually take; return when the hours are over."""
+    """Call `ask`, for a stop, as long before the hours are over as calls usually take; return when they
+    are over."""
     end = clock() + hours * 3600
     margin = min(MARGIN, hours * 360)
     while (left := end - margin - tally.usual - clock()) > 0:
-        await sleep(min(left, LONGEST))
-    stop.ask()
+        await sleep(min(left, SHORTEST))  # how long calls take is only known by and by
+    ask()
     await sleep(max(0.0, end - clock()))
