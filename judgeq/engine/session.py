@@ -250,7 +250,8 @@ def _collecting_seldom() -> Iterator[None]:
     try:
         yield
     finally:
-        gc.set_threshold(*before)
+        if before != SELDOM:  # else another loop of this process, which began earlier, does it
+            gc.set_threshold(*before)
 
 
 def _begin(run: Run, emit: Emit) -> None:
