@@ -1,5 +1,5 @@
-"""Chaos: while a scheduler and workers judge over HTTP, processes are killed and stopped, the database is
-killed and started again, and connections are cut in the middle of a COMMIT.
+"""Chaos: while a scheduler and workers judge over HTTP, processes are killed and stopped, the database
+is killed and started again, and connections are cut in the middle of a COMMIT.
 
 tests/test_chaos.py does a little of it; `python -m tests.chaos --events 100 --seed 1` a lot.
 """
@@ -34,7 +34,8 @@ LEASE = 2.0
 """Seconds of a lease in these runs."""
 SETTLED = 120.0
 """Seconds that a run may take after the last event."""
-MODEL = ("--judge", "m", "--price-in", "1", "--price-out", "10", "--max-output-tokens", "200")
+MODEL = ("--judge", "m", "--price-in", "1", "--price-out", "10")
+DECIDING = ("--max-output-tokens", "200", "--prompt", "bias", "--strategy", "listwise5x3")
 
 
 class Database:
@@ -225,6 +226,7 @@ class Chaos:
                 continue
             if name == "scheduler" and code in (0, 6):
                 return False
+            assert code != 2, self.errors(name)
             if name == "scheduler" or code != 0:
                 self.codes.append((name, code, self.errors(name)))
                 self.start(name)
@@ -365,7 +367,7 @@ def trial(
 ) -> dict[str, Any]:
     """One run under chaos, checked."""
     file = texts(folder / "texts.csv", n)
-    job = ("--dataset", str(file), "--prompt", "bias", "--strategy", "listwise5x3")
+    job = ("--dataset", str(file), *DECIDING)
     (folder / "calm").mkdir()
     with mock_process(folder, "--latency", "0.1") as calm:
         expected = undisturbed(folder / "calm", calm, job)
