@@ -204,7 +204,8 @@ class Chaos:
             ]
         else:
             store = self.cut_store if int(name) % 2 else self.store
-            words = ["worker", *self.asking, "--store", store, "--exit-when", "done", "--quiet"]
+            words = ["worker", *self.asking, *self.job[:2], "--store", store, "--exit-when", "done"]
+            words.append("--quiet")
         place = self.folder / name
         place.mkdir(exist_ok=True)
         errors = (place / "errors").open("a")
@@ -369,10 +370,10 @@ def trial(
     file = texts(folder / "texts.csv", n)
     job = ("--dataset", str(file), *DECIDING)
     (folder / "calm").mkdir()
-    with mock_process(folder, "--latency", "0.1") as calm:
+    with mock_process(folder) as calm:
         expected = undisturbed(folder / "calm", calm, job)
     with (
-        mock_process(folder, "--latency", "0.2") as url,
+        mock_process(folder, "--latency", "0.5") as url,
         chaos(folder, seed, workers, url, job) as under,
     ):
         go_through(under, events, apart)
