@@ -219,6 +219,13 @@ class Chaos:
         )
         errors.close()
 
+    def begun(self) -> bool:
+        """Whether the run is in the store."""
+        try:
+            return bool(self.query("SELECT 1 FROM @.rounds"))
+        except psycopg.Error:
+            return False
+
     def look(self) -> bool:
         """Start again what ended before its time; whether the scheduler is still at it."""
         for name, process in list(self.processes.items()):
@@ -293,6 +300,8 @@ def chaos(
     under = Chaos(folder, database, cutter, f"chaos_{seed}", job, asking, random.Random(seed))
     try:
         under.start("scheduler")
+        while not under.begun():
+            time.sleep(0.05)
         for number in range(workers):
             under.start(str(number))
         yield under
@@ -364,20 +373,31 @@ def undisturbed(folder: Path, url: str, job: tuple[str, ...]) -> str:
 
 
 def trial(
-    folder: Path, seed: int, events: int, *, workers: int, n: int, apart: float
+    folder: Path,
+    seed: int,
+    events: int,
+    *,
+    workers: int,
+    n: int,
+    apart: float,
+    cap: float | None = None,
 ) -> dict[str, Any]:
-    """One run under chaos, checked."""
+    """One run under chaos, checked; with a cap in dollars it may end before it is finished."""
     file = texts(folder / "texts.csv", n)
     job = ("--dataset", str(file), *DECIDING)
     (folder / "calm").mkdir()
-    with mock_process(folder) as calm:
-        expected = undisturbed(folder / "calm", calm, job)
+    expected = None
+    if cap is None:
+        with mock_process(folder) as calm:
+            expected = undisturbed(folder / "calm", calm, job)
+    else:
+        job += ("--max-cost", str(cap))
     with (
         mock_process(folder, "--latency", "0.5") as url,
         chaos(folder, seed, workers, url, job) as under,
     ):
         go_through(under, events, apart)
-        return check(under, url, expected, None) | {"restarts": len(under.codes)}
+        return check(under, url, expected, cap) | {"restarts": len(under.codes)}
 
 
 def main() -> None:
@@ -389,12 +409,13 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--items", type=int, default=600)
     parser.add_argument("--apart", type=float, default=1.0, help="seconds between two events")
+    parser.add_argument("--cap", type=float, help="dollars that each run may cost")
     given = parser.parse_args()
     for number in range(-(-given.events // given.each)):
         with tempfile.TemporaryDirectory(prefix="judgeq-chaos-") as folder:
             result = trial(
                 Path(folder), given.seed + number, given.each,
-                workers=given.workers, n=given.items, apart=given.apart,
+                workers=given.workers, n=given.items, apart=given.apart, cap=given.cap,
             )  # fmt: skip
         print(json.dumps(result), flush=True)
 
