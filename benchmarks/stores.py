@@ -138,7 +138,7 @@ def _line(name: str, jobs: int, seconds: float, cpu: float, commits: int) -> Non
 def _peer(name: str, script: str, address: str, postmaster: psutil.Process) -> None:
     script = script.replace('"REPLY"', repr(REPLY))
     with psycopg.connect(address, autocommit=True) as connection:
-        connection.execute(f"CREATE DATABASE {name}")  # type: ignore[arg-type]
+        connection.execute(f"CREATE DATABASE {name}")
     there = address.replace("/postgres?", f"/{name}?")
     fill = (PEERS, "-c", script, there, str(OF_PEERS), "fill")
     if subprocess.run(fill, capture_output=True, check=False).returncode:
@@ -184,7 +184,7 @@ def _judgeq(address: str, postmaster: psutil.Process, processes: int) -> None:
         assert json.loads(out)["jobs"]["done"] == JOBS
         with psycopg.connect(address, autocommit=True) as connection:
             row = connection.execute(
-                f"SELECT max(at) - min(at) FROM bench{processes}.calls"  # type: ignore[arg-type]
+                f"SELECT max(at) - min(at) FROM bench{processes}.calls"
             ).fetchone()
     assert row is not None
     _line(f"judgeq, PostgreSQL, {processes}", JOBS, float(row[0]), spent, made)

@@ -13,7 +13,6 @@ import os
 import random
 import signal
 import subprocess
-import sys
 import tempfile
 import threading
 import time
@@ -384,7 +383,7 @@ def trial(
 ) -> dict[str, Any]:
     """One run under chaos, checked; with a cap in dollars it may end before it is finished."""
     file = texts(folder / "texts.csv", n)
-    job = ("--dataset", str(file), *DECIDING)
+    job: tuple[str, ...] = ("--dataset", str(file), *DECIDING)
     (folder / "calm").mkdir()
     expected = None
     if cap is None:
@@ -422,4 +421,4 @@ def main() -> None:
 
 if __name__ == "__main__":
     os.environ.setdefault("XDG_STATE_HOME", tempfile.mkdtemp())
-    sys.exit(main())
+    main()
