@@ -197,10 +197,10 @@ class Chaos:
                 *self.asking,
                 "--store",
                 self.store,
-                "--workers",
-                "0",
                 "--quiet",
             ]
+            if "--max-cost" not in self.job:  # else it ends when no call fits any more
+                words += ["--workers", "0"]
         else:
             store = self.cut_store if int(name) % 2 else self.store
             words = ["worker", *self.asking, *self.job[:2], "--store", store, "--exit-when", "done"]
@@ -396,7 +396,9 @@ def trial(
         chaos(folder, seed, workers, url, job) as under,
     ):
         go_through(under, events, apart)
-        return check(under, url, expected, cap) | {"restarts": len(under.codes)}
+        return check(under, url, expected, cap) | {
+            "restarts": [(name, code, said[-300:]) for name, code, said in under.codes]
+        }
 
 
 def main() -> None:
