@@ -17,7 +17,7 @@ import tempfile
 import threading
 import time
 from collections import Counter
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -31,6 +31,9 @@ from tests.mock import mock_process, stats
 
 LEASE = 2.0
 """Seconds of a lease in these runs."""
+KINDS = {"worker": 6, "scheduler": 3, "database": 2, "pause": 2, "cut": 7}
+"""What goes wrong, and how often: a worker or the scheduler is killed, or the database, which is started
+again; a worker is paused for longer than its lease; a connection is cut in the middle of a COMMIT."""
 SETTLED = 120.0
 """Seconds that a run may take after the last event."""
 MODEL = ("--judge", "m", "--price-in", "1", "--price-out", "10")
@@ -218,10 +221,10 @@ class Chaos:
         )
         errors.close()
 
-    def begun(self) -> bool:
-        """Whether the run is in the store."""
+    def has(self, table: str) -> bool:
+        """Whether there is anything in a table."""
         try:
-            return bool(self.query("SELECT 1 FROM @.rounds"))
+            return bool(self.query(f"SELECT 1 FROM @.{table} LIMIT 1"))
         except psycopg.Error:
             return False
 
@@ -243,12 +246,9 @@ class Chaos:
         """What a process last said."""
         return (self.folder / name / "errors").read_text()[-2000:]
 
-    def event(self) -> None:
+    def event(self, kind: str) -> None:
         """Something goes wrong."""
         workers = [name for name in self.processes if name != "scheduler"]
-        kind = self.moments.choices(
-            ("worker", "scheduler", "database", "pause", "cut"), (6, 3, 2, 2, 7)
-        )[0]
         if kind == "worker":
             self._kill(self.moments.choice(workers))
         elif kind == "scheduler":
@@ -299,7 +299,7 @@ def chaos(
     under = Chaos(folder, database, cutter, f"chaos_{seed}", job, asking, random.Random(seed))
     try:
         under.start("scheduler")
-        while not under.begun():
+        while not under.has("rounds"):
             time.sleep(0.05)
         for number in range(workers):
             under.start(str(number))
@@ -310,11 +310,15 @@ def chaos(
         database.end()
 
 
-def go_through(under: Chaos, events: int, apart: float) -> None:
-    """Have so many things go wrong, some seconds apart, and wait for the run to end."""
-    while under.look() and under.events.total() < events:
+def go_through(under: Chaos, events: Sequence[str], apart: float) -> None:
+    """Have these things go wrong, some seconds apart, and wait for the run to end."""
+    while not under.has("verdicts"):
+        time.sleep(0.05)
+    for event in events:
         time.sleep(under.moments.uniform(0.2, 1.8) * apart)
-        under.event()
+        if not under.look():
+            break
+        under.event(event)
     until = time.monotonic() + SETTLED
     while under.look():
         if time.monotonic() > until:
@@ -371,10 +375,15 @@ def undisturbed(folder: Path, url: str, job: tuple[str, ...]) -> str:
     return (run / "scores.csv").read_text()
 
 
+def drawn(number: int, seed: int) -> list[str]:
+    """So many things that go wrong."""
+    return random.Random(seed).choices(list(KINDS), list(KINDS.values()), k=number)
+
+
 def trial(
     folder: Path,
     seed: int,
-    events: int,
+    events: Sequence[str],
     *,
     workers: int,
     n: int,
@@ -415,7 +424,7 @@ def main() -> None:
     for number in range(-(-given.events // given.each)):
         with tempfile.TemporaryDirectory(prefix="judgeq-chaos-") as folder:
             result = trial(
-                Path(folder), given.seed + number, given.each,
+                Path(folder), given.seed + number, drawn(given.each, given.seed + number),
                 workers=given.workers, n=given.items, apart=given.apart, cap=given.cap,
             )  # fmt: skip
         print(json.dumps(result), flush=True)
