@@ -117,6 +117,24 @@ async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
         assert await one.counts() == Counts(running=2, done=1)
 
 
+def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> None:
+    """Else what a dead worker holds of the cap is what all others wait for."""
+
+    async def story() -> None:
+        address, run = new_run()
+        address = address._replace(lease=1.0)
+        async with opened(address, run) as dead, opened(address, run) as alive:
+            await planned(alive, 2)
+            await dead.claim("a", 1, 1.0)
+            await alive.claim("b", 1, 1.0)
+            dead._heartbeat.stop()
+            while not sql(address, "SELECT worker FROM @.workers WHERE over"):
+                pass  # the loop is as busy as can be
+            assert sql(address, "SELECT id FROM @.jobs WHERE state = 'pending'") == [(0,)]
+
+    asyncio.run(story())
+
+
 @stories
 async def test_a_worker_in_the_middle_of_a_transaction_is_not_found_dead_nor_waited_for(
     address: Address, run: int, clock: Clock

@@ -1,9 +1,14 @@
 """The thread that renews what a process holds in a PostgreSQL store: its workers' leases, and the
-scheduler's. It has a connection of its own: a busy or paused event loop must not lose a lease."""
+scheduler's. It has a connection of its own: a busy or paused event loop must not lose a lease.
+
+It also looks for workers that gave no sign of life: the jobs and the money that they hold may be what
+everybody else waits for.
+"""
 
 from __future__ import annotations
 
 import threading
+import time
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -27,6 +32,8 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._workers: set[int] = set()
         self._epoch: int | None = None
+        self._last: float | None = None  # when leases were last renewed; None: they couldn't be
+        self._steady = 0.0  # since when that was in time
         self._ended = threading.Event()
         self._thread: threading.Thread | None = None
 
@@ -72,7 +79,9 @@ class Heartbeat:
                 if connection is None or connection.closed:
                     connection = connect(self._address)
                 self._renew(connection)
+                self._reap(connection)
             except (psycopg.Error, JudgeqError):  # the link reports what is wrong
+                self._last = None
                 wait /= PART
                 if connection is not None:
                     with suppress(psycopg.Error):
@@ -90,6 +99,16 @@ class Heartbeat:
             connection.execute(self._sql(statements.RENEW), (lease, workers))
         if epoch is not None:
             connection.execute(self._sql(statements.RENEW_LEAD), (lease, self._run, epoch))
+
+    def _reap(self, connection: psycopg.Connection[Any]) -> None:
+        """Put dead workers' jobs back, unless we were away ourselves a moment ago: whatever kept us from
+        renewing may have kept the others, who are given time for it."""
+        now, part = time.monotonic(), self._address.lease / PART
+        if self._last is None or now - self._last > 2 * part:
+            self._steady = now
+        self._last = now
+        if now - self._steady >= 2 * part:
+            connection.execute(self._sql(statements.REAP), (self._run, 2 * part, self._run))
 
     def _sql(self, statement: str) -> str:
         return in_schema(statement, self._address.schema).replace("@now", "now()")
