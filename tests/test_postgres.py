@@ -22,6 +22,7 @@ import pytest
 from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import JobLostError, LedError, RunError, StoreAwayError
 from judgeq.store import Items
+from judgeq.store.crew import Cap, Leader
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import (
@@ -36,8 +37,11 @@ from judgeq.types import (
     Usage,
     Verdict,
 )
+from judgeq.ui.crew import crew as sections
+from judgeq.ui.outputs.runs import Machines
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
+from tests.test_sections import printed
 
 N = 6
 LEASE = 10.0
@@ -85,7 +89,7 @@ async def opened(
     async def sleep(seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.02))
 
-    store = PostgresStore(address, run, clock=clock, sleep=sleep, spool_folder=folder)
+    store = PostgresStore(address, run, name="named", clock=clock, sleep=sleep, spool_folder=folder)
     try:
         yield store
     finally:
@@ -173,6 +177,42 @@ async def test_jobs_of_a_process_that_ends_are_free_at_once(
 
 
 @stories
+async def test_who_works_on_a_run_and_what_they_share(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as store, opened(address, run, clock) as hostile:
+        await planned(store, 6)
+        await store.claim("a", 2, LEASE)
+        await store.begin("a", [Attempt(0, 0.5), Attempt(1, 0.5)])
+        await store.settle("a", [answer(0)])
+        await hostile.claim("\x1b]0;owned\x07b", 1, 10 * LEASE)
+        sql(address, "UPDATE @.runs SET cap = 9000000000")
+        sql(
+            address,
+            "INSERT INTO @.buckets (bucket, requests, calls, paused_until) "
+            "VALUES ('m at h by KEY', 60, 4, now() + interval '9 s'), ('me in another', 1, 1, NULL)",
+        )
+        sql(
+            address,
+            "INSERT INTO @.shares SELECT bucket, n, 60, NULL, 4, 2, 2, now() + n * interval '1 h' "
+            "FROM @.buckets, generate_series(-1, 2) n",
+        )
+        sql(address, "INSERT INTO @.runs (name, fingerprint, info) VALUES ('another', '', '')")
+        clock.now += 2 * LEASE
+        crew = await store.crew()
+        assert [worker.doing for worker in crew.workers] == ["silent", "working"]
+        assert crew.cap == Cap(9.0, 0.25, 0.5, 0.0)
+        (bucket,) = crew.limits
+        assert (bucket.processes, bucket.in_flight, bucket.requests_a_minute) == (2, 4, 60)
+        assert 0 < bucket.paused <= 9
+        Machines.model_validate(crew.as_json())
+        shown = " ".join(printed(*sections(crew)).split())
+        assert "led by scheduler workers 2;" in shown
+        assert "cap $0.25 of $9.00 spent, $0.50 more at risk" in shown
+        assert "\x1b" not in shown
+
+
+@stories
 async def test_money_moves_with_calls(address: Address, run: int, clock: Clock) -> None:
     money = "SELECT spent, at_risk, free FROM @.workers ORDER BY worker"
     async with opened(address, run, clock) as store:
@@ -213,7 +253,7 @@ async def test_only_one_leads(address: Address, run: int, clock: Clock) -> None:
         assert await one.lead("one", 60) == 2  # it may begin anew
         clock.now += 61
         assert await other.lead("other", 60) == 3
-        assert (await one.leader() or ())[:2] == (3, "other")
+        assert await one.leader() == Leader("other", 3, leads=True)
         with pytest.raises(
             RunError, match=r"taken the run over.*led by other.*nothing was changed"
         ):

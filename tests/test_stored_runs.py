@@ -346,6 +346,9 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert (status["state"], status["run"]) == ("finished", folder.run.id)
     assert status["store"] == parse(stored[0]).shown
     OUTPUTS_OF["status"].validate_python(status)
+    machines = status.pop("machines")
+    assert not machines["leader"]["leads"]
+    assert {worker["state"] for worker in machines["workers"]} == {"left"}
     (listed,) = json.loads(judgeq(tmp_path, "runs", *at, "--json").stdout)
     assert listed == {**status, "last_failure": listed["last_failure"]}
     judgeq(tmp_path, "rate", name, *at)

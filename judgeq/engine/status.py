@@ -12,6 +12,7 @@ from judgeq.engine.results import planned, spent
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.runs import RunInfo, RunPlace, Runs
 from judgeq.store import Store
+from judgeq.store.crew import Crew
 from judgeq.types import Counts, Failure, Floats, Totals
 
 
@@ -19,7 +20,8 @@ from judgeq.types import Counts, Failure, Floats, Totals
 class State:
     """How far a run is; `ratings`, named `rating`, are those after its last complete round.
 
-    `over` when the strategy had no items left to compare, so that no more rounds come.
+    `over` when the strategy had no items left to compare, so that no more rounds come. `crew`: who works
+    on a run that many machines may.
     """
 
     run: RunPlace
@@ -32,6 +34,7 @@ class State:
     over: bool = False
     rating: str = "elo"
     failure: Failure | None = None
+    crew: Crew | None = None
 
     @property
     def complete(self) -> int:
@@ -71,6 +74,7 @@ class State:
             "jobs_by_round": [asdict(counts) for counts in self.rounds],
             "last_failure": None if self.failure is None else self.failure._asdict(),
             **spent(self.totals),
+            **({} if self.crew is None else {"machines": self.crew.as_json()}),
         }
 
 
@@ -112,7 +116,8 @@ async def state(run: RunPlace, *, ratings: bool = False) -> State:
         state = State(run, info, running, rounds, totals, ids, None, over)
         if not ratings:
             return state
-        return await _rated(replace(state, failure=await store.last_failure()), store)
+        failure, crew = await store.last_failure(), await store.crew()
+        return await _rated(replace(state, failure=failure, crew=crew), store)
     finally:
         await store.close()
 

@@ -210,7 +210,7 @@ class StoredRun:
 
     def store(self, *, read_only: bool = False) -> Store:
         """See RunPlace."""
-        return open_stored(self.address, self.row().run, read_only=read_only)
+        return open_stored(self.address, self.row().run, self.id, read_only=read_only)
 
 
 @dataclass(frozen=True, slots=True)

@@ -23,8 +23,8 @@ def open_store(folder: Path, *, read_only: bool = False) -> Store:
     return SqliteStore(folder / DATABASE, read_only=read_only)
 
 
-def open_stored(address: Address, run: int, *, read_only: bool = False) -> Store:
-    """The store of the run of this number in a PostgreSQL database."""
+def open_stored(address: Address, run: int, name: str, *, read_only: bool = False) -> Store:
+    """The store of the run of this number and name in a PostgreSQL database."""
     from judgeq.store.postgres.store import PostgresStore  # not needed for folders
 
-    return PostgresStore(address, run, read_only=read_only)
+    return PostgresStore(address, run, name=name, read_only=read_only)

@@ -16,6 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from judgeq.judge.leases import Keeper
+from judgeq.store.crew import Crew
 from judgeq.types import (
     Attempt,
     Bools,
@@ -153,6 +154,9 @@ class Store(Protocol):
 
     async def last_failure(self) -> Failure | None:
         """The last call that brought no answer; None if there was none."""
+
+    async def crew(self) -> Crew | None:
+        """Who works on the run, and what they share; None where only one process can."""
 
     async def reopen(self, *states: JobState) -> int:
         """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""

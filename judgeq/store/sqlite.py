@@ -339,6 +339,9 @@ class SqliteStore:
                 raise ValueError(f"call {number} can't be")
             return Failure(error, at, self._db.execute(rows.FAILED_SINCE).fetchone()[0])
 
+    async def crew(self) -> None:
+        """See Store."""
+
     async def reopen(self, *states: JobState) -> int:
         """See Store."""
         with self._transaction() as db:

@@ -15,6 +15,7 @@ from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
 from judgeq.rating import THRESHOLDS, of_run, position_bias
 from judgeq.types import Counts, Failure, Floats, Totals
+from judgeq.ui import crew
 from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.text import count, duration, money, several
 from judgeq.untrusted import excerpt, plain
@@ -205,6 +206,8 @@ def status(state: State) -> Iterator[Section]:
         *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
     ]
     yield Section(f"{state.run.id}: {state.word}", facts)
+    if state.crew is not None:
+        yield from crew.crew(state.crew)
     if state.ratings is not None:
         when = "in the end" if state.word == "finished" else f"after round {state.complete}"
         yield _ranking(when, state.ids, state.rating, state.ratings)

@@ -10,12 +10,14 @@ import math
 import struct
 from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from judgeq.errors import RunError
+from judgeq.judge.limiter import RECOVERY
 from judgeq.store import rows
+from judgeq.store.crew import Bucket, Cap, Crew, Leader, WorkerState
 from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.link import Link
 from judgeq.store.protocol import Items, Spent
@@ -35,33 +37,13 @@ from judgeq.types import (
 _EVERY = (0, 2**62)
 
 
-class WorkerState(NamedTuple):
-    """A worker of the run. Times are seconds since the epoch on the database's clock, which read `now`;
-    `over`: it left or was found dead; `lapsed`: it gave no sign for as long as its lease. `running`
-    counts the jobs that it has now."""
-
-    number: int
-    name: str
-    host: str
-    pid: int
-    judges: str
-    since: float
-    seen: float
-    over: bool
-    lapsed: bool
-    done: int
-    calls: int
-    errors: int
-    running: int
-    now: float
-
-
 class PostgresReader:
-    """See Store."""
+    """See Store. `name` is what the run of this number is known by to users."""
 
-    def __init__(self, link: Link, run: int) -> None:
+    def __init__(self, link: Link, run: int, name: str = "") -> None:
         self._link = link
         self._run = run
+        self._shown = f"run {name or run} of {link.address.shown}"
         self._items = 0  # how many there are, once that is known
         self._ends: list[int] = []  # the last job of each round that is known
 
@@ -78,9 +60,7 @@ class PostgresReader:
         try:
             yield
         except (TypeError, ValueError, struct.error, OverflowError) as error:
-            raise RunError(
-                f"run {self._run} of {self._link.address.shown} is damaged: {error}."
-            ) from error
+            raise RunError(f"{self._shown} is damaged: {error}.") from error
 
     async def _rows(self, statement: str, *values: object) -> list[Any]:
         """The rows of a statement that may be run twice."""
@@ -265,9 +245,23 @@ class PostgresReader:
 
     async def workers(self) -> list[WorkerState]:
         """All workers that the run ever had, the earliest first."""
-        return [WorkerState(*row) for row in await self._rows(statements.WORKERS, self._run)]
+        query, given = self._link.query_named, {"run": self._run}
+        listed = await self._link.again(lambda: query(statements.WORKERS, given))
+        return [WorkerState(*row) for row in listed]
 
-    async def leader(self) -> tuple[int, str, float] | None:
-        """The epoch and name of who leads, or led last, and until when; None where nobody ever did."""
+    async def leader(self) -> Leader | None:
+        """Who leads, or led last; None where nobody ever did."""
         row = await self._row(statements.LEADER, self._run)
-        return None if row is None else (row[0], row[1].rpartition(" (")[0], row[2])
+        return None if row is None else Leader(row[1].rpartition(" (")[0] or row[1], row[0], row[3])
+
+    async def crew(self) -> Crew:
+        """See Store."""
+        cap, *gone = await self._row(statements.MONEY, self._run, self._run)
+        query, given = self._link.query_named, {"run": self._run, "recovery": RECOVERY}
+        limits = await self._link.again(lambda: query(statements.LIMITS, given))
+        return Crew(
+            await self.leader(),
+            await self.workers(),
+            Cap(None if cap is None else cap / 1e9, *(part / 1e9 for part in gone)),
+            [Bucket(*row) for row in limits],
+        )

@@ -23,8 +23,10 @@ class PostgresScheduler(PostgresReader):
     """See Store. `token` tells this process from others of its name; the lease of who leads is renewed
     by `heartbeat`."""
 
-    def __init__(self, link: Link, run: int, token: str, heartbeat: Heartbeat) -> None:
-        super().__init__(link, run)
+    def __init__(
+        self, link: Link, run: int, token: str, heartbeat: Heartbeat, name: str = ""
+    ) -> None:
+        super().__init__(link, run, name)
         self._token = token
         self._heartbeat = heartbeat
         self._leads = False
@@ -64,10 +66,9 @@ class PostgresScheduler(PostgresReader):
         name = f"{holder} ({self._token})"
         row = await self._row(statements.LEAD, self._run, name, ttl)
         if row is None:
-            _, other, until = await self._row(statements.LEADER, self._run)
+            _, other, until, _ = await self._row(statements.LEADER, self._run)
             raise LedError(
-                f"run {self._run} of {self._link.address.shown} is led by "
-                f"{other.rpartition(' (')[0] or other}.",
+                f"{self._shown} is led by {other.rpartition(' (')[0] or other}.",
                 until=until,
             )
         self._leads = True
@@ -85,7 +86,7 @@ class PostgresScheduler(PostgresReader):
         if row is None or row[0] != epoch:
             by = f"; it is led by {row[1].rpartition(' (')[0]}" if row else ""
             raise RunError(
-                f"{self._link.address.shown}: another process has taken the run over (epoch "
+                f"{self._shown}: another process has taken the run over (epoch "
                 f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
             )
 
@@ -106,10 +107,7 @@ class PostgresScheduler(PostgresReader):
                     return
                 tried = True
                 if round != planned + 1:
-                    raise RunError(
-                        f"run {self._run} of {self._link.address.shown}: round {round} can't follow "
-                        f"round {planned}."
-                    )
+                    raise RunError(f"{self._shown}: round {round} can't follow round {planned}.")
                 last = first + len(matches) - 1
                 row = (self._run, round, first, last, epoch, *rows.standings(standings))
                 await self._link.query(statements.INSERT_ROUND, *row)

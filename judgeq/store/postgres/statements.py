@@ -15,7 +15,8 @@ ON CONFLICT (run) DO UPDATE SET epoch = l.epoch + 1, holder = excluded.holder, u
 WHERE l.until < @now OR l.holder = excluded.holder
 RETURNING epoch
 """
-LEADER = "SELECT epoch, holder, extract(epoch FROM until)::float8 FROM @.lead WHERE run = %s"
+LEADER = """
+SELECT epoch, holder, extract(epoch FROM until)::float8, until >= @now FROM @.lead WHERE run = %s"""
 RENEW_LEAD = """
 UPDATE @.lead SET until = @now + make_interval(secs => %s) WHERE run = %s AND epoch = %s
 RETURNING epoch
@@ -242,10 +243,39 @@ STILL_OURS = """
 SELECT id FROM @.jobs
 WHERE run = %s AND state = 'running' AND worker = ANY(%s) AND id = ANY(%s::bigint[])
 """
+# Calls are on the clocks of those that made them; the latest will do.
 WORKERS = """
+WITH latest AS MATERIALIZED (
+    SELECT worker, at, outcome FROM @.calls WHERE run = %(run)s ORDER BY id DESC LIMIT 50000),
+span AS (
+    SELECT extract(epoch FROM @now)::float8 AS now, CASE WHEN count(*) < 50000 THEN 60
+        ELSE extract(epoch FROM @now)::float8 - min(at) END AS seconds FROM latest),
+made AS (
+    SELECT worker, count(*) AS n FROM latest, span
+    WHERE outcome <> 'cached' AND at > now - 60 GROUP BY worker)
 SELECT w.worker, w.name, w.host, w.pid, w.judges, extract(epoch FROM w.since)::float8,
     extract(epoch FROM w.seen)::float8, w.over, w.until < @now, w.done, w.calls, w.errors,
     (SELECT count(*) FROM @.jobs j WHERE j.run = w.run AND j.state = 'running' AND j.worker = w.worker),
-    extract(epoch FROM @now)::float8
-FROM @.workers w WHERE w.run = %s ORDER BY w.worker
+    now, (coalesce(m.n, 0)
+        / greatest(1, least(60, seconds, now - extract(epoch FROM w.since)::float8)))::float8,
+    w.spent
+FROM @.workers w CROSS JOIN span LEFT JOIN made m USING (worker) WHERE w.run = %(run)s ORDER BY w.worker
+"""
+MONEY = """
+SELECT (SELECT cap FROM @.runs WHERE run = %s), coalesce(sum(spent), 0)::bigint,
+    coalesce(sum(at_risk), 0)::bigint,
+    coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0)::bigint
+FROM @.workers WHERE run = %s
+"""
+# Judges without a server have limits of their own in each run.
+LIMITS = """
+SELECT b.bucket, s.processes, b.requests, b.tokens, b.calls, s.calls,
+    least(1, b.pace + greatest(0, extract(epoch FROM now() - b.at)) * %(recovery)s)::float8,
+    coalesce(greatest(0, extract(epoch FROM b.paused_until - now())), 0)::float8
+FROM @.buckets b JOIN (
+    SELECT bucket, count(*) AS processes, sum(calls)::bigint AS calls FROM @.shares
+    WHERE until > now() GROUP BY bucket) s USING (bucket)
+WHERE NOT EXISTS (SELECT FROM @.runs r WHERE r.run <> %(run)s
+    AND right(b.bucket, length(r.name) + 4) = ' in ' || r.name)
+ORDER BY b.bucket
 """

@@ -60,8 +60,8 @@ class _Worker:
 
 
 class PostgresStore(PostgresScheduler):
-    """See `Store`. Nothing is opened before it is needed; `judges` are the numbers of those that claims
-    are for (None: all), and `label` names them to other users."""
+    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, `judges` are the
+    numbers of those that claims are for (None: all), and `label` names them to other users."""
 
     blocking = False
 
@@ -70,6 +70,7 @@ class PostgresStore(PostgresScheduler):
         address: Address,
         run: int,
         *,
+        name: str = "",
         read_only: bool = False,
         judges: Sequence[int] | None = None,
         label: str = "",
@@ -78,7 +79,7 @@ class PostgresStore(PostgresScheduler):
         spool_folder: Path | None = None,
     ) -> None:
         token, heartbeat = secrets.token_hex(4), Heartbeat(address, run)
-        super().__init__(Link(address, clock=clock, sleep=sleep), run, token, heartbeat)
+        super().__init__(Link(address, clock=clock, sleep=sleep), run, token, heartbeat, name)
         self.read_only = read_only
         self.lease = address.lease
         self._judges = None if judges is None else list(judges)

@@ -195,6 +195,69 @@ class LastFailure(Output):
     in_a_row: int
 
 
+class LeaderFacts(Output):
+    """Who plans a store's run; who did last, unless `leads`."""
+
+    name: str
+    epoch: int
+    leads: bool
+
+
+class WorkerFacts(Output):
+    """A process that works or worked on a store's run. `silent`: it may be dead, or cut off. Times are
+    seconds since 1970 on the database's clock; `spent` is in dollars."""
+
+    name: str
+    host: str
+    pid: int
+    state: Literal["working", "waiting", "silent", "left"]
+    since: float
+    seen: float
+    running: int
+    """Jobs that it has now."""
+    done: int
+    calls: int
+    errors: int
+    calls_a_second: float
+    """In about the last minute."""
+    spent: float
+
+
+class CapFacts(Output):
+    """Dollars that the run may cost, over all workers: spent, at risk for calls in flight or lost, and
+    held by workers for their next calls."""
+
+    max_cost: float | None
+    spent: float
+    at_risk: float
+    held: float
+
+
+class LimitFacts(Output):
+    """What processes share just now of a model's limits, over all runs of the store; null: none known.
+    `pace` is the part of them that is used since calls were refused, `paused` the seconds for which
+    nothing is sent."""
+
+    name: str
+    processes: int
+    requests_a_minute: float | None
+    tokens_a_minute: float | None
+    calls_at_once: int | None
+    in_flight: int
+    pace: float
+    paused: float
+
+
+class Machines(Output):
+    """Who works on a run in a store, and what they share."""
+
+    leader: LeaderFacts | None
+    calls_a_second: float
+    workers: list[WorkerFacts]
+    cap: CapFacts
+    limits: list[LimitFacts]
+
+
 class StatusOutput(Spending):
     """How far a run is; of `run` and `resume` with the `error` that ended them without ratings."""
 
@@ -213,6 +276,8 @@ class StatusOutput(Spending):
     jobs: Jobs
     jobs_by_round: list[Jobs]
     last_failure: LastFailure | None
+    machines: Machines | None = None
+    """Of a run in a store, by `status`."""
     error: ErrorFacts | None = None
 
 

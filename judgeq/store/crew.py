@@ -1,0 +1,125 @@
+"""Who works on a run of a store that many machines share, and what they share."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import asdict, dataclass
+from typing import Any, Literal, NamedTuple
+
+Doing = Literal["working", "waiting", "silent", "left"]
+
+
+class WorkerState(NamedTuple):
+    """A worker of the run. Times are seconds since the epoch on the database's clock, which read `now`;
+    `over`: it left or was found dead; `lapsed`: it gave no sign for as long as its lease. `running`
+    counts the jobs that it has now, `rate` its calls a second in about the last minute, `spent` the
+    nano-dollars of its calls."""
+
+    number: int
+    name: str
+    host: str
+    pid: int
+    judges: str
+    since: float
+    seen: float
+    over: bool
+    lapsed: bool
+    done: int
+    calls: int
+    errors: int
+    running: int
+    now: float
+    rate: float
+    spent: int
+
+    @property
+    def doing(self) -> Doing:
+        """What it does, in a word; "silent" is one that may be dead or cut off."""
+        if self.over:
+            return "left"
+        if self.lapsed:
+            return "silent"
+        return "working" if self.running else "waiting"
+
+    @property
+    def shown(self) -> str:
+        """Its name without what tells it from its namesakes."""
+        return self.name.rpartition(" (")[0] or self.name
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "name": self.name,
+            "host": self.host,
+            "pid": self.pid,
+            "state": self.doing,
+            "since": self.since,
+            "seen": self.seen,
+            "running": self.running,
+            "done": self.done,
+            "calls": self.calls,
+            "errors": self.errors,
+            "calls_a_second": self.rate,
+            "spent": self.spent / 1e9,
+        }
+
+
+@dataclass(frozen=True, slots=True)
+class Leader:
+    """Who leads the run; or led it last, unless `leads`."""
+
+    name: str
+    epoch: int
+    leads: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Cap:
+    """The run's cap in dollars (None: none), and what is gone of it: spent, possibly to be paid for
+    calls in flight or lost, and held by workers for their next calls."""
+
+    max_cost: float | None
+    spent: float
+    at_risk: float
+    held: float
+
+
+@dataclass(frozen=True, slots=True)
+class Bucket:
+    """Limits that processes share just now, of all runs of the store: how many processes; what is
+    allowed a minute and in flight (None: not known to be limited); calls in flight, about; the part of
+    the limits that is used since the server refused calls, and for how many seconds nothing is sent."""
+
+    name: str
+    processes: int
+    requests_a_minute: float | None
+    tokens_a_minute: float | None
+    calls_at_once: int | None
+    in_flight: int
+    pace: float
+    paused: float
+
+
+@dataclass(frozen=True, slots=True)
+class Crew:
+    """All of it; workers in the order in which they came."""
+
+    leader: Leader | None
+    workers: Sequence[WorkerState]
+    cap: Cap
+    limits: Sequence[Bucket]
+
+    @property
+    def rate(self) -> float:
+        """Calls a second in about the last minute."""
+        return sum(worker.rate for worker in self.workers)
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {
+            "leader": None if self.leader is None else asdict(self.leader),
+            "calls_a_second": self.rate,
+            "workers": [worker.as_json() for worker in self.workers],
+            "cap": asdict(self.cap),
+            "limits": [asdict(bucket) for bucket in self.limits],
+        }
