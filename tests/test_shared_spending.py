@@ -557,6 +557,28 @@ class Keeper:
         self.asked.append(("closed",))
 
 
+def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
+    async def tell(database: Database) -> None:
+        address = parse(
+            f"{new_store().partition('schema=')[0]}schema={database.address.schema}"
+            "&options=-c%20default_transaction_isolation=repeatable%5C%20read"
+        )
+        first, second = database.worker(), database.worker()
+        database.rows("UPDATE @.runs SET cap = 10")
+        sharing = Sharing(address, database.run, lambda: second)
+        with database.connection.transaction():
+            database.rows("SELECT FROM @.runs FOR NO KEY UPDATE")
+            asked = asyncio.create_task(sharing.reserve(None, 1, 10, 0))
+            waiting = "SELECT pid FROM pg_locks WHERE NOT granted"
+            while not (database.rows(waiting) or asked.done()):
+                await asyncio.sleep(0.001)
+            database.rows("UPDATE @.workers SET free = 8 WHERE worker = %s", first)
+        assert (await asked).granted == 2
+        await sharing.close()
+
+    story(tell)
+
+
 def test_money_that_others_may_give_back_is_asked_for_again() -> None:
     async def tell() -> None:
         clock, keeper = Clock(), Keeper()

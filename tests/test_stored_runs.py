@@ -25,7 +25,7 @@ from judgeq.runs import RunInfo, copying
 from judgeq.runs.stored import StoredRun, StoredRuns
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres import schema
-from judgeq.store.postgres.address import in_schema, parse
+from judgeq.store.postgres.address import in_schema, parse, unreachable
 from judgeq.ui.outputs import OUTPUTS, adapter
 from tests.cli import ended, judgeq, start
 from tests.postgres import new_store, server
@@ -142,6 +142,22 @@ def test_a_password_is_nowhere_shown(tmp_path: Path) -> None:
     address = "postgresql://me@127.0.0.1:9/nowhere?application_name=x"
     assert run.argument == f"demo --store '{address}'"
     assert parse(address).shown == address
+
+
+@pytest.mark.parametrize(
+    "login", ["me:se@cret@h", "me:1/secret@h", "me:1#secret@h", "me:1?secret@h"]
+)
+def test_a_password_that_is_written_wrong_is_not_shown(login: str) -> None:
+    with pytest.raises(UsageError, match="%40") as raised:
+        parse(f"postgresql://{login}/d")
+    assert "cret" not in str(raised.value)
+
+
+def test_parameters_are_read_as_libpq_reads_them() -> None:
+    address = parse("postgresql://h/d?options=-c%20a%3Db&password=1+2")
+    assert address.conninfo == "postgresql://h/d?options=-c%20a%3Db&password=1%2B2"
+    assert address.shown == "postgresql://h/d?options=-c%20a%3Db"
+    assert "1+2" not in str(unreachable(address, ValueError("no 1+2")))
 
 
 def test_identities_are_those_of_places(tmp_path: Path) -> None:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from typing import TYPE_CHECKING, Any, NamedTuple
-from urllib.parse import parse_qsl, unquote, urlencode, urlsplit
+from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
 from judgeq.errors import RunError, UsageError
 
@@ -58,17 +58,24 @@ def parse(text: str) -> Address:
         parts = urlsplit(text)
     except ValueError as error:
         raise UsageError(f"--store can't be read as an address: {error}.") from None
+    if not text.isprintable():
+        raise UsageError("--store can't be read as an address: it holds what can't be printed.")
     login, _, hosts = parts.netloc.rpartition("@")
     if not all(map(_HOST.fullmatch, hosts.split(","))):
         raise UsageError("--store can't be read as an address: a host is HOST or HOST:PORT.")
-    asked = parse_qsl(parts.query, keep_blank_values=True)
+    asked = _asked(parts.query)
+    if "@" in login or "@" in parts.path or "#" in text or any("@" in name for name, _ in asked):
+        raise UsageError(
+            "--store can't be read as an address: in a user's name or password @ is written %40, "
+            "/ %2F, ? %3F and # %23."
+        )
     schema = dict(asked).get("schema", SCHEMA)
     if not _NAME.fullmatch(schema):
         raise UsageError(
             f"--store …?schema={schema}: a schema's name is made of letters, digits and _, and doesn't "
             "begin with a digit."
         )
-    rest = urlencode([(name, value) for name, value in asked if name not in ("schema", "lease")])
+    rest = _query([(name, value) for name, value in asked if name not in ("schema", "lease")])
     conninfo = parts._replace(scheme="postgresql", query=rest).geturl()
     said = sorted(
         (name, value)
@@ -78,9 +85,18 @@ def parse(text: str) -> Address:
     user = login.partition(":")[0]
     netloc = f"{user}@{hosts}" if user else hosts
     shown = parts._replace(
-        scheme="postgresql", netloc=netloc, query=urlencode(said, safe="/")
+        scheme="postgresql", netloc=netloc, query=_query(said, safe="/")
     ).geturl()
     return Address(conninfo, schema, shown, _lease(dict(asked).get("lease")))
+
+
+def _asked(query: str) -> list[tuple[str, str]]:
+    """The parameters of an address, as libpq reads them: + is no space."""
+    return parse_qsl(query.replace("+", "%2B"), keep_blank_values=True)
+
+
+def _query(asked: list[tuple[str, str]], safe: str = "") -> str:
+    return urlencode(asked, quote_via=quote, safe=safe)
 
 
 def _lease(text: str | None) -> float:
@@ -112,10 +128,12 @@ def connect(address: Address) -> psycopg.Connection[Any]:
             autocommit=True,
             prepare_threshold=None,
             application_name="judgeq",
+            client_encoding="utf8",
             **_timeouts(address),
         )
     except client.Error as error:
         raise unreachable(address, error) from error
+    connection.isolation_level = client.IsolationLevel.READ_COMMITTED
     return connection
 
 
@@ -128,6 +146,7 @@ async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
             autocommit=True,
             prepare_threshold=None,
             application_name="judgeq",
+            client_encoding="utf8",
             **_timeouts(address),
         )
     except client.Error as error:
@@ -137,7 +156,7 @@ async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
 
 def _timeouts(address: Address) -> dict[str, int]:
     """When a silent network counts as broken, unless the address says so itself."""
-    given = dict(parse_qsl(urlsplit(address.conninfo).query))
+    given = dict(_asked(urlsplit(address.conninfo).query))
     usual = {
         "connect_timeout": CONNECT_TIMEOUT,
         "keepalives_idle": 15,
@@ -159,7 +178,7 @@ def unreachable(address: Address, error: Exception) -> RunError:
 def _secrets(address: Address) -> list[str]:
     parts = urlsplit(address.conninfo)
     given = [parts.password or "", unquote(parts.password or "")]
-    given += [value for name, value in parse_qsl(parts.query) if _SECRET.search(name)]
+    given += [value for name, value in _asked(parts.query) if _SECRET.search(name)]
     return [secret for secret in given if secret]
 
 

@@ -25,6 +25,8 @@ LONGEST_WAIT = 10.0
 """Seconds between two tries, at most."""
 HURRIED = 5.0
 """Seconds for which a database that is away is waited for once a stop was asked for."""
+BEGIN = "BEGIN ISOLATION LEVEL READ COMMITTED"
+"""What is read after a lock is what others left, whatever a database's or role's own default is."""
 PATIENT = 6
 """Tries of what the database answers but doesn't do before the user is notified."""
 QUIET = 1.0
@@ -77,7 +79,7 @@ class Link:
         return self._owner is not None and self._owner is asyncio.current_task()
 
     @asynccontextmanager
-    async def transaction(self, begin: str = "BEGIN") -> AsyncIterator[None]:
+    async def transaction(self, begin: str = BEGIN) -> AsyncIterator[None]:
         """What this task does inside is one transaction; inside another it is a part of that.
 
         Raises StoreAwayError for what another try may mend, and RunError.

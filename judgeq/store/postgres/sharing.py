@@ -65,6 +65,8 @@ FROM @.workers WHERE run = %(run)s
 CAP = "UPDATE @.runs SET cap = %s WHERE run = %s"
 
 NEW_BUCKET = "INSERT INTO @.buckets (bucket) VALUES (%(bucket)s) ON CONFLICT DO NOTHING;"
+# Whatever the default of the database or the role is: what is read after a lock is what others left.
+COMMITTED = "SET TRANSACTION ISOLATION LEVEL READ COMMITTED;"
 # What a server that falls loses of limits is less than a second's.
 NOT_FLUSHED = "SET LOCAL synchronous_commit = off;"
 LOCK_BUCKET = "SELECT FROM @.buckets WHERE bucket = %(bucket)s FOR UPDATE;"
@@ -283,7 +285,7 @@ class Sharing(Keeper):
                 if self._connection is None or self._connection.closed:
                     self._connection = await connect_async(self._address)
                 cursor = psycopg.AsyncClientCursor(self._connection)
-                await cursor.execute(in_schema(statements, self._address.schema), given)
+                await cursor.execute(in_schema(COMMITTED + statements, self._address.schema), given)
                 rows = [await cursor.fetchall() if cursor.description else []]
                 while cursor.nextset():
                     rows.append(await cursor.fetchall() if cursor.description else [])

@@ -133,7 +133,8 @@ SELECT count(*) FROM reopened
 # Their statements look up a few rows by an index, and join them by their hashes. While a round is worked
 # on the tables' statistics are old, and the planner would choose otherwise: read all of a table.
 BEGIN_WORK = """
-BEGIN; SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
+BEGIN ISOLATION LEVEL READ COMMITTED;
+SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
 SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off
 """
 REGISTER = """
