@@ -60,8 +60,8 @@ class _Worker:
 
 
 class PostgresStore(PostgresScheduler):
-    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, `judges` are the
-    numbers of those that claims are for (None: all), and `label` names them to other users."""
+    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, `judges` are
+    the numbers of those that claims are for (None: all), and `label` names them to other users."""
 
     blocking = False
 
