@@ -54,7 +54,7 @@ def test_a_dask_cluster_works_on_a_run(tmp_path: Path, dask: str) -> None:
     (tmp_path / "many").mkdir()
     with planning(tmp_path / "many", store, *flags) as run:
         how = ("--on", f"dask={dask}", "-n", "2", "--store", store, "--exit-when", "done")
-        done = judgeq(tmp_path, "workers", *how, "--json")
+        done = judgeq(tmp_path, "workers", run, *how, "--json")
     outputs.adapter("workers").validate_json(done.stdout)
     reports = json.loads(done.stdout)
     assert [report["number"] for report in reports] == [1, 2]

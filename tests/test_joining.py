@@ -11,7 +11,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from judgeq.engine import joining, session
+import pytest
+
+from judgeq.engine import joining, session, working
 from judgeq.engine.joining import Given
 from judgeq.engine.stopping import Interrupts
 from judgeq.engine.working import Tally
@@ -23,6 +25,11 @@ from tests.mock import mock, stats
 from tests.postgres import new_store
 
 LISTS = ("-d", "demo", "-s", "listwise10x1", "--sample", "60")
+
+
+@pytest.fixture(autouse=True)
+def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(working, "PATIENCE", 0.0)
 
 
 class Hand:
@@ -114,7 +121,7 @@ def test_workers_as_processes_give_the_scores_of_one_process(tmp_path: Path) -> 
     with planning(tmp_path / "many", store, *flags) as run:
         workers = [
             subprocess.Popen(
-                command("worker", "--exit-when", "done", "--concurrency", "8", "--json"),
+                command("worker", run, "--exit-when", "done", "--concurrency", "8", "--json"),
                 cwd=tmp_path,
                 env=environment(tmp_path) | {"JUDGEQ_STORE": store},
                 stdout=subprocess.PIPE,

@@ -209,10 +209,14 @@ def test_an_older_schema_is_brought_up_to_date_and_others_are_left_alone(
         RunError, match=r"older judgeq .* `judgeq store check` brings it up to date"
     ):
         there.all()
+    judge_demo(tmp_path, store)  # so does who writes
+    assert execute(store, "SELECT more FROM @.runs") == [(None,)] * 2
+    monkeypatch.setattr(schema, "VERSION", 3)
+    monkeypatch.setattr(schema, "MIGRATIONS", {3: ["ALTER TABLE @.runs ADD COLUMN still int"]})
     checked = json.loads(judgeq(tmp_path, "store", "check", *at, "--json").stdout)
-    assert (checked["version"], checked["migrated_from"]) == (2, 1)
-    assert execute(store, "SELECT more FROM @.runs") == [(None,)]
-    assert there.all() == [run]
+    assert (checked["version"], checked["migrated_from"]) == (3, 2)
+    assert execute(store, "SELECT still FROM @.runs") == [(None,)] * 2
+    assert run in there.all()
     monkeypatch.undo()
     for command in ("runs", "status", "rate"):
         refused = ended(tmp_path, command, *at)

@@ -134,6 +134,32 @@ def test_it_waits_for_the_next_round_until_the_run_is_over(tmp_path: Path) -> No
     assert scene.clock.slept.count(1.5) == 2  # and often again after there was work
 
 
+def test_it_looks_for_a_run_that_begins_a_little_later(tmp_path: Path) -> None:
+    late = Scene(tmp_path, exit_when="done")
+    late.runs.add("before", 0)
+    late.runs.over.add("before")
+    late.runs.add("strange", 1)
+    late.runs.refused["strange"] = UsageError("run strange asks gpt")
+    late.runs.looks = [lambda: None] * 9 + [lambda: late.runs.add("a", 2)]
+    late.runs.looks += [lambda: None] * 3 + [lambda: late.runs.over.add("a")]
+    late.go_on()
+    assert late.done("a") == [0, 1]
+    assert [text for text in late.warnings if "it looks for one for 60 s" in text] == late.warnings[
+        1:
+    ]
+
+    in_vain = Scene(tmp_path, exit_when="done")
+    begun = in_vain.clock.now
+    in_vain.go_on()
+    assert working.PATIENCE <= in_vain.clock.now - begun <= working.PATIENCE + working.LONGEST
+
+    named = Scene(tmp_path, "a", exit_when="done")
+    named.runs.add("a", 0)
+    named.runs.over.add("a")
+    named.go_on()
+    assert not named.clock.slept
+
+
 def test_what_it_may_not_work_on_is_reported_once_and_left_alone(tmp_path: Path) -> None:
     scene = Scene(tmp_path)
     scene.runs.add("strange", 1)

@@ -188,7 +188,7 @@ def resume(
     from judgeq.engine import session
 
     write_log(log)
-    folder = runs.runs_in(runs_dir, flags["store"]).find(name)
+    folder = runs.runs_in(runs_dir, flags["store"], write=True).find(name)
     _play(session.resume(folder, changes), quiet, as_json, retry_failed)
 
 

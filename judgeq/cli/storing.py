@@ -135,7 +135,7 @@ def copy(
     # $JUDGEQ_STORE says where runs usually are; --to an address takes one out of a folder.
     source = runs.runs_in(runs_dir, None if is_address(to) else store)
     run = source.find(name)
-    target = runs.runs_in(runs_dir, to) if is_address(to) else runs.runs_in(Path(to))
+    target = runs.runs_in(runs_dir, to, write=True) if is_address(to) else runs.runs_in(Path(to))
     made = copying.copy(run, target)
     unmarked = trust.carry(run, made, made.info().fingerprint)
     if unmarked is not None:

@@ -76,7 +76,8 @@ ExitWhen = Annotated[
     typer.Option(
         "--exit-when",
         metavar="idle|done",
-        help="idle: leave when there is nothing to take; done: when the runs are finished.",
+        help="idle: leave when there is nothing to take; done: when the runs are finished (without any "
+        "to work on it looks for one for a minute).",
         show_default="goes on until stopped",
         rich_help_panel=RUNNING,
     ),

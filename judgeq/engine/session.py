@@ -45,7 +45,7 @@ def prepare(
     Raises UsageError, DataError or RunError for what can't be.
     """
     settings = settings.rooted()
-    there = runs.runs_in(root, settings.store)
+    there = runs.runs_in(root, settings.store, write=True)
     for name in settings.judge:
         judge.check(name, settings)
     _check_panel(settings)

@@ -31,6 +31,9 @@ SHORTEST, LONGEST = 1.0, 5.0
 """Seconds between two looks at a store without work: random, and longer the longer there was none."""
 ASIDE = 600.0
 """Seconds for which a run is left alone that this worker may not, or can't, work on."""
+PATIENCE = 60.0
+"""Seconds for which a worker that is to leave when the runs are done looks for one that isn't, before
+it has worked on any: the run that it is meant for may have been started together with it."""
 USUAL = 100
 """The last calls that say how long one usually takes."""
 MARGIN = 60.0
@@ -154,6 +157,7 @@ class Worker:
         self._admitted: dict[tuple[str, str], Run] = {}
         self._aside: dict[str, tuple[float, JudgeqError]] = {}
         self._longest_pause = SHORTEST
+        self._patient_until: float | None = None
 
     async def go_on(self) -> None:
         """Take jobs until there is no more to do.
@@ -237,10 +241,26 @@ class Worker:
         if left and not ours and (self._how.runs or self._how.exit_when):
             worked_on = [one.name for one in left if one.name in self.tally.runs]
             if worked_on or self._how.runs or not self.tally.runs:
+                if self._one_may_begin():
+                    return False
                 raise self._aside[(worked_on or [left[0].name])[0]][1]
         if self._how.exit_when == "idle":
             return not any(prospect.pending for prospect in ours)
-        return self._how.exit_when == "done" and not ours
+        return self._how.exit_when == "done" and not ours and not self._one_may_begin()
+
+    def _one_may_begin(self) -> bool:
+        """Whether the run that this worker is meant for may be about to begin; that is reported once."""
+        if self._how.exit_when != "done" or self._how.runs or self.tally.runs:
+            return False
+        if self._patient_until is None:
+            self._patient_until = self._clock() + PATIENCE
+            self._emit(
+                Notice(
+                    "There is no unfinished run that this worker may work on: it looks for one for "
+                    f"{PATIENCE:.0f} s."
+                )
+            )
+        return self._clock() < self._patient_until
 
     async def _pause(self) -> None:
         """Wait a little; longer, the longer there was nothing to do."""

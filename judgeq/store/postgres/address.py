@@ -169,10 +169,11 @@ def _timeouts(address: Address) -> dict[str, int]:
 
 def unreachable(address: Address, error: Exception) -> RunError:
     """What says that the database can't be used, and why; without the password."""
-    why = " ".join(str(error).split())
+    lines = [" ".join(line.split()) for line in str(error).splitlines() if line.strip()]
+    why = " ".join(line if line.endswith((".", "?", ":")) else f"{line}." for line in lines)
     for secret in _secrets(address):
         why = why.replace(secret, "•••")
-    return RunError(f"{address.shown} can't be used: {why or type(error).__name__}")
+    return RunError(f"{address.shown} can't be used: {why or f'{type(error).__name__}.'}")
 
 
 def _secrets(address: Address) -> list[str]:

@@ -81,6 +81,14 @@ def opened(address: Address) -> Iterator[psycopg.Connection[Any]]:
         connection.close()
 
 
+def bring_up_to_date(address: Address) -> None:
+    """Before anything is written: migrate a schema that an older judgeq made, if there is one."""
+    with opened(address) as connection:
+        version = schema.version_of(connection, address)
+        if version is not None and version < schema.VERSION:
+            schema.prepare(connection, address)
+
+
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
     with opened(address) as connection:

@@ -142,8 +142,8 @@ def check(connection: Any, address: Address) -> None:
         )
     if version < VERSION:
         raise RunError(
-            f"{address.shown} is of an older judgeq (version {version} of its schema). `judgeq store "
-            "check` brings it up to date."
+            f"{address.shown} is of an older judgeq (version {version} of its schema). The next `judgeq "
+            "run`, `resume` or `worker`, or `judgeq store check` brings it up to date."
         )
 
 
