@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
+from benchmarks.stores import stores
 
 
 def help_() -> None:
@@ -124,6 +125,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "limiter": limiter,
     "simulation": simulation,
     "comparing": comparing,
+    "stores": stores,
 }
 
 

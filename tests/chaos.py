@@ -349,7 +349,7 @@ def check(under: Chaos, url: str, expected: str | None, cap: float | None) -> di
     assert seen["requests"] >= calls - unknown
     assert seen["answered"] - answers <= unknown, "an answer is neither kept nor on the list"
     if cap is not None:
-        assert cost + at_risk / 1e9 <= cap + 1e-9, (cost, at_risk, cap)
+        assert cost + float(at_risk) / 1e9 <= cap + 1e-9, (cost, at_risk, cap)
     if expected is not None:
         assert done == jobs
         name = under.query("SELECT name FROM @.runs")[0][0]
