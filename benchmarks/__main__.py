@@ -16,7 +16,7 @@ import numpy as np
 from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
-from benchmarks.stores import stores
+from benchmarks.stores import plans, stores
 
 
 def help_() -> None:
@@ -126,6 +126,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "simulation": simulation,
     "comparing": comparing,
     "stores": stores,
+    "plans": plans,
 }
 
 

@@ -6,6 +6,7 @@ $JUDGEQ_PEERS may name a Python that has pgqueuer and procrastinate (with psycop
 
 from __future__ import annotations
 
+import asyncio
 import json
 import os
 import subprocess
@@ -15,17 +16,23 @@ import warnings
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
+from typing import Any
 
 import psutil
 import psycopg
 
 from benchmarks.measure import JUDGEQ, PYTHON
+from judgeq.store.postgres import schema, statements
+from judgeq.store.postgres.address import Address, connect, in_schema, parse
+from judgeq.store.postgres.store import PostgresStore
+from judgeq.types import Attempt, Call, JobState, Outcome, Usage, Verdict
 
 PEERS = os.environ.get("JUDGEQ_PEERS", PYTHON)
 JOBS = 20_000
 OF_PEERS = 4_000
-BEGIN = 5.0
-"""Seconds within which a job's process must have begun; they are left out of no number."""
+MILLIONS = 10
+HOT = ("FENCE", "CLAIM", "BEGIN", "SETTLE", "WORKED", "RENEW", "REAP", "COUNTS")
+"""The statements of a worker's transactions, and those of the barrier."""
 
 # A job of the same kind: take it, "answer", keep the reply in a table, be done. Given the address, how
 # many jobs, and whether to fill the queue or to empty it.
@@ -96,6 +103,109 @@ def stores() -> None:
         for processes in (1, 2, 4):
             _judgeq(address, postmaster, processes)
     print("goals                      2,000              0.20")
+
+
+def plans() -> None:
+    """What PostgreSQL does for each statement of a worker's transactions, on a run of ten million jobs
+    of which 50,000 are left: no table is read from end to end."""
+    with _server() as (address, _):
+        place = parse(f"{address}&schema=plans")
+        begun = time.perf_counter()
+        run = _filled(place)
+        print(
+            f"{MILLIONS * 1_000_000:,} jobs made in {time.perf_counter() - begun:.0f} s; 64 at a time"
+        )
+        print("statement     ms   reads and writes")
+        asyncio.run(_explained(place, run))
+
+
+def _filled(place: Address) -> int:
+    """A run in its last jobs, put in by statements: only its size matters."""
+    every, left = MILLIONS * 1_000_000, 50_000
+    with connect(place) as connection:
+        schema.prepare(connection, place)
+
+        def execute(statement: str) -> None:
+            connection.execute(in_schema(statement, place.schema))
+
+        execute("INSERT INTO @.runs (name, fingerprint, info) VALUES ('large', '', '{}')")
+        execute(
+            "INSERT INTO @.items (run, row, id) SELECT 1, n, n FROM generate_series(0, 99999) n"
+        )
+        execute(f"INSERT INTO @.rounds VALUES (1, 1, 0, {every - 1}, 1, '', NULL)")
+        execute(
+            "INSERT INTO @.matches SELECT 1, n, int4send(0) || decode('01000000', 'hex'), 0, true, 0 "
+            f"FROM generate_series(0, {every - 1}) n"
+        )
+        execute(
+            "INSERT INTO @.jobs (run, id, state, attempts) SELECT 1, n, CASE WHEN n < "
+            f"{every - left} THEN 'done' ELSE 'pending' END, (n < {every - left})::int "
+            f"FROM generate_series(0, {every - 1}) n"
+        )
+        execute("ANALYZE @.jobs")
+        execute("ANALYZE @.matches")
+    return 1
+
+
+async def _explained(place: Address, run: int) -> None:
+    """Claim, begin and settle as a worker does; explain each statement, then run it."""
+    store = PostgresStore(place, run)
+    names = {text: name for name, text in vars(statements).items() if isinstance(text, str)}
+    run_as_usual = store._link._rows
+    seen: set[str] = set()
+
+    async def explain(connection: Any, statement: str, values: Any) -> Any:
+        name = names.get(statement, "")
+        if name in HOT and name not in seen:
+            seen.add(name)
+            await connection.execute("SAVEPOINT explained")
+            ((plan,),) = await run_as_usual(
+                connection, f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values
+            )
+            await connection.execute("ROLLBACK TO explained")
+            plan = plan if isinstance(plan, list) else json.loads(plan)
+            print(f"{name:9} {plan[0]['Execution Time']:6.2f}   {_scans(plan[0]['Plan'])}")
+        return await run_as_usual(connection, statement, values)
+
+    store._link._rows = explain  # type: ignore[method-assign]
+    try:
+        async with store.together("w", store.turn()):
+            jobs = [job.match for job in await store.claim("w", 64, 60.0)]
+        async with store.together("w", store.turn()):
+            await store.begin("w", [Attempt(job.id, 0.01) for job in jobs])
+        answers = [
+            Outcome(
+                job.id,
+                JobState.DONE,
+                Verdict(job.items),
+                (Call(1, "ok", Usage(100, 10), 0.001, 0.1, REPLY, time.time(), 0.01),),
+            )
+            for job in jobs
+        ]
+        async with store.together("w", store.turn()):
+            await store.settle("w", answers)
+        async with store._link.transaction():
+            await store._count(0, 2**62)
+            await store.reap()
+    finally:
+        await store.close()
+
+
+def _scans(node: dict[str, Any]) -> str:
+    """The tables that a plan touches, and how: `index`, `rows by number`, or all of it."""
+    ways: dict[str, None] = {}
+
+    def look(at: dict[str, Any]) -> None:
+        kind, table = at["Node Type"], at.get("Relation Name")
+        if "Index" in kind:
+            ways[f"{at.get('Index Name')} ({kind.lower()})"] = None
+        elif table and kind != "ModifyTable" and kind != "Bitmap Heap Scan":
+            ways[f"{table} ({kind.lower()})"] = None
+        for child in at.get("Plans", ()):
+            look(child)
+
+    look(node)
+    return ", ".join(ways)
 
 
 @contextmanager
