@@ -210,6 +210,10 @@ async def test_who_works_on_a_run_and_what_they_share(
         assert "led by scheduler workers 2;" in shown
         assert "cap $0.25 of $9.00 spent, $0.50 more at risk" in shown
         assert "\x1b" not in shown
+        for strange in ("@.buckets SET tokens = 'NaN'", "@.workers SET seen = 'infinity'"):
+            sql(address, f"UPDATE {strange}")
+            with pytest.raises(RunError, match=r"run named of .* is damaged: .* can't be"):
+                await store.crew()
 
 
 @stories

@@ -247,7 +247,8 @@ class PostgresReader:
         """All workers that the run ever had, the earliest first."""
         query, given = self._link.query_named, {"run": self._run}
         listed = await self._link.again(lambda: query(statements.WORKERS, given))
-        return [WorkerState(*row) for row in listed]
+        with self._reading():
+            return [WorkerState(*_finite(row)) for row in listed]
 
     async def leader(self) -> Leader | None:
         """Who leads, or led last; None where nobody ever did."""
@@ -259,9 +260,14 @@ class PostgresReader:
         cap, *gone = await self._row(statements.MONEY, self._run, self._run)
         query, given = self._link.query_named, {"run": self._run, "recovery": RECOVERY}
         limits = await self._link.again(lambda: query(statements.LIMITS, given))
-        return Crew(
-            await self.leader(),
-            await self.workers(),
-            Cap(None if cap is None else cap / 1e9, *(part / 1e9 for part in gone)),
-            [Bucket(*row) for row in limits],
-        )
+        leader, workers = await self.leader(), await self.workers()
+        with self._reading():
+            spending = Cap(None if cap is None else cap / 1e9, *(part / 1e9 for part in gone))
+            return Crew(leader, workers, spending, [Bucket(*_finite(row)) for row in limits])
+
+
+def _finite(row: Sequence[Any]) -> Sequence[Any]:
+    """The row. Raises ValueError for a number that can't be."""
+    if not all(math.isfinite(cell) for cell in row if isinstance(cell, float)):
+        raise ValueError("a worker, or a limit, has a time or a number that can't be")
+    return row
