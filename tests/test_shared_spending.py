@@ -570,7 +570,7 @@ def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
             database.rows("SELECT FROM @.runs FOR NO KEY UPDATE")
             asked = asyncio.create_task(sharing.reserve(None, 1, 10, 0))
             waiting = "SELECT pid FROM pg_locks WHERE NOT granted"
-            while not (database.rows(waiting) or asked.done()):
+            while not (database.rows(waiting) or asked.done()):  # noqa: ASYNC110
                 await asyncio.sleep(0.001)
             database.rows("UPDATE @.workers SET free = 8 WHERE worker = %s", first)
         assert (await asked).granted == 2
