@@ -262,6 +262,18 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
     assert scene.done("a") == [0]
     assert scene.warnings == ["the store can't be used: connection refused It is tried again."]
 
+    wrong = Scene(tmp_path)
+    wrong.runs.looks = [away] * 100
+    begun = wrong.clock.now
+    with pytest.raises(RunError, match="connection refused"):
+        wrong.go_on()
+    assert working.PATIENCE <= wrong.clock.now - begun <= working.PATIENCE + working.LONGEST
+
+    later = Scene(tmp_path)
+    later.runs.looks = [lambda: None, *[away] * 100, later.stop.ask]
+    with pytest.raises(StoppedError):
+        later.go_on()
+
 
 def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
     scene = Scene(tmp_path)

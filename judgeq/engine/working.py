@@ -33,7 +33,8 @@ ASIDE = 600.0
 """Seconds for which a run is left alone that this worker may not, or can't, work on."""
 PATIENCE = 60.0
 """Seconds for which a worker that is to leave when the runs are done looks for one that isn't, before
-it has worked on any: the run that it is meant for may have been started together with it."""
+it has worked on any, as the run that it is meant for may have been started together with it; and for
+which a store is waited for that could not be read yet."""
 USUAL = 100
 """The last calls that say how long one usually takes."""
 MARGIN = 60.0
@@ -158,6 +159,7 @@ class Worker:
         self._aside: dict[str, tuple[float, JudgeqError]] = {}
         self._longest_pause = SHORTEST
         self._patient_until: float | None = None
+        self._reached = False  # whether the store ever was
 
     async def go_on(self) -> None:
         """Take jobs until there is no more to do.
@@ -180,19 +182,23 @@ class Worker:
         self._show(event)
 
     async def _look(self) -> Sequence[Prospect]:
-        """The runs that are meant. Waits for a store that can't be read just now."""
-        reported = False
+        """The runs that are meant. Waits for a store that can't be read just now; not for long for one
+        that never could be, whose address or password may be wrong."""
+        reported, since = False, self._clock()
         while True:
             if self._stop.asked:
                 raise StoppedError("the worker was stopped")
             try:
                 prospects = await self._runs.prospects()
             except RunError as error:
+                if not self._reached and self._clock() >= since + PATIENCE:
+                    raise
                 if not reported:
                     self._emit(Notice(f"{error} It is tried again.", warning=True))
                 reported = True
                 await self._pause()
                 continue
+            self._reached = True
             return self._meant(prospects)
 
     def _meant(self, prospects: Sequence[Prospect]) -> Sequence[Prospect]:
