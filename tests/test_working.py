@@ -16,7 +16,14 @@ from judgeq.engine import session, working
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.working import How, Opened, Prospect, Worker
-from judgeq.errors import JudgeError, JudgeqError, RunError, StoppedError, UsageError
+from judgeq.errors import (
+    JudgeError,
+    JudgeqError,
+    RunError,
+    StoppedError,
+    StoreAwayError,
+    UsageError,
+)
 from judgeq.judge.backend import Request
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
@@ -42,6 +49,7 @@ class FakeRuns:
         self.backends: dict[str, FakeBackend] = {}
         self.over: set[str] = set()
         self.refused: dict[str, JudgeqError] = {}
+        self.unopened: dict[str, JudgeqError] = {}
         self.looks: list[Callable[[], None]] = []
         self.exhausted = False
 
@@ -66,6 +74,8 @@ class FakeRuns:
     async def open(
         self, run: Run, stop: Stop, emit: Callable[[Event], None]
     ) -> AsyncIterator[Opened]:
+        if run.folder.id in self.unopened:
+            raise self.unopened[run.folder.id]
         sender = Sender(self.backends[run.folder.id], emit, stop.sleep, opened())
         stop.calls(sender.limiter.abort)
         panel = Panel([Judge(Questions(), sender)], "fake")
@@ -273,6 +283,19 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
     later.runs.looks = [lambda: None, *[away] * 100, later.stop.ask]
     with pytest.raises(StoppedError):
         later.go_on()
+
+
+def test_a_store_that_goes_away_in_the_middle_sets_no_run_aside(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "a", exit_when="done")
+    scene.runs.add("a", 3)
+    away = StoreAwayError("the database can't be used")
+    scene.runs.refused["a"] = scene.runs.unopened["a"] = away
+    scene.runs.looks = [lambda: None] * 3 + [scene.runs.refused.clear]
+    scene.runs.looks += [lambda: None] * 3 + [scene.runs.unopened.clear]
+    scene.runs.looks += [lambda: None] * 3 + [lambda: scene.runs.over.add("a")]
+    scene.go_on()
+    assert scene.done("a") == [0, 1, 2]
+    assert scene.clock.now < 1000 + working.ASIDE
 
 
 def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:

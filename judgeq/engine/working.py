@@ -18,7 +18,7 @@ from typing import Any, Literal, Protocol
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
 from judgeq.engine.worker import work
-from judgeq.errors import JudgeqError, RunError, StoppedError
+from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError
 from judgeq.judge.panel import Panel
 from judgeq.judge.sending import Ledger
 from judgeq.runs import whoami
@@ -225,6 +225,8 @@ class Worker:
         if key not in self._admitted:
             try:
                 self._admitted = {key: await self._runs.admit(prospect.name)}
+            except StoreAwayError:
+                return None  # the next look waits for it
             except JudgeqError as error:
                 self._put_aside(prospect.name, error)
                 return None
@@ -292,6 +294,11 @@ class Worker:
         except StoppedError:
             if self._stop.asked:
                 raise
+        except StoreAwayError as error:
+            if self._stop.asked:
+                raise
+            self._emit(Notice(f"{error} It is tried again.", warning=True))
+            await self._pause()
         except JudgeqError as error:
             if self._runs.exhausted:
                 raise

@@ -11,7 +11,7 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import RunError, StoreAwayError, UsageError
 
 if TYPE_CHECKING:
     import psycopg
@@ -23,6 +23,9 @@ CONNECT_TIMEOUT = 10
 """Seconds that the server may take to answer."""
 _HOST = re.compile(r"(\[[0-9A-Fa-f:.]+\]|[^\[\]:@]*)(:\d{1,5})?")
 _SECRET = re.compile("password|secret")
+# What time mends: a broken or refused connection, the end of the server, a lack of resources, a
+# transaction that lost against another or took too long, a server that became a standby.
+_PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -119,7 +122,7 @@ def in_schema(statement: str, schema: str) -> str:
 def connect(address: Address) -> psycopg.Connection[Any]:
     """A connection on which each statement is a transaction of its own unless one is begun.
 
-    Raises UsageError without psycopg, RunError when the database can't be reached.
+    Raises UsageError without psycopg, StoreAwayError or RunError when the database can't be reached.
     """
     client = _psycopg()
     try:
@@ -132,7 +135,7 @@ def connect(address: Address) -> psycopg.Connection[Any]:
             **_timeouts(address),
         )
     except client.Error as error:
-        raise unreachable(address, error) from error
+        raise problem(address, error) from error
     connection.isolation_level = client.IsolationLevel.READ_COMMITTED
     return connection
 
@@ -150,7 +153,7 @@ async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
             **_timeouts(address),
         )
     except client.Error as error:
-        raise unreachable(address, error) from error
+        raise problem(address, error) from error
     return connection
 
 
@@ -165,6 +168,17 @@ def _timeouts(address: Address) -> dict[str, int]:
         "tcp_user_timeout": 30_000,
     }
     return {name: value for name, value in usual.items() if name not in given}
+
+
+def problem(address: Address, error: psycopg.Error) -> RunError:
+    """Our error for one of psycopg's: StoreAwayError where another try may mend it."""
+    psycopg = _psycopg()
+    ours = unreachable(address, error)
+    state = error.sqlstate or ""
+    broken = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
+    if broken or state.startswith(_PASSING):
+        return StoreAwayError(str(ours))
+    return ours
 
 
 def unreachable(address: Address, error: Exception) -> RunError:

@@ -13,7 +13,7 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.store.postgres.address import Address, connect_async, in_schema, unreachable
+from judgeq.store.postgres.address import Address, connect_async, in_schema, problem
 from judgeq.types import Event, Notice
 
 if TYPE_CHECKING:
@@ -31,9 +31,6 @@ PATIENT = 6
 """Tries of what the database answers but doesn't do before the user is notified."""
 QUIET = 1.0
 """Seconds that it may be away before the user is notified."""
-# What time mends: a broken or refused connection, the end of the server, a lack of resources, a
-# transaction that lost against another or took too long, a server that became a standby.
-_PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
 _TOOK_TOO_LONG = "57014"
 
 
@@ -147,7 +144,7 @@ class Link:
             try:
                 return await work()
             except StoreAwayError as error:
-                if self.inside:
+                if self.inside or not self._known:  # a wrong address: waiting doesn't help
                     raise
                 self.lost(error)
                 overdue += getattr(error.__cause__, "sqlstate", None) == _TOOK_TOO_LONG
@@ -196,8 +193,10 @@ class Link:
             self._connection = None
             try:
                 self._connection = await connect_async(self.address)
+            except StoreAwayError:
+                raise
             except RunError as error:
-                if not self._known:  # a wrong address or password: waiting doesn't help
+                if not self._known:
                     raise
                 raise StoreAwayError(str(error)) from error
             self._known = True
@@ -233,15 +232,3 @@ class Link:
         """Let go of the connection."""
         if self._connection is not None:
             await self._drop(self._connection)
-
-
-def problem(address: Address, error: psycopg.Error) -> RunError:
-    """Our error for one of psycopg's: StoreAwayError where another try may mend it."""
-    import psycopg
-
-    ours = unreachable(address, error)
-    state = error.sqlstate or ""
-    broken = not state and isinstance(error, psycopg.OperationalError | psycopg.InterfaceError)
-    if broken or state.startswith(_PASSING):
-        return StoreAwayError(str(ours))
-    return ours

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from judgeq.store.postgres.address import Address, connect_async, in_schema, unreachable
+from judgeq.store.postgres.address import Address, connect_async, in_schema, problem
 
 if TYPE_CHECKING:
     import psycopg
@@ -58,7 +58,7 @@ class Lookout:
             return [Row(*row) for row in await rows.fetchall()]
         except psycopg.Error as error:
             await self.close()
-            raise unreachable(self._address, error) from error
+            raise problem(self._address, error) from error
 
     async def close(self) -> None:
         """Let go of the connection; the next look makes another."""

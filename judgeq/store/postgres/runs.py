@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 from judgeq.errors import RunError
 from judgeq.store.postgres import schema
-from judgeq.store.postgres.address import Address, connect, in_schema, unreachable
+from judgeq.store.postgres.address import Address, connect, in_schema, problem, unreachable
 
 if TYPE_CHECKING:
     import psycopg
@@ -76,7 +76,7 @@ def opened(address: Address) -> Iterator[psycopg.Connection[Any]]:
             f'it: CREATE SCHEMA "{address.schema}" AUTHORIZATION its user.'
         ) from error
     except Error as error:
-        raise unreachable(address, error) from error
+        raise problem(address, error) from error
     finally:
         connection.close()
 

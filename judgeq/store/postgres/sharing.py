@@ -16,8 +16,7 @@ from typing import TYPE_CHECKING, Any
 from judgeq.judge.leases import HORIZON, Ask, Keeper, Lease, Limits, Piece, Slice
 from judgeq.judge.limiter import CUT, LEAST, RECOVERY
 from judgeq.judge.spending import MARGIN
-from judgeq.store.postgres.address import Address, connect_async, in_schema
-from judgeq.store.postgres.link import problem
+from judgeq.store.postgres.address import Address, connect_async, in_schema, problem
 
 if TYPE_CHECKING:
     import psycopg
