@@ -219,6 +219,27 @@ def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path) -> None:
         assert stats(url)["requests"] == hand.tally.calls < 6
 
 
+def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(tmp_path: Path) -> None:
+    store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
+    with mock(tmp_path) as url:
+        flags = (*LISTS, "--judge", "m", "--base-url", url, "--max-output-tokens", "50")
+        flags += ("--price-in", "1000", "--price-out", "1000", "--max-cost", "6")
+        begun(tmp_path, store, *flags)
+        address = parse(store)
+        with connect(address) as connection:
+            for statement in (
+                "CREATE FUNCTION @.lift() RETURNS trigger LANGUAGE plpgsql AS "
+                "'BEGIN NEW.cap := NULL; RETURN NEW; END'",
+                "CREATE TRIGGER lift BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()",
+            ):
+                connection.execute(in_schema(statement, address.schema))
+        judgeq(
+            *(tmp_path, "run", "--store", store, *flags, "--concurrency", "1"),
+            expect=BudgetError.exit_code,
+        )
+        assert 0 < stats(url)["requests"] < 6
+
+
 def test_an_interrupt_ends_a_worker_that_waits(tmp_path: Path) -> None:
     store = new_store()
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise2")

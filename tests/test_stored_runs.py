@@ -128,6 +128,22 @@ def test_a_strangers_rows_lead_nowhere(store: str, there: StoredRuns) -> None:
         there.find("odd").info()
 
 
+def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Path) -> None:
+    there = StoredRuns.at(store, tmp_path / "runs")
+    run = made(there)
+    for touched in ("infinity", "-infinity", "200000-01-01"):
+        execute(store, "UPDATE @.runs SET touched = %s::timestamptz", touched)
+        judgeq(tmp_path, "store", "check", "--store", store)
+        assert 0 <= there.all()[0].touched() < 1e12
+    for insert in (
+        "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', now() FROM @.runs",
+        "DELETE FROM @.workers; INSERT INTO @.buckets (bucket, requests) VALUES ('b', 'nan'); "
+        "INSERT INTO @.shares VALUES ('b', 'h', 1, 1, 1, 1, 1, 'infinity')",
+    ):
+        execute(store, insert)
+        judgeq(tmp_path, "status", run.id, "--store", store, "--json", expect=RunError.exit_code)
+
+
 # Addresses
 
 

@@ -24,6 +24,8 @@ from judgeq.engine.results import write_scores
 from judgeq.engine.runner import Session, go_through
 from judgeq.engine.stopping import Interrupts, signals
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
+from judgeq.judge.capped import Capped
+from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import Store
@@ -336,9 +338,9 @@ async def _open(
             await _fill(store, run)
             with within_open_files(run, emit) as run:
                 async with (
-                    assembly.sharing(store.keeper, emit) as spending,
+                    assembly.sharing(store.keeper, emit) as shared,
                     assembly.panel(
-                        run, await store.totals(), stop, emit, spending=spending
+                        run, await store.totals(), stop, emit, spending=_capped(shared, run)
                     ) as judge,
                 ):
                     result = await work(Session(run, store, judge, stop, emit))
@@ -346,6 +348,12 @@ async def _open(
             return result
     finally:
         await store.close()
+
+
+def _capped(shared: Spending | None, run: Run) -> Spending | None:
+    """What is shared, of which this process takes no more than its user's own cap: whoever can write to
+    the store can change the shared one."""
+    return None if shared is None else Capped(shared, OwnSpending(run.settings.max_cost))
 
 
 @contextmanager
