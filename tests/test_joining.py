@@ -222,8 +222,8 @@ def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path) -> None:
 def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(tmp_path: Path) -> None:
     store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
     with mock(tmp_path) as url:
-        flags = (*LISTS, "--judge", "m", "--base-url", url, "--max-output-tokens", "50")
-        flags += ("--price-in", "1000", "--price-out", "1000", "--max-cost", "6")
+        flags = [*LISTS, "--judge", "m", "--base-url", url, "--max-output-tokens", "50"]
+        flags += ["--price-in", "1000", "--price-out", "1000", "--max-cost", "6"]
         begun(tmp_path, store, *flags)
         address = parse(store)
         with connect(address) as connection:
