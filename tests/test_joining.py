@@ -233,10 +233,8 @@ def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(tmp_path: Path
                 "CREATE TRIGGER lift BEFORE UPDATE ON @.runs FOR EACH ROW EXECUTE FUNCTION @.lift()",
             ):
                 connection.execute(in_schema(statement, address.schema))
-        judgeq(
-            *(tmp_path, "run", "--store", store, *flags, "--concurrency", "1"),
-            expect=BudgetError.exit_code,
-        )
+        flags += ["--concurrency", "1"]
+        judgeq(tmp_path, "run", "--store", store, *flags, expect=BudgetError.exit_code)
         assert 0 < stats(url)["requests"] < 6
 
 

@@ -7,6 +7,7 @@ import json
 import shutil
 import tempfile
 import time
+import uuid
 import warnings
 from collections import Counter
 from collections.abc import AsyncIterator, Awaitable, Callable
@@ -23,6 +24,7 @@ from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import JobLostError, LedError, RunError, StoreAwayError
 from judgeq.store import Items
 from judgeq.store.crew import Cap, Leader
+from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import (
@@ -625,6 +627,38 @@ async def test_texts_that_postgresql_can_not_hold(address: Address, run: int, cl
         assert sql(address, "SELECT reply FROM @.calls") == [('a\ufffdb"{},\\ NULL',)]
         (job,) = await store.claim("a", 1, LEASE)
         assert job.error == "x\ufffdy"
+        await store.settle("a", [Outcome(0, PENDING, None, (odd,), "half a character: \ud83d.")])
+        (job,) = await store.claim("a", 1, LEASE)
+        assert job.error == "half a character: ?."
+
+
+@stories
+async def test_a_role_that_reads_backslashes_as_escapes(
+    address: Address, run: int, clock: Clock
+) -> None:
+    old = parse(
+        f"{server()}{'&' if '?' in server() else '?'}schema={address.schema}"
+        "&options=-c%20standard_conforming_strings%3Doff"
+    )
+    async with opened(old, run, clock) as store:
+        await planned(store, 2)
+        await store.claim("a", 2, LEASE)
+        await store.settle("a", [answer(0), answer(1)])
+        assert (await store.verdicts()).items.tolist() == [0, 1, 1, 2]
+
+
+def test_a_database_that_can_not_hold_every_text_is_refused() -> None:
+    name = f"latin_{uuid.uuid4().hex[:12]}"
+    with connect(parse(server())) as connection:
+        made: Any = (
+            f"CREATE DATABASE {name} ENCODING 'LATIN1' TEMPLATE template0 "
+            "LC_COLLATE 'C' LC_CTYPE 'C' STRATEGY wal_log"
+        )
+        connection.execute(made)
+    joint = "&" if "?" in server() else "?"
+    address = parse(f"{server()}{joint}dbname={name}")
+    with connect(address) as connection, pytest.raises(RunError, match="encoding is LATIN1"):
+        schema.prepare(connection, address)
 
 
 @stories

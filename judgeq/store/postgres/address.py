@@ -26,6 +26,7 @@ _SECRET = re.compile("password|secret")
 # What time mends: a broken or refused connection, the end of the server, a lack of resources, a
 # transaction that lost against another or took too long, a server that became a standby.
 _PASSING = ("08", "53", "57", "58", "40", "55P03", "25006", "25P03")
+_NO_ESCAPES = "SET standard_conforming_strings = on"  # which poolers keep track of
 _NAME = re.compile(r"[A-Za-z_][A-Za-z0-9_]{0,62}")
 
 
@@ -134,6 +135,8 @@ def connect(address: Address) -> psycopg.Connection[Any]:
             client_encoding="utf8",
             **_timeouts(address),
         )
+        if _escapes(connection):
+            connection.execute(_NO_ESCAPES)
     except client.Error as error:
         raise problem(address, error) from error
     connection.isolation_level = client.IsolationLevel.READ_COMMITTED
@@ -152,9 +155,17 @@ async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
             client_encoding="utf8",
             **_timeouts(address),
         )
+        if _escapes(connection):
+            await connection.execute(_NO_ESCAPES)
     except client.Error as error:
         raise problem(address, error) from error
     return connection
+
+
+def _escapes(connection: psycopg.BaseConnection[Any]) -> bool:
+    """Whether this role, or database, reads backslashes as PostgreSQL 9.0 did: what psycopg sends of
+    several bytea then arrives as other bytes."""
+    return connection.info.parameter_status("standard_conforming_strings") == "off"
 
 
 def _timeouts(address: Address) -> dict[str, int]:

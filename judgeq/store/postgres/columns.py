@@ -26,8 +26,10 @@ def array(values: Iterable[float | bool | None]) -> str:
 
 
 def text(value: str | None) -> str | None:
-    """A text as PostgreSQL can hold it: without the character NUL."""
-    return value.replace("\0", "\ufffd") if value is not None and "\0" in value else value
+    """A text as PostgreSQL can hold it: without the character NUL, and without halves of characters."""
+    if value is None or (value.isascii() and "\0" not in value):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
 
 
 def copied(matches: Matches, run: int, first: int) -> Iterator[bytes]:

@@ -16,6 +16,7 @@ from typing import TYPE_CHECKING, Any
 from judgeq.errors import RunError
 from judgeq.store import files, rows
 from judgeq.store.postgres.address import Address, in_schema
+from judgeq.store.postgres.columns import text
 from judgeq.store.postgres.runs import RunRow, connected
 
 if TYPE_CHECKING:
@@ -175,7 +176,7 @@ class _Inward:
         for *call, cost, latency, reply, at in self._ledger.execute(_CALLS_IN):
             if call[2] != rows.CACHED and cost is not None:
                 self._spent += rows.nano(max(cost, 0.0))[0]
-            yield *call, cost, latency, _text(reply), at, worker
+            yield *call, cost, latency, text(reply), at, worker
 
     def _count(self, worker: int) -> None:
         """What the run has cost counts against its cap from now on."""
@@ -191,11 +192,6 @@ class _Inward:
             self._address.schema,
         )
         self._connection.execute(query, (done, calls, self._spent, at_risk, worker))
-
-
-def _text(reply: str | None) -> str | None:
-    """A reply as PostgreSQL can hold it: without the character NUL."""
-    return reply if reply is None else reply.replace("\0", "\ufffd")
 
 
 def to_file(address: Address, row: RunRow, file: Path) -> None:

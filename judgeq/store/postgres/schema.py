@@ -103,7 +103,14 @@ _LOCK = 0x6A716462  # "jqdb": only one process makes or migrates a schema at a t
 
 def prepare(connection: Any, address: Address) -> None:
     """Make the schema where there is none, or bring an older one up to date; in one transaction, on a
-    psycopg connection. Raises RunError for one of a newer judgeq, or another program's."""
+    psycopg connection. Raises RunError for one of a newer judgeq, or another program's, and in a
+    database that can't hold every text."""
+    encoding = connection.info.parameter_status("server_encoding")
+    if encoding not in ("UTF8", "SQL_ASCII"):
+        raise RunError(
+            f"{address.shown} can't hold every text: its encoding is {encoding}. Have one made by "
+            "CREATE DATABASE … ENCODING 'UTF8' TEMPLATE template0."
+        )
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
         before = version_of(connection, address)
