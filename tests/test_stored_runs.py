@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import shutil
 import sqlite3
@@ -23,9 +24,11 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.runs import RunInfo, copying
 from judgeq.runs.stored import StoredRun, StoredRuns
+from judgeq.store import Store
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import in_schema, parse, unreachable
+from judgeq.types import Job
 from judgeq.ui.outputs import OUTPUTS, adapter
 from tests.cli import ended, judgeq, start
 from tests.postgres import new_store, server
@@ -303,6 +306,13 @@ def test_a_text_that_postgresql_cannot_keep_is_named(there: StoredRuns) -> None:
 # Taken out
 
 
+async def claimed(store: Store) -> list[Job]:
+    try:
+        return await store.claim("a", 1, 60.0)
+    finally:
+        await store.close()
+
+
 def test_a_run_is_dropped_unless_somebody_leads_it(
     store: str, there: StoredRuns, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -321,7 +331,12 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
     with pytest.raises(RunError, match="led by a machine"):
         rows.drop(there.address, gone.row())
     assert len(execute(store, "SELECT * FROM @.items")) == 10
+    still_open = gone.store()
     assert rows.drop(there.address, gone.row(), force=True) == 7
+    with pytest.raises(
+        RunError, match=rf"run {gone.id} of .* isn't there any more: it was deleted"
+    ):
+        asyncio.run(claimed(still_open))
     assert there.all() == [stays]
     assert execute(store, "SELECT DISTINCT run FROM @.items") == [(stays.row().run,)]
 

@@ -22,7 +22,7 @@ from judgeq.engine import results
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.worker import drain
-from judgeq.errors import JudgeError, LedError, StoppedError
+from judgeq.errors import JudgeError, LedError, RunError, StoppedError
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
 from judgeq.rating import correlation, position_bias
@@ -245,7 +245,10 @@ async def _drain(session: Session, jobs: int, most: float = math.inf) -> None:
 async def _state(session: Session, round: int) -> Counts:
     counts = await session.store.round_state(round)
     if counts is None:
-        raise LookupError(f"round {round} is not planned")
+        raise RunError(
+            f"{session.run.folder.shown} isn't there any more: it was deleted while this process worked "
+            "on it."
+        )
     return counts
 
 

@@ -22,7 +22,8 @@ BLOCK = 50_000
 _ROWS = """
 SELECT r.run, r.name, r.fingerprint, r.info, r.prompt, extract(epoch FROM least('9999-01-01', greatest(
     '1970-01-01', r.touched, (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run))))::float8,
-    (SELECT l.holder FROM @.lead l WHERE l.run = r.run AND l.until > now()), r.texts,
+    (SELECT regexp_replace(l.holder, ' [(][^(]*[)]$', '') FROM @.lead l
+     WHERE l.run = r.run AND l.until > now()), r.texts,
     (SELECT count(*) FROM @.workers w WHERE w.run = r.run AND NOT w.over AND w.until > now())
 FROM @.runs r
 """

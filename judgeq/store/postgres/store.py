@@ -174,10 +174,15 @@ class PostgresStore(PostgresScheduler):
         return f"{worker} ({self._token}{f'-{number}' if number else ''})"
 
     async def _register(self, turn: _Turn, worker: str) -> int:
+        from psycopg.errors import ForeignKeyViolation
+
         known = self._known(worker)
         name = self._name(worker, len(known.rows))
         given = (self._label, socket.gethostname(), os.getpid(), known.lease)
-        ((row,),) = await self._link.query(statements.REGISTER, self._run, name, *given)
+        try:
+            ((row,),) = await self._link.query(statements.REGISTER, self._run, name, *given)
+        except ForeignKeyViolation as error:
+            raise RunError(f"{self._shown} isn't there any more: it was deleted.") from error
         if known.rows:
             self._heartbeat.let_go(known.rows[-1])
         known.rows.append(row)
