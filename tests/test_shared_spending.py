@@ -579,6 +579,16 @@ def test_a_cap_is_held_whatever_isolation_is_the_databases_default() -> None:
     story(tell)
 
 
+def test_a_cap_of_any_size_is_kept() -> None:
+    async def tell(database: Database) -> None:
+        sharing = database.sharing(database.worker())
+        await sharing.set_cap(10**30)
+        assert (await sharing.reserve(None, 1, 10, 0)).granted == 10
+        await sharing.close()
+
+    story(tell)
+
+
 def test_money_that_others_may_give_back_is_asked_for_again() -> None:
     async def tell() -> None:
         clock, keeper = Clock(), Keeper()

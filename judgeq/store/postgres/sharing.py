@@ -21,6 +21,8 @@ from judgeq.store.postgres.address import Address, connect_async, in_schema, pro
 if TYPE_CHECKING:
     import psycopg
 
+MOST = 2**62
+"""Nano-dollars of a cap that are kept: what is more is none that anybody reaches."""
 HELD = 15.0
 """Seconds for which what a holder says, and its calls in flight, count without another word of it."""
 DEAF = 2.0
@@ -196,7 +198,7 @@ class Sharing(Keeper):
 
     async def set_cap(self, cap: int | None) -> None:
         """See Keeper."""
-        await self._do(CAP, (cap, self._run))
+        await self._do(CAP, (None if cap is None else min(cap, MOST), self._run))
 
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         """See Keeper."""
