@@ -347,6 +347,7 @@ def check(under: Chaos, url: str, expected: str | None, cap: float | None) -> di
     assert attempts == calls + unknown, (attempts, calls, unknown)
     assert seen["requests"] <= attempts, "the server was asked what the ledger doesn't know"
     assert seen["requests"] >= calls - unknown
+    assert not seen["refused_by_limits"], "the limit was not held"
     assert seen["answered"] - answers <= unknown, "an answer is neither kept nor on the list"
     if cap is not None:
         assert cost + float(at_risk) / 1e9 <= cap + 1e-9, (cost, at_risk, cap)
@@ -357,7 +358,8 @@ def check(under: Chaos, url: str, expected: str | None, cap: float | None) -> di
         assert scores == expected, "the scores differ"
     return {
         "jobs": jobs, "done": done, "calls": calls, "unknown": unknown, "duplicates": duplicates,
-        "requests": seen["requests"], "answered": seen["answered"],
+        "requests": seen["requests"], "refused": seen["refused_by_limits"],
+        "answered": seen["answered"],
         "cost": round(cost, 6), "events": dict(under.events), "cuts": under.cutter.cuts,
     }  # fmt: skip
 
@@ -389,11 +391,14 @@ def trial(
     n: int,
     apart: float,
     cap: float | None = None,
+    rpm: float | None = None,
 ) -> dict[str, Any]:
-    """One run under chaos, checked; with a cap in dollars it may end before it is finished."""
+    """One run under chaos, checked; with a cap in dollars it may end before it is finished. The server
+    refuses what exceeds `rpm`."""
     file = texts(folder / "texts.csv", n)
     job: tuple[str, ...] = ("--dataset", str(file), *DECIDING)
     (folder / "calm").mkdir()
+    limit = () if rpm is None else ("--rpm", str(rpm))
     expected = None
     if cap is None:
         with mock_process(folder) as calm:
@@ -401,8 +406,8 @@ def trial(
     else:
         job += ("--max-cost", str(cap))
     with (
-        mock_process(folder, "--latency", "0.5") as url,
-        chaos(folder, seed, workers, url, job) as under,
+        mock_process(folder, "--latency", "0.5", *limit) as url,
+        chaos(folder, seed, workers, url, job, *limit) as under,
     ):
         go_through(under, events, apart)
         return check(under, url, expected, cap) | {
@@ -419,13 +424,14 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=8)
     parser.add_argument("--items", type=int, default=600)
     parser.add_argument("--apart", type=float, default=1.0, help="seconds between two events")
+    parser.add_argument("--rpm", type=float, help="requests a minute that the server allows")
     parser.add_argument("--cap", type=float, help="dollars that each run may cost")
     given = parser.parse_args()
     for number in range(-(-given.events // given.each)):
         with tempfile.TemporaryDirectory(prefix="judgeq-chaos-") as folder:
             result = trial(
                 Path(folder), given.seed + number, drawn(given.each, given.seed + number),
-                workers=given.workers, n=given.items, apart=given.apart, cap=given.cap,
+                workers=given.workers, n=given.items, apart=given.apart, cap=given.cap, rpm=given.rpm,
             )  # fmt: skip
         print(json.dumps(result), flush=True)
 
