@@ -48,12 +48,30 @@ def dask(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
             cluster.close()
 
 
-def test_a_dask_cluster_works_on_a_run(tmp_path: Path, dask: str) -> None:
+@pytest.fixture
+def ray(monkeypatch: pytest.MonkeyPatch) -> Iterator[str]:
+    """The address of a small Ray cluster, where Ray is installed: it isn't by `make test`."""
+    ray: Any = pytest.importorskip("ray")
+    monkeypatch.delenv("JUDGEQ_STORE", raising=False)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        started = ray.init(
+            num_cpus=2, include_dashboard=False, log_to_driver=False, _node_ip_address="127.0.0.1"
+        )
+        yield started.address_info["address"]
+        ray.shutdown()
+
+
+@pytest.mark.parametrize("kind", ["dask", "ray"])
+def test_a_cluster_works_on_a_run(
+    tmp_path: Path, kind: str, request: pytest.FixtureRequest
+) -> None:
+    address = request.getfixturevalue(kind)
     store, flags = new_store(), ("-d", "synthetic:normal", "--n", "40", "-s", "pairwise2")
     alone = json.loads(judgeq(tmp_path, "run", *flags, "--json").stdout)["run"]
     (tmp_path / "many").mkdir()
     with planning(tmp_path / "many", store, *flags) as run:
-        how = ("--on", f"dask={dask}", "-n", "2", "--store", store, "--exit-when", "done")
+        how = ("--on", f"{kind}={address}", "-n", "2", "--store", store, "--exit-when", "done")
         done = judgeq(tmp_path, "workers", run, *how, "--json")
     outputs.adapter("workers").validate_json(done.stdout)
     reports = json.loads(done.stdout)
