@@ -13,7 +13,6 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from filelock import FileLock, Timeout
-from pydantic import ValidationError
 
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError, UsageError
@@ -127,18 +126,12 @@ class RunFolder:
         if path.exists() and not path.is_file():  # a pipe would be waited for without end
             raise RunError(f"{self.path} is no run: {path} is no ordinary file.")
         try:
-            return RunInfo.model_validate_json(path.read_bytes())
+            text = path.read_bytes()
         except OSError as error:
             raise RunError(
                 f"{self.path} is no run: {path} can't be read ({error.strerror})."
             ) from error
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) + ": " if first["loc"] else ""
-            raise RunError(
-                f"{path} can't be read: {where}{first['msg']}. It was written by another version "
-                "of judgeq, or changed by hand."
-            ) from error
+        return RunInfo.read(text, str(path))
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
         """Write config.json, whole or not at all. A prompt set stays where it is."""

@@ -13,11 +13,13 @@ from pydantic import (
     ConfigDict,
     Field,
     SerializerFunctionWrapHandler,
+    ValidationError,
     model_serializer,
 )
 
 from judgeq.config import NEVER_KEPT, Settings, fingerprint, settle
 from judgeq.datasets import Dataset
+from judgeq.errors import RunError
 
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
@@ -87,6 +89,20 @@ class RunInfo(BaseModel):
         if len(names) > JUDGES_NAMED:
             return f"{len(names):,} judges: {', '.join(names[:3])} …"
         return " + ".join(names)
+
+    @classmethod
+    def read(cls, text: str | bytes, where: str) -> RunInfo:
+        """What was written down as JSON. Raises RunError, which names `where` it was, for what can't be
+        read."""
+        try:
+            return cls.model_validate_json(text)
+        except ValidationError as error:
+            first = error.errors()[0]
+            field = ".".join(map(str, first["loc"])) + ": " if first["loc"] else ""
+            raise RunError(
+                f"{where} can't be read: {field}{first['msg']}. It was written by another version "
+                "of judgeq, or changed by hand."
+            ) from error
 
     def settings_with(self, changes: Mapping[str, Any]) -> Settings:
         """The run's settings with these changed (None: as before). Raises as `config.settle`."""

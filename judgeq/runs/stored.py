@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from pydantic import ValidationError
 
 from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import content_of
@@ -129,15 +128,7 @@ class StoredRun:
     def info(self) -> RunInfo:
         """See RunPlace."""
         row = self.row()
-        try:
-            info = RunInfo.model_validate_json(row.info)
-        except ValidationError as error:
-            first = error.errors()[0]
-            where = ".".join(map(str, first["loc"])) + ": " if first["loc"] else ""
-            raise RunError(
-                f"{self.shown} can't be read: {where}{first['msg']}. It was written by another "
-                "version of judgeq, or changed by hand."
-            ) from error
+        info = RunInfo.read(row.info, self.shown)
         if info.fingerprint != row.fingerprint:
             raise RunError(f"{self.shown} is damaged: it has two fingerprints.")
         return info

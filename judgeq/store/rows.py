@@ -18,6 +18,7 @@ import numpy as np
 from judgeq.types import (
     Bools,
     Call,
+    Failure,
     Floats,
     Job,
     JobState,
@@ -27,6 +28,8 @@ from judgeq.types import (
     Outcome,
     Rows,
     Standings,
+    Totals,
+    Usage,
     Verdict,
     Verdicts,
 )
@@ -311,3 +314,35 @@ def _check(ranked: Rows, asked: Rows, offsets: Offsets, tied: Bools, n: int) -> 
         raise ValueError("a verdict's ties can't be")
     if len(ranked) and not 0 <= int(ranked.min()) <= int(ranked.max()) < n:
         raise ValueError("a verdict ranks an item that isn't there")
+
+
+def totals(calls: Sequence[Any], attempts: Sequence[Any]) -> Totals:
+    """What a ledger adds up to, from the one row of CALLS and that of ATTEMPTS.
+
+    Raises ValueError for costs that can't be.
+    """
+    made, failed, *usage, cost, unpriced, hits, saved, unusable, uncounted = calls
+    in_flight, unknown, at_risk, unbounded = attempts
+    if not math.isfinite(cost + saved):
+        raise ValueError(f"the costs of its calls add up to {cost + saved}")
+    return Totals(
+        calls=made,
+        retries=failed,
+        usage=Usage(*usage),
+        cost=cost,
+        unpriced=unpriced,
+        in_flight=in_flight,
+        unknown=unknown,
+        at_risk=None if unbounded else at_risk / 1e9,
+        hits=hits,
+        saved=saved,
+        unusable=unusable,
+        uncounted=uncounted,
+    )
+
+
+def failure(number: int, error: Any, at: Any, in_a_row: int) -> Failure:
+    """The last call that brought no answer. Raises ValueError for one that can't be."""
+    if not isinstance(error, str) or not 0 <= at < 1e11:
+        raise ValueError(f"call {number} can't be")
+    return Failure(error, at, in_a_row)

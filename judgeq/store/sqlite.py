@@ -7,7 +7,6 @@ thread would wait for the interpreter lock of a busy loop. Who groups results in
 
 from __future__ import annotations
 
-import math
 import sqlite3
 import struct
 import time
@@ -292,26 +291,8 @@ class SqliteStore:
     async def totals(self) -> Totals:
         """See Store."""
         with self._reading():
-            calls, failed, *usage, cost, unpriced, hits, saved, unusable, uncounted = (
-                self._db.execute(rows.CALLS).fetchone()
-            )
-            in_flight, unknown, at_risk, unbounded = self._db.execute(rows.ATTEMPTS).fetchone()
-            if not math.isfinite(cost + saved):
-                raise ValueError(f"the costs of its calls add up to {cost + saved}")
-        return Totals(
-            calls=calls,
-            retries=failed,
-            usage=Usage(*usage),
-            cost=cost,
-            unpriced=unpriced,
-            in_flight=in_flight,
-            unknown=unknown,
-            at_risk=None if unbounded else at_risk / 1e9,
-            hits=hits,
-            saved=saved,
-            unusable=unusable,
-            uncounted=uncounted,
-        )
+            calls = self._db.execute(rows.CALLS).fetchone()
+            return rows.totals(calls, self._db.execute(rows.ATTEMPTS).fetchone())
 
     async def spent(self, n: int) -> list[Spent]:
         """See Store."""
@@ -335,9 +316,8 @@ class SqliteStore:
             if last is None:
                 return None
             number, error, at = last
-            if not isinstance(error, str) or not 0 <= at < 1e11:
-                raise ValueError(f"call {number} can't be")
-            return Failure(error, at, self._db.execute(rows.FAILED_SINCE).fetchone()[0])
+            in_a_row = self._db.execute(rows.FAILED_SINCE).fetchone()[0]
+            return rows.failure(number, error, at, in_a_row)
 
     async def crew(self) -> None:
         """See Store."""

@@ -193,27 +193,10 @@ class PostgresReader:
 
     async def totals(self) -> Totals:
         """See Store."""
-        calls, failed, *usage, cost, unpriced, hits, saved, unusable, uncounted = await self._row(
-            statements.CALLS, self._run
-        )
-        in_flight, unknown, at_risk, unbounded = await self._row(statements.ATTEMPTS, self._run)
+        calls = await self._row(statements.CALLS, self._run)
+        attempts = await self._row(statements.ATTEMPTS, self._run)
         with self._reading():
-            if not math.isfinite(cost + saved):
-                raise ValueError(f"the costs of its calls add up to {cost + saved}")
-        return Totals(
-            calls=calls,
-            retries=failed,
-            usage=Usage(*usage),
-            cost=cost,
-            unpriced=unpriced,
-            in_flight=in_flight,
-            unknown=unknown,
-            at_risk=None if unbounded else at_risk / 1e9,
-            hits=hits,
-            saved=saved,
-            unusable=unusable,
-            uncounted=uncounted,
-        )
+            return rows.totals(calls, attempts)
 
     async def spent(self, n: int) -> list[Spent]:
         """See Store."""
@@ -238,10 +221,7 @@ class PostgresReader:
         if not last:
             return None
         with self._reading():
-            number, error, at, in_a_row = last[0]
-            if not isinstance(error, str) or not 0 <= at < 1e11:
-                raise ValueError(f"call {number} can't be")
-            return Failure(error, at, in_a_row)
+            return rows.failure(*last[0])
 
     async def workers(self) -> list[WorkerState]:
         """All workers that the run ever had, the earliest first."""
