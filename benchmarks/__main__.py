@@ -17,6 +17,7 @@ from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.stores import plans, stores
+from benchmarks.thresholds import thresholds
 
 
 def help_() -> None:
@@ -125,6 +126,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "limiter": limiter,
     "simulation": simulation,
     "comparing": comparing,
+    "thresholds": thresholds,
     "stores": stores,
     "plans": plans,
 }

@@ -109,7 +109,7 @@ class EvaluationSettings(TypedDict, total=False):
     id_column: str | None
     gold_levels: Sequence[str] | None
     positive_over: float | None
-    threshold: float | Literal["default", "best"]
+    threshold: float | Literal["default", "best", "mixture"]
     rating_name: str | None
     subset: str | None
     resamples: int

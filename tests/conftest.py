@@ -27,8 +27,8 @@ def pytest_configure(config: pytest.Config) -> None:
         return  # a worker of xdist, which was started as said here
     try:
         folder = config.cache.mkdir("compiled")
-    except OSError:
-        folder = None  # a read-only repository
+    except (OSError, AttributeError):
+        folder = None  # a read-only repository, or -p no:cacheprovider
     if folder is not None:
         os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
         os.environ["PYTHONPYCACHEPREFIX"] = sys.pycache_prefix = str(folder)

@@ -21,10 +21,10 @@ from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
 from judgeq.evaluation import metrics
 from judgeq.evaluation.compare import Comparison, compare, zero_outside
-from judgeq.evaluation.evaluate import Assessment, Evaluation, Plan, evaluate
+from judgeq.evaluation.evaluate import Assessment, Evaluation, Plan, Threshold, evaluate
 from judgeq.evaluation.gold import Gold, gold_of
 from judgeq.evaluation.metrics import Measured
-from judgeq.rating import THRESHOLDS, correlation
+from judgeq.rating import THRESHOLDS, correlation, mixture
 from judgeq.runs import RunFolder
 from judgeq.types import Floats
 from judgeq.ui import evaluation_data as data
@@ -421,6 +421,44 @@ def test_a_threshold_for_one_rating(say: Say) -> None:
     assert direct["measures"]["recall"]["value"] == 1
 
 
+def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None:
+    run = scored(folder, "babe")
+    gold = own(run)
+    plan = Plan(resamples=0, threshold="mixture", subset="all")
+    rows = by_rating(evaluate(run, gold, plan))
+    other = gold_of(1 - gold.values, "turned")
+    for rating, row in rows.items():
+        cut = mixture.threshold(run.scores.ratings[rating])
+        assert row.threshold == Threshold("mixture", cut.value, why=cut.why)
+        assert cut.value is not None
+        said = run.scores.ratings[rating] > cut.value
+        assert values(row)["f1"] == pytest.approx(f1_score(gold.positive, said))
+        assert by_rating(evaluate(run, other, plan))[rating].threshold == row.threshold
+    shown = say("evaluate", "babe", "--threshold", "mixture", "--resamples", "0").stdout
+    value = rows["bt"].threshold
+    assert value is not None
+    assert "the gold isn't used" in shown
+    assert f"{value.value:.5g}" in shown
+
+
+def test_why_a_mixture_has_no_threshold(folder: Path, say: Say) -> None:
+    (folder / "half.csv").write_text("gold\n" + "0\n" * 15 + "1\n" * 15)
+    flags = ("--gold", "half.csv", "--threshold", "mixture", "--resamples", "50")
+    for row in json.loads(say("evaluate", "few", *flags, "--json").stdout)["ratings"]:
+        why = row["threshold"]["why"]
+        assert row["threshold"]["value"] is None
+        assert "hardly better than one" in why
+        assert row["measures"]["f1"] == {
+            **dict.fromkeys(("value", "low", "high")),
+            "why": f"no threshold: {why}",
+        }
+        assert row["measures"]["tp"]["value"] is None
+        assert row["measures"]["auc"]["value"] is not None
+    assert "none: two components" in say("evaluate", "few", *flags).stdout
+    compared = json.loads(say("compare", "few", "other", *flags, "--json").stdout)
+    assert compared["differences"][0]["measures"]["f1"]["value"] is None
+
+
 def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
     (folder / "three.csv").write_text("gold\n" + "0\n" * 27 + "1\n" * 3)
     (folder / "labels.txt").write_text("gold\n1\n")
@@ -429,8 +467,8 @@ def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
     same = ("--gold", "three.csv", "--gold-column", "id", "--id-column", "id")
     for code, words, *arguments in (
         (2, "each on a scale of its own", "evaluate", "demo", "--threshold", "3", *over),
-        (2, "give default, best, or a number", "evaluate", "demo", "--threshold", "bset"),
-        (2, "give default, best, or a number", "evaluate", "demo", "--threshold", "nan"),
+        (2, "give default, best, mixture, or a", "evaluate", "demo", "--threshold", "bset"),
+        (2, "give default, best, mixture, or a", "evaluate", "demo", "--threshold", "nan"),
         (2, "nothing is detected, since the gold has 6 values", "evaluate", "demo", *best),
         (2, "10 items of each class", "evaluate", "few", *three, *best),
         (2, "3 positive and 27 negative", "compare", "few", "few", *three, *best),

@@ -70,9 +70,10 @@ Threshold = Annotated[
     Any,
     _how(
         "Over which score an item is labelled positive: default "
-        f"({', '.join(f'{name} {value:g}' for name, value in THRESHOLDS.items())}), a number, or "
-        "best: chosen for the highest F1 by 10-fold cross-validation.",
-        metavar="default|best|NUMBER",
+        f"({', '.join(f'{name} {value:g}' for name, value in THRESHOLDS.items())}), a number; "
+        "best: chosen for the highest F1 by 10-fold cross-validation; or mixture: where two Gaussian "
+        "components of the scores cross, without a look at the gold.",
+        metavar="default|best|mixture|NUMBER",
         parser=_number,
     ),
 ]
@@ -127,6 +128,8 @@ def evaluate(
       judgeq evaluate
 
       judgeq evaluate babe-list --threshold best
+
+      judgeq evaluate babe-list --threshold mixture
 
       judgeq evaluate last --gold other.csv --id-column id --gold-levels no,yes
 

@@ -175,7 +175,8 @@ def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
         if name in COUNTS:
             continue
         a, b = one.measures[name].value, other.measures[name].value
-        resampled = one.resampled[name] - other.resampled[name] if name in one.resampled else None
+        known = name in one.resampled and name in other.resampled
+        resampled = one.resampled[name] - other.resampled[name] if known else None
         differences[name] = measured(None if a is None or b is None else a - b, resampled)
     return differences
 

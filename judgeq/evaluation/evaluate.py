@@ -26,7 +26,7 @@ from judgeq.evaluation import agreement, metrics
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.gold import Gold, gold_of, read_gold_file
 from judgeq.evaluation.metrics import Measured
-from judgeq.rating import THRESHOLDS, comparisons, correlation
+from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
 from judgeq.store import Items
 from judgeq.types import Bools, Floats, Offsets
 
@@ -44,13 +44,16 @@ CELLS = {
     "true_negative": "tn",
 }
 FOLDS = 10
+RULES = ("default", "best", "mixture")
+"""The thresholds that aren't numbers."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Plan:
     """How to evaluate.
 
-    `threshold` is the number over which a score is positive, "default" or "best"; `rating_name`,
+    `threshold` is the number over which a score is positive, "default", "best", or "mixture" (where two
+    Gaussian components of the scores cross, whatever the gold says); `rating_name`,
     `subset` and `measures` leave the others out (None: all). `gold` are other labels than the run's: a
     file, with its columns and levels, or a number an item (nan: none); those `positive_over` are
     positive (None: of two labels the larger). Raises UsageError for what can't be.
@@ -73,21 +76,23 @@ class Plan:
             raise UsageError(
                 f"resamples is {self.resamples}, seed {self.seed}. Give 0 or more of both."
             )
-        if self.threshold in ("default", "best"):
+        if self.threshold in RULES:
             return
         if isinstance(self.threshold, str) or not math.isfinite(self.threshold):
-            raise UsageError(f"--threshold {self.threshold}: give default, best, or a number.")
+            raise UsageError(f"--threshold {self.threshold}: give {', '.join(RULES)}, or a number.")
 
 
 @dataclass(frozen=True, slots=True)
 class Threshold:
-    """Over which score an item is labelled positive, by the `rule` "default", "given" or "best": then
-    `value` is the median of the folds' thresholds, which are between `low` and `high`."""
+    """Over which score an item is labelled positive, by the `rule` "default", "given", "mixture" or
+    "best": then `value` is the median of the folds' thresholds, which are between `low` and `high`. None
+    where there is no such score, and `why`."""
 
     rule: str
-    value: float
+    value: float | None
     low: float | None = None
     high: float | None = None
+    why: str | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -235,7 +240,8 @@ def _labels(
 ) -> tuple[Bools | None, Threshold | None]:
     """Which items are labelled positive, shape (n,), and by which threshold.
 
-    One that is chosen is chosen on all items, also where a subset is evaluated.
+    One that is chosen is chosen on all items, also where a subset is evaluated. No item is labelled
+    where there is no threshold.
     """
     if gold.positive is None:
         return None, None
@@ -243,6 +249,10 @@ def _labels(
         return scores > plan.threshold, Threshold("given", plan.threshold)
     if plan.threshold == "default":
         return scores > THRESHOLDS[column], Threshold("default", THRESHOLDS[column])
+    if plan.threshold == "mixture":
+        cut = mixture.threshold(scores)
+        labelled = None if cut.value is None else scores > cut.value
+        return labelled, Threshold("mixture", cut.value, why=cut.why)
     rows = np.flatnonzero(~(np.isnan(gold.values) | np.isnan(scores)))
     positive = gold.positive[rows]
     counts = int(positive.sum()), int((~positive).sum())
@@ -293,7 +303,7 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
         measures={
-            name: Measured(None, why=_why(name, rating.scores[rows], gold, rows))
+            name: Measured(None, why=_why(name, rating, gold, rows))
             if value is None
             else measured(int(value) if name in COUNTS else value, resampled.get(name))
             for name, value in values.items()
@@ -315,15 +325,21 @@ def _values(
         for name, measure in correlation.CORRELATION.items()
         if name in names
     }
-    if gold.positive is not None and rating.labelled is not None:
-        positive, labelled = gold.positive[rows], rating.labelled[rows]
-        measures |= metrics.detection(scores, positive, labelled)
-        measures |= metrics.confusion(positive, labelled)
-    values = {name: correlation.point(measures[name], len(rows)) for name in names}
+    if gold.positive is not None:
+        positive = gold.positive[rows]
+        labels = np.zeros(len(rows), np.bool_) if rating.labelled is None else rating.labelled[rows]
+        measures |= metrics.detection(scores, positive, labels)
+        measures |= metrics.confusion(positive, labels)
+        if rating.labelled is None:  # what no threshold decides is known all the same
+            measures = {name: measures[name] for name in measures if name not in THRESHOLDED}
+    values = {
+        name: correlation.point(measures[name], len(rows)) if name in measures else None
+        for name in names
+    }
     rng = seeds.rng(plan.seed, "bootstrap")
     drawn: dict[str, list[Floats]] = {name: [] for name in names}
     for weights in metrics.resamples(len(rows), plan.resamples, rng):
-        for name in names:
+        for name in measures.keys() & drawn.keys():
             drawn[name].append(measures[name](weights))
     return values, {name: np.concatenate(parts) for name, parts in drawn.items() if parts}
 
@@ -337,10 +353,13 @@ def measured(value: float | None, resampled: Floats | None) -> Measured:
     return Measured(value, low, high, why)
 
 
-def _why(name: str, scores: Floats, gold: Gold, rows: Offsets) -> str:
+def _why(name: str, rating: Rating, gold: Gold, rows: Offsets) -> str:
     """Why a measure over these items is undefined."""
+    scores = rating.scores[rows]
     if len(rows) < 2:
         return f"too few items ({len(rows)}) have both gold and score"
+    if name in THRESHOLDED and rating.threshold is not None and rating.threshold.why is not None:
+        return f"no threshold: {rating.threshold.why}"
     if name not in CORRELATION and gold.positive is not None:
         if len(np.unique(gold.positive[rows])) < 2:
             return "the gold is of one class only"

@@ -93,6 +93,8 @@ def _plan_json(gold: Gold, plan: Plan) -> dict[str, Any]:
 def _assessment_json(assessment: Assessment) -> dict[str, Any]:
     fields = asdict(assessment)
     del fields["resampled"]
+    if assessment.threshold is not None and assessment.threshold.why is None:
+        del fields["threshold"]["why"]
     measures = assessment.measures.items()
     return fields | {"measures": {name: _measured_json(value) for name, value in measures}}
 

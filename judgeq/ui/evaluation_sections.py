@@ -186,12 +186,20 @@ def _which(assessment: Assessment, number: int, runs: int) -> str:
 def _thresholds(runs: Sequence[Sequence[Assessment]]) -> Iterator[tuple[str, str]]:
     fixed: dict[str, str] = {}
     chosen: dict[str, str] = {}
+    crossing: dict[str, str] = {}
     for at, of_run in enumerate(runs, start=1):
         for one in of_run:
             threshold = one.threshold
             if threshold is None:
                 continue
-            if threshold.low is None or threshold.high is None:
+            if threshold.rule == "mixture":
+                at_value = (
+                    f"none: {threshold.why}"
+                    if threshold.value is None
+                    else f"{threshold.value:.5g}"
+                )
+                crossing[_which(one, at, len(runs))] = at_value
+            elif threshold.low is None or threshold.high is None:
                 given = " (given)" if threshold.rule == "given" else ""
                 fixed[one.rating] = f"{one.rating} > {threshold.value:g}{given}"
             else:
@@ -203,6 +211,9 @@ def _thresholds(runs: Sequence[Sequence[Assessment]]) -> Iterator[tuple[str, str
     if chosen:
         yield "threshold", f"chosen by {FOLDS}-fold cross-validation for the highest F1"
         yield from chosen.items()
+    if crossing:
+        yield "threshold", "where two Gaussian components of the scores cross (the gold isn't used)"
+        yield from crossing.items()
 
 
 def _value(measured: Measured) -> str:

@@ -52,12 +52,14 @@ class Intervals(Output):
 
 
 class ThresholdFacts(Output):
-    """Over which score an item is labelled positive; of one that the gold chose the range over folds."""
+    """Over which score an item is labelled positive; of one that the gold chose the range over folds;
+    null with the reason `why` where a mixture has none."""
 
     rule: str
-    value: float
+    value: float | None
     low: float | None
     high: float | None
+    why: str | None = None
 
 
 class AssessmentFacts(Output):

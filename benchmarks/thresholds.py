@@ -1,0 +1,47 @@
+"""What a mixture's threshold brings over θ > 0, by the share of positive items."""
+
+from __future__ import annotations
+
+import numpy as np
+
+from judgeq import seeds, strategies
+from judgeq.judge import error_model
+from judgeq.rating import CHOICES, ESTIMATORS, Parameters, mixture
+from judgeq.settings import Simulation
+from judgeq.strategies import History
+from judgeq.types import Bools
+
+N, SEEDS = 1000, 10
+
+
+def thresholds() -> None:
+    """1,000 items, 10 seeds, the simulated judge of runs. Goal: F1 well above that of θ > 0 where few
+    items are positive, and equal where half are."""
+    print(
+        f"F1 of the positive class ({CHOICES[0]}); in brackets in how many of {SEEDS} runs there is"
+    )
+    print("a threshold, over which both means are taken")
+    print("strategy                         positive   θ > 0   mixture")
+    for strategy in ("listwise10x3", "listwise10x3:matchmaking=random", "pairwise24"):
+        for share in (0.1, 0.3, 0.5):
+            rows = [row for seed in range(SEEDS) if (row := _f1(strategy, share, seed)) is not None]
+            zero, parted = np.mean(rows, axis=0) if rows else (np.nan, np.nan)
+            print(f"{strategy:32} {share:8.0%} {zero:7.3f} {parted:9.3f}   ({len(rows)})")
+
+
+def _f1(strategy: str, share: float, seed: int) -> tuple[float, float] | None:
+    gold = np.arange(N) < share * N
+    judge = Simulation()
+    seen = error_model.latent_scores(gold.astype(np.float64), judge, seed)
+    history = History.begin(N, strategies.parse(strategy), seed)
+    for round in history.to_come():
+        matches = history.next_round()
+        rng = seeds.rng(seed, "answers", round)
+        history.add(error_model.answers(matches, seen, judge, rng), len(matches))
+    theta = history.rate(ESTIMATORS[CHOICES[0]], Parameters())
+    cut = mixture.threshold(theta).value
+    return None if cut is None else (_positive(theta > 0, gold), _positive(theta > cut, gold))
+
+
+def _positive(labelled: Bools, gold: Bools) -> float:
+    return float(2 * (labelled & gold).sum() / (labelled.sum() + gold.sum()))
