@@ -32,6 +32,11 @@ class Listwise(Strategy):
         """The strategy as one writes it; settings that have only a flag are left out."""
         return f"{self.kind}{self.k}" + ("" if self.rounds == 3 else f"x{self.rounds}")
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether earlier answers decide what is asked later: all start with the same rating."""
+        return self.matchmaking == "similar" and self.rounds > 1
+
     def check(self, n: int) -> None:
         """Raise UsageError when n items can't be judged so: a list can't be larger than they are."""
         if n < self.k:

@@ -28,6 +28,11 @@ class Pairwise(Strategy):
         """The strategy as one writes it; settings that have only a flag are left out."""
         return self.kind if self.rounds == 24 else f"{self.kind}{self.rounds}"
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether earlier answers decide what is asked later: all start with the same rating."""
+        return (self.matchmaking == "similar" and self.rounds > 1) or self.prunes
+
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's pairs over the active items; none when fewer than two are active."""
         return matchmaking.pairs(history.standings.elo, history.rows, self.matchmaking, rng)

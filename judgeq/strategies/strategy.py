@@ -46,6 +46,13 @@ class Strategy:
         """How many rounds there will be, at most."""
         return 1
 
+    @property
+    def adaptive(self) -> bool:
+        """Whether earlier answers decide what is asked later. The scale separation reliability of such
+        a run is too high (Bramley and Vitello 2019, "The effect of adaptivity on the reliability
+        coefficient in adaptive comparative judgement")."""
+        return self.prunes
+
     def check(self, n: int) -> None:
         """Raise UsageError when n items can't be judged so."""
         if n < 2:
@@ -148,6 +155,11 @@ class History:
             left = np.where(before.active, round, self.left_after)
             self.left_after = np.where(active, 0, left)
             self.standings = Standings(ratings, active)
+
+    def held_out(self) -> Verdicts | None:
+        """The verdicts on matches that were drawn at random, whatever earlier answers said, where an
+        adaptive strategy holds some out; None where there are none."""
+        return None
 
     def rate(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Floats:
         """The ratings by an estimator, shape (items,); Elo is there after every round."""

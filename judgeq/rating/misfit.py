@@ -1,0 +1,339 @@
+"""Which judges, items and judgments don't fit the scale, and whether judges go round in circles.
+
+Residuals are those of the comparisons that verdicts imply: y − p with p = σ(θ_winner − θ_loser), a
+tie ½. Under Plackett-Luce each pair of a list follows that p, as it does in Bradley-Terry.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from statistics import NormalDist
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judgeq.rating.comparisons import slots_by_size, tie_groups
+from judgeq.types import Bools, Floats, Offsets, Verdicts
+
+LEVEL = 0.95
+LEAST = 10
+"""Comparisons below which nothing is said of a judge or an item."""
+MOST_IMPLIED = 20_000_000
+"""So many implied pairs are held at once, to look for circles: about a gigabyte."""
+MOST_WEDGES = 2_000_000
+"""So many pairs of pairs that share an item are looked at; of more so many are drawn."""
+_AT_ONCE = 8192
+_TINY = 1e-300
+
+_SUMS = 5
+"""Of some comparisons: (y − p)², w = p(1 − p), w(1 − 4w), (y − p)²/w, and how many they are."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Fit:
+    """How well each of m judges, or items, fits: arrays of shape (m,), nan where it was never compared.
+
+    `infit` is Σ(y − p)² / Σp(1 − p), `outfit` the mean of (y − p)² / p(1 − p), over its `comparisons`
+    (Wright and Masters 1982, chapter 5). `low` and `high` are the range in which infit is expected to be
+    in 95 % of cases, and `z` is its standardised value; nan for those of fewer than LEAST comparisons.
+    `expected` is the infit of all comparisons together.
+    """
+
+    infit: Floats
+    outfit: Floats
+    comparisons: Offsets
+    low: Floats
+    high: Floats
+    z: Floats
+    expected: float
+
+    @property
+    def known(self) -> Bools:
+        """Of which it can be said whether they fit."""
+        return ~np.isnan(self.z)
+
+    @property
+    def above(self) -> Bools:
+        """Which are less predictable than the range allows."""
+        above: Bools = self.infit > self.high
+        return above
+
+    @property
+    def below(self) -> Bools:
+        """Which are more predictable than the range allows."""
+        below: Bools = self.infit < self.low
+        return below
+
+
+def fit_of_judges(verdicts: Verdicts, theta: Floats, judges: int) -> Fit:
+    """The fit of each of `judges`, whose numbers stand in the verdicts; θ is of shape (items,)."""
+    judge = np.zeros(len(verdicts), np.int64) if verdicts.judges is None else verdicts.judges
+    sums = _sums_by_slot(verdicts, theta)
+    if len(verdicts):
+        # Each comparison of a verdict stands in two of its slots.
+        sums = np.add.reduceat(sums, verdicts.offsets[:-1], axis=1) / 2
+    return _standardised(sums, judge.astype(np.int64), judges)
+
+
+def fit_of_items(verdicts: Verdicts, theta: Floats) -> Fit:
+    """The fit of each item; θ is of shape (items,)."""
+    return _standardised(
+        _sums_by_slot(verdicts, theta), verdicts.items.astype(np.int64), len(theta)
+    )
+
+
+def _sums_by_slot(verdicts: Verdicts, theta: Floats) -> Floats:
+    """Sums over the comparisons of each slot with the others of its verdict, shape (_SUMS, slots).
+
+    By places rather than by comparisons: memory is linear in the entries of lists, however long.
+    """
+    sums = np.zeros((_SUMS, len(verdicts.items)))
+    groups = tie_groups(verdicts)
+    for of_size in slots_by_size(verdicts):
+        for begin in range(0, of_size.shape[1], _AT_ONCE):
+            slots = of_size[:, begin : begin + _AT_ONCE]
+            values, group = theta[verdicts.items[slots]], groups[slots]
+            for place in range(len(slots) - 1):
+                # p of what happened, so that y is 1, or ½ where the two are tied.
+                gap = values[place] - values[place + 1 :]
+                e = np.exp(-np.abs(gap))
+                p = np.where(gap > 0, 1.0, e) / (1 + e)
+                w = np.maximum(e / (1 + e) ** 2, _TINY)
+                y = np.where(group[place] == group[place + 1 :], 0.5, 1.0)
+                squared = (y - p) ** 2
+                parts = (squared, w, w * (1 - 4 * w), squared / w, np.ones_like(w))
+                for total, part in zip(sums, parts, strict=True):
+                    total[slots[place]] += part.sum(axis=0)
+                    total[slots[place + 1 :]] += part
+    return sums
+
+
+def _standardised(sums: Floats, unit: Offsets, units: int) -> Fit:
+    """The fit of units from the sums over each of their verdicts, shape (_SUMS, verdicts).
+
+    What is expected is the infit of all comparisons together, not 1: θ was fitted to the same
+    judgments, which makes residuals smaller, and a judge may be more or less reliable than the model
+    says. The variance of a verdict's Σ(y − p)² is a·Σw(1 − 4w) + b·Σw, with a and b fitted to all
+    verdicts: under the model, of pairs, a = 1 and b = 0; ties and the pairs of a list, which hang
+    together, change them. Range and z are by the cube root, whose distribution is nearer to the normal
+    (Wilson and Hilferty 1931; Wright and Masters, equation 5.3).
+    """
+    squared, w, spread, standardised, count = sums
+    expected = float(squared.sum() / w.sum()) if w.sum() > 0 else np.nan
+    variance = _variance((squared - expected * w) ** 2, spread, w)
+    total, weight, var, out, comparisons = (
+        np.bincount(unit, part, units) for part in (squared, w, variance, standardised, count)
+    )
+    with np.errstate(divide="ignore", invalid="ignore"):
+        infit, outfit = total / weight, out / comparisons
+        q = np.sqrt(var) / weight / expected
+        q[(comparisons < LEAST) | (q <= 0)] = np.nan
+        z = (np.cbrt(infit / expected) - 1) * 3 / q + q / 3
+    reach = NormalDist().inv_cdf((1 + LEVEL) / 2)
+    low, high = (expected * np.maximum(1 + (t - q / 3) * q / 3, 0) ** 3 for t in (-reach, reach))
+    return Fit(infit, outfit, comparisons.astype(np.int64), low, high, z, expected)
+
+
+def _variance(square: Floats, spread: Floats, w: Floats) -> Floats:
+    """The expected `square` of each verdict's deviation as a·spread + b·w, a and b ≥ 0, by least squares
+    relative to w."""
+    some = w > 0
+    y, x = square[some] / w[some], spread[some] / w[some]
+    if not len(y):
+        return np.zeros_like(w)
+    off = x - x.mean()
+    size = float((off * off).sum())
+    a = float((off * (y - y.mean())).sum()) / size if size > 1e-12 * len(y) else 0.0
+    a = max(a, 0.0)
+    b = float(y.mean() - a * x.mean())
+    if b < 0:
+        a, b = float((x * y).sum() / (x * x).sum()), 0.0
+    variance: Floats = a * spread + b * w
+    return variance
+
+
+# Judgments
+
+
+def surprise(verdicts: Verdicts, theta: Floats) -> Floats:
+    """How unexpected each verdict is under θ, shape (verdicts,): standardised, of about mean 0 and
+    variance 1 under the model; large where a verdict contradicts the scale.
+
+    A ranking is a row of choices, each of one among the items that are left (Plackett-Luce). A choice's
+    log-likelihood less its expectation is θ_chosen − Σpθ, and its variance Σpθ² − (Σpθ)²: sums over the
+    choices give a standardised value, which is also the score test of whether the judge follows the
+    scale at all. It is the mean of those by choosing from the top and from the bottom. For a pair
+    whose less likely outcome, of probability p, happened, it is √((1 − p)/p). Tied items count as the
+    mean of their group. 0 for verdicts on items rated the same. Linear in the entries.
+    """
+    values = np.zeros(len(verdicts))
+    sizes = np.diff(verdicts.offsets)
+    groups = tie_groups(verdicts)
+    for of_size in slots_by_size(verdicts):
+        if len(of_size) < 2:
+            continue
+        at = np.flatnonzero(sizes == len(of_size))
+        for begin in range(0, len(at), _AT_ONCE):
+            slots = of_size[:, begin : begin + _AT_ONCE]
+            part, group = theta[verdicts.items[slots]], groups[slots]
+            part = part - part.mean(axis=0)
+            values[at[begin : begin + _AT_ONCE]] = (
+                _choices(part, group) + _choices(-part[::-1], group[::-1])
+            ) / 2
+    return values
+
+
+def _choices(theta: Floats, group: Offsets) -> Floats:
+    """The surprise of rankings of shape (k, rankings), the first chosen first."""
+    e = np.exp(theta - theta.max(axis=0))
+    rows = [_group_means(part, group) for part in (e, e * theta, e * theta * theta, theta)]
+    left, first, second = (np.cumsum(part[::-1], axis=0)[::-1][:-1] for part in rows[:3])
+    left = np.maximum(left, _TINY)
+    mean = first / left
+    off = (mean - rows[3][:-1]).sum(axis=0)
+    variance = np.maximum(second / left - mean * mean, 0).sum(axis=0)
+    surprise: Floats = np.divide(
+        off, np.sqrt(variance), out=np.zeros_like(off), where=variance > 1e-18
+    )
+    return surprise
+
+
+def _group_means(values: Floats, group: Offsets) -> Floats:
+    """Values of shape (k, rankings), each the mean of its group of tied items."""
+    flat = np.unique(group, return_inverse=True)[1].reshape(-1)
+    if int(flat.max()) + 1 == flat.size:
+        return values
+    means = np.bincount(flat, values.reshape(-1)) / np.bincount(flat)
+    return means[flat].reshape(values.shape)
+
+
+# Circles
+
+
+@dataclass(frozen=True, slots=True)
+class Circles:
+    """How transitive judges were. Of `triads`, three items all of whose pairs one judge judged, and not
+    all three in the same verdict, `circular` go round (a over b, b over c, c over a); of coin tosses a
+    quarter would. Of `repeated` pairs, which one judge judged in several verdicts, `inconsistent` got
+    answers that differ. `drawn`: triads are those of a random part of the places where one could be.
+    `why` there is nothing of it.
+    """
+
+    triads: int = 0
+    circular: int = 0
+    repeated: int = 0
+    inconsistent: int = 0
+    drawn: bool = False
+    why: str | None = None
+
+    @property
+    def share(self) -> float | None:
+        """The share of triads that are circular."""
+        return self.circular / self.triads if self.triads else None
+
+    @property
+    def zeta(self) -> float | None:
+        """1 − 4 · share: 1 without circles, 0 for coin tosses, after Kendall and Babington Smith's
+        coefficient of consistence (1940) for a complete tournament."""
+        return 1 - 4 * self.circular / self.triads if self.triads else None
+
+
+def circles(verdicts: Verdicts, n: int, rng: np.random.Generator) -> Circles:
+    """The circles of judgments on n items, each judge's by itself, all judges' added up.
+
+    Of a pair that a judge judged in several verdicts most of them decide; where as many say the one as
+    the other, it is in no triad. Triads are found from the pairs that share an item, with the item of
+    fewest pairs as the one shared, which are at most pairs^1.5; of more than MOST_WEDGES a sample.
+    """
+    sizes = np.diff(verdicts.offsets)
+    if int((sizes * (sizes - 1) // 2).sum()) > MOST_IMPLIED:
+        return Circles(why=f"the judgments imply more than {MOST_IMPLIED:,} pairs")
+    low, high, verdict, value = _pairs(verdicts, n)
+    if not len(low):
+        return Circles(why="no items were compared")
+    nodes = int(high.max()) + 1
+    order = np.lexsort((verdict, low * nodes + high))
+    keys, verdict, value = (low * nodes + high)[order], verdict[order], value[order]
+    new = np.append(True, keys[1:] != keys[:-1])
+    begins = np.flatnonzero(new)
+    count = np.diff(np.append(begins, len(keys)))
+    won = np.add.reduceat(value, begins)
+    differ = np.minimum.reduceat(value, begins) != np.maximum.reduceat(value, begins)
+    only = np.where(count == 1, verdict[begins], -1)
+    decided = won != 0
+    triads, circular, drawn = _triads(
+        keys[begins][decided], won[decided] > 0, only[decided], nodes, rng
+    )
+    several = count > 1
+    return Circles(triads, circular, int(several.sum()), int((several & differ).sum()), drawn)
+
+
+def _pairs(verdicts: Verdicts, n: int) -> tuple[Offsets, Offsets, Offsets, NDArray[np.int8]]:
+    """Every implied pair: the lower and the higher node, its verdict, and 1 where the lower is placed
+    first, −1 where it isn't, 0 for a tie. A node is an item as one judge saw it."""
+    of_verdict = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
+    node = verdicts.items.astype(np.int64)
+    if verdicts.judges is not None:
+        node = node + n * verdicts.judges.astype(np.int64)[of_verdict]
+    node = np.unique(node, return_inverse=True)[1].reshape(-1)
+    group = tie_groups(verdicts)
+    columns: list[tuple[Offsets, Offsets, Offsets, NDArray[np.int8]]] = []
+    for slots in slots_by_size(verdicts):
+        upper, lower = np.triu_indices(len(slots), 1)
+        first, second = slots[upper].reshape(-1), slots[lower].reshape(-1)
+        a, b = node[first], node[second]
+        value = np.where(group[first] == group[second], 0, np.where(a < b, 1, -1)).astype(np.int8)
+        columns.append((np.minimum(a, b), np.maximum(a, b), of_verdict[first], value))
+    if not columns:
+        empty = np.empty(0, np.int64)
+        return empty, empty, empty, np.empty(0, np.int8)
+    low, high, verdict, values = (np.concatenate(column) for column in zip(*columns, strict=True))
+    return low, high, verdict, values
+
+
+def _triads(
+    keys: Offsets, ahead: Bools, only: Offsets, nodes: int, rng: np.random.Generator
+) -> tuple[int, int, bool]:
+    """How many triads there are in pairs low · nodes + high (sorted; `ahead`: the lower node won), how
+    many of them are circular, and whether they were drawn.
+
+    `only` is the verdict of a pair that was in one only, else −1.
+    """
+    low, high = keys // nodes, keys % nodes
+    degree = np.bincount(np.concatenate([low, high]), minlength=nodes)
+    # From the node of fewer pairs to that of more: each triad has one node that both its pairs leave.
+    out = np.lexsort((np.arange(nodes), degree))
+    place = np.empty(nodes, np.int64)
+    place[out] = np.arange(nodes)
+    source = np.where(place[low] < place[high], low, high)
+    edge = np.argsort(source, kind="stable")
+    leaving = np.bincount(source, minlength=nodes)
+    first_edge = np.cumsum(leaving) - leaving
+    wedges = leaving * (leaving - 1) // 2
+    ends = np.cumsum(wedges)
+    total = int(ends[-1]) if len(ends) else 0
+    drawn = total > MOST_WEDGES
+    chosen = rng.integers(0, total, MOST_WEDGES) if drawn else np.arange(total)
+    if not len(chosen):
+        return 0, 0, drawn
+    node = np.searchsorted(ends, chosen, side="right")
+    at = chosen - (ends[node] - wedges[node])
+    # Of the numbers 0, 1, 2, … of (0, 1), (0, 2), (1, 2), …: the second, then the first.
+    second = ((1 + np.sqrt(1 + 8 * at.astype(np.float64))) // 2).astype(np.int64)
+    second -= second * (second - 1) // 2 > at
+    second += second * (second + 1) // 2 <= at
+    first = at - second * (second - 1) // 2
+    one, two = (edge[first_edge[node] + part] for part in (first, second))
+    a, b = (low[part] + high[part] - node for part in (one, two))
+    key = np.minimum(a, b) * nodes + np.maximum(a, b)
+    three = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
+    closed = (keys[three] == key) & ~(
+        (only[one] >= 0) & (only[one] == only[two]) & (only[one] == only[three])
+    )
+    node, a, one, two, three = (part[closed] for part in (node, a, one, two, three))
+    # node over a, and b over node, and a over b; or each the other way round.
+    over_a = ahead[one] == (low[one] == node)
+    over_b = ahead[two] == (low[two] == node)
+    a_over_b = ahead[three] == (low[three] == a)
+    circular = (over_a != over_b) & (over_a == a_over_b)
+    return len(node), int(circular.sum()), drawn

@@ -1,0 +1,246 @@
+"""How reliable a scale is: its separation, and two halves of the judgments held against each other.
+
+All of it is about the judgments alone, and needs no gold. It measures agreement of the judgments with
+one another, which isn't agreement with the truth.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from dataclasses import dataclass
+from typing import TypeAlias
+
+import numpy as np
+
+from judgeq import seeds
+from judgeq.errors import NotConvergedError
+from judgeq.rating.comparisons import components, matches_of
+from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
+
+Rate: TypeAlias = Callable[[Verdicts], Floats]
+"""From verdicts to ratings of shape (n,)."""
+SPLITS = 100
+_LEAST_SPLITS = 3
+_ENTRIES = 3_000_000
+"""About so many entries of verdicts are rated in all splits together, some seconds' work."""
+_IN_PARALLEL = 200_000
+"""Up to so many entries splits are rated in parallel; more are rated in parallel each by itself."""
+MANY_JUDGES = 10
+"""From so many judges on, the judges are halved instead of their judgments."""
+CJ_EPSILON = 0.3
+_CJ_ITERATIONS = 400
+_CJ_TOLERANCE = 1e-4
+
+
+@dataclass(frozen=True, slots=True)
+class Separation:
+    """The scale separation reliability `ssr` and the separation `g` over `n` items; None where they
+    are undefined, and `why`."""
+
+    ssr: float | None
+    g: float | None
+    n: int
+    why: str | None = None
+
+
+def separation(theta: Floats, se: Floats, component: Offsets | None = None) -> Separation:
+    """SSR = 1 − mean(se²) / var(θ) and G = 1/√(1 − SSR), the spread of θ in standard errors.
+
+    `theta` and `se` are of shape (n,), nan for items that are left out; the variance is that with
+    n − 1. With `component`, shape (n,), it is the variance within the components, pooled (n less the
+    number of components): where nothing compares two components, nothing is known of their distance.
+    An SSR below 0 says that the errors are larger than the spread. Source: Wright and Masters (1982),
+    "Rating Scale Analysis", chapter 5, as the R package sirt computes both (`btm`: mle.rel, sepG).
+    """
+    known = ~(np.isnan(theta) | np.isnan(se))
+    part = np.zeros(int(known.sum()), np.int64) if component is None else component[known]
+    values, errors, part = _of_several(theta[known], se[known], part)
+    n = len(values)
+    if n < 2:
+        return Separation(None, None, n, "fewer than two items have a standard error")
+    off, groups = _centred(values, part)
+    variance = float((off * off).sum()) / (n - groups)
+    if variance == 0:
+        return Separation(None, None, n, "all items are rated the same")
+    error = float((errors * errors).mean())
+    g = math.sqrt(variance / error) if error else None
+    return Separation(1 - error / variance, g, n)
+
+
+def _of_several(x: Floats, y: Floats, part: Offsets) -> tuple[Floats, Floats, Offsets]:
+    """Without the items that are alone in their part; parts are numbered anew, from 0."""
+    part = np.unique(part, return_inverse=True)[1].reshape(-1)
+    kept = (np.bincount(part) > 1)[part]
+    part = np.unique(part[kept], return_inverse=True)[1].reshape(-1)
+    return x[kept], y[kept], part
+
+
+def _centred(values: Floats, part: Offsets) -> tuple[Floats, int]:
+    """Values less the mean of their part, and how many parts there are."""
+    count = np.bincount(part)
+    return values - (np.bincount(part, values) / count)[part], len(count)
+
+
+# Split halves
+
+
+@dataclass(frozen=True, slots=True)
+class SplitHalf:
+    """How well the ratings by one half of the judgments correlate with those by the other: the median
+    `r` of Pearson's r over `splits` random halvings, and its range from `low` to `high`.
+
+    `by` is what was halved, "judges" or "judgments". `whole` is the reliability that the median
+    predicts of all judgments together, 2r / (1 + r) (Spearman 1910, Brown 1910). `items` is the median
+    number of items that both halves rate, and `components` that of the groups of them that both halves
+    connect. None where it is undefined, and `why`.
+    """
+
+    r: float | None
+    low: float | None
+    high: float | None
+    splits: int
+    by: str
+    whole: float | None = None
+    items: int = 0
+    components: int = 0
+    why: str | None = None
+
+
+def splits_for(verdicts: Verdicts) -> int:
+    """How many splits there are by default: SPLITS, fewer of large runs, whose items make a single
+    split as precise as many."""
+    entries = max(len(verdicts.items), 1)
+    return max(_LEAST_SPLITS, min(SPLITS, _ENTRIES // entries))
+
+
+def split_half(
+    verdicts: Verdicts,
+    n: int,
+    rate: Rate,
+    seed: int,
+    splits: int | None = None,
+) -> SplitHalf:
+    """Split-half reliability of the ratings of n items that `rate` makes of verdicts.
+
+    The judges are halved where there are many (as many as MANY_JUDGES that judge equally much: 1/Σp²
+    with p a judge's share of the judgments), else the judgments. Items that a half doesn't connect have
+    no common scale in it, so that r is taken within the groups that both halves connect: of deviations
+    from the groups' means, pooled. (The mean of the groups' own r would count a pair of items as ±1.)
+    Items judged alone are on one scale. A rating that raises NotConvergedError gives no value.
+    """
+    by = "judges" if _effective_judges(verdicts) >= MANY_JUDGES else "judgments"
+    splits = splits_for(verdicts) if splits is None else splits
+    if splits < 1:
+        return SplitHalf(None, None, None, 0, by, why="no splits were asked for")
+    if len(verdicts) < 2:
+        return SplitHalf(None, None, None, 0, by, why="there are fewer than two judgments")
+
+    def of_split(split: int) -> tuple[float, int, int]:
+        first = _half(verdicts, by, seeds.rng(seed, "split-half", split))
+        halves = [verdicts.where(first), verdicts.where(~first)]
+        return _correlated([rate(half) for half in halves], halves, n)
+
+    threads = None if len(verdicts.items) <= _IN_PARALLEL else 1
+    try:
+        with ThreadPoolExecutor(threads) as pool:
+            values = [*pool.map(of_split, range(splits))]
+    except NotConvergedError as error:
+        return SplitHalf(None, None, None, 0, by, why=f"half of the {by} can't be rated: {error}")
+    r, items, groups = (np.array(column) for column in zip(*values, strict=True))
+    known = ~np.isnan(r)
+    common, connected = int(np.median(items)), int(np.median(groups))
+    if known.sum() * 2 < splits:
+        why = "all items are rated the same" if common else "both halves connect no two items"
+        return SplitHalf(None, None, None, 0, by, None, common, connected, why)
+    median = float(np.median(r[known]))
+    whole = 2 * median / (1 + median) if median > -1 else None
+    low, high = float(r[known].min()), float(r[known].max())
+    return SplitHalf(median, low, high, int(known.sum()), by, whole, common, connected)
+
+
+def _effective_judges(verdicts: Verdicts) -> float:
+    if verdicts.judges is None or not len(verdicts):
+        return 1.0
+    counts = np.bincount(verdicts.judges).astype(np.float64)
+    return float(counts.sum() ** 2 / (counts * counts).sum())
+
+
+def _half(verdicts: Verdicts, by: str, rng: np.random.Generator) -> Bools:
+    """Which verdicts are of the first half, shape (verdicts,)."""
+    unit = np.arange(len(verdicts))
+    if by == "judges" and verdicts.judges is not None:
+        unit = np.unique(verdicts.judges, return_inverse=True)[1].reshape(-1)
+    units = int(unit.max()) + 1
+    first: Bools = (rng.permutation(units) < units // 2)[unit]
+    return first
+
+
+def _correlated(ratings: list[Floats], halves: list[Verdicts], n: int) -> tuple[float, int, int]:
+    """Pearson's r within the groups of items that both halves connect (nan where it is undefined), how
+    many items these are, and how many groups."""
+    if halves[0].scores is None:
+        parts = [components(half, n) for half in halves]
+    else:
+        parts = [(matches_of(half, n) > 0).astype(np.int64) for half in halves]
+    both = (parts[0] > 0) & (parts[1] > 0)
+    part = (parts[0] * (n + 1) + parts[1])[both]
+    x, y, part = _of_several(ratings[0][both], ratings[1][both], part)
+    if not len(x):
+        return math.nan, 0, 0
+    (x, groups), (y, _) = _centred(x, part), _centred(y, part)
+    size = float((x * x).sum()), float((y * y).sum())
+    least = np.finfo(float).eps * len(x)  # what rounding leaves of a constant
+    if min(size) <= least:
+        return math.nan, len(x), groups
+    r = float((x * y).sum()) / math.sqrt(size[0] * size[1])
+    return max(-1.0, min(1.0, r)), len(x), groups
+
+
+# The recipe of the published studies
+
+
+def cj(comparisons: Comparisons, n: int) -> tuple[Floats, Floats]:
+    """θ and its standard error as the published studies of comparative judgement estimated them, each of
+    shape (n,), nan for items that were never compared: `separation` of both is their SSR.
+
+    It is what `btm` of the R package sirt (Robitzsch) does by default, without its parameters for ties
+    and home advantage: wins are drawn in by ε, each iteration takes a Newton step of every item at once,
+    of 0.98^iteration at most, and centres; standard errors are from the diagonal of the information
+    of the last step, as if all other items were known. A tie counts half a win each way.
+    """
+    compared = np.unique(np.concatenate([comparisons.winner, comparisons.loser]))
+    theta, se = np.full(n, np.nan), np.full(n, np.nan)
+    if not len(compared):
+        return theta, se
+    row = np.zeros(n, dtype=np.int64)
+    row[compared] = np.arange(len(compared))
+    winner, loser, weight = row[comparisons.winner], row[comparisons.loser], comparisons.weight
+    both, items = np.concatenate([winner, loser]), len(compared)
+    wins = np.bincount(winner, weight, items)
+    asked = np.bincount(both, np.tile(weight, 2), items)
+    score = CJ_EPSILON + (asked - 2 * CJ_EPSILON) * wins / asked
+    share = (score / asked + 0.1) / 1.2
+    values = np.log(share / (1 - share))
+    values -= values.mean()
+    for iteration in range(1, _CJ_ITERATIONS + 1):
+        p = 1 / (1 + np.exp(values[loser] - values[winner]))
+        expected = np.bincount(both, np.concatenate([weight * p, weight * (1 - p)]), items)
+        information = np.bincount(both, np.tile(weight * p * (1 - p), 2), items)
+        largest = 0.98**iteration
+        stepped = values + np.clip((score - expected) / information, -largest, largest)
+        stepped -= stepped.mean()
+        change = float(np.abs(stepped - values).max())
+        values = stepped
+        if change <= _CJ_TOLERANCE:
+            break
+    theta[compared], se[compared] = values, 1 / np.sqrt(information)
+    return theta, se
+
+
+def stepped_up(reliability: float, times: float) -> float | None:
+    """The reliability of `times` as many judgments (Spearman 1910, Brown 1910); None where it is
+    undefined."""
+    below = 1 + (times - 1) * reliability
+    return times * reliability / below if below > 0 else None

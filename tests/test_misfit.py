@@ -1,0 +1,219 @@
+"""Which judges, items and judgments don't fit, from arrays; and circles."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter, defaultdict
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from judgeq import seeds
+from judgeq.rating import misfit
+from judgeq.rating.bradley_terry import fit_map
+from judgeq.rating.misfit import circles, fit_of_items, fit_of_judges, surprise
+from judgeq.types import Verdicts
+from tests.build import Ranking, grouped, rankings, verdicts
+
+THETA = np.array([1.5, 0.2, -0.3, -2.0, 0.9, 0.0, -1.0])
+
+
+def plackett_luce(
+    n: int, k: int, rounds: int, judges: int, random: float, seed: int
+) -> tuple[Verdicts, np.ndarray]:
+    """Lists of k by judges that follow Plackett-Luce, and which of them answer at random."""
+    rng = np.random.default_rng(seed)
+    theta, bad = rng.normal(0, 2, n), rng.random(judges) < random
+    lists = np.concatenate([rng.permutation(n)[: n // k * k].reshape(-1, k) for _ in range(rounds)])
+    judge = rng.integers(0, judges, len(lists)).astype(np.int32)
+    value = np.where(bad[judge][:, None], 0, theta[lists]) + rng.gumbel(size=lists.shape)
+    ranked = np.take_along_axis(lists, np.argsort(-value, axis=1), axis=1)
+    return replace(verdicts(ranked.tolist()), judges=judge), bad
+
+
+# Infit and outfit
+
+
+@given(st.lists(rankings(n=7), min_size=1, max_size=6), st.randoms())
+@settings(max_examples=50)
+def test_mean_squares_are_those_of_the_implied_comparisons(
+    every: list[Ranking], random: object
+) -> None:
+    judged = replace(
+        verdicts(every), judges=np.array([at % 2 for at in range(len(every))], dtype=np.int32)
+    )
+    sums: dict[tuple[str, int], list[tuple[float, float]]] = defaultdict(list)
+    for at, ranking in enumerate(every):
+        placed = [(item, place) for place, group in enumerate(grouped(ranking)) for item in group]
+        for (a, place), (b, other) in combinations(placed, 2):
+            p = 1 / (1 + math.exp(THETA[b] - THETA[a]))
+            y = 0.5 if place == other else 1.0
+            for key in (("item", a), ("item", b), ("judge", at % 2)):
+                sums[key].append(((y - p) ** 2, p * (1 - p)))
+    for kind, fit, units in (
+        ("item", fit_of_items(judged, THETA), 7),
+        ("judge", fit_of_judges(judged, THETA, 2), 2),
+    ):
+        for unit in range(units):
+            parts = sums[kind, unit]
+            assert fit.comparisons[unit] == len(parts)
+            if parts:
+                infit = sum(r for r, _ in parts) / sum(w for _, w in parts)
+                assert fit.infit[unit] == pytest.approx(infit)
+                outfit = sum(r / w for r, w in parts) / len(parts)
+                assert fit.outfit[unit] == pytest.approx(outfit)
+            else:
+                assert np.isnan(fit.infit[unit])
+
+
+@pytest.mark.parametrize(("k", "rounds", "judges"), [(2, 24, 40), (10, 6, 20)])
+def test_few_that_fit_are_taken_for_misfits(k: int, rounds: int, judges: int) -> None:
+    """The range is one of 95 %: pairs, and lists, whose pairs hang together."""
+    outside, known = Counter[str](), Counter[str]()
+    for seed in range(10):
+        judged, _ = plackett_luce(200, k, rounds, judges, 0, seed)
+        theta = fit_map(judged, 200)
+        for what, fit in (
+            ("judges", fit_of_judges(judged, theta, judges)),
+            ("items", fit_of_items(judged, theta)),
+        ):
+            outside[what] += int((fit.above | fit.below).sum())
+            known[what] += int(fit.known.sum())
+    assert known["judges"] == 10 * judges
+    for what in known:
+        assert 0.01 < outside[what] / known[what] < 0.08
+
+
+@pytest.mark.parametrize(("k", "rounds", "judges"), [(2, 24, 80), (10, 8, 20)])
+def test_judges_that_answer_at_random_misfit(k: int, rounds: int, judges: int) -> None:
+    found, bad, alarms, fair = 0, 0, 0, 0
+    for seed in range(8):
+        judged, random = plackett_luce(200, k, rounds, judges, 0.05, seed)
+        fit = fit_of_judges(judged, fit_map(judged, 200), judges)
+        found += int(fit.above[random].sum())
+        bad += int(random.sum())
+        alarms += int(fit.above[~random].sum())
+        fair += int((~random).sum())
+    assert found >= 0.9 * bad > 0
+    assert alarms <= 0.04 * fair
+
+
+def test_nothing_is_said_of_few_comparisons() -> None:
+    fit = fit_of_judges(verdicts([[0, 1, 2], [2, 1, 0]]), THETA, 2)
+    assert fit.comparisons.tolist() == [6, 0]
+    assert not fit.known.any()
+    assert not (fit.above | fit.below).any()
+    empty = fit_of_judges(verdicts([]), THETA, 1)
+    assert np.isnan(empty.infit).all()
+    assert not fit_of_items(verdicts([]), THETA).known.any()
+
+
+def test_extreme_ratings_are_no_error() -> None:
+    theta = np.array([-700.0, 0, 700])
+    fit = fit_of_items(verdicts([[0, 1, 2], [2, 1, 0]] * 20), theta)
+    assert np.isfinite(fit.infit).all()
+    assert np.isfinite(surprise(verdicts([[0, 1, 2], [2, 1, 0]]), theta)).all()
+
+
+# Judgments
+
+
+def test_a_pair_is_as_unexpected_as_its_odds() -> None:
+    p = 1 / (1 + math.exp(THETA[3] - THETA[0]))  # of the likelier outcome
+    upset, likely, tie = surprise(verdicts([[3, 0], [0, 3], [[0, 3]]]), THETA)
+    assert upset == pytest.approx(math.sqrt(p / (1 - p)))
+    assert likely == pytest.approx(-math.sqrt((1 - p) / p))
+    assert tie == pytest.approx((p - 0.5) / math.sqrt(p * (1 - p)))
+    assert surprise(verdicts([[0, 1]]), np.zeros(2)).tolist() == [0]
+
+
+def test_surprise_has_about_mean_0_and_variance_1_under_the_model() -> None:
+    rng = np.random.default_rng(0)
+    value = THETA + rng.gumbel(size=(4000, len(THETA)))
+    values = surprise(verdicts(np.argsort(-value, axis=1).tolist()), THETA)
+    assert values.mean() == pytest.approx(0, abs=0.15)
+    assert values.std() == pytest.approx(1, abs=0.15)
+
+
+@given(rankings(n=7))
+def test_surprise_is_the_same_in_mirror_image(ranking: Ranking) -> None:
+    """Ranked from the least, of the opposite feature; and in whichever order ties stand."""
+    groups = grouped(ranking)
+    (one,) = surprise(verdicts([groups]), THETA)
+    assert surprise(verdicts([groups[::-1]]), -THETA)[0] == pytest.approx(one, abs=1e-9)
+    turned = [group[::-1] for group in groups]
+    assert surprise(verdicts([turned]), THETA)[0] == pytest.approx(one, abs=1e-9)
+    assert surprise(verdicts([groups]), THETA + 5)[0] == pytest.approx(one, abs=1e-9)
+
+
+def test_the_reversed_list_is_least_expected() -> None:
+    order = np.argsort(-THETA).tolist()
+    values = surprise(verdicts([order, order[::-1], [*order[1:], order[0]]]), THETA)
+    assert np.argsort(-values).tolist() == [1, 2, 0]
+
+
+# Circles
+
+
+def counted(every: list[list[list[int]]], n: int) -> tuple[int, int, int, int]:
+    """By going through all triples: triads, circular ones, repeated and inconsistent pairs."""
+    said: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
+    for at, groups in enumerate(every):
+        placed = [(item, place) for place, group in enumerate(groups) for item in group]
+        for a, p in placed:
+            for b, q in placed:
+                if a < b:
+                    said[a, b].append((at, (q > p) - (q < p)))
+    way = {pair: sum(value for _, value in votes) for pair, votes in said.items()}
+    triads = circular = 0
+    for a, b, c in combinations(range(n), 3):
+        pairs = [(a, b), (b, c), (a, c)]
+        if any(way.get(pair, 0) == 0 for pair in pairs):
+            continue
+        if len({at for pair in pairs for at, _ in said[pair]}) == 1:
+            continue
+        triads += 1
+        ab, bc, ac = (way[pair] > 0 for pair in pairs)
+        circular += ab == bc != ac
+    several = [votes for votes in said.values() if len(votes) > 1]
+    differ = sum(len({value for _, value in votes}) > 1 for votes in several)
+    return triads, circular, len(several), differ
+
+
+@given(st.lists(rankings(n=7), min_size=1, max_size=12))
+@settings(max_examples=60)
+def test_circles_are_counted(every: list[Ranking]) -> None:
+    found = circles(verdicts(every), 7, seeds.rng(0, "x"))
+    expected = counted([grouped(ranking) for ranking in every], 7)
+    assert (found.triads, found.circular, found.repeated, found.inconsistent) == expected
+    assert not found.drawn
+
+
+def test_lists_alone_are_no_circles_and_judges_are_apart() -> None:
+    one_list = circles(verdicts([[0, 1, 2, 3]]), 4, seeds.rng(0, "x"))
+    assert (one_list.triads, one_list.share, one_list.zeta) == (0, None, None)
+    ring = verdicts([[0, 1], [1, 2], [2, 0]])
+    found = circles(ring, 3, seeds.rng(0, "x"))
+    assert (found.triads, found.circular, found.share, found.zeta) == (1, 1, 1.0, -3.0)
+    two = replace(ring, judges=np.array([0, 0, 1], dtype=np.int32))
+    assert circles(two, 3, seeds.rng(0, "x")).triads == 0
+    assert circles(verdicts([[0]]), 1, seeds.rng(0, "x")).why == "no items were compared"
+
+
+def test_a_sample_says_nearly_the_same_as_all_triads(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(0)
+    tosses = [rng.permutation(pair).tolist() for pair in combinations(range(60), 2)]
+    every = circles(verdicts(tosses), 60, seeds.rng(0, "x"))
+    assert every.triads == 60 * 59 * 58 // 6
+    assert every.share == pytest.approx(0.25, abs=0.02)
+    assert every.zeta == pytest.approx(0, abs=0.08)
+    monkeypatch.setattr(misfit, "MOST_WEDGES", 5_000)
+    drawn = circles(verdicts(tosses), 60, seeds.rng(0, "x"))
+    assert drawn.drawn
+    assert drawn.share == pytest.approx(every.share, abs=0.03)
+    monkeypatch.setattr(misfit, "MOST_IMPLIED", 10)
+    assert circles(verdicts(tosses), 60, seeds.rng(0, "x")).why is not None

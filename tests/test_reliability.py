@@ -1,0 +1,240 @@
+"""How reliable a scale is, from arrays."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import replace
+from itertools import combinations
+
+import numpy as np
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from judgeq.errors import NotConvergedError
+from judgeq.rating import comparisons, reliability
+from judgeq.rating.bradley_terry import fit_map
+from judgeq.rating.comparisons import imply
+from judgeq.rating.reliability import Separation, SplitHalf, cj, separation, split_half
+from judgeq.types import Comparisons, Floats, Verdicts
+from tests.build import verdicts
+
+
+def rated(n: int) -> reliability.Rate:
+    return lambda half: fit_map(half, n)
+
+
+def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdicts:
+    return replace(verdicts(rankings), judges=np.array(judges, dtype=np.int32))
+
+
+# Separation
+
+
+def test_separation_is_its_closed_form() -> None:
+    found = separation(np.array([-1.0, 0, 1]), np.array([0.3, 0.5, math.sqrt(0.41)]))
+    assert found.ssr == pytest.approx(
+        1 - 0.25
+    )  # variance 1, mean squared error (0.09 + 0.25 + 0.41)/3
+    assert found.g == pytest.approx(1 / math.sqrt(1 - 0.75))
+    assert (found.n, found.why) == (3, None)
+
+
+def test_separation_is_within_components() -> None:
+    """How far two components lie apart is no spread that judgments know of."""
+    theta = np.array([-1.0, 1, 99, 101, 7])
+    found = separation(theta, np.full(5, 0.5), np.array([1, 1, 2, 2, 3]))
+    assert found.ssr == pytest.approx(1 - 0.25 / 2)  # Σ 4 · 1² over 4 items less 2 components
+    assert found.n == 4  # one alone in its component says nothing
+
+
+def test_undefined_separation_says_why() -> None:
+    nan = np.full(3, np.nan)
+    assert separation(np.arange(3.0), nan) == Separation(
+        None, None, 0, "fewer than two items have a standard error"
+    )
+    assert separation(np.zeros(3), np.ones(3)).why == "all items are rated the same"
+    worse = separation(np.array([-1.0, 1]), np.array([2.0, 2]))
+    assert worse.ssr == -1.0  # errors larger than the spread
+    assert worse.g == pytest.approx(1 / math.sqrt(2))
+
+
+@given(st.lists(st.floats(-5, 5), min_size=3, max_size=9), st.floats(0.1, 3), st.floats(0.1, 9))
+def test_separation_knows_neither_zero_nor_unit(values: list[float], se: float, by: float) -> None:
+    theta, errors = np.array(values), np.full(len(values), se)
+    one, other = separation(theta, errors), separation(by * theta + 3, by * errors)
+    if one.ssr is not None and np.ptp(theta) > 1e-3:
+        assert other.ssr == pytest.approx(one.ssr, abs=1e-6)
+        assert one.g == pytest.approx(1 / math.sqrt(1 - one.ssr))
+
+
+# Split halves
+
+
+def test_consistent_judges_agree_in_both_halves() -> None:
+    pairs = list(combinations(range(6), 2))
+    found = split_half(
+        by_judges(pairs * 12, np.repeat(range(12), len(pairs)).tolist()), 6, rated(6), 0, 10
+    )
+    assert found.r == pytest.approx(1)
+    assert found.whole == pytest.approx(1)
+    assert (found.by, found.splits, found.items, found.components) == ("judges", 10, 6, 1)
+
+
+def test_halves_of_coin_tosses_do_not_correlate() -> None:
+    rng = np.random.default_rng(0)
+    lists = [rng.permutation(200)[:10].tolist() for _ in range(120)]
+    found = split_half(verdicts(lists), 200, rated(200), 0, 20)
+    assert found.by == "judgments"
+    assert found.r is not None
+    assert found.low is not None
+    assert found.high is not None
+    assert abs(found.r) < 0.1
+    assert found.low < found.r < found.high
+
+
+def test_r_is_that_within_components() -> None:
+    """Ratings that differ between components, and not within, agree on nothing."""
+    rng = np.random.default_rng(1)
+    pairs = [tuple(rng.choice(10, 2, replace=False) + 10 * (at % 2)) for at in range(400)]
+    judged = verdicts([(int(a), int(b)) for a, b in pairs])
+    noise = np.random.default_rng(2)
+
+    def rate(half: Verdicts) -> Floats:
+        return 100.0 * (np.arange(20) >= 10) + noise.normal(size=20)
+
+    found = split_half(judged, 20, rate, 0, 30)
+    assert found.components == 2
+    assert found.r is not None
+    assert abs(found.r) < 0.25
+
+
+def test_halves_without_a_common_scale_say_so() -> None:
+    disjoint = verdicts([[0, 1], [2, 3], [4, 5]])
+    assert split_half(disjoint, 6, rated(6), 0, 5).why == "both halves connect no two items"
+    assert split_half(disjoint.where(np.arange(3) < 1), 6, rated(6), 0).why is not None
+    same = verdicts([[0, 1], [1, 0]] * 20)
+    assert split_half(same, 2, lambda half: np.zeros(2), 0, 5).why == "all items are rated the same"
+    assert split_half(same, 2, rated(2), 0, 0) == SplitHalf(
+        None, None, None, 0, "judgments", why="no splits were asked for"
+    )
+
+    def fails(half: Verdicts) -> Floats:
+        raise NotConvergedError("no end")
+
+    assert split_half(same, 2, fails, 0, 2).why == "half of the judgments can't be rated: no end"
+
+
+def test_scores_of_items_alone_are_halved_too() -> None:
+    one = verdicts([[item] for item in range(5)] * 4)
+    scores = np.tile(np.linspace(0, 1, 5), 4)
+
+    def rate(half: Verdicts) -> Floats:
+        assert half.scores is not None
+        with np.errstate(invalid="ignore"):
+            return np.bincount(half.items, half.scores, 5) / np.bincount(half.items, minlength=5)
+
+    found = split_half(replace(one, scores=scores), 5, rate, 0, 20)
+    assert found.r == pytest.approx(1)
+
+
+def test_the_same_seed_draws_the_same_halves_and_large_runs_fewer() -> None:
+    rng = np.random.default_rng(0)
+    judged = verdicts([rng.permutation(12).tolist() for _ in range(30)])
+    assert split_half(judged, 12, rated(12), 3, 9) == split_half(judged, 12, rated(12), 3, 9)
+    assert split_half(judged, 12, rated(12), 4, 9) != split_half(judged, 12, rated(12), 3, 9)
+    assert reliability.splits_for(judged) == 100
+    many = replace(judged, items=np.zeros(10**6, np.int32))
+    assert reliability.splits_for(many) == 3
+
+
+def test_few_judges_that_judge_most_are_not_many() -> None:
+    pairs = [(0, 1)] * 200
+    even = by_judges(pairs, [at % 10 for at in range(200)])
+    uneven = by_judges(pairs, [max(0, at - 188) for at in range(200)])
+    assert split_half(even, 2, rated(2), 0, 1).by == "judges"
+    assert split_half(uneven, 2, rated(2), 0, 1).by == "judgments"
+
+
+# The published recipe
+
+
+def recipe(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[str, float], float]:
+    """Plain Python from the description of the recipe: θ, se, SSR; pairs are (winner, loser)."""
+    items = sorted({item for pair in pairs for item in pair})
+    asked = {item: sum(item in pair for pair in pairs) for item in items}
+    wins = {item: sum(item == pair[0] for pair in pairs) for item in items}
+    score = {i: 0.3 + (asked[i] - 2 * 0.3) * wins[i] / asked[i] for i in items}
+    raw = {i: (score[i] / asked[i] + 0.1) / 1.2 for i in items}
+    theta = {i: math.log(raw[i] / (1 - raw[i])) for i in items}
+    middle = sum(theta.values()) / len(items)
+    theta = {i: theta[i] - middle for i in items}
+    for iteration in range(1, 401):
+        expected, information = dict.fromkeys(items, 0.0), dict.fromkeys(items, 0.0)
+        for one, other in pairs:
+            p = math.exp(theta[one]) / (math.exp(theta[one]) + math.exp(theta[other]))
+            expected[one] += p
+            expected[other] += 1 - p
+            information[one] += p * (1 - p)
+            information[other] += p * (1 - p)
+        new = {}
+        for i in items:
+            step = (score[i] - expected[i]) / information[i]
+            new[i] = theta[i] + math.copysign(min(abs(step), 0.98**iteration), step)
+        middle = sum(new.values()) / len(items)
+        new = {i: new[i] - middle for i in items}
+        change = max(abs(new[i] - theta[i]) for i in items)
+        theta = new
+        if change <= 1e-4:
+            break
+    se = {i: 1 / math.sqrt(information[i]) for i in items}
+    mean = sum(theta.values()) / len(items)
+    variance = sum((theta[i] - mean) ** 2 for i in items) / (len(items) - 1)
+    return theta, se, 1 - sum(one * one for one in se.values()) / len(items) / variance
+
+
+@pytest.mark.parametrize(("n", "count", "seed"), [(12, 90, 0), (25, 120, 1), (6, 40, 2)])
+def test_cj_is_the_published_recipe(n: int, count: int, seed: int) -> None:
+    """By a second, independent implementation, for items that won or lost everything too."""
+    rng = np.random.default_rng(seed)
+    pairs: list[tuple[int, int]] = []
+    while len(pairs) < count:
+        a, b = (int(row) for row in rng.choice(n, 2, replace=False))
+        pairs.append((a, b) if rng.random() < 1 / (1 + math.exp((a - b) / n * 6)) else (b, a))
+    theta, se = cj(imply(verdicts(pairs)), n + 1)
+    named = [(f"{a:02}", f"{b:02}") for a, b in pairs]
+    by_name, se_by_name, ssr = recipe(named)
+    rows = [int(name) for name in by_name]
+    assert theta[rows] == pytest.approx([*by_name.values()], abs=1e-12)
+    assert se[rows] == pytest.approx([*se_by_name.values()], abs=1e-12)
+    assert separation(theta, se).ssr == pytest.approx(ssr, abs=1e-12)
+    assert np.isnan(theta[n])  # never compared
+    assert np.isnan(se[n])
+
+
+def test_cj_golden_values() -> None:
+    """A small tournament, to the digits that the recipe's plain implementation gave."""
+    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 2), (1, 0), (2, 3)]
+    theta, se = cj(imply(verdicts(pairs)), 4)
+    expected, _, ssr = recipe([(str(a), str(b)) for a, b in pairs])
+    assert theta == pytest.approx([*expected.values()], abs=1e-13)
+    assert separation(theta, se).ssr == pytest.approx(ssr, abs=1e-13)
+    assert theta.sum() == pytest.approx(0, abs=1e-12)
+
+
+def test_cj_at_its_maximum_is_a_closed_form() -> None:
+    """A ring in which each of three beats the next 3 times of 4: all are equal, p = ½."""
+    ring = [(0, 1), (1, 2), (2, 0)] * 3 + [(1, 0), (2, 1), (0, 2)]
+    theta, se = cj(imply(verdicts(ring)), 3)
+    assert theta == pytest.approx(np.zeros(3))
+    assert se == pytest.approx(np.full(3, 1 / math.sqrt(8 / 4)))
+    none = Comparisons(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
+    assert np.isnan(cj(none, 2)[0]).all()
+
+
+def test_reliability_is_stepped_up_by_spearman_and_brown() -> None:
+    assert reliability.stepped_up(0.5, 2) == pytest.approx(2 / 3)
+    assert reliability.stepped_up(0.8, 1) == pytest.approx(0.8)
+    assert reliability.stepped_up(-1.0, 3) is None
+    assert comparisons.matches_of(verdicts([[0, 1]]), 2).sum() == 2
