@@ -16,6 +16,7 @@ from __future__ import annotations
 
 import hashlib
 import json
+import math
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from itertools import groupby
@@ -33,6 +34,11 @@ ANSWERS = ("ranking", "winner", "score")
 KEYS = frozenset({"round", "group", "presented", "judge", "ordered", *ANSWERS})
 LISTED = 10
 """So many lines are named in a notice; the others are counted."""
+LIST = 3
+"""A list has so many items at least. Of two items the order presented is the answer in half of the
+cases, whoever answers: where it is more, that is position bias, which the win rates by slot show."""
+CHANCE = 1e-3
+"""Lists that were ranked as presented are reported where chance alone gives so many more rarely."""
 
 Numbers: TypeAlias = Literal["rows", "ids"]
 """What a number without quotes stands for."""
@@ -146,6 +152,56 @@ class _Review:
             names += f" and {more:,} more" if more > 0 else ""
             known = ", ".join(sorted(KEYS))
             yield f"{path}: keys that aren't known were not read: {names}. Known are {known}."
+
+
+def as_presented(judgment: Judgment) -> bool:
+    """Whether a list was ranked exactly in the order presented, where that is known: as some programs
+    record a call that failed. Never of fewer than LIST items."""
+    ranked = judgment.verdict
+    return (
+        len(judgment.presented) >= LIST
+        and judgment.ordered
+        and not any(ranked.tied)
+        and ranked.items == judgment.presented
+    )
+
+
+def without_as_presented(recording: Recording) -> Recording:
+    """A recording without the lists that were ranked `as_presented`, and a sentence that counts them.
+
+    Raises DataError where nothing is left.
+    """
+    kept = [judgment for judgment in recording.judgments if not as_presented(judgment)]
+    dropped = len(recording.judgments) - len(kept)
+    if not kept:
+        raise DataError(f"every one of the {dropped:,} judgments is a list ranked as presented.")
+    lists = sum(len(judgment.presented) >= LIST for judgment in recording.judgments)
+    text = f"{dropped:,} of {lists:,} lists were ranked exactly as presented: left out."
+    return Recording(_renumbered(kept), (*recording.notices, text))
+
+
+def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
+    """A warning where more lists were ranked `as_presented` than chance allows; None where not.
+
+    By chance a list of k is with probability 1/k!. Of independent lists, of which μ are expected, c > μ
+    or more are with a probability of at most exp(c − μ)·(μ/c)^c (Chernoff's bound, which holds for
+    lists of any sizes): the warning comes where that is below CHANCE.
+    """
+    lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
+    count = sum(map(as_presented, lists))
+    sizes = Counter(len(one.presented) for one in lists)
+    expected = sum(times / math.factorial(size) for size, times in sizes.items())
+    # Logarithms: a factorial of hundreds is beyond every float, and its inverse 0.
+    if count <= expected or (
+        expected > 0 and count - expected + count * math.log(expected / count) > math.log(CHANCE)
+    ):
+        return None
+    return (
+        f"{count:,} of {len(lists):,} lists were ranked exactly in the order presented, where chance "
+        f"gives {expected:.2g}. Some programs record calls that failed so: `judgeq import "
+        "--drop-identity` leaves such lists out. (Where lists were shown in the order of a rating, it "
+        "may be what the judge said.)"
+    )
 
 
 def _lines(numbers: Sequence[int]) -> str:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, Literal
@@ -12,12 +13,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import recordings
+from judgeq import config, datasets, recordings
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
-from judgeq.recordings import Judgment
+from judgeq.recordings import CHANCE, Judgment, as_presented, too_many_as_presented
 from judgeq.types import Verdict
-from tests.build import grouped, rankings, verdicts
+from tests.build import SHARED, grouped, needs_recordings, rankings, verdicts
 
 IDS = ("a", "b", "c", "d", "tie")
 ODD = st.sampled_from(
@@ -424,3 +425,57 @@ def test_the_checksum_tells_all_else_apart(tmp_path: Path) -> None:
         [without(presented=[0], ranking=[0])],
     ]
     assert len({checksum(path, *lines) for lines in every}) == len(every)
+
+
+# Lists ranked as presented
+
+
+def judged(k: int, as_presented: bool, times: int, ordered: bool = True) -> list[Judgment]:
+    items = tuple(range(k))
+    ranked = items if as_presented else items[::-1]
+    return [Judgment(1, items, Verdict(ranked), None, ordered)] * times
+
+
+@pytest.mark.parametrize(
+    ("judgments", "warns"),
+    [
+        (judged(10, True, 1) + judged(10, False, 1000), True),
+        (judged(2, True, 1000), False),  # a pair is so in half of the cases
+        (judged(10, True, 1000, ordered=False), False),
+        (judged(3, True, 17) + judged(3, False, 83), False),
+        (judged(3, True, 37) + judged(3, False, 63), True),
+        (judged(4, True, 2) + judged(4, False, 10), False),
+        ([Judgment(1, (0, 1, 2), Verdict.of([(0, 1), (2,)]))] * 50, False),
+        ([Judgment(1, (0,), Verdict((0,), (), 0.5))] * 50, False),
+        (judged(400, True, 1), True),
+    ],
+)
+def test_more_lists_as_presented_than_chance_allows(judgments: list[Judgment], warns: bool) -> None:
+    assert (too_many_as_presented(judgments) is not None) is warns
+
+
+@given(st.lists(st.integers(3, 6), min_size=1, max_size=60), st.data())
+def test_the_warning_comes_by_chance_as_rarely_as_it_says(
+    sizes: list[int], data: st.DataObject
+) -> None:
+    count = data.draw(st.integers(0, len(sizes)))
+    places = sorted(range(len(sizes)), key=lambda at: -sizes[at])[:count]
+    judgments = [one for at, k in enumerate(sizes) for one in judged(k, at in places, 1)]
+    chances = np.ones(1)  # exactly, list by list
+    for k in sizes:
+        p = 1 / math.factorial(k)
+        chances = np.convolve(chances, [1 - p, p])
+    if too_many_as_presented(judgments) is not None:
+        assert chances[count:].sum() < CHANCE
+    elif count:
+        assert chances[count:].sum() > CHANCE / 30
+
+
+@needs_recordings
+@pytest.mark.parametrize("name", ["babe", "us_vs_them"])
+def test_the_published_recordings_hold_no_list_as_presented(name: str) -> None:
+    dataset = datasets.load(config.settle({"dataset": name}), seed=0)
+    file = SHARED / "recordings" / f"{name}_gpt-5-mini_listwise10x3.jsonl"
+    judgments = recordings.read(file, dataset.ids).judgments
+    assert not any(map(as_presented, judgments))
+    assert too_many_as_presented(judgments) is None

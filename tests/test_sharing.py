@@ -294,6 +294,50 @@ def test_what_an_import_leaves_out_is_reported(tmp_path: Path) -> None:
     assert "give rows or ids" in judgeq(tmp_path, *given, "--items", "row", expect=2).stderr
 
 
+def failed(file: Path, demo: Path, times: int) -> Path:
+    """The demo's recording, with the first lists as a failed call is recorded by some."""
+    file.write_text((demo / "demo.jsonl").read_text())
+    for number in range(1, times + 1):
+        line = json.loads(file.read_text().splitlines()[number - 1])
+        changed(file, number, ranking=line["presented"])
+    return file
+
+
+def test_failures_recorded_as_presented_are_reported_and_left_out(
+    demo: Path, tmp_path: Path
+) -> None:
+    file = failed(tmp_path / "failed.jsonl", demo, 3)
+    given = ("import", "-d", "demo", file, "--quiet")
+    done = judgeq(tmp_path, *given)
+    assert "3 of 72 lists were ranked exactly in the order presented" in done.stderr
+    assert "--drop-identity" in done.stderr
+    done = judgeq(tmp_path, *given, "--drop-identity", "--json")
+    assert "3 of 72 lists were ranked exactly as presented: left out" in done.stderr
+    dropped = json.loads(done.stdout)["run"]
+    assert "imported before" not in done.stderr
+    assert len(judgeq(tmp_path, "export", dropped).stdout.splitlines()) == 69
+    # The same as a recording that never had them.
+    lines = file.read_text().splitlines()[3:]
+    file.write_text("".join(f"{line}\n" for line in lines))
+    assert json.loads(judgeq(tmp_path, *given, "--json").stdout)["run"] == dropped
+    assert "lists" not in judgeq(tmp_path, *given).stderr
+
+
+def test_a_recorded_judge_of_failures_is_reported(demo: Path, tmp_path: Path) -> None:
+    file = failed(tmp_path / "failed.jsonl", demo, 2)
+    done = judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "-j", f"recorded:{file}")
+    assert "2 of 72 lists were ranked exactly in the order presented" in done.stderr
+
+
+def test_a_recording_of_nothing_but_failures_is_none(tmp_path: Path) -> None:
+    data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
+    data.write_text("text\na\nb\nc\n")
+    file.write_text('{"presented": [0, 1, 2], "ranking": [0, 1, 2]}\n')
+    done = judgeq(tmp_path, "import", "-d", data, file, "--drop-identity", expect=3)
+    assert "every one of the 1 judgments is a list ranked as presented" in done.stderr
+    assert not (tmp_path / "runs").exists()
+
+
 def test_other_labels_make_another_run(tmp_path: Path) -> None:
     data, file = tmp_path / "my.csv", tmp_path / "my.jsonl"
     data.write_text("text,gold\n" + "".join(f"text {i},{i}\n" for i in range(6)))

@@ -43,6 +43,13 @@ def import_(
             show_default="rows; an error where one is another item's id",
         ),
     ] = None,
+    drop_identity: Annotated[
+        bool,
+        typer.Option(
+            "--drop-identity",
+            help="Leave out lists of three or more that were ranked exactly as presented.",
+        ),
+    ] = False,
     new: StartAfresh = False,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
@@ -61,11 +68,17 @@ def import_(
     imported. Items compared with themselves, and copies of an earlier line (the
     same round, group, judge, items and answer), are left out and reported.
 
+    Some programs record a failed call as the order presented. Lists that were
+    ranked so are counted where they are more than chance allows, and left out
+    with --drop-identity.
+
     Examples:
 
       judgeq import --dataset babe recording.jsonl
 
       judgeq import -d my.csv --id-column id judgments.jsonl
+
+      judgeq import --dataset babe recording.jsonl --drop-identity
     """
     from judgeq import config
     from judgeq.engine import importing
@@ -78,6 +91,7 @@ def import_(
         file,
         runs_dir,
         numbers=items,  # type: ignore[arg-type]
+        drop_identity=drop_identity,
         new=new,
     )
     for notice in notices:

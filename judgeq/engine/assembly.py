@@ -244,7 +244,7 @@ async def _backend(
     if judge.kind_of(name) is judge.MODEL:
         return await _model(run, name, limiter, cache, emit)
     if recording is not None:
-        return _recorded(name, recording, run.dataset)
+        return _recorded(name, recording, run.dataset, emit)
     return _simulated(run.settings, run.dataset, number)
 
 
@@ -259,8 +259,10 @@ def _questions(run: Run, name: str) -> list[Questions]:
     return [Questions(persona, dataset.texts, dataset.ids) for persona in personas]
 
 
-def _recorded(name: str, path: Path, dataset: Dataset) -> Backend:
+def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
     judgments = recordings.read(path, dataset.ids).judgments
+    if warning := recordings.too_many_as_presented(judgments):
+        emit(Notice(f"--judge {name}: {warning}", warning=True))
     said_by: dict[tuple[int, frozenset[int]], str | None] = {}
     for judgment in judgments:
         if (

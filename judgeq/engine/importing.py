@@ -37,6 +37,7 @@ def import_file(
     root: Path,
     *,
     numbers: Numbers | None = None,
+    drop_identity: bool = False,
     new: bool = False,
 ) -> Imported:
     """As `import_judgments`, of a file; `numbers` as in `recordings.read`.
@@ -47,21 +48,29 @@ def import_file(
     def read(dataset: Dataset) -> Recording:
         return recordings.read(path, dataset.ids, numbers)
 
-    imported = import_judgments(settings, read, root, new=new)
+    imported = import_judgments(settings, read, root, drop_identity=drop_identity, new=new)
     folder = imported.folder
     trust.remember(folder, folder.info().fingerprint, settings.rooted())
     return imported
 
 
-def import_judgments(settings: Settings, read: Read, root: Path, *, new: bool = False) -> Imported:
+def import_judgments(
+    settings: Settings, read: Read, root: Path, *, drop_identity: bool = False, new: bool = False
+) -> Imported:
     """The run of the judgments that `read` gives on `settings.dataset`.
 
-    It appears in its place whole or not at all. Raises DataError or UsageError for a dataset that
-    can't be had.
+    With `drop_identity` lists that were ranked exactly as presented are left out, and it is the run of
+    those that remain; else there is a notice where they are more than chance allows. The run appears in
+    its place whole or not at all. Raises DataError or UsageError for a dataset that can't be had.
     """
     settings = settings.rooted()
     dataset = datasets.load(settings, seed=settings.seed)
-    judgments, notices = read(dataset)
+    recording = read(dataset)
+    if drop_identity:
+        recording = recordings.without_as_presented(recording)
+    elif warning := recordings.too_many_as_presented(recording.judgments):
+        recording = recording._replace(notices=(*recording.notices, warning))
+    judgments, notices = recording
     notices = (*dataset.notices, *notices)
     facts = {
         "version": 1,
