@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import config, datasets, recordings
+from judgeq import recordings
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
 from judgeq.recordings import CHANCE, Judgment, as_presented, too_many_as_presented
@@ -467,15 +467,12 @@ def test_the_warning_comes_by_chance_as_rarely_as_it_says(
         chances = np.convolve(chances, [1 - p, p])
     if too_many_as_presented(judgments) is not None:
         assert chances[count:].sum() < CHANCE
-    elif count:
-        assert chances[count:].sum() > CHANCE / 30
 
 
 @needs_recordings
 @pytest.mark.parametrize("name", ["babe", "us_vs_them"])
 def test_the_published_recordings_hold_no_list_as_presented(name: str) -> None:
-    dataset = datasets.load(config.settle({"dataset": name}), seed=0)
     file = SHARED / "recordings" / f"{name}_gpt-5-mini_listwise10x3.jsonl"
-    judgments = recordings.read(file, dataset.ids).judgments
+    judgments = recordings.read(file, RowIds(10_000)).judgments
     assert not any(map(as_presented, judgments))
     assert too_many_as_presented(judgments) is None
