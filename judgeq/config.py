@@ -25,7 +25,7 @@ from judgeq.errors import DataError, UsageError
 from judgeq.files import read_toml
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
-from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation
+from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation, simulation_facts
 from judgeq.settings.model import Access, Model
 from judgeq.strategies import Strategy
 
@@ -170,7 +170,7 @@ def deciding_facts(
     simulated = "simulated" in settings.judge
     answering = settings.deciding()
     if simulated:
-        answering |= settings.model_dump(include=set(Simulation.model_fields))
+        answering |= simulation_facts(settings)
     facts = {
         "version": 1,
         "dataset": dataset.content,

@@ -99,6 +99,7 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     sim_spread: float
     sim_biased_items: int
     sim_bias: float
+    sim_position_bias: float
 
 
 class EvaluationSettings(TypedDict, total=False):

@@ -339,6 +339,14 @@ def test_fingerprints_are_the_same_in_every_version(dataset: Dataset) -> None:
     )
 
 
+def test_a_position_bias_of_the_simulated_judge_makes_another_run(dataset: Dataset) -> None:
+    facts = facts_of(dataset, sim_position_bias=0.0)
+    assert "sim_position_bias" not in facts["judge"]
+    biased = facts_of(dataset, sim_position_bias=-20.0)
+    assert biased["judge"]["sim_position_bias"] == -20
+    assert fingerprint(biased) != fingerprint(facts)
+
+
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers(-(2**63), 2**63 - 1) | st.text(max_size=5)
     | st.floats(allow_nan=False, allow_infinity=False),

@@ -349,3 +349,29 @@ def test_distinct_latent_scores_draw_nothing_more() -> None:
     ErrorModel(RRT).order([1.0, 2.0, 3.0], one)
     other.random(3)
     assert one.random() == other.random()
+
+
+# Position bias
+
+
+@pytest.mark.parametrize("model", ["vg", "rrt"])
+@pytest.mark.parametrize("bias", [-120.0, 120.0])
+def test_a_slot_counts_as_much_as_its_share_of_the_bias(model: str, bias: float) -> None:
+    judge = Simulation(sim_model=model, sim_position_bias=bias)
+    pairs = rankings([500.0, 500.0], judge)
+    last = probability_correct(np.array([120.0]), judge).item()
+    assert close(wins(pairs, 1, 0), LISTS, last if bias > 0 else 1 - last)
+    assert close(
+        wins(one_by_one([500.0, 500.0], judge), 1, 0), LISTS, last if bias > 0 else 1 - last
+    )
+    # In a list of three neighbours are half of it apart.
+    lists = rankings([500.0, 500.0, 500.0], judge.model_copy(update={"sim_model": "vg"}))
+    half = probability_correct(np.array([60.0]), judge).item()
+    for first in (0, 1):
+        assert close(wins(lists, first + 1, first), LISTS, half if bias > 0 else 1 - half)
+
+
+def test_a_text_alone_has_no_slot() -> None:
+    judge = Simulation(**CERTAIN, sim_position_bias=400.0)
+    assert ErrorModel(judge).score(500.0, seeds.rng(0, "x")) == 0.5
+    assert ErrorModel(judge).order([500.0], seeds.rng(0, "x")) == [0]

@@ -62,6 +62,12 @@ def cases_of(folder: Path) -> Path:
 # Grids
 
 
+def test_a_grid_keeps_its_name_and_a_position_bias_makes_another() -> None:
+    assert PAPER.fingerprint == ("49a636b2199985ddfbb7a5a3bbcb0636cf3584042afa855c19306d74625ef83f")
+    biased = PAPER.judge.model_copy(update={"sim_position_bias": 50.0})
+    assert PAPER.model_copy(update={"judge": biased}).fingerprint != PAPER.fingerprint
+
+
 def test_a_study_is_every_combination_once() -> None:
     cases = SMALL.cases()
     assert cases == [

@@ -11,8 +11,9 @@ scale of 1..1000). Lists follow one of two models:
 `rrt`  all pairs of the list are drawn independently, and it is ranked by wins, ties by latent score, and
        by lot where that is equal.
 
-A text alone is scored as `vg` sees it, on a scale from 0 to 1 in hundredths. `ErrorModel` answers one
-question, `answers` a whole round at once.
+With `sim_position_bias` b an item in slot s of k (from 0, in the order presented) is seen
+b·(s/(k−1) − ½) higher. A text alone is scored as `vg` sees it, on a scale from 0 to 1 in hundredths.
+`ErrorModel` answers one question, `answers` a whole round at once.
 """
 
 from __future__ import annotations
@@ -64,6 +65,11 @@ def seen_scores(latent: Floats, settings: Simulation, seed: int, judge: int = 0)
     return seen
 
 
+def shift(k: int, settings: Simulation) -> Floats:
+    """By how much higher each slot of a question of k items is seen, shape (k,)."""
+    return settings.sim_position_bias * (np.arange(k) / max(1, k - 1) - (0.5 if k > 1 else 0.0))
+
+
 class ErrorModel:
     """How a judge ranks a list, given the items' latent scores as it sees them."""
 
@@ -71,12 +77,18 @@ class ErrorModel:
         self._settings = settings
         self._tau = settings.tau
         self._lapse = settings.lapse
-        self.order = self._order_vg if settings.sim_model == "vg" else self._order_rrt
+        unbiased = self._order_vg if settings.sim_model == "vg" else self._order_rrt
+        self._unbiased = unbiased
+        self.order = self._order_biased if settings.sim_position_bias else unbiased
 
     def score(self, score: float, rng: np.random.Generator) -> float:
         """What an item alone is said to have of the feature, 0 to 1."""
         (seen,) = self._seen([score], rng)
         return round(min(1.0, max(0.0, (seen - LOW) / (HIGH - LOW))), 2)
+
+    def _order_biased(self, scores: list[float], rng: np.random.Generator) -> list[int]:
+        shifts = shift(len(scores), self._settings).tolist()
+        return self._unbiased([a + b for a, b in zip(scores, shifts, strict=True)], rng)
 
     def _order_vg(self, scores: list[float], rng: np.random.Generator) -> list[int]:
         return sorted(range(len(scores)), key=self._seen(scores, rng).__getitem__, reverse=True)
@@ -124,6 +136,8 @@ def answers(
         slots = matches.offsets[:-1][sizes == size][:, None] + np.arange(size)
         items = matches.items[slots]
         seen = scores[items]
+        if settings.sim_position_bias:
+            seen = seen + shift(size, settings)
         if settings.sim_model == "vg":
             noisy = _seen_vg(seen, settings, rng)
             order = np.argsort(-noisy, axis=1)

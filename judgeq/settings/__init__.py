@@ -150,6 +150,11 @@ class Simulation(Declarations):
     sim_bias: float = setting(
         "How much higher or lower it sees them.", SIMULATED, 200.0, limits=NOT_NEGATIVE
     )
+    sim_position_bias: float = setting(
+        "How much higher it sees the last item of a question than the first; negative: lower.",
+        SIMULATED,
+        0.0,
+    )
 
     @model_validator(mode="after")
     def _reachable(self) -> Self:
@@ -169,6 +174,15 @@ class Simulation(Declarations):
     def lapse(self) -> float:
         """The probability that an item of a `vg` list lapses."""
         return 1 - math.sqrt(2 * self.sim_pmax - 1)
+
+
+def simulation_facts(settings: Simulation) -> dict[str, Any]:
+    """What decides the simulated judge's answers, as plain JSON; what came after version 0.1.0 is left
+    out where it changes nothing, so that earlier runs and studies are found again."""
+    facts = settings.model_dump(include=set(Simulation.model_fields))
+    if not settings.sim_position_bias:
+        del facts["sim_position_bias"]
+    return facts
 
 
 class Faults(Declarations):

@@ -34,7 +34,7 @@ from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.files import replacing
 from judgeq.judge import error_model
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
-from judgeq.settings import Simulation
+from judgeq.settings import Simulation, simulation_facts
 from judgeq.strategies import History, Strategy
 from judgeq.types import Floats
 
@@ -98,7 +98,11 @@ class Grid(BaseModel):
     @property
     def fingerprint(self) -> str:
         """Of all that decides the results."""
-        facts = {"version": 1, **self.model_dump(mode="json")}
+        facts = {
+            "version": 1,
+            **self.model_dump(mode="json"),
+            "judge": simulation_facts(self.judge),
+        }
         return sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
