@@ -40,6 +40,7 @@ DECIDING: Mapping[str, Any] = {
     "sim_spread": 50.0,
     "sim_biased_items": 3,
     "sim_bias": 100.0,
+    "sim_position_bias": 20.0,
 }
 STRATEGY_OF = {
     "streak_length": "streak",
