@@ -13,7 +13,7 @@ import sys
 from collections.abc import Callable, Coroutine, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any, TypeVar, Unpack
+from typing import Any, Literal, TypeVar, Unpack
 
 from judgeq import config, datasets, runs
 from judgeq.config import Settings
@@ -29,6 +29,7 @@ from judgeq.engine.stopping import Interrupts, given_up
 from judgeq.errors import UsageError
 from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
+from judgeq.evaluation import whole
 from judgeq.evaluation.evaluate import Plan
 from judgeq.keywords import DatasetSettings, EvaluationSettings, RunSettings, SessionSettings
 from judgeq.types import Event
@@ -145,17 +146,21 @@ def evaluate(
     store: str | None = None,
     rating: str | None = None,
     bt_sigma: float | None = None,
+    reliability: Literal["judgeq", "cj"] = "judgeq",
+    splits: int | None = None,
     **how: Unpack[EvaluationSettings],
 ) -> dict[str, Any]:
     """How good a run's scores are: what `judgeq evaluate --json` prints, as a dict.
 
+    Reliability and misfit need no gold: `reliability` is the recipe of the scale separation, `splits` is
+    how often the judgments are halved (None: 100 times, fewer of large runs; 0: not at all).
     `how` are the flags of `judgeq evaluate` (`threshold="best"`, `subset="critical"`, `resamples=200`
     …). `gold` is a file of labels, or a number for each item in the order of the scores (nan: none); by
     default the run's own. Raises RunError, DataError or UsageError.
     """
     plan = Plan(**how)
     opened = _opened(run, runs_dir, store, rating, bt_sigma)
-    return data.evaluation_json(evaluating.evaluation(opened, plan))
+    return data.evaluation_json(whole.evaluation(opened, plan, reliability, splits))
 
 
 def compare(

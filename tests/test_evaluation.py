@@ -19,11 +19,12 @@ from sklearn.metrics import confusion_matrix, f1_score, roc_auc_score  # type: i
 from judgeq import seeds
 from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
-from judgeq.evaluation import metrics
+from judgeq.evaluation import metrics, scale
 from judgeq.evaluation.compare import Comparison, compare, zero_outside
-from judgeq.evaluation.evaluate import Assessment, Evaluation, Plan, Threshold, evaluate
+from judgeq.evaluation.evaluate import Assessment, Plan, Threshold, evaluate
 from judgeq.evaluation.gold import Gold, gold_of
 from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import THRESHOLDS, correlation, mixture
 from judgeq.runs import RunFolder
 from judgeq.types import Floats
@@ -90,6 +91,11 @@ def by_rating(rows: Sequence[Assessment]) -> dict[str, Assessment]:
 
 def values(row: Assessment) -> dict[str, float | None]:
     return {name: found.value for name, found in row.measures.items()}
+
+
+def evaluated(run: Result, gold: Gold, rows: Sequence[Assessment]) -> Evaluation:
+    reliability, misfit = scale.reliability_of(run, splits=0), scale.misfit_of(run)
+    return Evaluation(run, QUICK, gold, rows, reliability, misfit)
 
 
 def shown(*renderables: Any) -> str:
@@ -203,7 +209,7 @@ def test_what_cannot_be_told_says_why(folder: Path) -> None:
     for row in rows.values():
         assert all(np.isfinite(value) for value in values(row).values() if value is not None)
         assert all(each.why for each in row.measures.values() if each.value is None)
-    evaluation = Evaluation(odd, QUICK, gold, list(rows.values()))
+    evaluation = evaluated(odd, gold, list(rows.values()))
     said = shown(*terminal(sections.evaluation(evaluation)))
     assert "–" in said
     assert "the gold is of one class only (recall of elo over low" in " ".join(said.split())
@@ -229,7 +235,7 @@ def test_items_without_a_direct_score_are_left_out_and_counted(folder: Path) -> 
     part = with_scores(run, direct=scores)
     (row,) = evaluate(part, gold, QUICK)
     assert (row.n, row.without_gold, row.without_score) == (228, 5, 7)
-    said = shown(*terminal(sections.evaluation(Evaluation(part, QUICK, gold, [row]))))
+    said = shown(*terminal(sections.evaluation(evaluated(part, gold, [row]))))
     assert "5 items without a gold label; 7 items without a score (direct)" in said
 
 
@@ -434,7 +440,9 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
         said = run.scores.ratings[rating] > cut.value
         assert values(row)["f1"] == pytest.approx(f1_score(gold.positive, said))
         assert by_rating(evaluate(run, other, plan))[rating].threshold == row.threshold
-    shown = say("evaluate", "babe", "--threshold", "mixture", "--resamples", "0").stdout
+    shown = say(
+        "evaluate", "babe", "--threshold", "mixture", "--resamples", "0", "--splits", "0"
+    ).stdout
     value = rows["bt"].threshold
     assert value is not None
     assert "the gold isn't used" in shown
@@ -495,13 +503,28 @@ def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
         assert done.stdout == ""
 
 
-def test_a_run_without_gold_asks_for_it(folder: Path, say: Say) -> None:
+def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text("text,n\n" + "".join(f"text {i},{i}\n" for i in range(12)))
+    job = ("-d", "plain.csv", "-s", "listwise4", "--latent-column", "n", "--quiet")
+    judgeq(tmp_path, "run", *job)
+    said = judgeq(tmp_path, "evaluate", "--splits", "10").stdout
+    assert "There are no gold labels" in said
+    assert "median of 10 splits of the judgments" in " ".join(said.split())
+    found = json.loads(judgeq(tmp_path, "evaluate", "--splits", "10", "--json").stdout)
+    assert found["ratings"] == []
+    assert "gold" not in found
+    assert found["reliability"]["split_half"]["median"] > 0.5
+    assert found["misfit"]["items"]["expected"] > 0
+    for flags in (("--subset", "all"), ("--threshold", "best"), ("--positive-over", "2")):
+        asked = judgeq(tmp_path, "evaluate", *flags, expect=2)
+        assert "has no gold labels. Give them with --gold FILE" in asked.stderr
+
+
+def test_a_file_of_gold_serves_a_run_without(folder: Path, say: Say) -> None:
     (folder / "plain.csv").write_text("text,n\n" + "".join(f"text {i},{i}\n" for i in range(12)))
     job = ("-d", "plain.csv", "-s", "listwise4", "--latent-column", "n", "--quiet")
     say("run", *job, "--runs-dir", "plain")
-    runs = ("--runs-dir", "plain")
-    done = say("evaluate", *runs, expect=2)
-    assert "has no gold labels. Give them with --gold FILE" in done.stderr
+    runs = ("--runs-dir", "plain", "--splits", "0")
     told = say("evaluate", *runs, "--gold", "plain.csv", "--gold-column", "n")
     assert "12 labels of plain.csv" in told.stdout
 
@@ -643,7 +666,16 @@ def test_runs_over_other_items_are_refused_or_told(folder: Path) -> None:
 
 def test_evaluate_on_babe_fits_a_hundred_columns(folder: Path) -> None:
     done = judgeq(
-        folder, "evaluate", "--runs-dir", "babe", "--threshold", "best", "--resamples", "50"
+        folder,
+        "evaluate",
+        "--runs-dir",
+        "babe",
+        "--threshold",
+        "best",
+        "--resamples",
+        "50",
+        "--splits",
+        "3",
     )
     for words in (
         "3,673 labels of run babe",
@@ -681,6 +713,7 @@ def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
     found = json.loads(say("evaluate", "demo", *flags).stdout)
     rows = {(row["rating"], row["items"], row["measure"]): row for row in numbers(folder / "e.csv")}
     assert list(next(iter(rows.values()))) == list(data.EVALUATION_COLUMNS)
+    rows = {key: row for key, row in rows.items() if key[2] in found["ratings"][0]["measures"]}
     assert len(rows) == 2 * 13
     for each in found["ratings"]:
         for name, told in each["measures"].items():

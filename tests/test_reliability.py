@@ -21,10 +21,6 @@ from judgeq.types import Comparisons, Floats, Verdicts
 from tests.build import verdicts
 
 
-def rated(n: int) -> reliability.Rate:
-    return lambda half: fit_map(half, n)
-
-
 def by_judges(rankings: Sequence[Sequence[int]], judges: Sequence[int]) -> Verdicts:
     return replace(verdicts(rankings), judges=np.array(judges, dtype=np.int32))
 
@@ -75,7 +71,7 @@ def test_separation_knows_neither_zero_nor_unit(values: list[float], se: float, 
 def test_consistent_judges_agree_in_both_halves() -> None:
     pairs = list(combinations(range(6), 2))
     found = split_half(
-        by_judges(pairs * 12, np.repeat(range(12), len(pairs)).tolist()), 6, rated(6), 0, 10
+        by_judges(pairs * 12, np.repeat(range(12), len(pairs)).tolist()), fit_map, 0, 10
     )
     assert found.r == pytest.approx(1)
     assert found.whole == pytest.approx(1)
@@ -85,7 +81,7 @@ def test_consistent_judges_agree_in_both_halves() -> None:
 def test_halves_of_coin_tosses_do_not_correlate() -> None:
     rng = np.random.default_rng(0)
     lists = [rng.permutation(200)[:10].tolist() for _ in range(120)]
-    found = split_half(verdicts(lists), 200, rated(200), 0, 20)
+    found = split_half(verdicts(lists), fit_map, 0, 20)
     assert found.by == "judgments"
     assert found.r is not None
     assert found.low is not None
@@ -101,10 +97,10 @@ def test_r_is_that_within_components() -> None:
     judged = verdicts([(int(a), int(b)) for a, b in pairs])
     noise = np.random.default_rng(2)
 
-    def rate(half: Verdicts) -> Floats:
-        return 100.0 * (np.arange(20) >= 10) + noise.normal(size=20)
+    def rate(half: Verdicts, n: int) -> Floats:
+        return 100.0 * (np.arange(n) % 20 >= 10) + noise.normal(size=n)
 
-    found = split_half(judged, 20, rate, 0, 30)
+    found = split_half(judged, rate, 0, 30)
     assert found.components == 2
     assert found.r is not None
     assert abs(found.r) < 0.25
@@ -112,49 +108,60 @@ def test_r_is_that_within_components() -> None:
 
 def test_halves_without_a_common_scale_say_so() -> None:
     disjoint = verdicts([[0, 1], [2, 3], [4, 5]])
-    assert split_half(disjoint, 6, rated(6), 0, 5).why == "both halves connect no two items"
-    assert split_half(disjoint.where(np.arange(3) < 1), 6, rated(6), 0).why is not None
+    assert split_half(disjoint, fit_map, 0, 5).why == "both halves connect no two items"
+    assert split_half(disjoint.where(np.arange(3) < 1), fit_map, 0).why is not None
     same = verdicts([[0, 1], [1, 0]] * 20)
-    assert split_half(same, 2, lambda half: np.zeros(2), 0, 5).why == "all items are rated the same"
-    assert split_half(same, 2, rated(2), 0, 0) == SplitHalf(
+    assert split_half(same, lambda half, n: np.zeros(n), 0, 5).why == "all items are rated the same"
+    assert split_half(same, fit_map, 0, 0) == SplitHalf(
         None, None, None, 0, "judgments", why="no splits were asked for"
     )
 
-    def fails(half: Verdicts) -> Floats:
+    def fails(half: Verdicts, n: int) -> Floats:
         raise NotConvergedError("no end")
 
-    assert split_half(same, 2, fails, 0, 2).why == "half of the judgments can't be rated: no end"
+    assert split_half(same, fails, 0, 2).why == "half of the judgments can't be rated: no end"
 
 
 def test_scores_of_items_alone_are_halved_too() -> None:
     one = verdicts([[item] for item in range(5)] * 4)
     scores = np.tile(np.linspace(0, 1, 5), 4)
 
-    def rate(half: Verdicts) -> Floats:
+    def rate(half: Verdicts, n: int) -> Floats:
         assert half.scores is not None
         with np.errstate(invalid="ignore"):
-            return np.bincount(half.items, half.scores, 5) / np.bincount(half.items, minlength=5)
+            return np.bincount(half.items, half.scores, n) / np.bincount(half.items, minlength=n)
 
-    found = split_half(replace(one, scores=scores), 5, rate, 0, 20)
+    found = split_half(replace(one, scores=scores), rate, 0, 20)
     assert found.r == pytest.approx(1)
 
 
 def test_the_same_seed_draws_the_same_halves_and_large_runs_fewer() -> None:
     rng = np.random.default_rng(0)
     judged = verdicts([rng.permutation(12).tolist() for _ in range(30)])
-    assert split_half(judged, 12, rated(12), 3, 9) == split_half(judged, 12, rated(12), 3, 9)
-    assert split_half(judged, 12, rated(12), 4, 9) != split_half(judged, 12, rated(12), 3, 9)
+    assert split_half(judged, fit_map, 3, 9) == split_half(judged, fit_map, 3, 9)
+    assert split_half(judged, fit_map, 4, 9) != split_half(judged, fit_map, 3, 9)
     assert reliability.splits_for(judged) == 100
     many = replace(judged, items=np.zeros(10**6, np.int32))
     assert reliability.splits_for(many) == 3
+
+
+def test_halves_rated_together_are_as_each_by_itself(monkeypatch: pytest.MonkeyPatch) -> None:
+    rng = np.random.default_rng(3)
+    judged = verdicts([rng.permutation(30)[:4].tolist() for _ in range(50)])
+    together = split_half(judged, fit_map, 0, 7)
+    monkeypatch.setattr(reliability, "_AT_ONCE", 1)
+    alone = split_half(judged, fit_map, 0, 7)
+    for name in ("r", "low", "high", "whole"):
+        assert getattr(together, name) == pytest.approx(getattr(alone, name), abs=1e-6)
+    assert (together.items, together.components) == (alone.items, alone.components)
 
 
 def test_few_judges_that_judge_most_are_not_many() -> None:
     pairs = [(0, 1)] * 200
     even = by_judges(pairs, [at % 10 for at in range(200)])
     uneven = by_judges(pairs, [max(0, at - 188) for at in range(200)])
-    assert split_half(even, 2, rated(2), 0, 1).by == "judges"
-    assert split_half(uneven, 2, rated(2), 0, 1).by == "judgments"
+    assert split_half(even, fit_map, 0, 1).by == "judges"
+    assert split_half(uneven, fit_map, 0, 1).by == "judgments"
 
 
 # The published recipe

@@ -86,6 +86,24 @@ Resamples = Annotated[
     _how("Bootstrap resamples for the 95 % intervals; 0: no intervals.", min=0, max=1_000_000),
 ]
 EvaluationSeed = Annotated[int, _how("The seed of resamples and folds.", "--seed", min=0)]
+ReliabilityRecipe = Annotated[
+    str,
+    _how(
+        "How the scale separation reliability is computed: from the standard errors of the main "
+        "rating (judgeq), or as published studies of comparative judgement did (cj).",
+        "--reliability",
+        metavar="judgeq|cj",
+    ),
+]
+Splits = Annotated[
+    int | None,
+    _how(
+        "How often the judgments are halved for the split-half reliability; 0: not at all.",
+        min=0,
+        max=100_000,
+        show_default="100, fewer of large runs",
+    ),
+]
 CsvFile = Annotated[
     Path | None,
     typer.Option("--csv", metavar="FILE", help="Write every number to a CSV file, a row each."),
@@ -113,15 +131,18 @@ def evaluate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
+    reliability: ReliabilityRecipe = "judgeq",
+    splits: Splits = None,
     csv: CsvFile = None,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Report how good a run's scores are against gold labels.
+    """Report how good a run's scores are, with and without gold labels.
 
-    Correlation for any gold, detection for gold of two classes; each with a
-    95 % interval, by a bootstrap over the items. Of several judges also each by
-    itself, and how well they agree. Asks nothing.
+    Without: how reliable the scale is, and which judges, items and judgments
+    don't fit it. With gold: correlation, and detection for gold of two classes,
+    each with a 95 % interval, by a bootstrap over the items. Of several judges
+    also each by itself, and how well they agree. Asks nothing.
 
     Examples:
 
@@ -134,16 +155,18 @@ def evaluate(
       judgeq evaluate last --gold other.csv --id-column id --gold-levels no,yes
 
       judgeq evaluate last --positive-over 2 --csv numbers.csv
+
+      judgeq evaluate last --reliability cj
     """
-    from judgeq.evaluation.evaluate import evaluation
+    from judgeq.evaluation.whole import evaluation
     from judgeq.ui import evaluation_data as data
     from judgeq.ui import evaluation_sections
 
     spare(csv, "--csv", flags["gold"])
     plan, (run,) = _opened([name], runs_dir, store, **flags)
-    evaluated = evaluation(run, plan)
+    evaluated = evaluation(run, plan, reliability, splits)
     if csv is not None:
-        cells = data.evaluation_cells(evaluated.assessments)
+        cells = data.evaluation_cells(evaluated.assessments) + data.scale_cells(evaluated)
         data.write_csv(csv, data.EVALUATION_COLUMNS, cells)
     if as_json:
         print_json(data.evaluation_json(evaluated))

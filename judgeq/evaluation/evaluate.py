@@ -22,7 +22,7 @@ from judgeq import seeds
 from judgeq.datasets.tables import did_you_mean, listed, shown
 from judgeq.engine.results import Result, Scores
 from judgeq.errors import UsageError
-from judgeq.evaluation import agreement, metrics
+from judgeq.evaluation import metrics
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.gold import Gold, gold_of, read_gold_file
 from judgeq.evaluation.metrics import Measured
@@ -125,28 +125,6 @@ class Assessment:
     measures: Mapping[str, Measured]
     within_components: Within | None
     resampled: Mapping[str, Floats]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Evaluation:
-    """A run's ratings against gold, as planned, and how well its judges agree; `gold` is None where
-    there is none, and `judges` where there is one."""
-
-    run: Result
-    plan: Plan
-    gold: Gold | None
-    assessments: Sequence[Assessment]
-    judges: PanelAgreement | None = None
-
-
-def evaluation(run: Result, plan: Plan) -> Evaluation:
-    """All that is known about how good a run is. Raises UsageError or DataError."""
-    judges = agreement.of_run(run, plan.resamples, plan.seed)
-    # How well judges agree can be said without gold.
-    if judges is not None and plan.gold is None and run.items.gold is None:
-        return Evaluation(run, plan, None, [], judges)
-    gold = gold_for(run, plan)
-    return Evaluation(run, plan, gold, evaluate(run, gold, plan, judges), judges)
 
 
 def gold_for(run: Result, plan: Plan) -> Gold:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import TypeAlias
 
@@ -19,14 +18,14 @@ from judgeq.errors import NotConvergedError
 from judgeq.rating.comparisons import components, matches_of
 from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
 
-Rate: TypeAlias = Callable[[Verdicts], Floats]
-"""From verdicts to ratings of shape (n,)."""
+Rate: TypeAlias = Callable[[Verdicts, int], Floats]
+"""From verdicts on n items, and n, to their ratings, shape (n,): each component's by itself."""
 SPLITS = 100
 _LEAST_SPLITS = 3
-_ENTRIES = 3_000_000
+_ENTRIES = 1_500_000
 """About so many entries of verdicts are rated in all splits together, some seconds' work."""
-_IN_PARALLEL = 200_000
-"""Up to so many entries splits are rated in parallel; more are rated in parallel each by itself."""
+_AT_ONCE = 100_000
+"""Splits of so many entries are rated together."""
 MANY_JUDGES = 10
 """From so many judges on, the judges are halved instead of their judgments."""
 CJ_EPSILON = 0.3
@@ -115,14 +114,8 @@ def splits_for(verdicts: Verdicts) -> int:
     return max(_LEAST_SPLITS, min(SPLITS, _ENTRIES // entries))
 
 
-def split_half(
-    verdicts: Verdicts,
-    n: int,
-    rate: Rate,
-    seed: int,
-    splits: int | None = None,
-) -> SplitHalf:
-    """Split-half reliability of the ratings of n items that `rate` makes of verdicts.
+def split_half(verdicts: Verdicts, rate: Rate, seed: int, splits: int | None = None) -> SplitHalf:
+    """Split-half reliability of the ratings that `rate` makes of verdicts.
 
     The judges are halved where there are many (as many as MANY_JUDGES that judge equally much: 1/Σp²
     with p a judge's share of the judgments), else the judgments. Items that a half doesn't connect have
@@ -136,16 +129,13 @@ def split_half(
         return SplitHalf(None, None, None, 0, by, why="no splits were asked for")
     if len(verdicts) < 2:
         return SplitHalf(None, None, None, 0, by, why="there are fewer than two judgments")
-
-    def of_split(split: int) -> tuple[float, int, int]:
-        first = _half(verdicts, by, seeds.rng(seed, "split-half", split))
-        halves = [verdicts.where(first), verdicts.where(~first)]
-        return _correlated([rate(half) for half in halves], halves, n)
-
-    threads = None if len(verdicts.items) <= _IN_PARALLEL else 1
+    together = max(1, _AT_ONCE // len(verdicts.items))
+    values: list[tuple[float, int, int]] = []
     try:
-        with ThreadPoolExecutor(threads) as pool:
-            values = [*pool.map(of_split, range(splits))]
+        for begin in range(0, splits, together):
+            numbers = range(begin, min(begin + together, splits))
+            halves = [_half(verdicts, by, seeds.rng(seed, "split-half", at)) for at in numbers]
+            values += _rated_by_halves(verdicts, halves, rate)
     except NotConvergedError as error:
         return SplitHalf(None, None, None, 0, by, why=f"half of the {by} can't be rated: {error}")
     r, items, groups = (np.array(column) for column in zip(*values, strict=True))
@@ -177,16 +167,41 @@ def _half(verdicts: Verdicts, by: str, rng: np.random.Generator) -> Bools:
     return first
 
 
-def _correlated(ratings: list[Floats], halves: list[Verdicts], n: int) -> tuple[float, int, int]:
-    """Pearson's r within the groups of items that both halves connect (nan where it is undefined), how
-    many items these are, and how many groups."""
-    if halves[0].scores is None:
-        parts = [components(half, n) for half in halves]
+def _rated_by_halves(
+    verdicts: Verdicts, halves: list[Bools], rate: Rate
+) -> list[tuple[float, int, int]]:
+    """Of each split, given by its first half: as of `_correlated`.
+
+    All are rated in one go, as components of one large rating: each half has items of its own.
+    """
+    rows, item = np.unique(verdicts.items, return_inverse=True)
+    m, copies, sizes = len(rows), len(halves), np.diff(verdicts.offsets)
+    half = np.stack([np.where(first, 0, 1) for first in halves]) + 2 * np.arange(copies)[:, None]
+    shift = m * np.repeat(half, sizes, axis=1)
+    presented = np.searchsorted(rows, verdicts.presented)
+    tiled = Verdicts(
+        matches=np.tile(verdicts.matches, copies),
+        items=(item.reshape(-1) + shift).astype(np.int32).reshape(-1),
+        offsets=np.append(0, np.cumsum(np.tile(sizes, copies))),
+        tied=np.tile(verdicts.tied, copies),
+        presented=(presented + shift).astype(np.int32).reshape(-1),
+        scores=None if verdicts.scores is None else np.tile(verdicts.scores, copies),
+    )
+    n = 2 * copies * m
+    ratings = rate(tiled, n).reshape(copies, 2, m)
+    if verdicts.scores is None:
+        parts = components(tiled, n).reshape(copies, 2, m)
     else:
-        parts = [(matches_of(half, n) > 0).astype(np.int64) for half in halves]
-    both = (parts[0] > 0) & (parts[1] > 0)
-    part = (parts[0] * (n + 1) + parts[1])[both]
-    x, y, part = _of_several(ratings[0][both], ratings[1][both], part)
+        parts = (matches_of(tiled, n) > 0).astype(np.int64).reshape(copies, 2, m)
+    return [_correlated(*both, *groups) for both, groups in zip(ratings, parts, strict=True)]
+
+
+def _correlated(x: Floats, y: Floats, one: Offsets, other: Offsets) -> tuple[float, int, int]:
+    """Pearson's r of x with y within the groups of items that both halves connect, by their components
+    (nan where it is undefined), how many items these are, and how many groups."""
+    both = (one > 0) & (other > 0)
+    part = (one * (int(other.max()) + 1) + other)[both]
+    x, y, part = _of_several(x[both], y[both], part)
     if not len(x):
         return math.nan, 0, 0
     (x, groups), (y, _) = _centred(x, part), _centred(y, part)

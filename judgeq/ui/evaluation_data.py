@@ -14,9 +14,11 @@ from judgeq.engine.results import Result, about
 from judgeq.errors import UsageError
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import Comparison, Pair, zero_outside
-from judgeq.evaluation.evaluate import THRESHOLDED, Assessment, Evaluation, Plan
+from judgeq.evaluation.evaluate import THRESHOLDED, Assessment, Plan
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
+from judgeq.evaluation.whole import Evaluation
+from judgeq.ui import scale_data
 from judgeq.untrusted import for_spreadsheet
 
 EVALUATION_COLUMNS = ("run", "rating", "items", "measure", "value", "low", "high", "n", "threshold")
@@ -31,6 +33,8 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         **({} if gold is None else _plan_json(gold, evaluation.plan)),
         "ratings": [_assessment_json(assessment) for assessment in evaluation.assessments],
         "judges": None if judges is None else _judges_json(judges),
+        "reliability": scale_data.reliability_json(evaluation.reliability),
+        "misfit": scale_data.misfit_json(evaluation.misfit, evaluation.run.items.ids),
     }
 
 
@@ -141,6 +145,18 @@ def evaluation_cells(assessments: Sequence[Assessment]) -> list[list[object]]:
             numbers = (measured.value, measured.low, measured.high, one.n, cut)
             rows.append([one.run, one.rating, one.items, name, *numbers])
     return rows
+
+
+def scale_cells(evaluation: Evaluation) -> list[list[object]]:
+    """For `judgeq evaluate --csv`: the same columns, of reliability and misfit."""
+    run = evaluation.run
+    return [
+        [run.run.id, *cells, None]
+        for cells in (
+            *scale_data.reliability_cells(evaluation.reliability),
+            *scale_data.misfit_cells(evaluation.misfit, run.items.ids),
+        )
+    ]
 
 
 def comparison_cells(comparison: Comparison) -> list[list[object]]:

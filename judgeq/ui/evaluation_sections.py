@@ -15,12 +15,13 @@ from judgeq.evaluation.evaluate import (
     DETECTION,
     FOLDS,
     Assessment,
-    Evaluation,
     Plan,
     apart,
 )
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
+from judgeq.evaluation.whole import Evaluation
+from judgeq.ui import scale_sections
 from judgeq.ui.run_sections import simulated
 from judgeq.ui.sections import Section, numbers, shown, words
 from judgeq.ui.text import count, several
@@ -57,7 +58,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     note = apart(run.scores)
     yield Section(f"{run.run.id}: {run.state}", warnings=[] if note is None else [note])
     if gold is None:
-        note = "No gold labels: --gold names a file that has them."
+        note = "There are no gold labels to hold the scores against: --gold names a file of them."
         yield Section(notes=[note], close=True)
     else:
         yield Section(facts=[*_facts(gold, evaluation.plan, [assessments])], close=True)
@@ -71,6 +72,8 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         yield from _reasons([assessments])
     if evaluation.judges is not None:
         yield from agreement_of_judges(evaluation.judges)
+    yield from scale_sections.reliability(evaluation.reliability)
+    yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
     yield from simulated(run)
 
 

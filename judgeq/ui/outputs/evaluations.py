@@ -94,6 +94,105 @@ class Judges(Output):
     others: Others
 
 
+class SplitHalfFacts(Output):
+    """Pearson's r of ratings by two halves of the `by`, "judges" or "judgments": the median, and the
+    range over the splits; `whole` is what it predicts of all of them; null with the reason `why`."""
+
+    median: float | None
+    low: float | None
+    high: float | None
+    whole: float | None
+    splits: int
+    by: str
+    estimator: str
+    items: int
+    components: int
+    why: str | None = None
+
+
+class HeldOutFacts(Output):
+    """The separation by judgments held out of the adaptive choice; `whole` is what it predicts of
+    all."""
+
+    judgments: int
+    ssr: float | None
+    separation: float | None
+    items: int
+    whole: float | None
+    why: str | None = None
+
+
+class ReliabilityFacts(Output):
+    """How reliable the scale is, by a `recipe`; `adaptive` is null where it isn't known how judgments
+    were chosen."""
+
+    rating: str
+    recipe: str
+    ssr: float | None
+    separation: float | None
+    items: int
+    why: str | None = None
+    adaptive: bool | None
+    split_half: SplitHalfFacts
+    held_out: HeldOutFacts | None
+
+
+class MisfitOf(Output):
+    """A judge (a name) or item (an id) whose infit is outside the range expected in 95 % of cases."""
+
+    name: str
+    infit: float
+    low: float
+    high: float
+    z: float
+    outfit: float
+    comparisons: int
+
+
+class MisfitCounts(Output):
+    """How many judges, or items, were looked at; how many are `above` and `below` the range; those
+    outside, 100 at most, the worst first. `expected` is the infit of all comparisons together."""
+
+    known: int
+    expected: float | None
+    above: int
+    below: int
+    outside: list[MisfitOf]
+
+
+class JudgmentFacts(Output):
+    """A judgment as groups of tied ids, most of the feature first; `surprise` is standardised."""
+
+    round: int
+    judge: str | None
+    ranking: list[list[str]]
+    surprise: float
+
+
+class CircleFacts(Output):
+    """Triads of three items that a judge compared with one another, and repeated pairs."""
+
+    triads: int
+    circular: int
+    share: float | None
+    zeta: float | None
+    drawn: bool
+    repeated_pairs: int
+    inconsistent: int
+    why: str | None = None
+
+
+class MisfitFacts(Output):
+    """What doesn't fit the scale; null with the reason `why`. `judges` is null of one judge alone."""
+
+    rating: str
+    judges: MisfitCounts | None
+    items: MisfitCounts | None
+    least_expected: list[JudgmentFacts]
+    circles: CircleFacts | None
+    why: str | None = None
+
+
 class EvaluateOutput(Evaluated):
     """A run's ratings against gold; the gold's keys are there if there is any."""
 
@@ -102,6 +201,8 @@ class EvaluateOutput(Evaluated):
     intervals: Intervals | None = None
     ratings: list[AssessmentFacts]
     judges: Judges | None
+    reliability: ReliabilityFacts
+    misfit: MisfitFacts
 
 
 class ComparedAssessment(AssessmentFacts):

@@ -1,0 +1,184 @@
+"""What a run's judgments say about its own scale, without gold: how reliable it is, and who or what
+doesn't fit it."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Literal, TypeAlias
+
+import numpy as np
+
+from judgeq import rating, seeds
+from judgeq.engine.results import Result
+from judgeq.errors import UsageError
+from judgeq.rating import ESTIMATORS, Estimator, comparisons, misfit, reliability
+from judgeq.rating.misfit import Circles, Fit
+from judgeq.rating.reliability import Separation, SplitHalf
+from judgeq.types import Floats, Offsets, Verdicts
+
+Recipe: TypeAlias = Literal["judgeq", "cj"]
+RECIPES: tuple[Recipe, ...] = ("judgeq", "cj")
+LEAST_EXPECTED = 10
+"""So many of the judgments that are least expected are named."""
+_QUICK = {"bt-mm": "bt"}
+"""What rates halves of the judgments in place of an estimator that takes minutes for them all."""
+
+
+@dataclass(frozen=True, slots=True)
+class HeldOut:
+    """The separation by the `judgments` alone that were held out of the adaptive choice, and what it
+    predicts of as many judgments as the run has (`whole`, Spearman and Brown)."""
+
+    judgments: int
+    separation: Separation
+    whole: float | None
+
+
+@dataclass(frozen=True, slots=True)
+class Reliability:
+    """How reliable the rating `rating` is: its separation by a `recipe`, and split halves, each rated by
+    the estimator `halves_by`.
+
+    `adaptive`: earlier answers decided what was asked later, which makes the separation too high; None
+    where it isn't known how the judgments were chosen.
+    """
+
+    rating: str
+    recipe: Recipe
+    separation: Separation
+    split_half: SplitHalf
+    halves_by: str
+    adaptive: bool | None
+    held_out: HeldOut | None
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """One judgment of a round, as groups of tied rows; `surprise` as of `misfit.surprise`."""
+
+    round: int
+    judge: str | None
+    groups: Sequence[Sequence[int]]
+    surprise: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Misfit:
+    """What doesn't fit the rating `rating`: by judge (None where there is one alone, which can't be
+    compared with others) and by item; the judgments `least_expected`, the worst first; and the circles.
+    `judges` are named by `names`. Of items judged alone there is nothing of it, and `why`."""
+
+    rating: str
+    names: Sequence[str]
+    judges: Fit | None
+    items: Fit | None
+    least_expected: Sequence[Judgment]
+    circles: Circles | None
+    why: str | None = None
+
+
+def reliability_of(
+    run: Result, recipe: str = "judgeq", splits: int | None = None, seed: int = 0
+) -> Reliability:
+    """How reliable a run's main rating is; `splits` as of `split_half`. Raises UsageError."""
+    for one in RECIPES:
+        if recipe == one:
+            break
+    else:
+        raise UsageError(f"--reliability {recipe}: give {' or '.join(RECIPES)}.")
+    if splits is not None and splits < 0:
+        raise UsageError(f"--splits {splits}: give 0 or more.")
+    history = run.history
+    verdicts = comparisons.joined(history.verdicts)
+    halves = ESTIMATORS[_QUICK.get(main := _main(run).name, main)]
+    parameters = run.parameters
+
+    def rate(half: Verdicts, n: int) -> Floats:
+        return halves.fit(half, n, parameters).theta
+
+    strategy = history.strategy
+    return Reliability(
+        rating=_main(run).column,
+        recipe=one,
+        separation=_separation(run, one, verdicts),
+        split_half=reliability.split_half(verdicts, rate, seed, splits),
+        halves_by=halves.name,
+        adaptive=None if strategy is None else strategy.adaptive,
+        held_out=_held_out(run, verdicts),
+    )
+
+
+def _main(run: Result) -> Estimator:
+    return rating.of_run(run.rating, alone=run.history.alone)[-1]
+
+
+def _separation(run: Result, recipe: Recipe, verdicts: Verdicts) -> Separation:
+    n = len(run.scores.ids)
+    if recipe == "cj":
+        if run.history.alone:
+            return Separation(None, None, 0, "items judged alone imply no comparisons")
+        return reliability.separation(*reliability.cj(comparisons.imply(verdicts), n))
+    se = getattr(run.scores, "se", None)
+    return _of_fit(_main(run).name, run.scores.main[1], se, run.scores.component)
+
+
+def _of_fit(name: str, theta: Floats, se: Floats | None, component: Offsets) -> Separation:
+    if se is None or np.isnan(se).all():
+        return Separation(None, None, 0, f"the estimator {name} has no standard errors")
+    return reliability.separation(theta, np.where(component > 0, se, np.nan), component)
+
+
+def _held_out(run: Result, verdicts: Verdicts) -> HeldOut | None:
+    held, estimator = run.history.held_out(), _main(run)
+    if held is None or not len(held):
+        return None
+    n = len(run.scores.ids)
+    fit = estimator.fit(held, n, run.parameters)
+    se = getattr(getattr(fit, "posterior", None), "errors", None)
+    separation = _of_fit(estimator.name, fit.theta, se, comparisons.components(held, n))
+    whole = None
+    if separation.ssr is not None:
+        whole = reliability.stepped_up(separation.ssr, len(verdicts.items) / len(held.items))
+    return HeldOut(len(held), separation, whole)
+
+
+def misfit_of(run: Result, seed: int = 0) -> Misfit:
+    """What doesn't fit a run's main rating."""
+    main, history = _main(run).column, run.history
+    names = run.info.judges or run.info.settings.judges
+    if history.alone:
+        why = "items judged alone imply no comparisons"
+        return Misfit(main, names, None, None, [], None, why)
+    verdicts = comparisons.joined(history.verdicts)
+    theta = run.scores.main[1]
+    several = len(names) > 1 and verdicts.judges is not None
+    return Misfit(
+        rating=main,
+        names=names,
+        judges=misfit.fit_of_judges(verdicts, theta, len(names)) if several else None,
+        items=misfit.fit_of_items(verdicts, theta),
+        least_expected=_least_expected(run, verdicts, names if several else None),
+        circles=misfit.circles(
+            comparisons.joined(history.asked), len(theta), seeds.rng(seed, "circles")
+        ),
+    )
+
+
+def _least_expected(run: Result, verdicts: Verdicts, names: Sequence[str] | None) -> list[Judgment]:
+    surprise = misfit.surprise(verdicts, run.scores.main[1])
+    ends = np.cumsum([len(part) for part in run.history.verdicts])
+    group = comparisons.tie_groups(verdicts)
+    judgments = []
+    for at in np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist():
+        begin, end = verdicts.offsets[at : at + 2].tolist()
+        rows, numbers = verdicts.items[begin:end].tolist(), group[begin:end].tolist()
+        groups: dict[int, list[int]] = {}
+        for row, number in zip(rows, numbers, strict=True):
+            groups.setdefault(number, []).append(row)
+        judge = None
+        if names is not None and verdicts.judges is not None:
+            judge = names[int(verdicts.judges[at])]
+        round = int(np.searchsorted(ends, at, side="right")) + 1
+        judgments.append(Judgment(round, judge, [*groups.values()], float(surprise[at])))
+    return judgments

@@ -1,0 +1,57 @@
+"""All that is known about how good a run is: against gold, and by its judgments alone."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from judgeq.engine.results import Result
+from judgeq.evaluation import agreement, scale
+from judgeq.evaluation.agreement import PanelAgreement
+from judgeq.evaluation.evaluate import Assessment, Plan, evaluate, gold_for
+from judgeq.evaluation.gold import Gold
+from judgeq.evaluation.scale import Misfit, Reliability
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """A run's ratings against gold, as planned; how reliable its scale is, what doesn't fit it, and how
+    well its judges agree, which need no gold. `gold` is None where there is none, and `judges` where
+    there is one."""
+
+    run: Result
+    plan: Plan
+    gold: Gold | None
+    assessments: Sequence[Assessment]
+    reliability: Reliability
+    misfit: Misfit
+    judges: PanelAgreement | None = None
+
+
+def evaluation(
+    run: Result, plan: Plan, reliability: str = "judgeq", splits: int | None = None
+) -> Evaluation:
+    """All that is known about how good a run is; `reliability` names the recipe of the separation, and
+    `splits` is how often the judgments are halved (None: as `splits_for` says). A run without gold is
+    evaluated without, unless something of the plan is about gold. Raises UsageError or DataError."""
+    labelled = run.items.gold is not None and not np.isnan(run.items.gold).all()
+    gold = gold_for(run, plan) if labelled or _about_gold(plan) else None
+    judges = agreement.of_run(run, plan.resamples, plan.seed)
+    return Evaluation(
+        run=run,
+        plan=plan,
+        gold=gold,
+        assessments=[] if gold is None else evaluate(run, gold, plan, judges),
+        reliability=scale.reliability_of(run, reliability, splits, plan.seed),
+        misfit=scale.misfit_of(run, plan.seed),
+        judges=judges,
+    )
+
+
+def _about_gold(plan: Plan) -> bool:
+    """Whether a plan has something that needs gold."""
+    fields = (plan.gold, plan.gold_column, plan.id_column, plan.gold_levels, plan.positive_over)
+    others = (plan.rating_name, plan.subset)
+    return any(field is not None for field in (*fields, *others)) or plan.threshold != "default"

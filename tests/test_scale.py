@@ -1,0 +1,235 @@
+"""Reliability and misfit of a run, from the ledger to the command line; and of people's judgments."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Mapping
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import judgeq as package
+from judgeq import seeds
+from judgeq.evaluation import scale
+from judgeq.rating import misfit, reliability
+from judgeq.rating.bradley_terry import fit_map
+from judgeq.strategies import parse
+from judgeq.types import Bools, Verdicts
+from tests.build import SHARED
+from tests.cli import judgeq
+
+PEOPLE = SHARED / "data" / "convincing"
+needs_people = pytest.mark.skipif(
+    not PEOPLE.is_dir(), reason="the people's judgments may not be shipped and are not at ../shared"
+)
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("scale")
+    for name, job in JOBS.items():
+        judgeq(
+            path, "run", "-d", "synthetic:normal", "--n", "60", *job, "--quiet", "--runs-dir", name
+        )
+    return path
+
+
+N = ("--n", "60")
+JOBS: Mapping[str, tuple[str, ...]] = {
+    "similar": (*N, "-s", "listwise6x4"),
+    "random": (*N, "-s", "listwise6x4", "--matchmaking", "random"),
+    "direct": (*N, "-s", "direct"),
+    "complete": ("--n", "8", "-s", "complete:m=4", "--sim-accuracy", "0.6"),
+    "panel": (*N, "-s", "pairwise8", "--judge", "simulated", "--judge", "simulated"),
+}
+
+
+# Runs
+
+
+def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
+    found = json.loads(
+        judgeq(runs, "evaluate", "--runs-dir", "similar", "--splits", "12", "--json").stdout
+    )
+    half = found["reliability"]["split_half"]
+    assert half["splits"] == 12
+    assert half["by"] == "judgments"
+    assert 0.3 < half["low"] <= half["median"] <= half["high"] < 1
+    assert half["whole"] == pytest.approx(2 * half["median"] / (1 + half["median"]))
+    said = judgeq(runs, "evaluate", "--runs-dir", "similar", "--splits", "12").stdout
+    words = " ".join(said.split())
+    assert "median of 12 splits of the judgments" in words
+    assert "Misfit with the scale" in words
+    assert "outside the range of 95 %" in words
+    assert "Judgments least expected" in words
+    assert "triads" in words
+    misfits = found["misfit"]
+    assert misfits["judges"] is None  # one judge can't be held against others
+    assert misfits["items"]["known"] == 60
+    assert len(misfits["least_expected"]) == 10
+    surprises = [one["surprise"] for one in misfits["least_expected"]]
+    assert surprises == sorted(surprises, reverse=True)
+    assert len(misfits["least_expected"][0]["ranking"]) == 6
+
+
+def test_separation_by_the_published_recipe(runs: Path) -> None:
+    flags = ("--reliability", "cj", "--splits", "0", "--resamples", "0")
+    (folder,) = (path for path in (runs / "random").iterdir() if path.is_dir())
+    found = json.loads(judgeq(runs, "evaluate", folder, *flags, "--json").stdout)["reliability"]
+    assert found["recipe"] == "cj"
+    assert 0.5 < found["ssr"] < 1
+    assert found["separation"] == pytest.approx((1 - found["ssr"]) ** -0.5)
+    assert found["items"] == 60
+    assert "as published studies computed it" in judgeq(runs, "evaluate", folder, *flags).stdout
+    wrong = judgeq(runs, "evaluate", folder, "--reliability", "btm", expect=2)
+    assert "give judgeq or cj" in wrong.stderr
+
+
+def test_a_warning_stands_beside_an_adaptive_designs_separation(runs: Path) -> None:
+    flags = ("--reliability", "cj", "--splits", "0", "--resamples", "0")
+    for name, adaptive in (("similar", True), ("random", False)):
+        said = judgeq(runs, "evaluate", "--runs-dir", name, *flags).stdout
+        assert ("Bramley and Vitello" in said) == adaptive
+    judgments = judgeq(runs, "export", "--runs-dir", "random").stdout
+    (runs / "judged.jsonl").write_text(judgments)
+    job = ("-d", "synthetic:normal", "--n", "60", "judged.jsonl", "--runs-dir", "imported")
+    judgeq(runs, "import", *job)
+    said = judgeq(runs, "evaluate", "--runs-dir", "imported", *flags).stdout
+    assert "How these judgments were chosen isn't known" in said
+
+
+def test_which_strategies_are_adaptive() -> None:
+    for name, adaptive in (
+        ("listwise10", True),
+        ("listwise10x1", False),
+        ("pairwise", True),
+        ("streak", True),
+        ("tail", True),
+        ("complete", False),
+        ("direct", False),
+    ):
+        assert parse(name).adaptive == adaptive, name
+    assert not parse("listwise10", matchmaking="random").adaptive
+    assert not parse("pairwise", matchmaking="random").adaptive
+    assert parse("tail", matchmaking="random").adaptive
+
+
+def test_items_judged_alone_say_why_there_is_nothing(runs: Path) -> None:
+    flags = ("--runs-dir", "direct", "--resamples", "0", "--json")
+    found = json.loads(judgeq(runs, "evaluate", *flags).stdout)
+    assert found["misfit"]["why"] == "items judged alone imply no comparisons"
+    assert found["misfit"]["items"] is None
+    assert found["reliability"]["why"] == "the estimator direct has no standard errors"
+    assert found["reliability"]["split_half"]["why"] == "both halves connect no two items"
+    found = json.loads(judgeq(runs, "evaluate", *flags, "--reliability", "cj").stdout)
+    assert found["reliability"]["why"] == "items judged alone imply no comparisons"
+    assert "imply no comparisons" in judgeq(runs, "evaluate", *flags[:-1]).stdout
+
+
+def test_every_judge_and_item_stands_in_the_csv(runs: Path) -> None:
+    flags = ("--runs-dir", "panel", "--resamples", "0", "--splits", "5")
+    judgeq(runs, "evaluate", *flags, "--csv", "numbers.csv")
+    with (runs / "numbers.csv").open() as file:
+        rows = [row for row in csv.DictReader(file) if row["measure"] == "infit"]
+    names = {row["items"] for row in rows}
+    assert {"judge simulated 1", "judge simulated 2", "item 0", "item 59"} <= names
+    assert len(rows) == 62
+    for row in rows:
+        assert float(row["value"]) > 0
+        assert int(row["n"]) == (8 if row["items"].startswith("item") else int(row["n"]))
+    found = json.loads(judgeq(runs, "evaluate", *flags, "--json").stdout)["misfit"]
+    assert found["judges"]["known"] == 2
+    assert found["items"]["known"] == 0  # eight comparisons are too few
+    assert found["least_expected"][0]["judge"] in ("simulated 1", "simulated 2")
+
+
+def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
+    run = package.open_run(runs_dir=runs / "complete", rating="bt-mm")
+    found = package.evaluate(run, splits=4, resamples=0)
+    half = found["reliability"]["split_half"]
+    assert (half["estimator"], half["splits"]) == ("bt", 4)  # bt-mm would take minutes
+    assert found["reliability"]["why"] == "the estimator bt-mm has no standard errors"
+    assert package.evaluate(run, splits=4, resamples=0) == found
+    assert scale.reliability_of(run, splits=4, seed=1).split_half.r != half["median"]
+    with pytest.raises(package.UsageError, match="0 or more"):
+        package.evaluate(run, splits=-1)
+
+
+# People
+
+
+def people() -> tuple[Verdicts, Bools, int]:
+    """The published judgments of pairs of arguments, which of them are ties, and how many arguments
+    there are."""
+    with (PEOPLE / "arguments.csv").open(encoding="utf-8") as file:
+        rows = {row["id"]: at for at, row in enumerate(csv.DictReader(file))}
+    text = (PEOPLE / "judgments.jsonl").read_text(encoding="utf-8")
+    lines = [json.loads(line) for line in text.splitlines()]
+    numbers: dict[str, int] = {}
+    judges = [numbers.setdefault(line["judge"], len(numbers)) for line in lines]
+    presented = np.array([[rows[name] for name in line["presented"]] for line in lines], np.int32)
+    second = [line["winner"] == line["presented"][1] for line in lines]
+    tie = np.array([line["winner"] == "tie" for line in lines])
+    return pairs(presented, np.array(second), tie, np.array(judges, np.int32)), tie, len(rows)
+
+
+def pairs(presented: np.ndarray, second: Bools, tie: Bools, judges: np.ndarray) -> Verdicts:
+    tied = np.zeros(presented.shape, dtype=np.bool_)
+    tied[:, 1] = tie
+    return Verdicts(
+        matches=np.arange(len(presented)),
+        items=np.where(second[:, None], presented[:, ::-1], presented).reshape(-1),
+        offsets=np.arange(len(presented) + 1) * 2,
+        tied=tied.reshape(-1),
+        presented=presented.reshape(-1),
+        judges=judges,
+    )
+
+
+@needs_people
+def test_peoples_judgments() -> None:
+    """Compared within 32 topics: the judges halved, the scale is reliable; and those made to answer at
+    random are found."""
+    judged, tie, n = people()
+    half = reliability.split_half(judged, fit_map, 0, 2)
+    assert (half.by, half.components, half.items) == ("judges", 32, 1052)
+    assert half.r is not None
+    assert half.r > 0.9
+    circles = misfit.circles(judged, n, seeds.rng(0, "circles"))
+    assert circles.triads > 5_000
+    assert circles.share == pytest.approx(0.034, abs=0.01)  # of coin tosses 0.25
+
+    assert judged.judges is not None
+    judges = int(judged.judges.max()) + 1
+    found = bad = alarms = fair = 0
+    for seed in range(2):
+        rng = np.random.default_rng(seed)
+        random = rng.random(judges) < 0.05
+        at_random = random[judged.judges]
+        items = judged.items.reshape(-1, 2)
+        second = at_random & (rng.random(len(items)) < 0.5)
+        made = pairs(items, second, tie & ~at_random, judged.judges)
+        fit = misfit.fit_of_judges(made, fit_map(made, n), judges)
+        found += int(fit.above[random].sum())
+        bad += int((random & fit.known).sum())
+        alarms += int(fit.above[~random].sum())
+        fair += int((~random & fit.known).sum())
+    assert bad > 80
+    assert found / bad > 0.9  # measured: 0.96
+    assert alarms / fair < 0.05  # measured: 0.03, of whom some answer oddly indeed
+
+
+def test_held_out_judgments_have_a_separation_of_their_own(
+    runs: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run = package.open_run(runs_dir=runs / "similar")
+    first = run.history.verdicts[0]
+    monkeypatch.setattr(type(run.history), "held_out", lambda history: first)
+    held = scale.reliability_of(run, splits=0).held_out
+    assert held is not None
+    assert held.judgments == len(first) == 10
+    monkeypatch.setattr(type(run.history), "held_out", lambda history: None)
+    assert scale.reliability_of(replace(run), splits=0).held_out is None
