@@ -10,19 +10,43 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from judgeq.cli.app import command
-from judgeq.cli.options import Json, Quiet, RunsDir, with_settings
+from judgeq.cli.options import Json, Quiet, RunsDir, StoreAddress, with_settings
 from judgeq.cli.printing import complain, console, fail, print_json, show
 from judgeq.errors import DataError, StoppedError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from judgeq.study.fitting import Fitted
+
+
+Fit = Annotated[
+    str | None,
+    typer.Option(
+        "--fit",
+        metavar="RUN",
+        help="Fit the simulated judge to this run, and print its settings.",
+        show_default=False,
+    ),
+]
+Shape = Annotated[
+    str,
+    typer.Option(help="How latent scores are spread: normal, linear, bimodal or binary."),
+]
+Jobs = Annotated[
+    int | None, typer.Option("--jobs", min=1, help="Processes.", show_default="one a core")
+]
+
 
 @command("simulate")
 def simulate(
     grid: Annotated[
-        str, typer.Option(help="paper, paper-random, or the path of a grid of your own (.toml).")
-    ] = "paper",
+        str | None,
+        typer.Option(
+            help="paper, paper-random, or the path of a grid of your own (.toml).",
+            show_default="paper; with --fit none",
+        ),
+    ] = None,
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the study.")] = Path(
         "study"
     ),
@@ -30,10 +54,7 @@ def simulate(
         int | None,
         typer.Option(min=1, help="How many seeds, from 0 on.", show_default="the grid's: 2"),
     ] = None,
-    jobs: Annotated[
-        int | None,
-        typer.Option("--jobs", min=1, help="Processes.", show_default="one a core"),
-    ] = None,
+    jobs: Jobs = None,
     alpha: Annotated[
         float, typer.Option(min=0, max=1, help="The weight of effectiveness in score_α.")
     ] = 0.4,
@@ -43,6 +64,17 @@ def simulate(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw the figures as well.")
     ] = True,
+    fit: Fit = None,
+    shape: Shape = "normal",
+    strategy: Annotated[
+        str | None,
+        typer.Option(
+            help="With --fit of an imported run: the strategy that asked its questions.",
+            show_default="its questions as they are",
+        ),
+    ] = None,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -54,24 +86,43 @@ def simulate(
 
     A grid of your own is a TOML file with strategies = ["listwise10x2", …], and
     may have n, distributions, bias, ratings, seeds, bt_sigma and [judge]
-    (sim_model, sim_accuracy, sim_pmax, sim_distance, sim_bias).
+    (sim_model, sim_accuracy, sim_pmax, sim_distance, sim_bias,
+    sim_position_bias).
+
+    With --fit the simulated judge gets the noise, lapses and position bias with
+    which it answers as a run's judge did. They are printed as flags and as the
+    [judge] of a grid; with --grid, that grid is simulated with this judge.
 
     Examples:
 
       judgeq simulate --grid paper --out study
-    """
-    from judgeq.study import simulation
-    from judgeq.ui import figures as drawing
-    from judgeq.ui import study_sections
 
-    chosen = simulation.load_grid(grid)
+      judgeq simulate --fit last
+
+      judgeq simulate --fit last --grid my.toml --out like-last
+    """
+    from judgeq.study import processes, simulation
+    from judgeq.ui import figures as drawing
+    from judgeq.ui import fit_sections, study_sections
+
+    count, fitted = jobs or processes.default_jobs(), None
+    chosen = None if fit and grid is None else simulation.load_grid(grid or "paper")
+    if fit is not None:
+        fitted = fitted_to(fit, runs_dir, store, count, quiet, shape=shape, strategy=strategy)
+        if chosen is None:
+            if as_json:
+                print_json(fit_sections.fit_json(fitted))
+            elif not quiet:
+                show(*fit_sections.fit(fitted))
+            return
+        chosen = chosen.model_copy(update={"judge": fitted.judge})
+    if chosen is None:
+        return
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
     try:
         with _progress(console(stderr=True), quiet=quiet) as report:
-            rows = simulation.study(
-                chosen, out, jobs or simulation.default_jobs(), report, alpha=alpha
-            )
+            rows = simulation.study(chosen, out, count, report, alpha=alpha)
     except KeyboardInterrupt:
         raise StoppedError(
             f"stopped. What was simulated is kept in {out}: the same command goes on."
@@ -83,9 +134,31 @@ def simulate(
         drawn = drawing.write(rows, out / "figures", chosen.judge)
     ranked = drawing.ranked(rows)
     if as_json:
-        print_json(study_sections.study_json(chosen, rows, ranked, table, drawn))
+        more = {} if fitted is None else {"fit": fit_sections.fit_json(fitted)}
+        print_json(study_sections.study_json(chosen, rows, ranked, table, drawn) | more)
     elif not quiet:
+        if fitted is not None:
+            show(*fit_sections.fit(fitted))
         show(*study_sections.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
+
+
+def fitted_to(
+    name: str, runs_dir: Path, store: str | None, jobs: int, quiet: bool, **how: Any
+) -> Fitted:
+    """The simulated judge fitted to a run by name, with a progress bar."""
+    import asyncio
+
+    from judgeq import runs
+    from judgeq.engine import results
+    from judgeq.study import fitting
+
+    place = runs.runs_in(runs_dir, store).find(name)
+    run = asyncio.run(results.read(place, place.info().settings))
+    try:
+        with _progress(console(stderr=True), quiet=quiet, what="fitting") as report:
+            return fitting.fit_run(run, jobs=jobs, report=report, **how)
+    except KeyboardInterrupt:
+        raise StoppedError("stopped. Nothing is kept of a fit.") from None
 
 
 @command("reproduce")
@@ -140,7 +213,9 @@ def reproduce(
 
 
 @contextmanager
-def _progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
+def _progress(
+    console: Console, *, quiet: bool, what: str = "simulating"
+) -> Iterator[Callable[[int, int], None]]:
     """While inside, a progress bar on a terminal and plain lines elsewhere; called with how many
     cases of how many are done."""
     if quiet:
@@ -165,7 +240,7 @@ def _progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int],
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task("simulating", total=None)
+        task = progress.add_task(what, total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

@@ -8,16 +8,13 @@ spread over processes, written down as they end, and an interrupted study goes o
 from __future__ import annotations
 
 import csv
-import multiprocessing
 import os
-import signal
-import threading
 import tomllib
 from collections.abc import Callable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
 from dataclasses import asdict, astuple, dataclass, fields, replace
+from functools import partial
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
@@ -36,6 +33,7 @@ from judgeq.judge import error_model
 from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
 from judgeq.settings import Simulation, simulation_facts
 from judgeq.strategies import History, Strategy
+from judgeq.study import processes
 from judgeq.types import Floats
 
 if TYPE_CHECKING:
@@ -269,7 +267,8 @@ def study(
         with _locked(folder), (folder / "cases.jsonl").open("ab") as file:
             done = _taken_over(grid, folder / "cases.jsonl")
             report(len(done), len(cases))
-            for case, rows in _simulated([case for case in cases if case not in done], grid, jobs):
+            left = [case for case in cases if case not in done]
+            for case, rows in processes.spread(partial(simulate, grid=grid), left, jobs):
                 done[case] = rows
                 file.write(orjson.dumps([astuple(case), [astuple(row) for row in rows]]) + b"\n")
                 file.flush()
@@ -321,48 +320,6 @@ def _taken_over(grid: Grid, path: Path) -> dict[Case, list[StudyRow]]:
     except (ValueError, TypeError) as error:
         raise DataError(f"{path} is damaged: remove it, and the study begins anew.") from error
     return done
-
-
-def _simulated(
-    cases: Sequence[Case], grid: Grid, jobs: int
-) -> Iterator[tuple[Case, list[StudyRow]]]:
-    """Each case with its rows, as they end."""
-    if jobs == 1:
-        for case in cases:
-            yield case, simulate(case, grid)
-        return
-    # Not forked: a thread of ours (the progress bar's) may hold a lock that a fork would copy.
-    spawn = multiprocessing.get_context("spawn")
-    with ProcessPoolExecutor(jobs, spawn, _serve) as pool:
-        waiting = {pool.submit(simulate, case, grid): case for case in cases}
-        try:
-            while waiting:
-                ended, _ = wait(waiting, return_when=FIRST_COMPLETED)
-                for future in ended:
-                    yield waiting.pop(future), future.result()
-        finally:
-            pool.shutdown(wait=True, cancel_futures=True)
-
-
-def _serve() -> None:
-    """Ctrl-C is for the process that writes the results down; when that one is killed, so are we,
-    for we would wait for it for ever."""
-    signal.signal(signal.SIGINT, signal.SIG_IGN)
-    threading.Thread(target=_end_with_parent, daemon=True).start()
-
-
-def _end_with_parent() -> None:
-    parent = multiprocessing.parent_process()
-    if parent is not None:
-        parent.join()
-        os._exit(1)
-
-
-def default_jobs() -> int:
-    """As many processes as there are cores for us."""
-    if hasattr(os, "sched_getaffinity"):
-        return max(1, len(os.sched_getaffinity(0)))
-    return os.cpu_count() or 1
 
 
 def write_table(rows: Sequence[StudyRow], path: Path) -> None:

@@ -14,6 +14,7 @@ from judgeq.ui.outputs.lists import (
     Copied,
     DatasetFacts,
     Dropped,
+    FitOutput,
     Message,
     ModelFacts,
     PromptFacts,
@@ -46,7 +47,7 @@ OUTPUTS: dict[str, Any] = {
     "runs": list[StatusOutput | UnreadableRun],
     "evaluate": EvaluateOutput,
     "compare": CompareOutput,
-    "simulate": StudyOutput,
+    "simulate": StudyOutput | FitOutput,  # the latter with --fit and no --grid
     "reproduce": list[ReproducedFacts],
     "datasets": list[DatasetFacts],
     "strategies": list[StrategyFacts],

@@ -184,14 +184,53 @@ class Ranked(Output):
     runs: int
 
 
+class FittedSetting(Output):
+    """A setting of the simulated judge that was fitted, with its 95 % interval."""
+
+    value: float
+    low: float
+    high: float
+
+
+class FittedStatistic(Output):
+    """A statistic of the run and of the simulated ones; `off` is in standard deviations of these."""
+
+    name: str
+    observed: float
+    simulated: float
+    sd: float
+    off: float
+
+
+class FitOutput(Output):
+    """The simulated judge that answers as a run's did; `alike`: no statistic is off by more than 3.
+    `strategy` is null where the run's own questions were simulated, `sim_unreadable` where no reply is
+    known of."""
+
+    judge: dict[str, float | str]
+    sim_unreadable: float | None
+    estimates: dict[str, FittedSetting]
+    statistics: list[FittedStatistic]
+    alike: bool
+    shape: str
+    strategy: str | None
+    questions: int
+    simulations: int
+    order_known: bool
+    flags: list[str]
+    toml: str
+
+
 class StudyOutput(Output):
-    """A simulation study: its grid, how many rows its table has, and the ranking by score_α."""
+    """A simulation study: its grid, how many rows its table has, and the ranking by score_α; `fit` is
+    there with --fit."""
 
     grid: dict[str, Any]
     rows: int
     table: str
     figures: list[str]
     ranking: list[Ranked]
+    fit: FitOutput | None = None
 
 
 class PublishedNumber(Output):
