@@ -17,6 +17,7 @@ from judgeq.errors import DataError, StoppedError, UsageError
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from judgeq.engine.results import Result
     from judgeq.study.fitting import Fitted
 
 
@@ -121,7 +122,7 @@ def simulate(
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
     try:
-        with _progress(console(stderr=True), quiet=quiet) as report:
+        with progress(console(stderr=True), quiet=quiet) as report:
             rows = simulation.study(chosen, out, count, report, alpha=alpha)
     except KeyboardInterrupt:
         raise StoppedError(
@@ -146,19 +147,25 @@ def fitted_to(
     name: str, runs_dir: Path, store: str | None, jobs: int, quiet: bool, **how: Any
 ) -> Fitted:
     """The simulated judge fitted to a run by name, with a progress bar."""
+    from judgeq.study import fitting
+
+    run = opened(name, runs_dir, store)
+    try:
+        with progress(console(stderr=True), quiet=quiet, what="fitting") as report:
+            return fitting.fit_run(run, jobs=jobs, report=report, **how)
+    except KeyboardInterrupt:
+        raise StoppedError("stopped. Nothing is kept of a fit.") from None
+
+
+def opened(name: str, runs_dir: Path, store: str | None) -> Result:
+    """A run by its name, rated."""
     import asyncio
 
     from judgeq import runs
     from judgeq.engine import results
-    from judgeq.study import fitting
 
     place = runs.runs_in(runs_dir, store).find(name)
-    run = asyncio.run(results.read(place, place.info().settings))
-    try:
-        with _progress(console(stderr=True), quiet=quiet, what="fitting") as report:
-            return fitting.fit_run(run, jobs=jobs, report=report, **how)
-    except KeyboardInterrupt:
-        raise StoppedError("stopped. Nothing is kept of a fit.") from None
+    return asyncio.run(results.read(place, place.info().settings))
 
 
 @command("reproduce")
@@ -213,7 +220,7 @@ def reproduce(
 
 
 @contextmanager
-def _progress(
+def progress(
     console: Console, *, quiet: bool, what: str = "simulating"
 ) -> Iterator[Callable[[int, int], None]]:
     """While inside, a progress bar on a terminal and plain lines elsewhere; called with how many

@@ -17,6 +17,7 @@ from judgeq.ui.outputs.lists import (
     FitOutput,
     Message,
     ModelFacts,
+    PlanOutput,
     PromptFacts,
     Removed,
     ReproducedFacts,
@@ -48,6 +49,7 @@ OUTPUTS: dict[str, Any] = {
     "evaluate": EvaluateOutput,
     "compare": CompareOutput,
     "simulate": StudyOutput | FitOutput,  # the latter with --fit and no --grid
+    "plan": PlanOutput,
     "reproduce": list[ReproducedFacts],
     "datasets": list[DatasetFacts],
     "strategies": list[StrategyFacts],

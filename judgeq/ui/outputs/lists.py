@@ -233,6 +233,45 @@ class StudyOutput(Output):
     fit: FitOutput | None = None
 
 
+class PlanPoint(Output):
+    """A strategy after so many rounds: ρ against the latent order over seeds (its mean, standard
+    deviation, and the mean's standard error), in cost-equivalent calls, questions and dollars."""
+
+    line: str
+    strategy: str
+    rounds: int
+    rho: float
+    sd: float | None
+    se: float | None
+    cost: float
+    questions: float
+    dollars: float | None
+    rhos: list[float]
+
+
+class PlanOutput(Output):
+    """What a budget buys: each strategy's points with rising cost; `best` has the highest ρ, `cheaper`
+    is nearly as good. `price` is in dollars a cost-equivalent call; `fit` is there with --like."""
+
+    n: int
+    simulated: int
+    calls: float
+    price: float | None
+    budget: float | None
+    judge: dict[str, float | int | str]
+    sim_unreadable: float
+    shape: str
+    seeds: int
+    like: str | None
+    fit: FitOutput | None
+    points: list[PlanPoint]
+    best: PlanPoint
+    not_told_apart: list[str]
+    cheaper: PlanPoint | None
+    left_out: list[str]
+    plot: str | None
+
+
 class PublishedNumber(Output):
     """A published number beside ours."""
 
