@@ -151,6 +151,7 @@ def test_a_datasets_items_are_counted(tmp_path: Path) -> None:
         ("give --n or --dataset", ("--n", "9", "-d", "demo")),
         ("--budget needs a price", ("--n", "9", "--budget", "2")),
         ("a .png or an .svg", ("--n", "9", "--plot", "a.gif")),
+        ("name it with --like", ("--n", "9", "--like-strategy", "pairwise")),
         ("never reaches", ("--n", "9", "--sim-accuracy", "0.9", "--sim-pmax", "0.8")),
         ("no such strategy", ("--n", "9", "--strategies", "bset")),
         ("has no settings", ("--n", "9", "--strategies", "direct")),

@@ -64,6 +64,14 @@ def plan(
             show_default="the judge of the --sim flags",
         ),
     ] = None,
+    like_strategy: Annotated[
+        str | None,
+        typer.Option(
+            metavar="NAME",
+            help="With --like of an imported run: the strategy that asked its questions.",
+            show_default="its questions as they are",
+        ),
+    ] = None,
     strategies: Annotated[
         str | None,
         typer.Option(
@@ -110,7 +118,7 @@ def plan(
     count = jobs or processes.default_jobs()
     settings = given(flags)
     request, fitted = _request(
-        settings, n, calls, budget, price, like, shape, seeds, count, runs_dir, store, quiet,
+        settings, n, calls, budget, price, (like, like_strategy), shape, seeds, count, runs_dir, store, quiet,
         planning.checked_lines(strategies),
     )  # fmt: skip
     try:
@@ -132,7 +140,7 @@ def _request(
     calls: float | None,
     budget: float | None,
     price: float | None,
-    like: str | None,
+    like_run: tuple[str | None, str | None],
     shape: str,
     seeds: int,
     jobs: int,
@@ -141,11 +149,14 @@ def _request(
     quiet: bool,
     lines: tuple[str, ...] | None,
 ) -> tuple[Request, Fitted | None]:
-    """What is to be planned, and the fit of --like. Raises UsageError for flags that don't fit."""
+    """What is to be planned, and the fit of --like, a run and its strategy. Raises UsageError for flags that don't fit."""
     from judgeq.study import fitting, planning
 
     if calls is not None and budget is not None:
         raise UsageError("--calls and --budget are both the budget: give one.")
+    like, strategy = like_run
+    if strategy is not None and like is None:
+        raise UsageError("--like-strategy is about an imported run: name it with --like.")
     own = {name: settings.pop(name) for name in list(settings) if name.startswith("sim_")}
     unreadable = own.pop("sim_unreadable", 0.0)
     fitted = None
@@ -161,7 +172,9 @@ def _request(
         n = len(run.items.ids) if n is None and not settings else n
         with progress(console(stderr=True), quiet=quiet, what="fitting") as report:
             try:
-                fitted = fitting.fit_run(run, shape=shape, jobs=jobs, report=report)
+                fitted = fitting.fit_run(
+                    run, strategy=strategy, shape=shape, jobs=jobs, report=report
+                )
             except KeyboardInterrupt:
                 raise StoppedError("stopped. Nothing is kept of a fit.") from None
         judge, unreadable = fitted.judge, fitted.unreadable or 0.0

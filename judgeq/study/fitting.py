@@ -166,7 +166,7 @@ def fit_run(
         raise UsageError(f"--shape {shape}: there are {', '.join(synthetic.SHAPES)}.")
     if strategy is not None and not info.imported:
         raise UsageError(
-            f"--strategy {strategy}: run {run.run.id} has its own, {info.strategy}; it is for imports."
+            f"strategy {strategy}: run {run.run.id} has its own, {info.strategy}; an import has none."
         )
     made = history.strategy if strategy is None else strategies.parse(strategy)
     several = len(info.settings.panelists) > 1 and info.settings.ensemble == "each"
