@@ -118,8 +118,8 @@ def plan(
     count = jobs or processes.default_jobs()
     settings = given(flags)
     request, fitted = _request(
-        settings, n, calls, budget, price, (like, like_strategy), shape, seeds, count, runs_dir, store, quiet,
-        planning.checked_lines(strategies),
+        settings, n, calls, budget, price, (like, like_strategy), shape, seeds,
+        count, runs_dir, store, quiet, planning.checked_lines(strategies),
     )  # fmt: skip
     try:
         with progress(console(stderr=True), quiet=quiet, what="planning") as report:
@@ -149,7 +149,8 @@ def _request(
     quiet: bool,
     lines: tuple[str, ...] | None,
 ) -> tuple[Request, Fitted | None]:
-    """What is to be planned, and the fit of --like, a run and its strategy. Raises UsageError for flags that don't fit."""
+    """What is to be planned, and the fit of --like, a run and its strategy. Raises UsageError for flags
+    that don't fit together."""
     from judgeq.study import fitting, planning
 
     if calls is not None and budget is not None:
