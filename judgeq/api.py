@@ -130,13 +130,13 @@ def open_run(
     runs_dir: str | Path = "runs",
     store: str | None = None,
     rating: str | None = None,
-    bt_sigma: float | None = None,
+    sigma: float | None = None,
 ) -> Result:
     """The result of a run by its id (or a beginning of it, its folder, or "last").
 
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
-    return evaluating.evaluated(_opened(name, runs_dir, store, rating, bt_sigma))
+    return evaluating.evaluated(_opened(name, runs_dir, store, rating, sigma))
 
 
 def evaluate(
@@ -145,7 +145,7 @@ def evaluate(
     runs_dir: str | Path = "runs",
     store: str | None = None,
     rating: str | None = None,
-    bt_sigma: float | None = None,
+    sigma: float | None = None,
     reliability: Literal["judgeq", "cj"] = "judgeq",
     splits: int | None = None,
     **how: Unpack[EvaluationSettings],
@@ -159,7 +159,7 @@ def evaluate(
     default the run's own. Raises RunError, DataError or UsageError.
     """
     plan = Plan(**how)
-    opened = _opened(run, runs_dir, store, rating, bt_sigma)
+    opened = _opened(run, runs_dir, store, rating, sigma)
     return data.evaluation_json(whole.evaluation(opened, plan, reliability, splits))
 
 
@@ -168,7 +168,7 @@ def compare(
     runs_dir: str | Path = "runs",
     store: str | None = None,
     rating: str | None = None,
-    bt_sigma: float | None = None,
+    sigma: float | None = None,
     **how: Unpack[EvaluationSettings],
 ) -> dict[str, Any]:
     """Two runs or more over the same items, held against the first: what `judgeq compare --json`
@@ -176,7 +176,7 @@ def compare(
     if len(runs) < 2:
         raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
     plan = Plan(**how)
-    opened = [_opened(name, runs_dir, store, rating, bt_sigma) for name in runs]
+    opened = [_opened(name, runs_dir, store, rating, sigma) for name in runs]
     return data.comparison_json(comparing.compare(opened, plan))
 
 
@@ -224,13 +224,13 @@ def _opened(
     runs_dir: str | Path,
     store: str | None,
     rating: str | None,
-    bt_sigma: float | None,
+    sigma: float | None,
 ) -> Result:
     at = Path(runs_dir)
     folder = run.run if isinstance(run, Result) else runs.runs_in(at, store).find(run)
     if isinstance(run, Result):  # as it was rated
-        rating, bt_sigma = rating or run.rating, bt_sigma or run.parameters.sigma
-    settings = folder.info().settings_with({"rating": rating, "bt_sigma": bt_sigma})
+        rating, sigma = rating or run.rating, sigma or run.parameters.sigma
+    settings = folder.info().settings_with({"rating": rating, "sigma": sigma})
     return _awaited(lambda: results.read(folder, settings))
 
 

@@ -35,7 +35,7 @@ class SessionSettings(TypedDict, total=False):
     concurrency: int
     max_invalid: float
     rating: str
-    bt_sigma: float
+    sigma: float | None
     texts: bool
     store: str | None
     workers: int

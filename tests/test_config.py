@@ -68,7 +68,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "max_invalid": 0.9,
     "concurrency": 1,
     "rating": "bt-mm",
-    "bt_sigma": 1.0,
+    "sigma": 1.0,
     "texts": False,
     "store": "postgresql://localhost/judgeq",
     "workers": 0,

@@ -120,7 +120,7 @@ def test_a_grid_from_a_file(tmp_path: Path) -> None:
     path = tmp_path / "mine.toml"
     path.write_text(
         'n = 50\ndistributions = ["normal"]\nbias = [0, 7]\nstrategies = ["listwise5x2"]\n'
-        'ratings = ["bt-mm"]\nseeds = 3\nbt_sigma = 1.5\n[judge]\nsim_model = "vg"\n'
+        'ratings = ["bt-mm"]\nseeds = 3\nsigma = 1.5\n[judge]\nsim_model = "vg"\n'
     )
     grid = load_grid(str(path))
     assert grid == Grid(
@@ -130,7 +130,7 @@ def test_a_grid_from_a_file(tmp_path: Path) -> None:
         strategies=("listwise5x2",),
         ratings=("bt-mm",),
         seeds=3,
-        bt_sigma=1.5,
+        sigma=1.5,
         judge=Simulation(sim_model="vg"),
     )
     assert len(grid.cases()) == 6
@@ -157,7 +157,7 @@ LISTS = 'strategies = ["listwise10"]\n'
         (LISTS + 'ratings = ["glicko"]', "ratings.0: Input should be 'elo', 'bt' or 'bt-mm'"),
         (LISTS + "ratings = []", "ratings: Tuple should have at least 1 item"),
         (LISTS + "n = 1", "n: Input should be greater than or equal to 2"),
-        (LISTS + "bt_sigma = nan", "bt_sigma: Input should be a finite number"),
+        (LISTS + "sigma = nan", "sigma: Input should be a finite number"),
         (LISTS + '[judge]\nsim_model = "other"', "judge.sim_model: Input should be 'vg' or 'rrt'"),
         (LISTS + "[judge]\nsim_accuracy = 0.99", "judge: --sim-accuracy must be below --sim-pmax"),
     ],
@@ -445,7 +445,7 @@ def test_alpha_is_no_part_of_what_is_played(
 
 @pytest.mark.parametrize(
     "change",
-    [{"n": 31}, {"seeds": 3}, {"judge": Simulation()}, {"bt_sigma": 1.0}, {"ratings": ("bt",)}],
+    [{"n": 31}, {"seeds": 3}, {"judge": Simulation()}, {"sigma": 1.0}, {"ratings": ("bt",)}],
     ids=lambda change: next(iter(change)),
 )
 def test_a_folder_of_another_grid_is_left_alone(

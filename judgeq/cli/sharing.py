@@ -26,7 +26,7 @@ from judgeq.errors import RunError, UsageError
 @command("import")
 @with_settings(
     *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "delimiter", "encoding"),
-    *("skip_empty", "limit", "sample", "n", "data_dir", "seed", "rating", "bt_sigma", "texts"),
+    *("skip_empty", "limit", "sample", "n", "data_dir", "seed", "rating", "sigma", "texts"),
 )
 def import_(
     file: Annotated[

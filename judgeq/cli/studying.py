@@ -86,7 +86,7 @@ def simulate(
     Writes study.csv, and figures (PNG, SVG and the CSV behind each).
 
     A grid of your own is a TOML file with strategies = ["listwise10x2", …], and
-    may have n, distributions, bias, ratings, seeds, bt_sigma and [judge]
+    may have n, distributions, bias, ratings, seeds, sigma and [judge]
     (sim_model, sim_accuracy, sim_pmax, sim_distance, sim_bias,
     sim_position_bias).
 

@@ -18,7 +18,8 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError
 from judgeq.files import refuse_linked_folder, replacing, unwritable
-from judgeq.rating import GoOn, Parameters, comparisons, position_bias
+from judgeq.rating import Fit, GoOn, Parameters, comparisons, position_bias
+from judgeq.rating.intervals import Intervals, intervals
 from judgeq.rating.position_bias import Flips, Slots
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import Items, Store
@@ -26,6 +27,8 @@ from judgeq.strategies import History, Strategy
 from judgeq.types import Bools, Counts, Floats, Offsets, Totals, Verdicts
 from judgeq.untrusted import excerpt, for_spreadsheet
 
+SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
+"""The columns of scores.csv that say how sure the main rating is."""
 TEXT = 200
 """So many characters of a text stand in scores.csv."""
 
@@ -40,6 +43,7 @@ class Scores:
     counts ½); `left_after` is the round after which it left early, or 0; `gold` is nan where there
     is no label. `component` numbers the groups of items that comparisons connect (0: never judged):
     ratings of different ones are not on one scale. `texts` are the items' texts, where they are shown.
+    `intervals` say how sure the main rating is; None where its estimator has no errors.
     """
 
     ids: Sequence[str]
@@ -50,6 +54,7 @@ class Scores:
     gold: Floats
     component: Offsets
     texts: Sequence[str] | None = None
+    intervals: Intervals | None = None
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
@@ -66,7 +71,16 @@ class Scores:
         """The columns of scores.csv."""
         more = ["component"] if self.apart else []
         text = [] if self.texts is None else ["text"]
-        return ["id", "rank", *self.ratings, "matches", "wins", "left_after", "gold", *more, *text]
+        sure = [] if self.intervals is None else [*SURE]
+        counts = ["matches", "wins", "left_after", "gold"]
+        return ["id", "rank", *self.ratings, *sure, *counts, *more, *text]
+
+    @property
+    def se(self) -> Floats:
+        """The standard errors of the main rating, shape (n,); nan where there is none."""
+        if self.intervals is None:
+            return np.full(len(self.ids), np.nan)
+        return np.where(self.judged, self.intervals.se, np.nan)
 
     @property
     def main(self) -> tuple[str, Floats]:
@@ -111,6 +125,7 @@ class Result:
     scores: Scores
     rating: str
     parameters: Parameters
+    fit: Fit
     counts: Counts
     totals: Totals
     slots: Slots | None
@@ -177,7 +192,7 @@ async def rate(
     counts, totals = await store.counts(), await store.totals()
 
     def rated(go_on: GoOn) -> Result:
-        scores = _scores(items, history, settings, go_on)
+        scores, fit = _scores(items, history, settings, go_on)
         return Result(
             run=run,
             info=info,
@@ -186,6 +201,7 @@ async def rate(
             scores=scores,
             rating=settings.rating,
             parameters=settings.parameters,
+            fit=fit,
             counts=counts,
             totals=totals,
             slots=position_bias.slots(
@@ -196,17 +212,20 @@ async def rate(
     return await in_thread(rated, stop)
 
 
-def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> Scores:
+def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> tuple[Scores, Fit]:
+    """The scores, and the fit of the main rating."""
     n = len(items.ids)
     verdicts = comparisons.joined(history.verdicts)
-    ratings = {
-        estimator.column: history.rate(estimator, settings.parameters, go_on)
+    fits = {
+        estimator.column: history.fit(estimator, settings.parameters, go_on)
         for estimator in rating.of_run(settings.rating, alone=history.alone)
     }
+    *_, main = fits.values()
     go_on()
     scores = Scores(
         ids=items.ids,
-        ratings=ratings,
+        ratings={column: fit.theta for column, fit in fits.items()},
+        intervals=None if main.posterior is None else intervals(main.posterior, go_on),
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,
@@ -217,7 +236,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         else comparisons.components(verdicts, n),
     )
     go_on()
-    return scores
+    return scores, main
 
 
 async def read(run: RunPlace, settings: Settings) -> Result:
@@ -302,6 +321,7 @@ def write_scores(scores: Scores, path: Path) -> None:
         scores.ids,
         [rank or "" for rank in scores.rank.tolist()],
         *(_cells(values) for values in scores.ratings.values()),
+        *_sure(scores),
         scores.matches.tolist(),
         _cells(scores.wins),
         [round or "" for round in scores.left_after.tolist()],
@@ -318,6 +338,20 @@ def write_scores(scores: Scores, path: Path) -> None:
         writer = csv.writer(file, lineterminator="\n")
         writer.writerow(scores.columns)
         writer.writerows(zip(*columns, strict=True))
+
+
+def _sure(scores: Scores) -> list[list[Any]]:
+    """The cells of SURE; empty for items that were never judged."""
+    if scores.intervals is None:
+        return []
+    columns: list[list[Any]] = []
+    for name in SURE:
+        values = getattr(scores.intervals, name)
+        if values.dtype == np.float64:
+            columns.append(_cells(np.where(scores.judged, values, np.nan)))
+        else:
+            columns.append([number or "" for number in values.tolist()])
+    return columns
 
 
 def _cells(values: Floats) -> list[str]:
@@ -355,7 +389,7 @@ def about(result: Result) -> dict[str, Any]:
         **result.run.facts(),
         "partial": result.partial,
         "components": {"count": len(sizes), "largest": sizes[:10].tolist()},
-        "rating": rating.ESTIMATORS[result.rating].as_json(result.parameters),
+        "rating": rating.ESTIMATORS[result.rating].as_json(result.fit),
     }
 
 

@@ -252,7 +252,9 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     names = run.info.judges or run.info.settings.judges
     if len(names) < 2:
         return None
-    return panel_agreement(run.history, names, run.rating, run.parameters, resamples, seed)
+    return panel_agreement(
+        run.history, names, run.rating, Parameters(run.fit.sigma), resamples, seed
+    )
 
 
 def panel_agreement(

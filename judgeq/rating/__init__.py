@@ -7,13 +7,16 @@ here. Reading the registry is light: an estimator's code is imported when it fit
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from judgeq.rating.posterior import Posterior
     from judgeq.types import Floats, Verdicts
 
+LIMITS = (2.0, 6.0)
+"""The least and the largest σ that is chosen."""
 GoOn = Callable[[], None]
 """Called in each step of a fit; what it raises ends the fit."""
 
@@ -24,16 +27,31 @@ def always() -> None:
 
 @dataclass(frozen=True, slots=True)
 class Parameters:
-    """What can be set about estimators; each uses those that it names. `sigma` is that of bt's prior."""
+    """What can be set about estimators; each uses those that it names. `sigma` is that of the prior
+    of θ; None: chosen from the judgments by `pl`, 2 by `bt`."""
 
-    sigma: float = 2.0
+    sigma: float | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
-    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,)."""
+    """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
+    how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
+    judgments."""
 
     theta: Floats
+    posterior: Posterior | None = None
+    chosen: bool = False
+
+    @property
+    def at_limit(self) -> bool:
+        """Whether the σ that was chosen is the least or the largest that is tried."""
+        return self.chosen and self.sigma in LIMITS
+
+    @property
+    def sigma(self) -> float | None:
+        """σ of the prior, where there is one."""
+        return None if self.posterior is None else self.posterior.sigma
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +59,7 @@ class Estimator:
     """One way to rate. `column` is the name of its ratings in scores.csv and wherever they are
     evaluated; those above `threshold` are labelled positive. `code` is its function, as
     "module:function" of this package. `about` is which of those with its label it is. `choice`:
-    `--rating` may name it. `uses` are its parameters by name, as they are written.
+    `--rating` may name it.
     """
 
     name: str
@@ -51,7 +69,6 @@ class Estimator:
     code: str
     about: str = ""
     choice: bool = False
-    uses: Mapping[str, str] = field(default_factory=dict)
 
     def fit(self, verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """Rate n items. What `go_on` raises ends the fit; raises NotConvergedError."""
@@ -61,21 +78,31 @@ class Estimator:
         )
         return fitted
 
-    def described(self, parameters: Parameters) -> str:
-        """What it is, and by which parameters."""
-        used = [f"{sign} = {getattr(parameters, name):g}" for name, sign in self.uses.items()]
-        about = self.about + (f" with {', '.join(used)}" if used else "")
+    def described(self, fit: Fit | None = None) -> str:
+        """What it is, and by which σ a fit of it was made."""
+        about = self.about
+        if fit is not None and fit.sigma is not None:
+            about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
         return f"{self.label} ({self.name}, {about})" if about else self.label
 
-    def as_json(self, parameters: Parameters) -> dict[str, str | float]:
-        """Its name and parameters, for `--json`."""
-        return {"name": self.name, **{name: getattr(parameters, name) for name in self.uses}}
+    def as_json(self, fit: Fit) -> dict[str, Any]:
+        """Its name, and what a fit of it was made by, for `--json`."""
+        if fit.posterior is None:
+            return {"name": self.name}
+        return {
+            "name": self.name,
+            "sigma": fit.sigma,
+            "sigma_chosen": fit.chosen,
+            "sigma_at_limit": fit.at_limit,
+            "dispersion": fit.posterior.dispersion,
+        }
 
 
 # fmt: off
 ESTIMATORS: Mapping[str, Estimator] = {estimator.name: estimator for estimator in (
     Estimator("elo", "Elo", "elo", 1500.0, "elo:fit"),
-    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True, {"sigma": "σ"}),
+    Estimator("pl", "Plackett-Luce", "pl", 0.0, "plackett_luce:fit", "MAP of whole lists", True),
+    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True),
     Estimator("bt-mm", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit_paper", "the paper's", True),
     Estimator("direct", "direct scores, 0 to 1, of each item judged alone", "direct", 0.5, "direct:fit"),
 )}

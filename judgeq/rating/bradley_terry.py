@@ -7,34 +7,23 @@ take the comparisons that rankings imply, a tie as half a win each way.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Iterable, Sequence
-from concurrent.futures import ThreadPoolExecutor
-from typing import Any, TypeAlias
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import Fit, GoOn, Parameters, always
-from judgeq.rating.comparisons import components, imply, slots_by_size, tie_groups
-from judgeq.types import Bools, Comparisons, Floats, Verdicts
+from judgeq.rating import Fit, GoOn, Parameters, always, newton
+from judgeq.rating.comparisons import components, imply, settled, tie_groups
+from judgeq.rating.posterior import Prior, fitted
+from judgeq.rating.rankings import Rankings, Values
+from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
 
 SIGMA = 2.0
-SIGMAS = (1e-3, 100.0)
-"""The least and the largest σ: below, all θ are equal but for the digits that are shown."""
-
-
-_Apply: TypeAlias = Callable[..., Iterable[Any]]
-_AT_ONCE = 8192
-"""Rankings handled together: their arrays stay in the processor's cache."""
 
 
 class _Block:
-    """Some rankings of one size k: values by place come as arrays of shape (k, rankings).
-
-    Working on places rather than on k(k−1)/2 columns of comparisons reads each θ k times instead of
-    k(k−1) times, and all else in order: several times faster, in a fraction of the memory.
-    """
+    """Some rankings of one size k, as the comparisons that they imply."""
 
     def __init__(self, groups: NDArray[np.int64] | None) -> None:
         self._groups = groups
@@ -72,85 +61,63 @@ class _Block:
             slope[place + 1 :] += upset
         return slope
 
-    def hessian(self, v: Floats) -> Floats:
+    def hessian(self, v: Values) -> Values:
         """The Hessian of the loss times v."""
         product = np.zeros_like(v)
         for place, curvature in enumerate(self._curvature):
             pull = v[place] - v[place + 1 :]
-            pull *= curvature
+            pull *= curvature if v.ndim == 2 else curvature.astype(v.dtype)[:, :, None]
             product[place] += pull.sum(axis=0)
             product[place + 1 :] -= pull
         return product
 
-    def diagonal(self, like: Floats) -> Floats:
-        """The diagonal of the Hessian, in the shape of `like`."""
-        total = np.zeros_like(like)
+    def diagonal(self) -> Floats:
+        """The diagonal of the Hessian."""
+        total = np.zeros((len(self._curvature) + 1, *self._curvature[0].shape[1:]))
         for place, curvature in enumerate(self._curvature):
             total[place] += curvature.sum(axis=0)
             total[place + 1 :] += curvature
         return total
 
+    def noise(self, rng: np.random.Generator, samples: int) -> Values:
+        """Normal vectors whose covariance is each ranking's Hessian: √curvature·z of each comparison."""
+        k, rankings = len(self._curvature) + 1, self._curvature[0].shape[1]
+        total = np.zeros((k, rankings, samples), dtype=np.float32)
+        for place, curvature in enumerate(self._curvature):
+            normal = rng.standard_normal((*curvature.shape, samples), dtype=np.float32)
+            normal *= np.sqrt(curvature, dtype=np.float32)[:, :, None]
+            total[place] += normal.sum(axis=0)
+            total[place + 1 :] -= normal
+        return total
 
-class _Rankings:
-    """All rankings as blocks; values of items are spread over their places and added up again.
+    def matrices(self) -> Floats:
+        """The Hessians themselves, (rankings, k, k)."""
+        k, rankings = len(self._curvature) + 1, self._curvature[0].shape[1]
+        total = np.zeros((rankings, k, k))
+        for place, curvature in enumerate(self._curvature):
+            total[:, place, place + 1 :] = total[:, place + 1 :, place] = -curvature.T
+        each = np.arange(k)
+        total[:, each, each] = -total.sum(axis=2)
+        return total
 
-    Blocks are worked on by threads (NumPy lets go of the interpreter lock) and added up in their
-    order, so that the number of threads changes no bit. `go_on` is called before each pass over them.
-    """
 
-    def __init__(
-        self, verdicts: Verdicts, n: int, apply: _Apply = map, go_on: GoOn = always
-    ) -> None:
-        groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
-        self._n = n
-        self._go_on = go_on
-        self._blocks: list[_Block] = []
-        self._shapes: list[tuple[int, int]] = []
-        items = [np.empty(0, np.intp)]
-        for slots in slots_by_size(verdicts):
-            for begin in range(0, slots.shape[1], _AT_ONCE):
-                part = slots[:, begin : begin + _AT_ONCE]
-                self._blocks.append(_Block(None if groups is None else groups[part]))
-                self._shapes.append((part.shape[0], part.shape[1]))
-                items.append(verdicts.items[part].reshape(-1).astype(np.intp))
-        self._items = np.concatenate(items)
-        self._map = apply if len(self._blocks) > 1 else map
+def rankings_of(
+    verdicts: Verdicts, n: int, covariates: Floats | None = None, go_on: GoOn = always
+) -> Rankings:
+    """The likelihood of verdicts over n items, as `plackett_luce.rankings_of`."""
+    groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
 
-    def _spread(self, values: Floats) -> list[Floats]:
-        """Values by item, shape (n,), as arrays by place, one a block."""
-        self._go_on()
-        flat, parts, at = values[self._items], [], 0
-        for k, rankings in self._shapes:
-            parts.append(flat[at : at + k * rankings].reshape(k, rankings))
-            at += k * rankings
-        return parts
+    def make(slots: Offsets) -> _Block:
+        return _Block(None if groups is None else groups[slots])
 
-    def _added_up(self, parts: Iterable[Floats]) -> Floats:
-        """By item, shape (n,), what blocks have by place."""
-        flat = np.concatenate([np.empty(0), *(part.reshape(-1) for part in parts)])
-        return np.bincount(self._items, flat, self._n).astype(np.float64, copy=False)
-
-    def loss(self, theta: Floats) -> float:
-        return float(sum(self._map(_Block.loss, self._blocks, self._spread(theta))))
-
-    def gradient(self, theta: Floats) -> Floats:
-        return self._added_up(self._map(_Block.gradient, self._blocks, self._spread(theta)))
-
-    def hessian(self, v: Floats) -> Floats:
-        return self._added_up(self._map(_Block.hessian, self._blocks, self._spread(v)))
-
-    def diagonal(self) -> Floats:
-        like = self._spread(np.zeros(self._n))
-        return self._added_up(self._map(_Block.diagonal, self._blocks, like))
-
-    def degree(self) -> Floats:
-        """In how many comparisons each item is."""
-        return self._added_up(np.full(shape, shape[0] - 1.0) for shape in self._shapes)
+    return Rankings(settled(verdicts), n, make, covariates, go_on)
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
-    """`bt`: θ by the MAP, 0 for items that were never compared."""
-    return Fit(fit_map(verdicts, n, parameters.sigma, go_on=go_on))
+    """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
+    sigma = SIGMA if parameters.sigma is None else parameters.sigma
+    rankings = rankings_of(verdicts, n, go_on=go_on)
+    return fitted(rankings, Prior(sigma), components(verdicts, n), "Bradley-Terry")
 
 
 def fit_paper(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
@@ -176,79 +143,10 @@ def fit_map(
     is what is tested. Items never compared get 0. Raises NotConvergedError, and ValueError for a σ
     outside SIGMAS.
     """
-    if not SIGMAS[0] <= sigma <= SIGMAS[1]:
-        raise ValueError(f"σ must be from {SIGMAS[0]:g} to {SIGMAS[1]:g}, not {sigma:g}")
-    if not len(verdicts):
-        return np.zeros(n)
-    with ThreadPoolExecutor() as pool:
-        return _newton(_Rankings(verdicts, n, pool.map, go_on), n, sigma, tolerance)
-
-
-def _newton(rankings: _Rankings, n: int, sigma: float, tolerance: float) -> Floats:
-    theta: Floats = np.zeros(n)
-    prior = 1 / sigma**2
-    # Rounding leaves a gradient of about this size at the optimum itself.
-    floor = 64 * np.finfo(float).eps * _norm(rankings.degree())
-    target = max(tolerance * prior, floor)
-
-    def objective(theta: Floats) -> float:
-        return rankings.loss(theta) + prior / 2 * _dot(theta, theta)
-
-    value = objective(theta)
-    for _ in range(200):
-        gradient = rankings.gradient(theta) + prior * theta
-        norm = _norm(gradient)
-        if norm <= target:
-            return theta
-        step = _newton_step(rankings, prior, gradient, norm)
-        slope = _dot(gradient, step)
-        scale = 1.0
-        while True:
-            tried = theta + scale * step
-            new = objective(tried)
-            # The second test: a step so small that rounding hides whether it descends.
-            if new <= value + 1e-4 * scale * slope or scale * abs(slope) < 1e-12 * abs(value):
-                break
-            scale /= 2
-        theta, value = tried, new
-    raise NotConvergedError(
-        f"Bradley-Terry (MAP, σ = {sigma:g}) did not converge; try a smaller --bt-sigma."
-    )
-
-
-def _newton_step(rankings: _Rankings, prior: float, gradient: Floats, norm: float) -> Floats:
-    """Solve Hessian · step = −gradient, as exactly as it pays (superlinear convergence).
-
-    Conjugate gradients, preconditioned by the diagonal (Nocedal and Wright, algorithm 5.3). Our own
-    because importing scipy.sparse.linalg takes half as long as a whole run over BABE.
-    """
-    diagonal = rankings.diagonal() + prior
-    step = np.zeros_like(gradient)
-    residual = -gradient
-    scaled = residual / diagonal
-    direction = scaled
-    size = _dot(residual, scaled)
-    enough = min(0.1, norm**0.5) * norm
-    for _ in range(1000):
-        product = rankings.hessian(direction) + prior * direction
-        length = size / _dot(direction, product)
-        step += length * direction
-        residual -= length * product
-        if _norm(residual) <= enough:
-            break
-        scaled = residual / diagonal
-        size, last = _dot(residual, scaled), size
-        direction = scaled + size / last * direction
-    return step
-
-
-def _dot(a: Floats, b: Floats) -> float:
-    """The inner product by NumPy's own sum: BLAS's last bits depend on its number of threads."""
-    return float((a * b).sum())
-
-
-def _norm(a: Floats) -> float:
-    return math.sqrt(_dot(a, a))
+    rankings = rankings_of(verdicts, n, go_on=go_on)
+    with rankings.threads():
+        precision = Prior(sigma).precision(rankings)
+        return newton.maximum(rankings, precision, tolerance)
 
 
 def fit_mm(

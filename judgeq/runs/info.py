@@ -15,12 +15,15 @@ from pydantic import (
     SerializerFunctionWrapHandler,
     ValidationError,
     model_serializer,
+    model_validator,
 )
 
 from judgeq.config import NEVER_KEPT, Settings, fingerprint, settle
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError
 
+BT_SIGMA = 2.0
+"""What `bt` takes for σ where none is given."""
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
 
@@ -49,6 +52,18 @@ class RunInfo(BaseModel):
     imported: bool = False
     judges: tuple[str, ...] = ()  # where there are several, or an import names them
     shared: str = ""  # a sha256 of ids and texts, where a store holds the texts
+
+    @model_validator(mode="before")
+    @classmethod
+    def _renamed(cls, values: Any) -> Any:
+        """Up to version 0.1.0 the prior's σ was bt's alone, and always written down."""
+        settings = values.get("settings") if isinstance(values, dict) else None
+        if isinstance(settings, dict) and "bt_sigma" in settings:
+            rest = {name: value for name, value in settings.items() if name != "bt_sigma"}
+            if settings["bt_sigma"] != BT_SIGMA:
+                rest["sigma"] = settings["bt_sigma"]
+            return {**values, "settings": rest}
+        return values
 
     @model_serializer(mode="wrap")
     def _plain(self, serialized: SerializerFunctionWrapHandler) -> dict[str, Any]:

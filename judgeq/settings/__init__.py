@@ -307,9 +307,10 @@ class Choices(Declarations):
         f"How comparisons are rated. {'; '.join(map(_described, CHOICES))}.",
         RATING, CHOICES[0], common=True, session=True,
     )  # fmt: skip
-    bt_sigma: float = setting(
-        "σ of bt's prior.", RATING, 2.0, session=True, limits={"ge": 1e-3, "le": 100}
-    )
+    sigma: float | None = setting(
+        "σ of the prior of θ. By default pl chooses it from the judgments, from 2 to 6, and bt takes 2.",
+        RATING, None, session=True, unset="by the rating", limits={"ge": 1e-3, "le": 100},
+    )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,
         session=True, only="--no-texts",

@@ -13,6 +13,7 @@ from judgeq.errors import UsageError
 from judgeq.rating import (
     ESTIMATORS,
     Estimator,
+    Fit,
     GoOn,
     Parameters,
     always,
@@ -161,12 +162,16 @@ class History:
         adaptive strategy holds some out; None where there are none."""
         return None
 
-    def rate(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Floats:
-        """The ratings by an estimator, shape (items,); Elo is there after every round."""
+    def fit(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Fit:
+        """The fit of an estimator to all that was judged; Elo is there after every round."""
         if estimator.name == "elo":
-            return self.standings.elo
+            return Fit(self.standings.elo)
         verdicts = comparisons.joined(self.verdicts)
-        return estimator.fit(verdicts, len(self.standings.elo), parameters, go_on).theta
+        return estimator.fit(verdicts, len(self.standings.elo), parameters, go_on)
+
+    def rate(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Floats:
+        """The ratings by an estimator, shape (items,)."""
+        return self.fit(estimator, parameters, go_on).theta
 
     @property
     def latest(self) -> tuple[str, Floats]:

@@ -56,7 +56,7 @@ class Grid(BaseModel):
     strategies: tuple[str, ...] = Field(min_length=1)
     ratings: tuple[Rating, ...] = Field(("elo", "bt"), min_length=1)
     seeds: int = Field(2, ge=1, le=10_000)
-    bt_sigma: float = Field(2.0, ge=1e-3, le=100)
+    sigma: float | None = Field(None, ge=1e-3, le=100)
     judge: Simulation = Simulation(sim_model="rrt")
 
     @field_validator("distributions")
@@ -206,7 +206,7 @@ def simulate(case: Case, grid: Grid) -> list[StudyRow]:
 def _row(case: Case, grid: Grid, history: History, rating: str, truth: Floats) -> StudyRow:
     strategy, verdicts = strategies.parse(case.strategy), comparisons.joined(history.verdicts)
     try:
-        scores = history.rate(ESTIMATORS[rating], Parameters(sigma=grid.bt_sigma))
+        scores = history.rate(ESTIMATORS[rating], Parameters(sigma=grid.sigma))
     except NotConvergedError as error:
         raise NotConvergedError(f"{case}: {error} Leave {rating} out of `ratings`.") from error
     rho = correlation.point(correlation.spearman(scores, truth), grid.n)

@@ -14,6 +14,7 @@ from judgeq.engine.samples import Range
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
 from judgeq.rating import THRESHOLDS, of_run, position_bias
+from judgeq.rating.intervals import Intervals
 from judgeq.types import Counts, Failure, Floats, Totals
 from judgeq.ui import crew
 from judgeq.ui.sections import Section, numbers, words
@@ -75,12 +76,24 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
     equivalent = f"{result.cost_equivalent_calls:,.0f} cost-equivalent calls"
     yield "cost", f"{cost(result.totals)}; {equivalent} (1 a pair, k/2 a list of k)"
     yield "ratings", _ratings(result)
+    if result.scores.intervals is not None:
+        yield "certainty", _certainty(result, result.scores.intervals)
 
 
 def _ratings(result: Result) -> str:
     """How the scores were made, in words."""
-    used = of_run(result.rating, alone="direct" in result.scores.ratings)
-    return "; ".join(estimator.described(result.parameters) for estimator in used)
+    *others, main = of_run(result.rating, alone="direct" in result.scores.ratings)
+    return "; ".join([*(one.described() for one in others), main.described(result.fit)])
+
+
+def _certainty(result: Result, intervals: Intervals) -> str:
+    """How sure the main rating is, in words."""
+    errors = result.scores.se
+    tiers = int(intervals.tier.max())
+    text = f"standard errors {np.nanmedian(errors):.2f} (median), {several(tiers, 'tier')} of items"
+    if result.fit.at_limit:
+        text += f"; σ = {result.fit.sigma:g} is the end of what is tried: --sigma sets another"
+    return text
 
 
 def jobs(counts: Counts) -> str:
@@ -230,19 +243,30 @@ def _failure(last: Failure) -> str:
 
 
 def _texts(scores: Scores, texts: Sequence[str]) -> Section:
-    """The texts at the top and at the bottom of the ranking."""
+    """The texts at the top and at the bottom of the ranking, with the 95 % intervals of rank and rating
+    where there are some."""
     rating, values = scores.main
-    rank = scores.rank
+    rank, sure = scores.rank, scores.intervals
     return Section(
-        f"The highest and the lowest texts, by {rating}",
+        f"The highest and the lowest texts, by {rating}"
+        + ("" if sure is None else ", with 95 % intervals"),
         columns=[
             *numbers("rank"),
+            *([] if sure is None else words("ranks")),
             *words("item", at_most=20),
             *numbers(rating, show=_digits(rating)),
-            *words("text", at_most=56),
+            *([] if sure is None else numbers("±")),
+            *words("text", at_most=48),
         ],
         rows=[
-            (int(rank[row]), scores.ids[row], float(values[row]), excerpt(texts[row], TEXT))
+            (
+                int(rank[row]),
+                *([] if sure is None else [f"{sure.rank_low[row]} to {sure.rank_high[row]}"]),
+                scores.ids[row],
+                float(values[row]),
+                *([] if sure is None else [f"{float(sure.high[row] - values[row]):.2f}"]),
+                excerpt(texts[row], TEXT),
+            )
             for rows in _ends(np.where(rank > 0, values, np.nan))
             for row in rows
         ],

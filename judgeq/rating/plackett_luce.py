@@ -1,0 +1,255 @@
+"""Plackett-Luce, symmetrised: whole lists at once  (Plackett 1975; Luce 1959).
+
+A list is chosen from the top, each time one of those that are left: item i with probability exp(θi)
+/ Σ exp(θj). Chosen from the bottom, by −θ, it is another model of the same list; the log likelihood
+here is the mean of the two, ½[ℓ(r; θ) + ℓ(reversed r; −θ)], so that neither end is read more
+closely than the other and θ only changes its sign where all lists are turned round. For two items
+both are Bradley-Terry's.
+
+Ties: a list with ties counts as two of half the weight each, with the tied items in the order in which
+they were presented and in the reverse of it. Of two items that is a half win each way.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judgeq.rating import Fit, GoOn, Parameters, always, evidence
+from judgeq.rating.comparisons import components, settled, tie_groups
+from judgeq.rating.posterior import Prior, fitted
+from judgeq.rating.rankings import Rankings, Values
+from judgeq.types import Floats, Offsets, Verdicts
+
+NAME = "Plackett-Luce"
+WIDEST = 300.0
+"""The largest distance within one list of whose exponential the square is sure to be a number."""
+
+
+def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
+    """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. σ is chosen by the
+    evidence where it isn't given."""
+    rankings = rankings_of(verdicts, n, go_on=go_on)
+    component = components(verdicts, n)
+    if parameters.sigma is not None:
+        return fitted(rankings, Prior(parameters.sigma), component, NAME)
+    with rankings.threads():
+        sigma, start = evidence.sigma(rankings)
+    return fitted(rankings, Prior(sigma), component, NAME, start, chosen=True)
+
+
+def rankings_of(
+    verdicts: Verdicts, n: int, covariates: Floats | None = None, go_on: GoOn = always
+) -> Rankings:
+    """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order of
+    `verdicts.items`, tied ones in the order presented (`comparisons.settled`)."""
+    groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
+
+    def make(slots: Offsets) -> _Block:
+        return _Block(None if groups is None else groups[slots])
+
+    return Rankings(settled(verdicts), n, make, covariates, go_on)
+
+
+class _Block:
+    """Lists of one size k, each as it is chosen from the top and from the bottom, and where there are
+    ties, with the tied ones in both orders."""
+
+    def __init__(self, groups: NDArray[np.int64] | None) -> None:
+        """`groups`, shape (k, lists), number the groups of tied items; None where nothing is tied."""
+        turned = None if groups is None else _ties_turned(groups)
+        tied = turned is not None and bool((turned != np.arange(len(turned))[:, None]).any())
+        orders = [None, turned] if tied else [None]
+        self._ways = [_Way(order, up=up) for order in orders for up in (True, False)]
+        self._weight = 1 / len(self._ways)
+        self._stages: list[tuple[_Way, _Stages]] = []
+
+    def loss(self, eta: Floats) -> float:
+        return self._weight * sum(_Stages(way.of(eta)).loss() for way in self._ways)
+
+    def gradient(self, eta: Floats) -> Floats:
+        total = np.zeros_like(eta)
+        self._stages = []
+        for way in self._ways:
+            stages = _Stages(way.of(eta))
+            way.add(stages.gradient(), total)
+            self._stages.append((way, stages))
+        total *= self._weight
+        return total
+
+    def hessian(self, v: Values) -> Values:
+        total = np.zeros_like(v)
+        for way, stages in self._stages:
+            way.add(stages.hessian(way.of(v)), total)
+        total *= v.dtype.type(self._weight)
+        return total
+
+    def diagonal(self) -> Floats:
+        total: Floats = np.zeros_like(self._stages[0][1].e)
+        for way, stages in self._stages:
+            way.add(stages.diagonal(), total, even=True)
+        total *= self._weight
+        return total
+
+    def noise(self, rng: np.random.Generator, samples: int) -> Values:
+        shape = (*self._stages[0][1].e.shape, samples)
+        total = np.zeros(shape, dtype=np.float32)
+        for way, stages in self._stages:
+            normal = rng.standard_normal((shape[0] - 1, *shape[1:]), dtype=np.float32)
+            way.add(stages.noise(normal), total)
+        total *= np.float32(self._weight**0.5)
+        return total
+
+    def matrices(self) -> Floats:
+        k, lists = self._stages[0][1].e.shape
+        total = np.zeros((lists, k, k))
+        for way, stages in self._stages:
+            way.add_matrices(stages.weights(), total)
+        each = np.arange(k)
+        total *= -self._weight
+        total[:, each, each] = -total.sum(axis=2)
+        return total
+
+
+def _ties_turned(groups: NDArray[np.int64]) -> NDArray[np.int64]:
+    """The places, shape (k, lists), in the order in which each group of tied items is reversed."""
+    k = len(groups)
+    place = np.broadcast_to(np.arange(k)[:, None], groups.shape)
+    return np.lexsort((-place, groups), axis=0)
+
+
+class _Way:
+    """One way in which lists are chosen: places in this order (None: as they stand), from the top
+    or from the bottom."""
+
+    def __init__(self, order: NDArray[np.int64] | None, *, up: bool) -> None:
+        self._order, self._up = order, up
+
+    def of(self, values: Values) -> Values:
+        """Values by place as the stages read them."""
+        if self._order is not None:
+            order = self._order if values.ndim == 2 else self._order[:, :, None]
+            values = np.take_along_axis(values, order, axis=0)
+        return values if self._up else -values[::-1]
+
+    def add(self, values: Values, total: Values, *, even: bool = False) -> None:
+        """Add to `total`, by place, what the stages say; of an `even` function of θ the sign is kept."""
+        if not self._up:
+            values = values[::-1] if even else -values[::-1]
+        if self._order is None:
+            total += values
+            return
+        order = self._order if values.ndim == 2 else self._order[:, :, None]
+        back = np.empty_like(values)
+        np.put_along_axis(back, np.broadcast_to(order, values.shape), values, axis=0)
+        total += back
+
+    def add_matrices(self, weights: Floats, total: Floats) -> None:
+        """Add to `total`, (lists, k, k), the weights of pairs by stage, (lists, k, k)."""
+        if not self._up:
+            weights = weights[:, ::-1, ::-1]
+        if self._order is None:
+            total += weights
+            return
+        back = np.argsort(self._order, axis=0).T
+        total += np.take_along_axis(
+            np.take_along_axis(weights, back[:, :, None], axis=1), back[:, None, :], axis=2
+        )
+
+
+class _Stages:
+    """ℓ(r; θ) = Σ_{a<k} [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from
+    place a on, of weights e = exp θ whose sum is S_a. Values by place, shape (k, lists).
+
+    The Hessian of −ℓ is a graph's Laplacian of the weights e_a·e_b·Σ_{c≤min(a,b)} S_c⁻², which
+    prefix and suffix sums apply in k steps.
+    """
+
+    def __init__(self, theta: Floats) -> None:
+        high = theta.max(axis=0)
+        self._wide = bool((high - theta.min(axis=0)).max(initial=0.0) > WIDEST)
+        self._shifted = theta - high
+        self.e = np.exp(self._shifted)
+        self._sums = _from_below(self.e)[:-1]
+
+    def loss(self) -> float:
+        if self._wide:
+            return float("inf")
+        return float(np.log(self._sums).sum() - self._shifted[:-1].sum())
+
+    def gradient(self) -> Floats:
+        """Of −ℓ; keeps what `hessian` needs."""
+        self._inverse = 1 / self._sums
+        self._rate = _from_above(self._inverse)
+        slope: Floats = self.e * self._rate
+        slope[:-1] -= 1
+        return slope
+
+    def hessian(self, v: Values) -> Values:
+        e, inverse, rate = self.e, self._inverse, self._rate
+        if v.ndim == 3:
+            e, inverse, rate = (values.astype(v.dtype)[:, :, None] for values in (e, inverse, rate))
+        means = _from_below(e * v)[:-1]
+        means *= inverse
+        means *= inverse
+        product: Values = rate * v
+        product -= _from_above(means)
+        product *= e
+        return product
+
+    def diagonal(self) -> Floats:
+        """Of the Hessian of −ℓ."""
+        diagonal: Floats = self.e * self._rate
+        diagonal -= self.e**2 * _from_above(self._inverse**2)
+        return diagonal
+
+    def weights(self) -> Floats:
+        """Of each two places, (lists, k, k), with 0 on the diagonal."""
+        k, lists = self.e.shape
+        squares = _from_above(self._inverse**2)
+        weights = np.zeros((lists, k, k))
+        for a in range(k - 1):
+            pairs = self.e[a + 1 :] * (self.e[a] * squares[a])
+            weights[:, a, a + 1 :] = weights[:, a + 1 :, a] = pairs.T
+        return weights
+
+    def noise(self, normal: Values) -> Values:
+        """Vectors whose covariance is the Hessian of −ℓ, of standard normals, shape (k − 1, lists,
+        samples).
+
+        By eliminating the items in order of place, a factor of the Laplacian: what is left after item
+        a has weights of the same form, with Σ S_c⁻² larger by G_a·e_a/S_{a+1}.
+        """
+        k = len(self.e)
+        squares = _from_above(self._inverse**2)[:-1]
+        total = np.zeros((k, *normal.shape[1:]), dtype=normal.dtype)
+        grown = np.zeros(self.e.shape[1])
+        passed = np.zeros(normal.shape[1:], dtype=normal.dtype)
+        after = np.append(self._sums[1:], self.e[-1:], axis=0)
+        for a in range(k - 1):
+            weight = squares[a] + grown
+            drawn = np.sqrt(weight * self.e[a] * after[a]).astype(normal.dtype)[:, None] * normal[a]
+            total[a] += drawn
+            total[a] -= self.e[a].astype(normal.dtype)[:, None] * passed
+            passed += drawn / after[a].astype(normal.dtype)[:, None]
+            grown += weight * self.e[a] / after[a]
+        total[-1] -= self.e[-1].astype(normal.dtype)[:, None] * passed
+        return total
+
+
+def _from_below(values: Values) -> Values:
+    """Sums over each place and all after it, same shape."""
+    sums = values.copy()
+    for place in range(len(values) - 2, -1, -1):
+        sums[place] += sums[place + 1]
+    return sums
+
+
+def _from_above(values: Values) -> Values:
+    """Sums over each place and all before it; one place more than `values`, the last one repeated."""
+    sums = np.empty((len(values) + 1, *values.shape[1:]), dtype=values.dtype)
+    sums[0] = values[0]
+    for place in range(1, len(values)):
+        np.add(sums[place - 1], values[place], out=sums[place])
+    sums[-1] = sums[-2]
+    return sums

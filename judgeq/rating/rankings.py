@@ -1,0 +1,298 @@
+"""Rankings as blocks of arrays, by which likelihoods are worked out: Bradley-Terry's, Plackett-Luce's.
+
+A block holds rankings of one size k. Values by item are spread over the places of its rankings, shape
+(k, rankings), and added up again. Working on places rather than on k(k−1)/2 columns of comparisons reads
+all in order: several times faster, in a fraction of the memory.
+
+Beside the items a likelihood may have covariates: what stands in a slot is then not the item's
+parameter alone but that plus Σ x·(the covariate's parameter), where x is a number a slot. So an
+effect of the place presented, or a direct score, is estimated jointly with the items.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager
+from functools import cached_property
+from itertools import pairwise
+from typing import Any, Protocol, TypeAlias, TypeVar
+
+import numpy as np
+from numpy.typing import NDArray
+
+from judgeq.rating import GoOn, always
+from judgeq.rating.comparisons import slots_by_size
+from judgeq.types import Floats, Offsets, Verdicts
+
+Values: TypeAlias = NDArray[Any]
+"""By place and ranking, (k, rankings) or (k, rankings, samples)."""
+T = TypeVar("T")
+_Apply: TypeAlias = Callable[..., Iterable[Any]]
+AT_ONCE = 16384
+"""Slots handled together: their arrays stay in the processor's cache."""
+SMALL = 64
+"""So long are the longest rankings whose Hessians are formed where several vectors are at hand."""
+TURNS = 32
+TOGETHER = 16
+"""Vectors handled together: of single precision, those of an item fill a line of the cache."""
+
+
+class Block(Protocol):
+    """A likelihood of some rankings of one size; all by place, shape (k, rankings)."""
+
+    def loss(self, eta: Floats) -> float:
+        """−log likelihood."""
+
+    def gradient(self, eta: Floats) -> Floats:
+        """Of the loss; keeps the curvature for what follows."""
+
+    def hessian(self, v: Values) -> Values:
+        """Each ranking's Hessian of the loss times v; `v` may hold several vectors."""
+
+    def diagonal(self) -> Floats:
+        """The diagonal of the Hessian."""
+
+    def noise(self, rng: np.random.Generator, samples: int) -> Values:
+        """Normal vectors whose covariance is each ranking's Hessian, (k, rankings, samples), of single
+        precision."""
+
+    def matrices(self) -> Floats:
+        """The Hessians themselves, (rankings, k, k)."""
+
+
+class Rankings:
+    """Verdicts as blocks of a likelihood in n items and in p covariates.
+
+    `make` makes the block of some slots, shape (k, rankings). Parameters are vectors of shape (n +
+    p,): the items', then the covariates', whose numbers by slot are `covariates`, shape (slots, p).
+    Blocks are worked on by threads while inside of `threads()` (NumPy lets go of the interpreter
+    lock) and added up in their order, so that the number of threads changes no bit. `go_on` is
+    called before each pass.
+    """
+
+    def __init__(
+        self,
+        verdicts: Verdicts,
+        n: int,
+        make: Callable[[Offsets], Block],
+        covariates: Floats | None = None,
+        go_on: GoOn = always,
+    ) -> None:
+        self.n = n
+        self.p = 0 if covariates is None else covariates.shape[1]
+        self.go_on = go_on
+        self.blocks: list[Block] = []
+        self._shapes: list[tuple[int, int]] = []
+        slots = [np.empty(0, np.int64)]
+        for of_size in slots_by_size(verdicts):
+            if len(of_size) < 2:  # an item judged alone is compared with nothing
+                continue
+            at_once = max(1, AT_ONCE // len(of_size))
+            for begin in range(0, of_size.shape[1], at_once):
+                part = of_size[:, begin : begin + at_once]
+                self.blocks.append(make(part))
+                self._shapes.append((part.shape[0], part.shape[1]))
+                slots.append(part.reshape(-1))
+        self._slots = np.concatenate(slots)
+        self.items: NDArray[np.intp] = verdicts.items[self._slots].astype(np.intp)
+        self._covariates = None if covariates is None else covariates[self._slots]
+        self._bounds = [0, *np.cumsum([k * m for k, m in self._shapes]).tolist()]
+        self._map: _Apply = map
+        self._curvature: dict[tuple[int, str], Any] = {}
+
+    @contextmanager
+    def threads(self) -> Iterator[None]:
+        """While inside, several threads work on the blocks."""
+        if len(self.blocks) < 2 or self._map is not map:
+            yield
+            return
+        with ThreadPoolExecutor() as pool:
+            self._map = pool.map
+            try:
+                yield
+            finally:
+                self._map = map
+
+    def spread(self, values: Values) -> list[Values]:
+        """Parameters, shape (n + p,) or (n + p, samples), as arrays by place, one a block."""
+        self.go_on()
+        flat = values[self.items] if not self.p else self._with_covariates(values)
+        return [
+            flat[begin:end].reshape(*shape, *values.shape[1:])
+            for (begin, end), shape in zip(pairwise(self._bounds), self._shapes, strict=True)
+        ]
+
+    def _with_covariates(self, values: Values) -> Values:
+        assert self._covariates is not None
+        flat = values[self.items]
+        for number, column in enumerate(self._covariates.T):
+            effect = values[self.n + number]
+            flat += column * effect if values.ndim == 1 else column[:, None] * effect
+        return flat
+
+    def added_up(self, parts: Iterable[Values]) -> Floats:
+        """By parameter, shape (n + p,), what blocks have by place."""
+        flat = np.concatenate([np.empty(0), *(part.reshape(-1) for part in parts)])
+        total = np.bincount(self.items, flat, self.n).astype(np.float64, copy=False)
+        if self._covariates is None:
+            return total
+        effects = [float((column * flat).sum()) for column in self._covariates.T]
+        return np.concatenate([total, effects])
+
+    def loss(self, parameters: Floats) -> float:
+        """−log likelihood."""
+        losses = self._map(lambda block, eta: block.loss(eta), self.blocks, self.spread(parameters))
+        return float(sum(losses))
+
+    def slopes(self, parameters: Floats) -> list[Floats]:
+        """The loss's gradient by place, one a block; keeps the curvature there."""
+        parts = self.spread(parameters)
+        self._curvature.clear()
+        return list(self._map(lambda block, eta: block.gradient(eta), self.blocks, parts))
+
+    def gradient(self, parameters: Floats) -> Floats:
+        """Of the loss, shape (n + p,); keeps the curvature there for what follows."""
+        return self.added_up(self.slopes(parameters))
+
+    def hessian(self, v: Floats) -> Floats:
+        """The Hessian of the loss times v, shape (n + p,)."""
+        parts = self.spread(v)
+        return self.added_up(self._map(lambda block, w: block.hessian(w), self.blocks, parts))
+
+    def diagonal(self) -> Floats:
+        """The diagonal of the Hessian, shape (n + p,)."""
+        parts = list(self._map(lambda block: block.diagonal(), self.blocks))
+        total = self.added_up(parts)
+        for number in range(self.p):
+            unit = np.zeros(self.n + self.p)
+            unit[self.n + number] = 1
+            total[self.n + number] = self.hessian(unit)[self.n + number]
+        return total
+
+    def degree(self) -> Floats:
+        """In how many comparisons each item is; for a covariate the sum of its numbers' sizes."""
+        parts = [np.full(shape, shape[0] - 1.0) for shape in self._shapes]
+        total = np.bincount(
+            self.items, np.concatenate([np.empty(0), *(part.reshape(-1) for part in parts)]), self.n
+        ).astype(np.float64, copy=False)
+        if self._covariates is None:
+            return total
+        return np.concatenate([total, np.abs(self._covariates).sum(axis=0)])
+
+    def places(self) -> Iterator[tuple[Block, NDArray[np.intp], Floats | None]]:
+        """Each block with its items, shape (k, rankings), and its covariates, (k, rankings, p)."""
+        for block, shape, (begin, end) in zip(
+            self.blocks, self._shapes, pairwise(self._bounds), strict=True
+        ):
+            numbers = None
+            if self._covariates is not None:
+                numbers = self._covariates[begin:end].reshape(*shape, self.p)
+            yield block, self.items[begin:end].reshape(shape), numbers
+
+    # Several vectors at once, in single precision
+
+    def hessians(self, vectors: Values) -> Values:
+        """The Hessian times each of some vectors, shape (n + p, samples)."""
+        return self.sums(self.each(lambda curved, part: curved @ part, vectors))
+
+    def each(self, work: Callable[..., T], vectors: Values, *more: Iterable[Any]) -> list[T]:
+        """What `work(curved, part, …)` makes of each block: `part` are the vectors' values by ranking,
+        shape (rankings, k, samples), and `curved @ part` is the Hessian times them; of `more` one for
+        each block."""
+        self.go_on()
+
+        def at(number: int, items: NDArray[np.intp], covariates: Floats | None, *rest: Any) -> T:
+            part = np.take(vectors, items, axis=0)
+            if covariates is not None:
+                part += covariates.astype(vectors.dtype) @ vectors[self.n :]
+            return work(self._curved(number, vectors.dtype), part, *rest)
+
+        numbers = range(len(self.blocks))
+        return list(self._map(at, numbers, self._by_list.items, self._by_list.covariates, *more))
+
+    def _curved(self, number: int, dtype: np.dtype[Any]) -> Any:
+        """A block's curvature: what `@` applies to values by ranking."""
+        key = number, dtype.char
+        if key not in self._curvature:
+            block, (k, _) = self.blocks[number], self._shapes[number]
+            self._curvature[key] = block.matrices().astype(dtype) if k <= SMALL else _Applied(block)
+        return self._curvature[key]
+
+    def noise(self, generators: Sequence[np.random.Generator], samples: int) -> Values:
+        """Normal vectors whose covariance is the Hessian, shape (n + p, samples); a generator a
+        block."""
+        self.go_on()
+
+        def of_block(block: Block, rng: np.random.Generator) -> Values:
+            return block.noise(rng, samples).transpose(1, 0, 2)
+
+        return self.sums(list(self._map(of_block, self.blocks, generators)))
+
+    def sums(self, parts: Sequence[Values]) -> Values:
+        """By parameter, shape (n + p, samples), what blocks have by ranking, (rankings, k, samples)."""
+        flat = np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
+        total = np.zeros((self.n + self.p, flat.shape[1]), dtype=flat.dtype)
+        self._by_list.add(flat, total)
+        for covariates, part in zip(self._by_list.covariates, parts, strict=True):
+            if covariates is not None:
+                effects = np.einsum("mkp,mks->ps", covariates, part, optimize=False)
+                total[self.n :] += effects.astype(flat.dtype)
+        return total
+
+    @cached_property
+    def _by_list(self) -> _ByList:
+        return _ByList(list(self.places()))
+
+
+class _Applied:
+    """The curvature of a block of long rankings, applied without forming it."""
+
+    def __init__(self, block: Block) -> None:
+        self._block = block
+
+    def __matmul__(self, part: Values) -> Values:
+        return self._block.hessian(part.transpose(1, 0, 2)).transpose(1, 0, 2)
+
+
+class _ByList:
+    """Blocks by ranking: their items, (rankings, k), their covariates, (rankings, k, p); and the
+    turns in which what they have by slot is added up by item, no item twice in a turn."""
+
+    def __init__(self, places: Sequence[tuple[Block, NDArray[np.intp], Floats | None]]) -> None:
+        self.items = [np.ascontiguousarray(items.T) for _, items, _ in places]
+        self.covariates = [
+            None if numbers is None else np.ascontiguousarray(numbers.transpose(1, 0, 2))
+            for _, _, numbers in places
+        ]
+        flat = np.concatenate([np.empty(0, np.intp), *(of.reshape(-1) for of in self.items)])
+        order = np.argsort(flat, kind="stable")
+        ordered = flat[order]
+        starts = (
+            np.flatnonzero(np.append(True, ordered[1:] != ordered[:-1])) if len(flat) else order
+        )
+        lengths = np.diff([*starts, len(flat)])
+        self._turns = []
+        for turn in range(TURNS):
+            if not len(starts):
+                break
+            slots = order[starts + turn]
+            self._turns.append((flat[slots], slots))
+            more = lengths > turn + 1
+            starts, lengths = starts[more], lengths[more]
+        # Of an item in many rankings the others: summed in one go, which is slower for a few.
+        lengths = lengths - TURNS
+        begins = np.cumsum([0, *lengths])
+        within = np.arange(begins[-1]) - np.repeat(begins[:-1], lengths)
+        self._rest = order[np.repeat(starts + TURNS, lengths) + within] if len(starts) else starts
+        self._begins, self._items_of_rest = begins[:-1], ordered[starts]
+
+    def add(self, flat: Values, total: Values) -> None:
+        """Add to `total`, by item, what `flat` has by slot, of shape (slots, samples)."""
+        for items, slots in self._turns:
+            for begin in range(0, len(items), AT_ONCE):
+                some = slice(begin, begin + AT_ONCE)
+                total[items[some]] += np.take(flat, slots[some], axis=0)
+        if len(self._rest):
+            rest = np.take(flat, self._rest, axis=0)
+            total[self._items_of_rest] += np.add.reduceat(rest, self._begins, axis=0)
