@@ -16,15 +16,18 @@ from judgeq.config import settle
 from judgeq.datasets import load
 from judgeq.errors import NotConvergedError, UsageError
 from judgeq.evaluation import metrics
-from judgeq.rating import bradley_terry, comparisons, correlation, elo
-from judgeq.rating.bradley_terry import _Rankings, fit_map, fit_mm
+from judgeq.rating import Parameters, comparisons, correlation, elo, newton, rankings
+from judgeq.rating.bradley_terry import fit, fit_map, fit_mm, rankings_of
+from judgeq.rating.posterior import SIGMAS
+from judgeq.rating.rankings import Rankings
 from judgeq.settings import DatasetSpec
 from judgeq.types import Floats
-from tests.build import SHARED, Ranking, grouped, needs_recordings, rankings, recording, verdicts
+from tests.build import SHARED, Ranking, grouped, needs_recordings, recording, verdicts
+from tests.build import rankings as any_rankings
 
 N = 6
 RATES = ("recall", "accuracy", "precision", "f1")
-MANY = st.lists(rankings(N), min_size=1, max_size=8)
+MANY = st.lists(any_rankings(N), min_size=1, max_size=8)
 THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
 
 
@@ -144,12 +147,12 @@ def test_neither_names_nor_order_matter(
 
 
 def test_the_map_is_never_shown_before_it_has_converged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_step(rankings: _Rankings, prior: float, gradient: Floats, norm: float) -> Floats:
+    def no_step(some: Rankings, precision: Floats, gradient: Floats, size: float) -> Floats:
         return np.zeros_like(gradient)
 
-    monkeypatch.setattr(bradley_terry, "_newton_step", no_step)
-    with pytest.raises(NotConvergedError, match=r"σ = 3\) did not converge.*--bt-sigma"):
-        fit_map(verdicts([(0, 1)]), 2, 3.0)
+    monkeypatch.setattr(newton, "_newton_step", no_step)
+    with pytest.raises(NotConvergedError, match=r"σ = 3\) did not converge.*--sigma"):
+        fit(verdicts([(0, 1)]), 2, Parameters(sigma=3.0))
 
 
 # Its parts
@@ -158,7 +161,7 @@ def test_the_map_is_never_shown_before_it_has_converged(monkeypatch: pytest.Monk
 @settings(max_examples=40, deadline=None)
 @given(many=MANY, theta=THETA, direction=THETA)
 def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
-    some, won = _Rankings(verdicts(many), N), wins(many, N)
+    some, won = rankings_of(verdicts(many), N), wins(many, N)
     loss = some.loss(theta)
     assert loss == pytest.approx(minus_log_likelihood(theta, won))
     gradient = some.gradient(theta)  # also sets where `hessian` and `diagonal` look from
@@ -182,7 +185,7 @@ def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Flo
 @pytest.mark.parametrize("gap", [50.0, 800.0, 1e5])
 def test_no_gap_is_too_large(gap: float) -> None:
     """Overflow is a warning, and a warning an error here."""
-    some = _Rankings(verdicts([(0, 1), (1, 0)]), 2)
+    some = rankings_of(verdicts([(0, 1), (1, 0)]), 2)
     theta = np.array([gap, 0.0])
     assert some.loss(theta) == pytest.approx(gap)
     assert_allclose(some.gradient(theta), [1, -1])
@@ -192,7 +195,7 @@ def test_no_gap_is_too_large(gap: float) -> None:
 def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:
     many = verdicts(random_rankings(30, 60, 1))
     whole = fit_map(many, 30)
-    monkeypatch.setattr(bradley_terry, "_AT_ONCE", 7)
+    monkeypatch.setattr(rankings, "AT_ONCE", 28)
     assert_allclose(fit_map(many, 30), whole, atol=2e-8)
 
 
@@ -288,14 +291,14 @@ def test_a_sigma_that_can_not_be(sigma: float) -> None:
 
 
 def test_settings_know_the_bounds_of_sigma() -> None:
-    for sigma in bradley_terry.SIGMAS:
-        assert settle({"dataset": "demo", "bt_sigma": sigma}).bt_sigma == sigma
+    for sigma in SIGMAS:
+        assert settle({"dataset": "demo", "sigma": sigma}).sigma == sigma
         outside = sigma * (0.99 if sigma < 1 else 1.01)
-        with pytest.raises(UsageError, match=r"--bt-sigma .*Input should be .* than or equal to"):
-            settle({"dataset": "demo", "bt_sigma": outside})
+        with pytest.raises(UsageError, match=r"--sigma .*Input should be .* than or equal to"):
+            settle({"dataset": "demo", "sigma": outside})
 
 
-@pytest.mark.parametrize("sigma", bradley_terry.SIGMAS)
+@pytest.mark.parametrize("sigma", SIGMAS)
 def test_the_least_and_the_largest_sigma(sigma: float) -> None:
     theta = fit_map(verdicts([(0, 1), (1, 2)] * 3), 3, sigma)
     assert theta[0] > theta[1] > theta[2]
