@@ -147,11 +147,11 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
         direct = judgeq.run(frame, gold_column="gold", strategy="direct")
         evaluated = judgeq.evaluate(result, resamples=10)
         rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["ratings"]}
-        assert 0.3 < rho["bt"]["value"] < 1
+        assert 0.3 < rho["pl"]["value"] < 1
         by_name = judgeq.evaluate(
-            result.run.id, resamples=0, threshold=0, rating_name="bt", positive_over=2
+            result.run.id, resamples=0, threshold=0, rating_name="pl", positive_over=2
         )
-        assert [row["rating"] for row in by_name["ratings"]] == ["bt"]
+        assert [row["rating"] for row in by_name["ratings"]] == ["pl"]
         reverse = judgeq.evaluate(result, gold=[-value for value in GOLD], resamples=0)
         assert reverse["ratings"][0]["measures"]["spearman"]["value"] < -0.3
         compared = judgeq.compare(result, direct.run.id, resamples=10)
@@ -246,9 +246,9 @@ def test_importing_stays_light() -> None:
 def test_reprs_are_short() -> None:
     result = judgeq.run("demo", strategy="listwise10x2")
     assert repr(result) == (
-        f"<Result {result.run.id}: 240 items, 2 rounds, 48 calls, $0.00; elo, bt>"
+        f"<Result {result.run.id}: 240 items, 2 rounds, 48 calls, $0.00; elo, pl>"
     )
-    assert repr(result.scores) == "<Scores of 240 items, 240 judged: elo, bt>"
+    assert repr(result.scores) == "<Scores of 240 items, 240 judged: elo, pl>"
     assert repr(judgeq.load_dataset("demo")) == "<Dataset demo: 240 items, ordinal gold>"
     linear = judgeq.load_dataset("synthetic:linear", n=50)
     assert repr(linear) == "<Dataset synthetic-linear: 50 items, without texts, continuous gold>"

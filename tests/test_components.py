@@ -98,17 +98,17 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
 
     rated = json.loads(judgeq(topics, "rate", "--json").stdout)
     assert rated["components"] == {"count": 2, "largest": [10, 10]}
-    bt = rated["evaluation"]["correlation"]["all"]["bt"]
-    assert bt["spearman"] < 0.6
-    assert bt["within_components"]["spearman"] == pytest.approx(1)
-    assert bt["within_components"]["components"] == 2
+    pl = rated["evaluation"]["correlation"]["all"]["pl"]
+    assert pl["spearman"] < 0.6
+    assert pl["within_components"]["spearman"] == pytest.approx(1)
+    assert pl["within_components"]["components"] == 2
 
     said = judgeq(topics, "evaluate", "--resamples", "0").stdout
     assert note in " ".join(said.split())
     assert "Correlation within components" in said
     evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
     assert evaluated["components"]["count"] == 2
-    assert evaluated["ratings"][1]["within_components"] == bt["within_components"]
+    assert evaluated["ratings"][1]["within_components"] == pl["within_components"]
     run = only_run(topics).name
     compared = judgeq(topics, "compare", run, run, "--resamples", "0").stdout
     assert note in " ".join(compared.split())
@@ -118,7 +118,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
 def test_connected_runs_say_nothing_of_components(tmp_path: Path) -> None:
     done = json.loads(judgeq(tmp_path, "run", "-d", "demo", "--json").stdout)
     assert done["components"] == {"count": 1, "largest": [240]}
-    assert "within_components" not in done["evaluation"]["correlation"]["all"]["bt"]
+    assert "within_components" not in done["evaluation"]["correlation"]["all"]["pl"]
     assert "component" not in score_columns(only_run(tmp_path))
     assert "component" not in judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
     judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", "--quiet")

@@ -10,7 +10,16 @@ import pytest
 from numpy.testing import assert_array_equal
 
 from judgeq.errors import StoppedError
-from judgeq.rating import CHOICES, ESTIMATORS, THRESHOLDS, Parameters, comparisons, elo, of_run
+from judgeq.rating import (
+    CHOICES,
+    ESTIMATORS,
+    LIMITS,
+    THRESHOLDS,
+    Parameters,
+    comparisons,
+    elo,
+    of_run,
+)
 from judgeq.types import Verdicts
 from tests.build import verdicts
 
@@ -54,15 +63,32 @@ def test_a_run_has_elo_and_what_was_chosen_or_direct_scores() -> None:
     for name in CHOICES:
         assert [one.name for one in of_run(name, alone=False)] == ["elo", name]
     assert [one.name for one in of_run("bt", alone=True)] == ["direct"]
-    assert THRESHOLDS == {"elo": 1500, "bt": 0, "direct": 0.5}
+    assert THRESHOLDS == {"elo": 1500, "pl": 0, "bt": 0, "direct": 0.5}
 
 
 def test_an_estimator_says_what_it_is() -> None:
-    bt, mm = ESTIMATORS["bt"], ESTIMATORS["bt-mm"]
-    assert bt.described(Parameters(0.5)) == "Bradley-Terry (bt, MAP with σ = 0.5)"
-    assert mm.described(Parameters()) == "Bradley-Terry (bt-mm, the paper's)"
-    assert bt.as_json(Parameters(0.5)) == {"name": "bt", "sigma": 0.5}
-    assert mm.as_json(Parameters()) == {"name": "bt-mm"}
+    bt, mm, pl = ESTIMATORS["bt"], ESTIMATORS["bt-mm"], ESTIMATORS["pl"]
+    judged = verdicts([(0, 1, 2), (1, 0, 2), (2, 1, 0)])
+    given, paper = bt.fit(judged, 3, Parameters(0.5)), mm.fit(judged, 3, Parameters())
+    assert bt.described(given) == "Bradley-Terry (bt, MAP with σ = 0.5)"
+    assert mm.described(paper) == "Bradley-Terry (bt-mm, the paper's)"
+    assert bt.described() == "Bradley-Terry (bt, MAP)"
+    assert bt.as_json(given) == {
+        "name": "bt",
+        "sigma": 0.5,
+        "sigma_chosen": False,
+        "sigma_at_limit": False,
+        "dispersion": pytest.approx(given.posterior.dispersion if given.posterior else None),
+    }
+    assert mm.as_json(paper) == {"name": "bt-mm"}
+    assert bt.fit(judged, 3, Parameters()).sigma == 2
+    chosen = pl.fit(judged, 3, Parameters())
+    assert (chosen.chosen, chosen.sigma, chosen.at_limit) == (True, LIMITS[0], True)
+    assert pl.described(chosen) == "Plackett-Luce (pl, MAP of whole lists with σ = 2, chosen)"
+    assert pl.as_json(chosen)["sigma_at_limit"]
+    by_hand = pl.fit(judged, 3, Parameters(LIMITS[0]))
+    assert (by_hand.chosen, by_hand.at_limit) == (False, False)
+    assert_array_equal(by_hand.theta.round(7), chosen.theta.round(7))
 
 
 @pytest.mark.parametrize("name", CHOICES)

@@ -139,7 +139,7 @@ def test_intervals_hold_the_value_and_shrink_with_the_items(folder: Path) -> Non
     run = scored(folder, "babe")
     gold = own(run)
     few = gold_of(np.where(np.arange(3674) % 16 == 0, gold.values, np.nan), "a few", None)
-    plan = Plan(resamples=300, rating_name="bt")
+    plan = Plan(resamples=300, rating_name="pl")
     (all_of,), (some,) = evaluate(run, gold, plan), evaluate(run, few, plan)
     assert some.n == pytest.approx(all_of.n / 16, rel=0.01)
     for name in ("pearson", "recall", "accuracy", "f1"):
@@ -159,9 +159,9 @@ def test_intervals_depend_on_the_seed_and_on_nothing_else(folder: Path) -> None:
     gold = own(run, 2)
     first, again = evaluate(run, gold, QUICK), evaluate(run, gold, QUICK)
     assert [row.measures for row in first] == [row.measures for row in again]
-    (alone,) = evaluate(run, gold, replace(QUICK, rating_name="bt"))
-    assert alone.measures == by_rating(first)["bt"].measures
-    (other,) = evaluate(run, gold, replace(QUICK, rating_name="bt", seed=1))
+    (alone,) = evaluate(run, gold, replace(QUICK, rating_name="pl"))
+    assert alone.measures == by_rating(first)["pl"].measures
+    (other,) = evaluate(run, gold, replace(QUICK, rating_name="pl", seed=1))
     assert values(other) == values(alone)
     assert other.measures["kendall"] != alone.measures["kendall"]
 
@@ -173,7 +173,7 @@ def test_a_subset_is_evaluated_as_if_it_were_all(folder: Path) -> None:
     gold = own(run, 2)
     rows = evaluate(split, gold, QUICK)
     assert [(row.items, row.rating) for row in rows] == [
-        ("all", "elo"), ("all", "bt"), ("half", "elo"), ("half", "bt"),
+        ("all", "elo"), ("all", "pl"), ("half", "elo"), ("half", "pl"),
     ]  # fmt: skip
     masked = gold_of(np.where(half, gold.values, np.nan), "half", 2)
     assert rows[3].measures == evaluate(run, masked, QUICK)[1].measures
@@ -193,7 +193,7 @@ def test_what_cannot_be_told_says_why(folder: Path) -> None:
         "\x1b[31mnone": np.zeros(n) > 0,
     }
     odd = replace(run, items=replace(run.items, subsets=subsets))
-    odd = with_scores(odd, elo=np.full(n, 1400.0), bt=run.scores.ratings["bt"])
+    odd = with_scores(odd, elo=np.full(n, 1400.0), pl=run.scores.ratings["pl"])
     gold = own(run, 2)
     rows = {(row.items, row.rating): row for row in evaluate(odd, gold, QUICK)}
     why = {
@@ -203,9 +203,9 @@ def test_what_cannot_be_told_says_why(folder: Path) -> None:
     assert why["all", "elo"]["pearson"] == "all scores are equal"
     assert why["all", "elo"]["precision"] == "no item is labelled positive"
     assert values(rows["all", "elo"])["auc"] == 0.5
-    assert why["low", "bt"]["recall"] == "the gold is of one class only"
-    assert values(rows["low", "bt"])["tp"] == 0
-    assert why["one", "bt"]["kendall"] == "too few items (1) have both gold and score"
+    assert why["low", "pl"]["recall"] == "the gold is of one class only"
+    assert values(rows["low", "pl"])["tp"] == 0
+    assert why["one", "pl"]["kendall"] == "too few items (1) have both gold and score"
     for row in rows.values():
         assert all(np.isfinite(value) for value in values(row).values() if value is not None)
         assert all(each.why for each in row.measures.values() if each.value is None)
@@ -221,7 +221,7 @@ def test_an_interval_that_few_resamples_tell_is_none(folder: Path) -> None:
     run = scored(folder, "few")
     labels = np.zeros(30)
     labels[4] = 1  # a third of the resamples leave it out
-    row = by_rating(evaluate(run, gold_of(labels, "one of 30"), QUICK))["bt"]
+    row = by_rating(evaluate(run, gold_of(labels, "one of 30"), QUICK))["pl"]
     assert row.measures["auc"].value is not None
     assert row.measures["auc"].low is None
     assert row.measures["auc"].why == "too few of the resamples have a value"
@@ -255,7 +255,7 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
     imported = json.loads(judgeq(tmp_path, "import", *flags, "judged.jsonl", "--json").stdout)
     assert (imported["items"], imported["items_judged"]) == (400, 20)
     correlation, detection = (imported["evaluation"][name] for name in ("correlation", "detection"))
-    for rating in ("elo", "bt"):
+    for rating in ("elo", "pl"):
         assert correlation["all"][rating]["n"] == detection[rating]["n"] == 20
         assert correlation["all"][rating]["without_score"] == 380
         assert detection[rating]["recall"] == detection[rating]["accuracy"] == 1
@@ -328,11 +328,11 @@ def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
         ).stdout
     )
     assert (found["gold"]["source"], found["gold"]["positive"]) == (path.name, "gold = 1")
-    bt = found["ratings"][1]
-    assert (bt["n"], bt["without_gold"]) == (99, 141)
+    pl = found["ratings"][1]
+    assert (pl["n"], pl["without_gold"]) == (99, 141)
     truth = [label == "yes" for label in labels if label]
-    said = [float(cell) > 0 for cell, label in zip(columns["bt"], labels, strict=False) if label]
-    assert bt["measures"]["f1"]["value"] == pytest.approx(f1_score(truth, said))
+    said = [float(cell) > 0 for cell, label in zip(columns["pl"], labels, strict=False) if label]
+    assert pl["measures"]["f1"]["value"] == pytest.approx(f1_score(truth, said))
 
 
 def test_gold_from_a_file_by_row_number(folder: Path, say: Say) -> None:
@@ -443,7 +443,7 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
     shown = say(
         "evaluate", "babe", "--threshold", "mixture", "--resamples", "0", "--splits", "0"
     ).stdout
-    value = rows["bt"].threshold
+    value = rows["pl"].threshold
     assert value is not None
     assert "the gold isn't used" in shown
     assert f"{value.value:.5g}" in shown
@@ -480,8 +480,8 @@ def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
         (2, "nothing is detected, since the gold has 6 values", "evaluate", "demo", *best),
         (2, "10 items of each class", "evaluate", "few", *three, *best),
         (2, "3 positive and 27 negative", "compare", "few", "few", *three, *best),
-        (2, "has 'elo', 'bt', not this", "evaluate", "demo", "--rating-name", "direct"),
-        (2, "has 'direct', not this", "compare", "demo", "direct", "--rating-name", "bt"),
+        (2, "has 'elo', 'pl', not this", "evaluate", "demo", "--rating-name", "direct"),
+        (2, "has 'direct', not this", "compare", "demo", "direct", "--rating-name", "pl"),
         (2, "'critical': the dataset has 'all'", "evaluate", "demo", "--subset", "critical"),
         (2, "the gold labels are from 0 to 5", "evaluate", "demo", "--positive-over", "5"),
         (2, "--gold-column is about a file", "evaluate", "demo", "--gold-column", "x"),
@@ -551,22 +551,22 @@ def test_differences_are_paired(folder: Path) -> None:
     gold = own(one_run, 2)
     found = compare([one_run, other], QUICK, gold)
     assert [(each.rating, each.against_rating, each.n) for each in found.differences] == [
-        ("elo", "elo", 240), ("bt", "bt", 240),
+        ("elo", "elo", 240), ("pl", "pl", 240),
     ]  # fmt: skip
-    bt = found.differences[1]
-    x, y = one_run.scores.ratings["bt"], other.scores.ratings["bt"]
+    pl = found.differences[1]
+    x, y = one_run.scores.ratings["pl"], other.scores.ratings["pl"]
     a, b = (correlation.correlation(scores, gold.values)["kendall"] for scores in (x, y))
     drawn = [
         b(weights) - a(weights)
         for weights in metrics.resamples(240, 100, seeds.rng(0, "bootstrap"))
     ]
-    kendall = bt.measures["kendall"]
+    kendall = pl.measures["kendall"]
     assert kendall.value == pytest.approx(
         stats.kendalltau(y, gold.values).statistic - stats.kendalltau(x, gold.values).statistic
     )
     assert (kendall.low, kendall.high) == metrics.interval(np.concatenate(drawn))
     agreed = found.agreement[1]
-    assert agreed.rating == "bt"
+    assert agreed.rating == "pl"
     assert agreed.measures["kendall"].value == pytest.approx(stats.kendalltau(x, y).statistic)
     assert agreed.measures["spearman"].value == pytest.approx(stats.spearmanr(x, y).statistic)
     single = [evaluate(run, gold, QUICK)[1].measures for run in (one_run, other)]
@@ -576,13 +576,13 @@ def test_differences_are_paired(folder: Path) -> None:
 def test_a_clear_difference_is_marked(folder: Path) -> None:
     run = scored(folder, "demo")
     noise = np.random.default_rng(0).normal(size=240)
-    found = compare([run, with_scores(run, bt=noise)], QUICK, own(run))
-    (bt,) = found.differences
-    assert zero_outside(bt.measures["pearson"])
+    found = compare([run, with_scores(run, pl=noise)], QUICK, own(run))
+    (pl,) = found.differences
+    assert zero_outside(pl.measures["pearson"])
     assert "]*" in shown(*terminal(sections.comparison(found)))
-    constant = compare([run, with_scores(run, bt=np.zeros(240))], QUICK, own(run))
-    (bt,) = constant.differences
-    assert bt.measures["pearson"] == Measured(None)
+    constant = compare([run, with_scores(run, pl=np.zeros(240))], QUICK, own(run))
+    (pl,) = constant.differences
+    assert pl.measures["pearson"] == Measured(None)
     assert [pair.measures["kendall"] for pair in constant.agreement] == [Measured(None)]
 
 
@@ -596,8 +596,8 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
         ]
         return [(each.rating, each.against_rating) for each in found.differences]
 
-    assert pairs(compare([run, direct], QUICK, gold)) == [("direct", "bt")]
-    assert pairs(compare([direct, run], QUICK, gold)) == [("bt", "direct")]
+    assert pairs(compare([run, direct], QUICK, gold)) == [("direct", "pl")]
+    assert pairs(compare([direct, run], QUICK, gold)) == [("pl", "direct")]
     # Only what both have a score for is compared, with the same items drawn.
     scores = direct.scores.ratings["direct"].copy()
     scores[10:20] = np.nan
@@ -606,10 +606,10 @@ def test_runs_with_other_ratings_are_compared_by_their_main_ones(folder: Path) -
     (each,) = found.differences
     assert each.n == found.agreement[0].n == 230
     kept = ~np.isnan(scores)
-    bt = run.scores.ratings["bt"]
+    pl = run.scores.ratings["pl"]
     assert each.measures["spearman"].value == pytest.approx(
         stats.spearmanr(scores[kept], gold.values[kept]).statistic
-        - stats.spearmanr(bt[kept], gold.values[kept]).statistic
+        - stats.spearmanr(pl[kept], gold.values[kept]).statistic
     )
 
 
@@ -694,7 +694,7 @@ def test_evaluate_on_babe_fits_a_hundred_columns(folder: Path) -> None:
 def test_compare_fits_a_hundred_columns(say: Say) -> None:
     done = say("compare", "demo", "seed", "direct", "--positive-over", "2", "--resamples", "50")
     assert "3 runs over 240 items" in done.stdout
-    assert "direct − bt" in done.stdout
+    assert "direct − pl" in done.stdout
     assert "Do they rank alike?" in done.stdout
     assert all(len(line) <= 100 for line in done.stdout.splitlines() if "construction" not in line)
 

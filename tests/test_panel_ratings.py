@@ -75,13 +75,13 @@ def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
 def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", *TWO, "--ensemble", "each", "--quiet")
     done = judgeq(tmp_path, "evaluate", "--resamples", "100")
-    for words in ("bt by simulated 2", "Kendall's τ-b", "Krippendorff's α", "72 verdicts by"):
+    for words in ("pl by simulated 2", "Kendall's τ-b", "Krippendorff's α", "72 verdicts by"):
         assert words in done.stdout
     found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
     ratings = {each["rating"]: each for each in found["ratings"]}
     assert list(ratings) == [
-        *("elo", "bt", "elo by simulated 1", "elo by simulated 2"),
-        *("bt by simulated 1", "bt by simulated 2"),
+        *("elo", "pl", "elo by simulated 1", "elo by simulated 2"),
+        *("pl by simulated 1", "pl by simulated 2"),
     ]
     judges = found["judges"]
     assert judges["names"] == ["simulated 1", "simulated 2"]
@@ -89,7 +89,7 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     assert judges["judged_by_several"] > 3000
     alpha = judges["krippendorff_alpha"]
     assert 0.4 < alpha["low"] < alpha["value"] < alpha["high"] < 0.75
-    assert judges["kendall"]["bt"][0][1] == judges["kendall"]["bt"][1][0]
+    assert judges["kendall"]["pl"][0][1] == judges["kendall"]["pl"][1][0]
 
 
 def test_agreement_needs_no_gold(tmp_path: Path) -> None:

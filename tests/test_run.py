@@ -10,6 +10,7 @@ import pytest
 
 from tests.cli import judgeq, only_run, query, score_columns, scores
 
+SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "120")
 
 
@@ -24,7 +25,8 @@ def test_babe_without_its_texts_goes_from_start_to_scores(tmp_path: Path) -> Non
     assert f"runs/{run.name}/scores.csv" in done.stdout
     assert query(run, "SELECT count(*) FROM jobs") == [(3 * 368,)]
     columns = score_columns(run)
-    assert list(columns) == ["id", "rank", "elo", "bt", "matches", "wins", "left_after", "gold"]
+    counts = ["matches", "wins", "left_after", "gold"]
+    assert list(columns) == ["id", "rank", "elo", "pl", *SURE, *counts]
     assert columns["id"] == [str(row) for row in range(3674)]
     assert set(columns["matches"]) == {"3"}
     assert sorted(set(columns["gold"])) == ["", "0.0", "1.0"]
@@ -95,7 +97,7 @@ def test_json_is_one_object_and_all_else_is_on_standard_error(tmp_path: Path) ->
     result = json.loads(done.stdout)
     assert result["jobs"]["done"] == 1104
     assert not result["partial"]
-    assert set(result["evaluation"]["detection"]) == {"elo", "bt"}
+    assert set(result["evaluation"]["detection"]) == {"elo", "pl"}
     assert "round 3/3 rated" in done.stderr
     assert judgeq(tmp_path, "run", "--dataset", "babe", "--quiet").stdout == ""
 
@@ -114,11 +116,13 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
     second = score_columns(run)
     assert done["rating"] == {"name": "bt-mm"}
     assert first["elo"] == second["elo"]
-    assert first["bt"] != second["bt"]
+    assert list(second) == [name.replace("pl", "bt") for name in first if name not in SURE]
+    assert first["pl"] != second["bt"]
     judgeq(tmp_path, "rate")
     assert score_columns(run) == first
-    judgeq(tmp_path, "rate", "--bt-sigma", "0.5")
-    assert max(map(float, score_columns(run)["bt"])) < max(map(float, first["bt"]))
+    done = json.loads(judgeq(tmp_path, "rate", "--sigma", "0.5", "--json").stdout)
+    assert (done["rating"]["sigma"], done["rating"]["sigma_chosen"]) == (0.5, False)
+    assert max(map(float, score_columns(run)["pl"])) < max(map(float, first["pl"]))
 
 
 def test_rating_an_unfinished_run_is_marked_as_partial(tmp_path: Path) -> None:

@@ -21,7 +21,7 @@ def scores_of(values: list[float], component: list[int] | None = None) -> Scores
     parts = np.array(component or [1] * n)
     return Scores(
         ids=[str(row) for row in range(n)],
-        ratings={"elo": np.zeros(n), "bt": np.array(values)},
+        ratings={"elo": np.zeros(n), "pl": np.array(values)},
         matches=parts.astype(np.int64),
         wins=np.zeros(n),
         left_after=np.zeros(n, dtype=np.int64),
@@ -59,7 +59,7 @@ RUN = ("run", "-d", "d.csv", "--gold-column", "gold", "-s", "pairwise3")
 def run(tmp_path: Path) -> Path:
     (tmp_path / "d.csv").write_text(DATA, encoding="utf-8")
     shown = " ".join(judgeq(tmp_path, *RUN).stdout.split())
-    assert "The highest and the lowest texts, by bt" in shown
+    assert "The highest and the lowest texts, by pl" in shown
     assert "second" in shown
     return only_run(tmp_path)
 

@@ -125,11 +125,11 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
 def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> None:
     imported(demo / "demo.jsonl", tmp_path / "runs")
     run, before = only_run(tmp_path), score_columns(only_run(demo))
-    rated = judgeq(tmp_path, "rate", "--bt-sigma", "0.5")
+    rated = judgeq(tmp_path, "rate", "--sigma", "0.5")
     assert f"{run.name}: finished" in rated.stdout
     after = score_columns(run)
     assert after["elo"] == before["elo"]
-    assert max(map(float, after["bt"])) < max(map(float, before["bt"]))
+    assert max(map(float, after["pl"])) < max(map(float, before["pl"]))
     state = json.loads(judgeq(tmp_path, "status", "--json").stdout)
     assert (state["state"], state["strategy"]) == ("finished", "imported")
     assert [jobs["done"] for jobs in state["jobs_by_round"]] == [24, 24, 24]

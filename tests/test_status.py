@@ -36,14 +36,14 @@ def forget(run: RunPlace, jobs: str) -> None:
 
 def test_a_finished_run_shows_its_final_ranking(run: Result) -> None:
     state = state_of(run.run)
-    assert (state.word, state.complete, state.rating) == ("finished", 3, "bt")
+    assert (state.word, state.complete, state.rating) == ("finished", 3, "pl")
     assert state.ratings is not None
-    np.testing.assert_array_equal(state.ratings, run.scores.ratings["bt"])
+    np.testing.assert_array_equal(state.ratings, run.scores.ratings["pl"])
     shown = judgeq(run.run.path.parent, "status", run.run.path).stdout
-    best = run.scores.ids[int(run.scores.ratings["bt"].argmax())]
+    best = run.scores.ids[int(run.scores.ratings["pl"].argmax())]
     assert "in the end" in shown
     line = next(line for line in shown.splitlines() if line.split()[:1] == ["top"])
-    assert line.split() == ["top", best, f"{run.scores.ratings['bt'].max():.3f}"]
+    assert line.split() == ["top", best, f"{run.scores.ratings['pl'].max():.3f}"]
 
 
 def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: Result) -> None:

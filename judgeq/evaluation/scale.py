@@ -12,7 +12,7 @@ import numpy as np
 from judgeq import rating, seeds
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
-from judgeq.rating import ESTIMATORS, Estimator, comparisons, misfit, reliability
+from judgeq.rating import ESTIMATORS, Estimator, Parameters, comparisons, misfit, reliability
 from judgeq.rating.misfit import Circles, Fit
 from judgeq.rating.reliability import Separation, SplitHalf
 from judgeq.types import Floats, Offsets, Verdicts
@@ -92,7 +92,7 @@ def reliability_of(
     history = run.history
     verdicts = comparisons.joined(history.verdicts)
     halves = ESTIMATORS[_QUICK.get(main := _main(run).name, main)]
-    parameters = run.parameters
+    parameters = _parameters(run)
 
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
@@ -113,18 +113,23 @@ def _main(run: Result) -> Estimator:
     return rating.of_run(run.rating, alone=run.history.alone)[-1]
 
 
+def _parameters(run: Result) -> Parameters:
+    """Those by which parts of the judgments are rated: σ as it was chosen from all of them."""
+    return Parameters(run.parameters.sigma if run.fit.sigma is None else run.fit.sigma)
+
+
 def _separation(run: Result, recipe: Recipe, verdicts: Verdicts) -> Separation:
     n = len(run.scores.ids)
     if recipe == "cj":
         if run.history.alone:
             return Separation(None, None, 0, "items judged alone imply no comparisons")
         return reliability.separation(*reliability.cj(comparisons.imply(verdicts), n))
-    se = getattr(run.scores, "se", None)
-    return _of_fit(_main(run).name, run.scores.main[1], se, run.scores.component)
+    se, component = run.scores.se, run.scores.component
+    return _of_fit(_main(run).name, run.scores.main[1], se, component)
 
 
-def _of_fit(name: str, theta: Floats, se: Floats | None, component: Offsets) -> Separation:
-    if se is None or np.isnan(se).all():
+def _of_fit(name: str, theta: Floats, se: Floats, component: Offsets) -> Separation:
+    if np.isnan(se).all():
         return Separation(None, None, 0, f"the estimator {name} has no standard errors")
     return reliability.separation(theta, np.where(component > 0, se, np.nan), component)
 
@@ -134,8 +139,8 @@ def _held_out(run: Result, verdicts: Verdicts) -> HeldOut | None:
     if held is None or not len(held):
         return None
     n = len(run.scores.ids)
-    fit = estimator.fit(held, n, run.parameters)
-    se = getattr(getattr(fit, "posterior", None), "errors", None)
+    fit = estimator.fit(held, n, _parameters(run))
+    se = np.full(n, np.nan) if fit.posterior is None else fit.posterior.errors
     separation = _of_fit(estimator.name, fit.theta, se, comparisons.components(held, n))
     whole = None
     if separation.ssr is not None:

@@ -6,14 +6,15 @@ here. Reading the registry is light: an estimator's code is imported when it fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, Protocol
 
 if TYPE_CHECKING:
-    from judgeq.rating.posterior import Posterior
-    from judgeq.types import Floats, Verdicts
+    from numpy.typing import NDArray
+
+    from judgeq.types import Floats, Offsets, Verdicts
 
 LIMITS = (2.0, 6.0)
 """The least and the largest σ that is chosen."""
@@ -33,6 +34,37 @@ class Parameters:
     sigma: float | None = None
 
 
+class Uncertainty(Protocol):
+    """How sure n ratings are; that of `pl` and `bt` is a `posterior.Posterior`, which says more."""
+
+    @property
+    def theta(self) -> Floats:
+        """The ratings, shape (n,)."""
+
+    @property
+    def sigma(self) -> float:
+        """σ of the prior."""
+
+    @property
+    def component(self) -> Offsets:
+        """The groups that comparisons connect, numbered from 1, shape (n,); 0: never judged."""
+
+    @property
+    def dispersion(self) -> float:
+        """φ: how far the rankings scatter, against how far they should if the model held."""
+
+    @property
+    def errors(self) -> Floats:
+        """Their standard errors, shape (n,)."""
+
+    def errors_from(self, rows: Offsets) -> Floats:
+        """The standard error of each rating's distance from that of the item of `rows` in its
+        component, of which there is one at most; shape (n,)."""
+
+    def draws(self, count: int) -> Iterator[NDArray[Any]]:
+        """Draws of the ratings, as parts of shape (n, samples)."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
@@ -40,7 +72,7 @@ class Fit:
     judgments."""
 
     theta: Floats
-    posterior: Posterior | None = None
+    posterior: Uncertainty | None = None
     chosen: bool = False
 
     @property

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from judgeq.rating import GoOn, always
-from judgeq.rating.posterior import LEVEL, Posterior, Z
+from judgeq.rating import GoOn, Uncertainty, always
+from judgeq.rating.posterior import LEVEL, Z
 from judgeq.types import Floats, Offsets, Rows
 
 FEW, MANY = 100, 400
@@ -37,7 +37,7 @@ class Intervals:
     dispersion: float
 
 
-def intervals(posterior: Posterior, go_on: GoOn = always) -> Intervals:
+def intervals(posterior: Uncertainty, go_on: GoOn = always) -> Intervals:
     """What a posterior says of each item. Raises NotConvergedError."""
     se = posterior.errors
     go_on()
@@ -65,7 +65,7 @@ def ranks(theta: Floats, component: Offsets) -> Rows:
     return rank
 
 
-def rank_intervals(posterior: Posterior, go_on: GoOn = always) -> tuple[Offsets, Offsets]:
+def rank_intervals(posterior: Uncertainty, go_on: GoOn = always) -> tuple[Offsets, Offsets]:
     """The 95 % interval of each item's rank within its component, (low, high), each of shape (n,):
     that of the ranks in draws of the posterior, widened to the rank itself."""
     component = posterior.component
@@ -73,7 +73,7 @@ def rank_intervals(posterior: Posterior, go_on: GoOn = always) -> tuple[Offsets,
     draws = MANY if n <= _LARGE else FEW
     drawn = np.empty((n, draws), dtype=np.int32)
     at = 0
-    for values in posterior.draws(draws, "ranks"):
+    for values in posterior.draws(draws):
         for column in values.T:
             go_on()
             drawn[:, at] = ranks(column, component)
@@ -89,7 +89,7 @@ def rank_intervals(posterior: Posterior, go_on: GoOn = always) -> tuple[Offsets,
     return np.minimum(low, own), np.maximum(high, own)
 
 
-def tiers(posterior: Posterior, go_on: GoOn = always) -> Offsets:
+def tiers(posterior: Uncertainty, go_on: GoOn = always) -> Offsets:
     """The tier of each item within its component, from 1; 0 for an item that was never judged."""
     component, theta = posterior.component, posterior.theta
     tier = np.zeros(len(theta), dtype=np.int64)
@@ -105,7 +105,7 @@ def tiers(posterior: Posterior, go_on: GoOn = always) -> Offsets:
     return tier
 
 
-def _firsts(posterior: Posterior, order: Offsets) -> Iterator[Offsets]:
+def _firsts(posterior: Uncertainty, order: Offsets) -> Iterator[Offsets]:
     """The places in `order` of the first items of tiers, turn by turn: one of each component that has
     one more."""
     theta, component = posterior.theta[order], posterior.component[order]

@@ -84,10 +84,18 @@ class Components(Output):
 
 
 class Rating(Output):
-    """By what comparisons were rated."""
+    """By what comparisons were rated; beyond the name only of an estimator that has standard errors."""
 
     name: str
     sigma: float | None = None
+    """σ of the prior of θ."""
+    sigma_chosen: bool = False
+    """By the judgments; else it was given, or is the rating's default."""
+    sigma_at_limit: bool = False
+    """The least or the largest that is tried was chosen."""
+    dispersion: float | None = None
+    """How far the judgments scatter against how far they should if the model held; standard errors
+    allow for it."""
 
 
 class Within(Output):
