@@ -35,7 +35,7 @@ def comparing() -> None:
 
 
 def _rho(strategy: str, seed: int) -> float:
-    rating = "direct" if strategy == "direct" else "bt"
+    rating = "direct" if strategy == "direct" else "pl"
     with tempfile.TemporaryDirectory() as folder:
         result = judgeq.run(
             "demo", strategy=strategy, seed=seed, runs_dir=folder, texts=False, progress=False

@@ -188,7 +188,7 @@ def compare(
 
     Gold is the first run's, or that of --gold. Differences are between the
     ratings that two runs have in common; and, where these have other names,
-    between their main ratings (bt, or direct where that is all there is).
+    between their main ratings (pl, or direct where that is all there is).
 
     Examples:
 

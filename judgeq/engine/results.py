@@ -37,13 +37,14 @@ TEXT = 200
 class Scores:
     """The ratings of n items; all arrays of shape (n,).
 
-    `ratings` are by the estimators' columns, the main one last: `elo` starts at 1500 and `bt` is
-    Bradley-Terry's θ; or `direct`, the score of each item judged alone (nan for none). `matches` counts
-    the judged questions that the item was in; `wins` the comparisons they imply that it won (a tie
-    counts ½); `left_after` is the round after which it left early, or 0; `gold` is nan where there
-    is no label. `component` numbers the groups of items that comparisons connect (0: never judged):
-    ratings of different ones are not on one scale. `texts` are the items' texts, where they are shown.
-    `intervals` say how sure the main rating is; None where its estimator has no errors.
+    `ratings` are by the estimators' columns, the main one last: `elo` starts at 1500, `pl` and `bt`
+    are the θ of Plackett-Luce and Bradley-Terry; or `direct`, the score of each item judged alone (nan
+    for none). `matches` counts the judged questions that the item was in; `wins` the comparisons they
+    imply that it won (a tie counts ½); `left_after` is the round after which it left early, or 0;
+    `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
+    connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
+    the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
+    where its estimator has no errors. `texts` are the items' texts, where they are shown.
     """
 
     ids: Sequence[str]
@@ -179,7 +180,7 @@ async def rate(
     settings: Settings,
     stop: Stop | None = None,
 ) -> Result:
-    """The result of what was judged so far: Bradley-Terry, and all else that is shown.
+    """The result of what was judged so far: the final ratings, and all else that is shown.
 
     Made in a thread, so that the event loop lives on; raises StoppedError once `stop` is asked for,
     and NoVerdictsError where there is no verdict, so that there are no ratings.

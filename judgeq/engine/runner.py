@@ -1,4 +1,4 @@
-"""The story of a run: rounds of questions, Elo after each, Bradley-Terry at the end.
+"""The story of a run: rounds of questions, Elo after each, Plackett-Luce at the end.
 
 Completion order never matters: matches have canonical numbers, Elo folds verdicts in their order,
 and randomness is drawn by name. So a run that was killed any number of times ends as one that was

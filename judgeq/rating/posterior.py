@@ -139,7 +139,7 @@ class Posterior:
             for part in covariance.parts(rankings, self._precision, self.component, chosen):
                 variance[part.rows] = np.diagonal(part.covariance, axis1=1, axis2=2)
                 if self._loadings is not None:
-                    variance[:n] = self._loaded(part.covariance[0])
+                    variance[:n] = self._loaded(part.covariance[0], self._loadings)
                 self._scattered(part, scatter)
             if not (chosen | (self.component == 0)).all():
                 scatter = _Scatter()
@@ -164,10 +164,9 @@ class Posterior:
             return np.zeros(len(self.theta))
         return np.where(self.component > 0, self.sigma**2 / count[self.component], 0)
 
-    def _loaded(self, matrix: Floats) -> Floats:
-        """The variances of ratings, of V in all parameters."""
-        n, load = self._rankings.n, self._loadings
-        assert load is not None
+    def _loaded(self, matrix: Floats, load: Floats) -> Floats:
+        """The variances of ratings by their loadings, of V in all parameters."""
+        n = self._rankings.n
         across = (matrix[:n, n:] * load).sum(axis=1)
         variances: Floats = np.diagonal(matrix)[:n] + 2 * across
         variances += ((load @ matrix[n:, n:]) * load).sum(axis=1)

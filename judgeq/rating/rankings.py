@@ -124,9 +124,8 @@ class Rankings:
         ]
 
     def _with_covariates(self, values: Values) -> Values:
-        assert self._covariates is not None
         flat = values[self.items]
-        for number, column in enumerate(self._covariates.T):
+        for number, column in enumerate(() if self._covariates is None else self._covariates.T):
             effect = values[self.n + number]
             flat += column * effect if values.ndim == 1 else column[:, None] * effect
         return flat
