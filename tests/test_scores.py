@@ -9,9 +9,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+import judgeq as package
 from judgeq import runs
 from judgeq.engine import session
-from judgeq.engine.results import Scores, write_scores
+from judgeq.engine.results import SURE, Scores, write_scores
+from judgeq.rating.intervals import Intervals
 from judgeq.untrusted import excerpt
 from tests.cli import judgeq, only_run, score_columns, scores
 
@@ -59,7 +61,7 @@ RUN = ("run", "-d", "d.csv", "--gold-column", "gold", "-s", "pairwise3")
 def run(tmp_path: Path) -> Path:
     (tmp_path / "d.csv").write_text(DATA, encoding="utf-8")
     shown = " ".join(judgeq(tmp_path, *RUN).stdout.split())
-    assert "The highest and the lowest texts, by pl" in shown
+    assert "The highest and the lowest texts, by pl, with 95 % intervals" in shown
     assert "second" in shown
     return only_run(tmp_path)
 
@@ -79,6 +81,36 @@ def test_ids_are_exact_and_texts_can_be_left_out(tmp_path: Path, run: Path) -> N
     assert "text" not in score_columns(run)
     judgeq(tmp_path, "resume")
     assert scores(run) == whole
+
+
+def test_how_sure_each_rating_is_stands_beside_it(tmp_path: Path, run: Path) -> None:
+    columns = {name: score_columns(run)[name] for name in ("rank", "pl", *SURE)}
+    result = package.open_run(run.name, runs_dir=tmp_path / "runs")
+    assert result.scores.intervals is not None
+    for name in SURE:
+        expected = getattr(result.scores.intervals, name)
+        np.testing.assert_array_equal([float(cell) for cell in columns[name]], expected)
+    for row in zip(*(map(float, cells) for cells in columns.values()), strict=True):
+        rank, theta, se, low, high, rank_low, rank_high, tier = row
+        assert 0 < se < 2
+        assert low < theta < high
+        assert 1 <= rank_low <= rank <= rank_high <= 4
+        assert 1 <= tier <= rank
+    assert "standard errors" in judgeq(tmp_path, "rate").stdout
+    said = judgeq(tmp_path, "rate", "--rating", "bt-mm").stdout
+    assert "standard errors" not in said
+    assert "intervals" not in said
+    assert not {*SURE} & {*score_columns(run)}
+    paper = package.open_run(run.name, runs_dir=tmp_path / "runs", rating="bt-mm")
+    assert np.isnan(paper.scores.se).all()
+
+
+def test_what_was_never_judged_has_no_errors(tmp_path: Path) -> None:
+    sure = Intervals(*([np.arange(3) * 1.0] * 3), *([np.array([1, 2, 0])] * 3), 1.0)
+    some = replace(scores_of([1.0, 0.5, 0.0], [1, 1, 0]), intervals=sure)
+    write_scores(some, tmp_path / "scores.csv")
+    assert [cells[2] for name, cells in score_columns(tmp_path).items() if name in SURE] == [""] * 6
+    np.testing.assert_array_equal(some.se, [0, 1, np.nan])
 
 
 def test_no_file_is_opened_that_anothers_folder_names(tmp_path: Path, run: Path) -> None:
