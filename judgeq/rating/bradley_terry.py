@@ -66,7 +66,7 @@ class _Block:
         product = np.zeros_like(v)
         for place, curvature in enumerate(self._curvature):
             pull = v[place] - v[place + 1 :]
-            pull *= curvature if v.ndim == 2 else curvature.astype(v.dtype)[:, :, None]
+            pull *= curvature
             product[place] += pull.sum(axis=0)
             product[place + 1 :] -= pull
         return product
@@ -77,17 +77,6 @@ class _Block:
         for place, curvature in enumerate(self._curvature):
             total[place] += curvature.sum(axis=0)
             total[place + 1 :] += curvature
-        return total
-
-    def noise(self, rng: np.random.Generator, samples: int) -> Values:
-        """Normal vectors whose covariance is each ranking's Hessian: √curvature·z of each comparison."""
-        k, rankings = len(self._curvature) + 1, self._curvature[0].shape[1]
-        total = np.zeros((k, rankings, samples), dtype=np.float32)
-        for place, curvature in enumerate(self._curvature):
-            normal = rng.standard_normal((*curvature.shape, samples), dtype=np.float32)
-            normal *= np.sqrt(curvature, dtype=np.float32)[:, :, None]
-            total[place] += normal.sum(axis=0)
-            total[place + 1 :] -= normal
         return total
 
     def matrices(self) -> Floats:

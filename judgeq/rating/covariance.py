@@ -8,6 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
+from judgeq.rating.curvature import Curvature
 from judgeq.rating.rankings import Rankings, Values
 from judgeq.types import Bools, Floats, Offsets
 
@@ -47,14 +48,11 @@ def exact(component: Offsets, rankings: Rankings) -> Bools:
     return chosen
 
 
-def parts(
-    rankings: Rankings, precision: Floats, component: Offsets, chosen: Bools
-) -> Iterator[Part]:
+def parts(curvature: Curvature, component: Offsets, chosen: Bools) -> Iterator[Part]:
     """V of the components whose items are `chosen`, shape (n,), by size."""
-    if rankings.p:
+    if curvature.rankings.p:
         if chosen.any():
-            rows = np.arange(len(precision))[None]
-            yield _inverted(rankings, precision, rows)
+            yield _inverted(curvature, np.arange(len(curvature.precision))[None])
         return
     items = np.flatnonzero(chosen)
     items = items[np.argsort(component[items], kind="stable")]
@@ -64,21 +62,22 @@ def parts(
         rows = items[of_item == size].reshape(-1, size)
         at_once = max(1, _AT_ONCE // size**2)
         for begin in range(0, len(rows), at_once):
-            yield _inverted(rankings, precision, rows[begin : begin + at_once])
+            yield _inverted(curvature, rows[begin : begin + at_once])
 
 
-def _inverted(rankings: Rankings, precision: Floats, rows: Offsets) -> Part:
-    number, place = _places(rows, len(precision))
-    matrices = _information(rankings, precision, rows, number, place)
+def _inverted(curvature: Curvature, rows: Offsets) -> Part:
+    number, place = _places(rows, len(curvature.precision))
+    matrices = _information(curvature, rows, number, place)
     if rows.shape[1] <= _SMALL:
         return Part(rows, np.linalg.inv(matrices), number, place)
     return Part(rows, np.stack([inverse(matrix) for matrix in matrices]), number, place)
 
 
-def information(rankings: Rankings, precision: Floats) -> Floats:
+def information(curvature: Curvature) -> Floats:
     """A = H + 1/σ² itself, shape (n + p, n + p)."""
-    rows = np.arange(len(precision))[None]
-    matrix: Floats = _information(rankings, precision, rows, *_places(rows, len(precision)))[0]
+    n = len(curvature.precision)
+    rows = np.arange(n)[None]
+    matrix: Floats = _information(curvature, rows, *_places(rows, n))[0]
     return matrix
 
 
@@ -90,40 +89,48 @@ def _places(rows: Offsets, n: int) -> tuple[Offsets, Offsets]:
     return number, place
 
 
-def _information(
-    rankings: Rankings, precision: Floats, rows: Offsets, number: Offsets, place: Offsets
-) -> Floats:
+def _information(curvature: Curvature, rows: Offsets, number: Offsets, place: Offsets) -> Floats:
     """A of some components of one size s, shape (components, s, s)."""
     count, size = rows.shape
     flat = np.zeros(count * size * size)
-    for block, items, numbers in rankings.places():
-        lists = np.flatnonzero(number[items[0]] >= 0)
+    by_list = curvature.rankings.by_list
+    for matrices, items, numbers in zip(
+        curvature.matrices, by_list.items, by_list.covariates, strict=True
+    ):
+        lists = np.flatnonzero(number[items[:, 0]] >= 0)
         if not len(lists):
             continue
-        matrices, at = block.matrices()[lists], items[:, lists].T
+        of, at = matrices[lists], items[lists]
         if numbers is not None:
-            matrices, at = _with_covariates(matrices, at, numbers[:, lists], rankings.n)
+            of, at = _with_covariates(of, at, numbers[lists], curvature.rankings.n)
         first = number[at[:, 0]][:, None, None] * size + place[at][:, :, None]
         cell = first * size + place[at][:, None, :]
-        flat += np.bincount(cell.reshape(-1), matrices.reshape(-1), len(flat))
+        flat += np.bincount(cell.reshape(-1), of.reshape(-1), len(flat))
     matrix = flat.reshape(count, size, size)
     each = np.arange(size)
-    matrix[:, each, each] += precision[rows]
+    matrix[:, each, each] += curvature.precision[rows]
     return matrix
 
 
 def _with_covariates(
-    matrices: Floats, at: NDArray[np.intp], numbers: Floats, n: int
-) -> tuple[Floats, NDArray[np.intp]]:
+    matrices: Values, at: NDArray[np.intp], numbers: Floats, n: int
+) -> tuple[Values, NDArray[np.intp]]:
     """Hessians by place, (lists, k, k), as Hessians by parameter, and which these are, (lists, k +
     p)."""
-    lists, k = at.shape
-    p = numbers.shape[2]
-    slots = np.concatenate(
-        [np.broadcast_to(np.eye(k), (lists, k, k)), numbers.transpose(1, 0, 2)], axis=2
-    )
-    covariates = np.broadcast_to(np.arange(n, n + p), (lists, p))
-    return slots.transpose(0, 2, 1) @ matrices @ slots, np.concatenate([at, covariates], axis=1)
+    slots = by_parameter(numbers)
+    return slots.transpose(0, 2, 1) @ matrices @ slots, with_covariates(at, numbers, n)
+
+
+def by_parameter(numbers: Floats) -> Floats:
+    """What slots have of their list's items and of the covariates, (lists, k, k + p)."""
+    lists, k, _ = numbers.shape
+    return np.concatenate([np.broadcast_to(np.eye(k), (lists, k, k)), numbers], axis=2)
+
+
+def with_covariates(at: NDArray[np.intp], numbers: Floats, n: int) -> NDArray[np.intp]:
+    """The parameters of lists: their items, and then the covariates, (lists, k + p)."""
+    lists, _, p = numbers.shape
+    return np.concatenate([at, np.broadcast_to(np.arange(n, n + p), (lists, p))], axis=1)
 
 
 def inverse(matrix: Values) -> Values:

@@ -14,6 +14,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.rating import LIMITS, covariance, newton
+from judgeq.rating.curvature import Curvature, dots
 from judgeq.rating.posterior import Prior, repeated
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats
@@ -76,45 +77,39 @@ def evidence(rankings: Rankings, parameters: Floats, prior: Prior, seed: int = 0
     curvature is kept by `rankings`."""
     precision = prior.precision(rankings)
     fit = -rankings.loss(parameters) - newton.dot(parameters, precision * parameters) / 2
-    return (
-        fit
-        + 0.5 * float(np.log(precision).sum())
-        - 0.5 * log_determinant(rankings, precision, seed)
-    )
+    of_prior = float(np.log(precision).sum())
+    return fit + (of_prior - log_determinant(Curvature.kept(rankings, precision), seed)) / 2
 
 
-def log_determinant(rankings: Rankings, precision: Floats, seed: int = 0) -> float:
-    """log|H + precision| at the curvature that `rankings` keeps: exactly, or by Lanczos's quadrature."""
-    if len(precision) <= DENSE:
-        return by_factor(rankings, precision)
-    return by_lanczos(rankings, precision, seed)
+def log_determinant(curvature: Curvature, seed: int = 0) -> float:
+    """log|A|: exactly, or by Lanczos's quadrature."""
+    if len(curvature.precision) <= DENSE:
+        return by_factor(curvature)
+    return by_lanczos(curvature, seed)
 
 
-def by_factor(rankings: Rankings, precision: Floats) -> float:
-    """log|H + precision| of the matrix itself."""
-    return float(np.linalg.slogdet(covariance.information(rankings, precision))[1])
+def by_factor(curvature: Curvature) -> float:
+    """log|A| of the matrix itself."""
+    return float(np.linalg.slogdet(covariance.information(curvature))[1])
 
 
-def by_lanczos(rankings: Rankings, precision: Floats, seed: int = 0, steps: int = _STEPS) -> float:
+def by_lanczos(curvature: Curvature, seed: int = 0, steps: int = _STEPS) -> float:
     """The same by stochastic Lanczos quadrature (Ubaru, Chen and Saad 2017) of the matrix scaled to a
-    diagonal of 1, whose logarithm adds the scale's. The more parameters, the fewer probes: their errors
-    average out. The probes are the same for every σ, so that σ are compared on equal terms.
+    diagonal of 1, whose logarithm adds the scale's. The more parameters, the fewer probes: their
+    errors average out. The probes are the same for every σ, so that σ are compared on equal terms.
     """
-    n = len(precision)
-    diagonal = rankings.diagonal() + precision
-    root = np.sqrt(diagonal).astype(np.float32)[:, None]
-    prior = precision.astype(np.float32)[:, None]
+    n = len(curvature.precision)
+    root = np.sqrt(curvature.diagonal).astype(np.float32)[:, None]
     probes = max(2, min(16, _WORK // n))
     rng = seeds.rng(seed, "evidence")
     vector = rng.choice(np.array([-1, 1], dtype=np.float32), (n, probes)) / np.float32(n**0.5)
     before, off = np.zeros_like(vector), np.zeros(probes)
     alphas, betas = [], []
     for _ in range(min(steps, n)):
-        scaled = vector / root
-        product = (rankings.hessians(scaled) + prior * scaled) / root
-        alpha = newton.dots(vector, product)
+        product = curvature.times(vector / root) / root
+        alpha = dots(vector, product)
         product -= alpha.astype(np.float32) * vector + off.astype(np.float32) * before
-        off = np.sqrt(newton.dots(product, product))
+        off = np.sqrt(dots(product, product))
         alphas.append(alpha)
         betas.append(off)
         before, vector = vector, product / np.maximum(off, 1e-30).astype(np.float32)
@@ -127,4 +122,4 @@ def by_lanczos(rankings: Rankings, precision: Floats, seed: int = 0, steps: int 
         tridiagonal += np.diag(sides, 1) + np.diag(sides, -1)
         values, vectors = np.linalg.eigh(tridiagonal)
         total += float((vectors[0] ** 2 * np.log(np.maximum(values, 1e-12))).sum())
-    return float(np.log(diagonal).sum()) + n * total / probes
+    return float(np.log(curvature.diagonal).sum()) + n * total / probes

@@ -11,7 +11,7 @@ from judgeq.rating import GoOn, Uncertainty, always
 from judgeq.rating.posterior import LEVEL, Z
 from judgeq.types import Floats, Offsets, Rows
 
-FEW, MANY = 100, 400
+FEW, MANY = 96, 400
 """Draws of the posterior by which intervals of ranks are made: MANY up to _LARGE items."""
 _LARGE = 20_000
 _AT_ONCE = 50_000
@@ -44,8 +44,8 @@ def intervals(posterior: Uncertainty, go_on: GoOn = always) -> Intervals:
     rank_low, rank_high = rank_intervals(posterior, go_on)
     return Intervals(
         se=se,
-        low=posterior.theta - Z * se,
-        high=posterior.theta + Z * se,
+        low=posterior.mean - Z * se,
+        high=posterior.mean + Z * se,
         rank_low=rank_low,
         rank_high=rank_high,
         tier=tiers(posterior, go_on),
@@ -108,7 +108,7 @@ def tiers(posterior: Uncertainty, go_on: GoOn = always) -> Offsets:
 def _firsts(posterior: Uncertainty, order: Offsets) -> Iterator[Offsets]:
     """The places in `order` of the first items of tiers, turn by turn: one of each component that has
     one more."""
-    theta, component = posterior.theta[order], posterior.component[order]
+    mean, component = posterior.mean[order], posterior.component[order]
     place = np.arange(len(order))
     firsts = (
         np.flatnonzero(np.append(True, component[1:] != component[:-1])) if len(order) else place
@@ -120,6 +120,6 @@ def _firsts(posterior: Uncertainty, order: Offsets) -> Iterator[Offsets]:
         first_of[component[firsts]] = firsts
         mine = first_of[component]
         error = posterior.errors_from(order[firsts])[order]
-        clear = (mine >= 0) & (place > mine) & (theta[mine] - theta > Z * error)
+        clear = (mine >= 0) & (place > mine) & (mean[mine] - mean > Z * error)
         there = np.flatnonzero(clear)
         firsts = there[np.unique(component[there], return_index=True)[1]]

@@ -1,7 +1,6 @@
 """The maximum of a posterior: Newton steps by conjugate gradients, without forming a matrix.
 
-Our own because importing scipy.sparse.linalg takes half as long as a whole run over BABE, and because
-several systems are solved at once.
+Our own because importing scipy.sparse.linalg takes half as long as a whole run over BABE.
 """
 
 from __future__ import annotations
@@ -11,7 +10,7 @@ import math
 import numpy as np
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating.rankings import AT_ONCE, Rankings, Values
+from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats
 
 
@@ -84,53 +83,9 @@ def _newton_step(rankings: Rankings, precision: Floats, gradient: Floats, size: 
     return step
 
 
-def solve(
-    rankings: Rankings, precision: Floats, b: Values, tolerance: float = 1e-3, most: int = 1000
-) -> Values:
-    """x of A x = b for the columns of b, shape (n + p, samples), in their precision; A is the curvature
-    that `rankings` keeps plus the prior's precision. Each column's residual is at most `tolerance` of b.
-
-    Raises NotConvergedError.
-    """
-    scale = b.dtype.type
-    inverse = (1 / (rankings.diagonal() + precision)).astype(b.dtype)[:, None]
-    prior = precision.astype(b.dtype)[:, None]
-    x = np.zeros_like(b)
-    residual = b.copy()
-    scaled = inverse * residual
-    direction = scaled.copy()
-    length = dots(residual, scaled)
-    enough = tolerance**2 * dots(b, b)
-    for _ in range(most):
-        if (dots(residual, residual) <= enough).all():
-            return x
-        product = rankings.hessians(direction)
-        product += prior * direction
-        pull = dots(direction, product)
-        along = np.divide(length, pull, out=np.zeros_like(length), where=pull > 0)
-        x += along.astype(scale) * direction
-        residual -= along.astype(scale) * product
-        np.multiply(inverse, residual, out=scaled)
-        length, last = dots(residual, scaled), length
-        ratio = np.divide(length, last, out=np.zeros_like(length), where=last > 0)
-        direction *= ratio.astype(scale)
-        direction += scaled
-    raise NotConvergedError("the standard errors did not converge; try a smaller --sigma.")
-
-
 def dot(a: Floats, b: Floats) -> float:
     """The inner product by NumPy's own sum: BLAS's last bits depend on its number of threads."""
     return float((a * b).sum())
-
-
-def dots(a: Values, b: Values) -> Floats:
-    """The inner product of each column, of double precision, shape (samples,)."""
-    parts = [
-        np.einsum("ij,ij->j", a[begin : begin + AT_ONCE], b[begin : begin + AT_ONCE])
-        for begin in range(0, len(a), AT_ONCE)
-    ]
-    total: Floats = np.sum(parts, axis=0, dtype=np.float64)
-    return total
 
 
 def norm(a: Floats) -> float:

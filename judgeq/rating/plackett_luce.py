@@ -91,15 +91,6 @@ class _Block:
         total *= self._weight
         return total
 
-    def noise(self, rng: np.random.Generator, samples: int) -> Values:
-        shape = (*self._stages[0][1].e.shape, samples)
-        total = np.zeros(shape, dtype=np.float32)
-        for way, stages in self._stages:
-            normal = rng.standard_normal((shape[0] - 1, *shape[1:]), dtype=np.float32)
-            way.add(stages.noise(normal), total)
-        total *= np.float32(self._weight**0.5)
-        return total
-
     def matrices(self) -> Floats:
         k, lists = self._stages[0][1].e.shape
         total = np.zeros((lists, k, k))
@@ -212,29 +203,6 @@ class _Stages:
             pairs = self.e[a + 1 :] * (self.e[a] * squares[a])
             weights[:, a, a + 1 :] = weights[:, a + 1 :, a] = pairs.T
         return weights
-
-    def noise(self, normal: Values) -> Values:
-        """Vectors whose covariance is the Hessian of −ℓ, of standard normals, shape (k − 1, lists,
-        samples).
-
-        By eliminating the items in order of place, a factor of the Laplacian: what is left after item
-        a has weights of the same form, with Σ S_c⁻² larger by G_a·e_a/S_{a+1}.
-        """
-        k = len(self.e)
-        squares = _from_above(self._inverse**2)[:-1]
-        total = np.zeros((k, *normal.shape[1:]), dtype=normal.dtype)
-        grown = np.zeros(self.e.shape[1])
-        passed = np.zeros(normal.shape[1:], dtype=normal.dtype)
-        after = np.append(self._sums[1:], self.e[-1:], axis=0)
-        for a in range(k - 1):
-            weight = squares[a] + grown
-            drawn = np.sqrt(weight * self.e[a] * after[a]).astype(normal.dtype)[:, None] * normal[a]
-            total[a] += drawn
-            total[a] -= self.e[a].astype(normal.dtype)[:, None] * passed
-            passed += drawn / after[a].astype(normal.dtype)[:, None]
-            grown += weight * self.e[a] / after[a]
-        total[-1] -= self.e[-1].astype(normal.dtype)[:, None] * passed
-        return total
 
 
 def _from_below(values: Values) -> Values:

@@ -1,19 +1,12 @@
-"""How sure the ratings are: the normal approximation of θ's posterior at its maximum (Laplace's).
+"""How sure the ratings are: the normal distribution nearest to the posterior of θ (variational.py).
 
-With A = H + I/σ², H the Hessian of −log likelihood, and V = A⁻¹:
-
-- The standard error of an item is √(φ·(V_ii − σ²/n_c)), n_c being the items of its component. What
-  is taken off is the prior's doubt about the mean of all θ of the component, which is 0 by
-  definition.
-- φ corrects for what the model gets wrong about the judge: how far the rankings' gradients g_l
-  scatter against how far they should, φ = Σ g_lᵀ V_l g_l / Σ [tr(V_l H_l) − tr((V_l H_l)²)], of the
-  blocks of the rankings l. The subtrahend is what fitting takes off the residuals of a ranking (as
-  1 − leverage does in regression; a sandwich estimator with one number).
+With A its curvature, V = A⁻¹ and φ the dispersion of the judge (dispersion.py), the standard error
+of an item is √(φ·(V_ii − σ²/n_c)), n_c being the items of its component. What is taken off is the
+prior's doubt about the mean of all θ of the component, which is 0 by definition.
 
 V is exact in components of up to `covariance.EXACT` items. In larger ones it comes from draws x of
-A x = b, where b has the covariance A (the likelihood's noise and z/σ of the prior), solved by
-conjugate gradients: var x_i = 1/A_ii + E[(x_i − b_i/A_ii)²], whose second part alone is estimated
-(Rao and Blackwell's trick).
+A x = b, where b has the covariance A: var x_i = 1/A_ii + E[(x_i − b_i/A_ii)²], whose second part
+alone is estimated (Rao and Blackwell's trick).
 """
 
 from __future__ import annotations
@@ -22,17 +15,21 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from functools import cached_property
 from statistics import NormalDist
-from typing import Any
 
 import numpy as np
 
-from judgeq import seeds
 from judgeq.rating import Fit, covariance, newton
-from judgeq.rating.rankings import TOGETHER, Rankings, Values
-from judgeq.types import Floats, Offsets
+from judgeq.rating.curvature import TOGETHER
+from judgeq.rating.dispersion import Scatter
+from judgeq.rating.rankings import Rankings, Values
+from judgeq.rating.variational import Gaussian, nearest
+from judgeq.types import Bools, Floats, Offsets
 
-DRAWS = 100
-"""Draws by which the errors of larger components are estimated: 0.5 % off, 2 % at most."""
+DRAWS = 96
+"""Draws by which the errors of larger components are estimated: 1 % off."""
+FOR_DISPERSION = 48
+SMALL = 1000
+"""So many parameters are the most of which the dispersion is worked out exactly."""
 SIGMAS = (1e-3, 100.0)
 """The least and the largest σ: below, all θ are equal but for the digits that are shown."""
 LEVEL = 0.95
@@ -78,10 +75,9 @@ def fitted(
 
 
 class Posterior:
-    """The posterior of n ratings. `theta` are they, shape (n,); `component` numbers the groups that
-    comparisons connect (0: never judged); `rankings` keep the curvature at the maximum, and `slopes`
-    are the gradients there by block. `loadings`, shape (n, p), are what an item's rating has of each
-    covariate (None: nothing). Draws are made by `seed`.
+    """The posterior of n ratings. `theta` are those at its maximum, shape (n,), and `mean` its mean;
+    `component` numbers the groups that comparisons connect (0: never judged). `loadings`, shape (n, p),
+    are what an item's rating has of each covariate (None: nothing). Draws are made by `seed`.
     """
 
     def __init__(
@@ -94,11 +90,11 @@ class Posterior:
         seed: int = 0,
     ) -> None:
         self._rankings = rankings
-        self._prior = prior
         self._precision = prior.precision(rankings)
-        self._slopes = rankings.slopes(parameters)
         self._loadings = loadings
         self._seed = seed
+        self._batches: list[Values] = []
+        self._rest = np.zeros(len(parameters))
         self.parameters = parameters
         self.sigma = prior.sigma
         self.component = component
@@ -112,159 +108,120 @@ class Posterior:
         whole: Values = items + self._loadings.astype(vectors.dtype) @ vectors[self._rankings.n :]
         return whole
 
-    # Errors
+    @cached_property
+    def _gaussian(self) -> Gaussian:
+        with self._rankings.threads():
+            return nearest(self._rankings, self.parameters, self._precision, self._seed)
 
-    @property
-    def dispersion(self) -> float:
-        """φ; 1 where there are no rankings to tell it by."""
-        return self._spread.dispersion
+    @cached_property
+    def mean(self) -> Floats:
+        """The mean of each rating, shape (n,)."""
+        mean: Floats = self._reported(self._gaussian.mean[:, None])[:, 0]
+        return mean
+
+    # Errors
 
     @property
     def errors(self) -> Floats:
         """The standard error of each rating, shape (n,); σ of an item that was never judged."""
-        return self._spread.errors
+        variance = self._variance[0] - self._of_mean()
+        errors = np.sqrt(self.dispersion * np.maximum(variance, 0))
+        return np.where(self.component > 0, errors, self.sigma)
 
     @property
-    def effect_errors(self) -> Floats:
-        """The standard error of each covariate's parameter, shape (p,)."""
-        return self._spread.effects
+    def effects(self) -> tuple[Floats, Floats]:
+        """The mean and the standard error of each covariate's parameter, shape (p,)."""
+        errors = np.sqrt(self.dispersion * self._variance[1])
+        return self._gaussian.mean[self._rankings.n :], errors
 
     @cached_property
-    def _spread(self) -> _Spread:
-        rankings, n = self._rankings, self._rankings.n
+    def dispersion(self) -> float:
+        """φ; 1 until items are in two rankings on average, which say nothing of it before."""
+        if not repeated(np.bincount(self._rankings.items, minlength=self._rankings.n)):
+            return 1.0
+        scatter = Scatter()
+        gaussian = self._gaussian
+        with self._rankings.threads():
+            if len(self._precision) <= SMALL:
+                for part in self._parts(self.component > 0):
+                    scatter.add(gaussian.curvature, gaussian.slopes, part)
+            else:
+                for draws in self._drawn(FOR_DISPERSION):
+                    scatter.add_draws(gaussian.curvature, gaussian.slopes, draws)
+        return scatter.dispersion
+
+    @cached_property
+    def _variance(self) -> tuple[Floats, Floats]:
+        """V's diagonal of the ratings, shape (n,), and of the covariates, shape (p,)."""
+        n = self._rankings.n
         variance = 1 / self._precision
-        chosen = covariance.exact(self.component, rankings)
-        scatter = _Scatter()
-        with rankings.threads():
-            for part in covariance.parts(rankings, self._precision, self.component, chosen):
+        chosen = covariance.exact(self.component, self._rankings)
+        with self._rankings.threads():
+            for part in self._parts(chosen):
                 variance[part.rows] = np.diagonal(part.covariance, axis1=1, axis2=2)
                 if self._loadings is not None:
                     variance[:n] = self._loaded(part.covariance[0], self._loadings)
-                self._scattered(part, scatter)
-            if not (chosen | (self.component == 0)).all():
-                scatter = _Scatter()
-                drawn = self._drawn(scatter)
-                others = np.append(~chosen & (self.component > 0), np.full(rankings.p, True))
-                variance[others] = drawn[others]
-        whole = variance[:n].copy()
-        variance[:n] -= self._of_mean()
-        phi = scatter.dispersion if self._repeated else 1.0
-        errors = np.sqrt(phi * np.maximum(variance, 0))
-        errors[:n][self.component == 0] = self.sigma
-        return _Spread(errors[:n], errors[n:], whole, phi)
+            others = np.append(~chosen & (self.component > 0), np.full(self._rankings.p, True))
+            if others[:n].any():
+                variance[others] = self._variance_of_draws()[others]
+        return variance[:n], variance[n:]
 
-    @property
-    def _repeated(self) -> bool:
-        return repeated(np.bincount(self._rankings.items, minlength=self._rankings.n))
+    def _parts(self, chosen: Bools) -> Iterator[covariance.Part]:
+        return covariance.parts(self._gaussian.curvature, self.component, chosen)
 
     def _of_mean(self) -> Floats:
         """The variance of the mean of each item's component, shape (n,)."""
-        count = np.bincount(self.component)
         if self._loadings is not None:
             return np.zeros(len(self.theta))
+        count = np.bincount(self.component)
         return np.where(self.component > 0, self.sigma**2 / count[self.component], 0)
 
     def _loaded(self, matrix: Floats, load: Floats) -> Floats:
         """The variances of ratings by their loadings, of V in all parameters."""
         n = self._rankings.n
-        across = (matrix[:n, n:] * load).sum(axis=1)
-        variances: Floats = np.diagonal(matrix)[:n] + 2 * across
+        variances: Floats = np.diagonal(matrix)[:n] + 2 * (matrix[:n, n:] * load).sum(axis=1)
         variances += ((load @ matrix[n:, n:]) * load).sum(axis=1)
         return variances
 
-    def _scattered(self, part: covariance.Part, scatter: _Scatter) -> None:
-        """Add what the rankings of some components scatter, and should."""
-        for (block, items, numbers), slope in zip(
-            self._rankings.places(), self._slopes, strict=True
-        ):
-            lists = np.flatnonzero(part.number[items[0]] >= 0)
-            at = items[:, lists].T
-            if numbers is not None:
-                p = numbers.shape[2]
-                ends = np.broadcast_to(
-                    np.arange(len(self.theta), len(self.theta) + p), (len(at), p)
-                )
-                at = np.concatenate([at, ends], axis=1)
-            number, place = part.number[at[:, 0]], part.place[at]
-            v = part.covariance[number[:, None, None], place[:, :, None], place[:, None, :]]
-            if numbers is not None:
-                eye = np.broadcast_to(np.eye(len(items)), (len(at), len(items), len(items)))
-                slots = np.concatenate([eye, numbers[:, lists].transpose(1, 0, 2)], axis=2)
-                v = slots @ v @ slots.transpose(0, 2, 1)
-            product = v @ block.matrices()[lists]
-            g = slope[:, lists].T
-            scatter.observed += float(((v @ g[:, :, None])[:, :, 0] * g).sum())
-            scatter.expected += float(np.trace(product, axis1=1, axis2=2).sum())
-            scatter.expected -= float((product * product.transpose(0, 2, 1)).sum())
-
-    def _drawn(self, scatter: _Scatter) -> Floats:
-        """The variances by draws, shape (n + p,); those of ratings with their covariates."""
-        rankings, n = self._rankings, self._rankings.n
-        inverse = 1 / (rankings.diagonal() + self._precision)
-        total, draws = np.zeros(len(inverse)), 0
-
-        def scattered(curved: Any, part: Values, slope: Floats) -> tuple[float, float]:
-            pull = (slope.T.astype(np.float32)[:, :, None] * part).sum(axis=1)
-            bent = curved @ part
-            of_one = (part * bent).sum(dtype=np.float64)
-            of_two = (np.roll(part, 1, axis=2) * bent).sum(axis=1)
-            return float((pull**2).sum(dtype=np.float64)), float(
-                of_one - (of_two**2).sum(dtype=np.float64)
-            )
-
-        for x, b in self.deviations(DRAWS):
-            for observed, expected in rankings.each(scattered, x, self._slopes):
-                scatter.observed += observed
-                scatter.expected += expected
-            if self._loadings is None:
-                rest = x - inverse.astype(np.float32)[:, None] * b
-            else:
-                rest = np.concatenate([self._reported(x), x[n:]])
-            total += np.einsum("ij,ij->i", rest, rest)
-            draws += x.shape[1]
-        return total / draws + (inverse if self._loadings is None else 0)
-
-    @property
-    def low(self) -> Floats:
-        """The lower end of each rating's 95 % interval, shape (n,)."""
-        return self.theta - Z * self.errors
-
-    @property
-    def high(self) -> Floats:
-        """The upper end, shape (n,)."""
-        return self.theta + Z * self.errors
+    def _variance_of_draws(self) -> Floats:
+        """V's diagonal by draws, shape (n + p,); that of ratings with their covariates."""
+        drawn = self._drawn(DRAWS)
+        if self._loadings is None:
+            return 1 / self._gaussian.curvature.diagonal + self._rest / DRAWS
+        n = self._rankings.n
+        wholes = (np.concatenate([self._reported(x), x[n:]]) for x in drawn)
+        total: Floats = np.sum([np.einsum("ij,ij->i", x, x) for x in wholes], axis=0) / DRAWS
+        return total
 
     # Draws
 
-    def deviations(self, count: int, name: str = "posterior") -> Iterator[tuple[Values, Values]]:
-        """Draws of parameters − their maximum under the plain model (φ = 1), by conjugate gradients to
-        1e−3, and the b that each solves; parts of shape (n + p, TOGETHER or fewer), of single precision.
-        Which they are depends on the seed, `name` and their number alone.
-        """
-        rankings = self._rankings
-        root = np.sqrt(self._precision).astype(np.float32)[:, None]
-        for batch in range(0, count, TOGETHER):
-            samples = min(TOGETHER, count - batch)
-            generators = [
-                seeds.rng(self._seed, name, batch, block) for block in range(len(rankings.blocks))
-            ]
-            b = rankings.noise(generators, samples)
-            rng = seeds.rng(self._seed, name, batch, "prior")
-            b += root * rng.standard_normal(b.shape, dtype=np.float32)
-            yield newton.solve(rankings, self._precision, b), b
+    def _drawn(self, count: int) -> list[Values]:
+        """Draws of parameters − their mean under the plain model (φ = 1), in parts of shape
+        (n + p, TOGETHER), `count` of them or some more: which they are depends on the seed and their
+        number alone. Of the first DRAWS what Rao and Blackwell's trick needs is summed up."""
+        curvature = self._gaussian.curvature
+        inverse = (1 / curvature.diagonal).astype(np.float32)[:, None]
+        while len(self._batches) * TOGETHER < count:
+            b = curvature.noise(self._seed, "posterior", len(self._batches))
+            x = curvature.solve(b)
+            if len(self._batches) * TOGETHER < DRAWS:
+                rest = x - inverse * b
+                self._rest += np.einsum("ij,ij->i", rest, rest)
+            self._batches.append(x)
+        return self._batches[: -(-count // TOGETHER)]
 
-    def draws(self, count: int, name: str = "posterior") -> Iterator[Values]:
-        """Draws of the ratings from the posterior, spread by √φ, as parts of shape (n, samples). Each
-        component is centred, as its ratings are."""
-        scale = self.dispersion**0.5
+    def draws(self, count: int) -> Iterator[Values]:
+        """Draws of the ratings from the posterior, spread by √φ, `count` of them or some more, as
+        parts of shape (n, TOGETHER). Each component is centred, as its ratings are."""
+        scale = np.float32(self.dispersion**0.5)
         with self._rankings.threads():
-            for parts, _ in self.deviations(count, name):
-                off = self._centred(self._reported(parts))
-                yield self.theta[:, None] + scale * off
+            parts = self._drawn(count)
+        for part in parts:
+            yield self.mean[:, None] + scale * self._centred(self._reported(part))
 
-    def samples(self, count: int, name: str = "posterior") -> Floats:
+    def samples(self, count: int) -> Floats:
         """The same as one array, shape (count, n)."""
-        return np.concatenate(list(self.draws(count, name)), axis=1).T.astype(np.float64)
+        return np.concatenate(list(self.draws(count)), axis=1).T[:count].astype(np.float64)
 
     def _centred(self, values: Values) -> Values:
         """Values of shape (n, samples) with mean 0 in each component of judged items."""
@@ -289,7 +246,7 @@ class Posterior:
         if self._loadings is not None:
             load[self._rankings.n :, 0] = self._loadings[rows].sum(axis=0)
         with self._rankings.threads():
-            column = newton.solve(self._rankings, self._precision, load, 1e-6)
+            column = self._gaussian.curvature.solve(load, 1e-5)
         covariances: Floats = self._reported(column)[:, 0]
         return covariances
 
@@ -299,7 +256,7 @@ class Posterior:
         covariances = self._covariances(rows)
         own = np.zeros(int(self.component.max(initial=0)) + 1)
         own[self.component[rows]] = covariances[rows]
-        variance = self._spread.variance
+        variance = self._variance[0]
         between = variance + own[self.component] - 2 * covariances
         errors: Floats = np.sqrt(self.dispersion * np.maximum(between, 0))
         return errors
@@ -314,30 +271,7 @@ class Posterior:
         if i == j:
             return 0.5
         error = self.error_between(i, j)
-        return NormalDist().cdf(float(self.theta[i] - self.theta[j]) / error)
-
-
-@dataclass(slots=True)
-class _Scatter:
-    """How far the rankings' gradients scatter, and should if the model held."""
-
-    observed: float = 0.0
-    expected: float = 0.0
-
-    @property
-    def dispersion(self) -> float:
-        """φ."""
-        return self.observed / self.expected if self.expected > 0 else 1.0
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class _Spread:
-    """Standard errors of ratings and of covariates, φ included; V's diagonal of the ratings; and φ."""
-
-    errors: Floats
-    effects: Floats
-    variance: Floats
-    dispersion: float
+        return NormalDist().cdf(float(self.mean[i] - self.mean[j]) / error)
 
 
 def repeated(matches: Offsets) -> bool:

@@ -31,8 +31,6 @@ T = TypeVar("T")
 _Apply: TypeAlias = Callable[..., Iterable[Any]]
 AT_ONCE = 16384
 """Slots handled together: their arrays stay in the processor's cache."""
-SMALL = 64
-"""So long are the longest rankings whose Hessians are formed where several vectors are at hand."""
 TURNS = 32
 TOGETHER = 16
 """Vectors handled together: of single precision, those of an item fill a line of the cache."""
@@ -52,10 +50,6 @@ class Block(Protocol):
 
     def diagonal(self) -> Floats:
         """The diagonal of the Hessian."""
-
-    def noise(self, rng: np.random.Generator, samples: int) -> Values:
-        """Normal vectors whose covariance is each ranking's Hessian, (k, rankings, samples), of single
-        precision."""
 
     def matrices(self) -> Floats:
         """The Hessians themselves, (rankings, k, k)."""
@@ -99,7 +93,6 @@ class Rankings:
         self._covariates = None if covariates is None else covariates[self._slots]
         self._bounds = [0, *np.cumsum([k * m for k, m in self._shapes]).tolist()]
         self._map: _Apply = map
-        self._curvature: dict[tuple[int, str], Any] = {}
 
     @contextmanager
     def threads(self) -> Iterator[None]:
@@ -147,7 +140,6 @@ class Rankings:
     def slopes(self, parameters: Floats) -> list[Floats]:
         """The loss's gradient by place, one a block; keeps the curvature there."""
         parts = self.spread(parameters)
-        self._curvature.clear()
         return list(self._map(lambda block, eta: block.gradient(eta), self.blocks, parts))
 
     def gradient(self, parameters: Floats) -> Floats:
@@ -189,72 +181,42 @@ class Rankings:
                 numbers = self._covariates[begin:end].reshape(*shape, self.p)
             yield block, self.items[begin:end].reshape(shape), numbers
 
-    # Several vectors at once, in single precision
-
-    def hessians(self, vectors: Values) -> Values:
-        """The Hessian times each of some vectors, shape (n + p, samples)."""
-        return self.sums(self.each(lambda curved, part: curved @ part, vectors))
+    @cached_property
+    def by_list(self) -> ByList:
+        """The blocks by ranking, for several vectors at once."""
+        return ByList(list(self.places()))
 
     def each(self, work: Callable[..., T], vectors: Values, *more: Iterable[Any]) -> list[T]:
-        """What `work(curved, part, …)` makes of each block: `part` are the vectors' values by ranking,
-        shape (rankings, k, samples), and `curved @ part` is the Hessian times them; of `more` one for
-        each block."""
+        """What `work(part, …)` makes of each block: `part` are the values by ranking, shape
+        (rankings, k, samples), of vectors of shape (n + p, samples); of `more` one for each block."""
         self.go_on()
 
-        def at(number: int, items: NDArray[np.intp], covariates: Floats | None, *rest: Any) -> T:
+        def at(items: NDArray[np.intp], covariates: Floats | None, *rest: Any) -> T:
             part = np.take(vectors, items, axis=0)
             if covariates is not None:
                 part += covariates.astype(vectors.dtype) @ vectors[self.n :]
-            return work(self._curved(number, vectors.dtype), part, *rest)
+            return work(part, *rest)
 
-        numbers = range(len(self.blocks))
-        return list(self._map(at, numbers, self._by_list.items, self._by_list.covariates, *more))
+        return self.map(at, self.by_list.items, self.by_list.covariates, *more)
 
-    def _curved(self, number: int, dtype: np.dtype[Any]) -> Any:
-        """A block's curvature: what `@` applies to values by ranking."""
-        key = number, dtype.char
-        if key not in self._curvature:
-            block, (k, _) = self.blocks[number], self._shapes[number]
-            self._curvature[key] = block.matrices().astype(dtype) if k <= SMALL else _Applied(block)
-        return self._curvature[key]
-
-    def noise(self, generators: Sequence[np.random.Generator], samples: int) -> Values:
-        """Normal vectors whose covariance is the Hessian, shape (n + p, samples); a generator a
-        block."""
-        self.go_on()
-
-        def of_block(block: Block, rng: np.random.Generator) -> Values:
-            return block.noise(rng, samples).transpose(1, 0, 2)
-
-        return self.sums(list(self._map(of_block, self.blocks, generators)))
+    def map(self, work: Callable[..., T], *more: Iterable[Any]) -> list[T]:
+        """What `work` makes of each of some values, by the threads."""
+        return list(self._map(work, *more))
 
     def sums(self, parts: Sequence[Values]) -> Values:
         """By parameter, shape (n + p, samples), what blocks have by ranking, (rankings, k, samples)."""
-        flat = np.concatenate([part.reshape(-1, part.shape[-1]) for part in parts])
-        total = np.zeros((self.n + self.p, flat.shape[1]), dtype=flat.dtype)
-        self._by_list.add(flat, total)
-        for covariates, part in zip(self._by_list.covariates, parts, strict=True):
+        samples = parts[0].shape[2]
+        flat = np.concatenate([part.reshape(-1, samples) for part in parts])
+        total = np.zeros((self.n + self.p, samples), dtype=flat.dtype)
+        self.by_list.add(flat, total)
+        for covariates, part in zip(self.by_list.covariates, parts, strict=True):
             if covariates is not None:
                 effects = np.einsum("mkp,mks->ps", covariates, part, optimize=False)
                 total[self.n :] += effects.astype(flat.dtype)
         return total
 
-    @cached_property
-    def _by_list(self) -> _ByList:
-        return _ByList(list(self.places()))
 
-
-class _Applied:
-    """The curvature of a block of long rankings, applied without forming it."""
-
-    def __init__(self, block: Block) -> None:
-        self._block = block
-
-    def __matmul__(self, part: Values) -> Values:
-        return self._block.hessian(part.transpose(1, 0, 2)).transpose(1, 0, 2)
-
-
-class _ByList:
+class ByList:
     """Blocks by ranking: their items, (rankings, k), their covariates, (rankings, k, p); and the
     turns in which what they have by slot is added up by item, no item twice in a turn."""
 

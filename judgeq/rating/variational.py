@@ -1,0 +1,79 @@
+"""The normal distribution that is nearest to a posterior.
+
+At its maximum a posterior of logistic terms is skew: items at the ends have longer tails outwards,
+and the curvature there says too little of how wide it is. Of all normal distributions N(m, A⁻¹) the
+one of the smallest Kullback-Leibler divergence from the posterior has E[gradient] = 0 and A =
+E[Hessian], the means being over itself (Opper and Archambeau 2009). In simulation its intervals
+cover 92 to 95 % where those of the maximum cover 87 to 95 %, the less the wider the items spread.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.rankings import Block, Rankings, Values
+from judgeq.types import Floats
+
+STEPS = 2
+"""Newton steps to the mean with the curvature at the maximum, before one with the mean's own."""
+
+
+class Gaussian(NamedTuple):
+    """N(mean, A⁻¹) of parameters, shape (n + p,), with A's curvature, and the mean gradients of the
+    rankings by block, (rankings, k)."""
+
+    mean: Floats
+    curvature: Curvature
+    slopes: list[Floats]
+
+
+def nearest(rankings: Rankings, maximum: Floats, precision: Floats, seed: int) -> Gaussian:
+    """The normal distribution that is nearest to the posterior whose maximum is given, shape (n + p,).
+
+    Means are over TOGETHER draws and their opposites, of the curvature at the maximum.
+    """
+    rankings.gradient(maximum)
+    at_maximum = Curvature.kept(rankings, precision)
+    if not at_maximum.matrices:
+        return Gaussian(maximum, at_maximum, [])
+    draws = at_maximum.solve(at_maximum.noise(seed, "nearest"))
+    mean = maximum
+    for _ in range(STEPS):
+        slopes, _ = _averaged(rankings, mean, draws)
+        mean = mean - _step(rankings, at_maximum, mean, slopes)
+    slopes, matrices = _averaged(rankings, mean, draws, curved=True)
+    curvature = Curvature(rankings, precision, matrices)
+    return Gaussian(mean - _step(rankings, curvature, mean, slopes), curvature, slopes)
+
+
+def _step(rankings: Rankings, curvature: Curvature, mean: Floats, slopes: list[Floats]) -> Floats:
+    """By how much to step back from `mean`, for the mean gradient to be 0."""
+    gradient = rankings.sums([slope[:, :, None] for slope in slopes])
+    gradient += (curvature.precision * mean)[:, None]
+    step: Floats = curvature.solve(gradient, 1e-4)[:, 0]
+    return step
+
+
+def _averaged(
+    rankings: Rankings, mean: Floats, draws: Values, *, curved: bool = False
+) -> tuple[list[Floats], list[Values]]:
+    """The rankings' gradients by block, (rankings, k), and Hessians if `curved`, (rankings, k, k): their
+    means over mean ± draws."""
+
+    def average(part: Values, block: Block, eta: Floats) -> tuple[Floats, Values]:
+        slope = np.zeros_like(eta)
+        matrices = np.zeros((*part.shape[:2], part.shape[1]) if curved else ())
+        for draw in range(part.shape[2]):
+            off = part[:, :, draw].T
+            for point in (eta + off, eta - off):
+                slope += block.gradient(point)
+                if curved:
+                    matrices += block.matrices()
+        times = 2 * part.shape[2]
+        return slope.T / times, (matrices / times).astype(np.float32)
+
+    both = rankings.each(average, draws, rankings.blocks, rankings.spread(mean))
+    return [slope for slope, _ in both], [matrices for _, matrices in both]
