@@ -22,7 +22,7 @@ from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
 SIGMA = 2.0
 
 
-class _Block:
+class Pairs:
     """Some rankings of one size k, as the comparisons that they imply."""
 
     def __init__(self, groups: NDArray[np.int64] | None) -> None:
@@ -96,8 +96,8 @@ def rankings_of(
     """The likelihood of verdicts over n items, as `plackett_luce.rankings_of`."""
     groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
 
-    def make(slots: Offsets) -> _Block:
-        return _Block(None if groups is None else groups[slots])
+    def make(slots: Offsets) -> Pairs:
+        return Pairs(None if groups is None else groups[slots])
 
     return Rankings(settled(verdicts), n, make, covariates, go_on)
 

@@ -16,9 +16,10 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.rating import Fit, GoOn, Parameters, always, evidence
+from judgeq.rating.bradley_terry import Pairs
 from judgeq.rating.comparisons import components, settled, tie_groups
 from judgeq.rating.posterior import Prior, fitted
-from judgeq.rating.rankings import Rankings, Values
+from judgeq.rating.rankings import Block, Rankings, Values
 from judgeq.types import Floats, Offsets, Verdicts
 
 NAME = "Plackett-Luce"
@@ -45,13 +46,14 @@ def rankings_of(
     `verdicts.items`, tied ones in the order presented (`comparisons.settled`)."""
     groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
 
-    def make(slots: Offsets) -> _Block:
-        return _Block(None if groups is None else groups[slots])
+    def make(slots: Offsets) -> Block:
+        of_slots = None if groups is None else groups[slots]
+        return Pairs(of_slots) if len(slots) == 2 else _Lists(of_slots)
 
     return Rankings(settled(verdicts), n, make, covariates, go_on)
 
 
-class _Block:
+class _Lists:
     """Lists of one size k, each as it is chosen from the top and from the bottom, and where there are
     ties, with the tied ones in both orders."""
 
@@ -62,16 +64,17 @@ class _Block:
         orders = [None, turned] if tied else [None]
         self._ways = [_Way(order, up=up) for order in orders for up in (True, False)]
         self._weight = 1 / len(self._ways)
-        self._stages: list[tuple[_Way, _Stages]] = []
+        self._stages: list[tuple[_Way, _Stages | _WideStages]] = []
+        self._shape: tuple[int, ...] = (0, 0)
 
     def loss(self, eta: Floats) -> float:
-        return self._weight * sum(_Stages(way.of(eta)).loss() for way in self._ways)
+        return self._weight * sum(_stages(way.of(eta)).loss() for way in self._ways)
 
     def gradient(self, eta: Floats) -> Floats:
         total = np.zeros_like(eta)
-        self._stages = []
+        self._shape, self._stages = eta.shape, []
         for way in self._ways:
-            stages = _Stages(way.of(eta))
+            stages = _stages(way.of(eta))
             way.add(stages.gradient(), total)
             self._stages.append((way, stages))
         total *= self._weight
@@ -85,14 +88,14 @@ class _Block:
         return total
 
     def diagonal(self) -> Floats:
-        total: Floats = np.zeros_like(self._stages[0][1].e)
+        total: Floats = np.zeros(self._shape)
         for way, stages in self._stages:
             way.add(stages.diagonal(), total, even=True)
         total *= self._weight
         return total
 
     def matrices(self) -> Floats:
-        k, lists = self._stages[0][1].e.shape
+        k, lists = self._shape
         total = np.zeros((lists, k, k))
         for way, stages in self._stages:
             way.add_matrices(stages.weights(), total)
@@ -157,15 +160,12 @@ class _Stages:
     """
 
     def __init__(self, theta: Floats) -> None:
-        high = theta.max(axis=0)
-        self._wide = bool((high - theta.min(axis=0)).max(initial=0.0) > WIDEST)
-        self._shifted = theta - high
+        self._shifted = theta - theta.max(axis=0)
         self.e = np.exp(self._shifted)
         self._sums = _from_below(self.e)[:-1]
 
     def loss(self) -> float:
-        if self._wide:
-            return float("inf")
+        """−ℓ."""
         return float(np.log(self._sums).sum() - self._shifted[:-1].sum())
 
     def gradient(self) -> Floats:
@@ -203,6 +203,48 @@ class _Stages:
             pairs = self.e[a + 1 :] * (self.e[a] * squares[a])
             weights[:, a, a + 1 :] = weights[:, a + 1 :, a] = pairs.T
         return weights
+
+
+class _WideStages:
+    """As _Stages, for lists whose items are so far apart that their weights are no numbers: by the
+    probability of each item in each stage, in k² steps."""
+
+    def __init__(self, theta: Floats) -> None:
+        logs = np.logaddexp.accumulate(theta[::-1], axis=0)[::-1][:-1]
+        self._loss = float((logs - theta[:-1]).sum())
+        later = np.arange(len(theta)) >= np.arange(len(logs))[:, None]
+        gaps = np.where(later[:, :, None], theta - logs[:, None], -np.inf)
+        self._chances: Floats = np.exp(gaps)  # (k − 1, k, lists)
+
+    def loss(self) -> float:
+        return self._loss
+
+    def gradient(self) -> Floats:
+        slope: Floats = self._chances.sum(axis=0)
+        slope[:-1] -= 1
+        return slope
+
+    def hessian(self, v: Values) -> Values:
+        means = (self._chances * v).sum(axis=1)
+        product: Values = (self._chances * (v - means[:, None])).sum(axis=0)
+        return product
+
+    def diagonal(self) -> Floats:
+        diagonal: Floats = (self._chances * (1 - self._chances)).sum(axis=0)
+        return diagonal
+
+    def weights(self) -> Floats:
+        chances = self._chances.transpose(2, 0, 1)
+        weights: Floats = chances.transpose(0, 2, 1) @ chances
+        each = np.arange(weights.shape[1])
+        weights[:, each, each] = 0
+        return weights
+
+
+def _stages(theta: Floats) -> _Stages | _WideStages:
+    """The stages of lists, shape (k, lists)."""
+    wide = bool((np.ptp(theta, axis=0) > WIDEST).any()) if theta.size else False
+    return _WideStages(theta) if wide else _Stages(theta)
 
 
 def _from_below(values: Values) -> Values:
