@@ -13,10 +13,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from judgeq.rating.curvature import Curvature
+from judgeq.rating.curvature import TOGETHER, Curvature
 from judgeq.rating.rankings import Block, Rankings, Values
 from judgeq.types import Floats
 
+SMALL = 1000
+"""Up to so many parameters means are over MANY draws, and else over TOGETHER, and their opposites."""
+MANY = 4 * TOGETHER
 STEPS = 2
 """Newton steps to the mean with the curvature at the maximum, before one with the mean's own."""
 
@@ -33,13 +36,15 @@ class Gaussian(NamedTuple):
 def nearest(rankings: Rankings, maximum: Floats, precision: Floats, seed: int) -> Gaussian:
     """The normal distribution that is nearest to the posterior whose maximum is given, shape (n + p,).
 
-    Means are over TOGETHER draws and their opposites, of the curvature at the maximum.
+    Means are over draws of the curvature at the maximum and their opposites.
     """
     rankings.gradient(maximum)
     at_maximum = Curvature.kept(rankings, precision)
     if not at_maximum.matrices:
         return Gaussian(maximum, at_maximum, [])
-    draws = at_maximum.solve(at_maximum.noise(seed, "nearest"))
+    count = MANY if len(maximum) <= SMALL else TOGETHER
+    noises = [at_maximum.noise(seed, "nearest", batch) for batch in range(count // TOGETHER)]
+    draws = at_maximum.solve(np.concatenate(noises, axis=1))
     mean = maximum
     for _ in range(STEPS):
         slopes, _ = _averaged(rankings, mean, draws)

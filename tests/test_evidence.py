@@ -1,0 +1,104 @@
+from __future__ import annotations
+
+import math
+
+import numpy as np
+import pytest
+
+from judgeq.rating import Parameters, evidence, newton, plackett_luce
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.posterior import Prior
+from judgeq.rating.rankings import Rankings
+from tests.build import Ranking, verdicts
+from tests.test_posterior import lists
+
+
+def kept(rankings: Rankings, sigma: float) -> Curvature:
+    precision = Prior(sigma).precision(rankings)
+    newton.maximum(rankings, precision)
+    return Curvature.kept(rankings, precision)
+
+
+@pytest.mark.parametrize("sigma", [2.0, 6.0])
+def test_the_determinant_by_lanczos_is_near_the_exact_one(sigma: float) -> None:
+    curvature = kept(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
+    exact = evidence.by_factor(curvature)
+    assert evidence.by_lanczos(curvature) == pytest.approx(exact, abs=0.01 * 600)
+
+
+def test_differences_of_evidence_are_nearer_still() -> None:
+    """The probes are the same for every σ, so that what they miss cancels."""
+    rankings = plackett_luce.rankings_of(lists(600, 10, 3, 0), 600)
+    narrow, wide = kept(rankings, 2.0), kept(rankings, 6.0)
+    exact = evidence.by_factor(wide) - evidence.by_factor(narrow)
+    drawn = evidence.by_lanczos(wide) - evidence.by_lanczos(narrow)
+    assert drawn == pytest.approx(exact, rel=0.01)
+
+
+def test_the_evidence_by_definition() -> None:
+    """Of two items and one win: the integral, up to Laplace's error."""
+    rankings = plackett_luce.rankings_of(verdicts([(0, 1)] * 5 + [(1, 0)] * 4), 2)
+    d = np.linspace(-60, 60, 400_001)
+
+    def by_quadrature(sigma: float) -> float:
+        loss = 5 * np.log1p(np.exp(-d)) + 4 * np.log1p(np.exp(d))
+        density = np.exp(-loss - d**2 / (4 * sigma**2)) / (2 * sigma * math.sqrt(math.pi))
+        return math.log(float(density.sum() * (d[1] - d[0])))
+
+    def by_laplace(sigma: float) -> float:
+        prior = Prior(sigma)
+        parameters = newton.maximum(rankings, prior.precision(rankings))
+        return evidence.evidence(rankings, parameters, prior)
+
+    differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
+    assert differences[0] == pytest.approx(differences[1], abs=0.05)
+
+
+def test_the_sigma_of_the_highest_evidence() -> None:
+    rankings = plackett_luce.rankings_of(lists(150, 10, 3, 0, 3.5), 150)
+    best, start = evidence.sigma(rankings)
+
+    def at(sigma: float) -> float:
+        prior = Prior(sigma)
+        return evidence.evidence(
+            rankings, newton.maximum(rankings, prior.precision(rankings), 1e-3), prior
+        )
+
+    grid = [at(sigma) for sigma in np.geomspace(2, 6, 8)]
+    assert at(best) >= max(grid) - 0.05
+    assert 2.5 < best < 4.5
+    assert start.shape == (150,)
+
+
+@pytest.mark.parametrize(("spread", "limit"), [(0.3, 2.0), (30.0, 6.0)])
+def test_sigma_at_its_limits(spread: float, limit: float) -> None:
+    fit = plackett_luce.fit(lists(200, 10, 6, 0, spread), 200, Parameters())
+    assert fit.sigma == limit
+    assert fit.chosen
+    assert fit.at_limit
+
+
+def test_sigma_is_2_until_items_are_in_two_lists() -> None:
+    once = plackett_luce.fit(lists(100, 10, 1, 0, 5.0), 100, Parameters())
+    twice = plackett_luce.fit(lists(100, 10, 2, 0, 5.0), 100, Parameters())
+    assert once.sigma == 2.0 < (twice.sigma or 0)
+
+
+def test_a_sigma_that_is_given_is_taken() -> None:
+    fit = plackett_luce.fit(lists(50, 5, 3, 0), 50, Parameters(sigma=0.7))
+    assert fit.sigma == 0.7
+    assert not fit.chosen
+    assert not fit.at_limit
+
+
+@pytest.mark.parametrize("sigma", [0.0, 1e-4, 101.0])
+def test_a_sigma_out_of_bounds(sigma: float) -> None:
+    many: list[Ranking] = [(0, 1)]
+    with pytest.raises(ValueError, match=r"σ must be from 0\.001 to 100"):
+        plackett_luce.fit(verdicts(many), 2, Parameters(sigma=sigma))
+
+
+def test_golden_section_finds_the_highest() -> None:
+    assert evidence._highest(lambda x: -((x - 0.3) ** 2), 0.0, 1.0) == pytest.approx(0.3, abs=0.02)
+    assert evidence._highest(lambda x: x, 0.0, 1.0) == 1.0
+    assert evidence._highest(lambda x: -x, 0.0, 1.0) == 0.0
