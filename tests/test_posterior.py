@@ -34,7 +34,7 @@ def lists(n: int, k: int, rounds: int, seed: int, spread: float = 2.0) -> Verdic
 
 
 def posterior_of(fit: Fit) -> Posterior:
-    assert fit.posterior is not None
+    assert isinstance(fit.posterior, Posterior)
     return fit.posterior
 
 

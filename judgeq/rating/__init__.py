@@ -42,6 +42,10 @@ class Uncertainty(Protocol):
         """The ratings, shape (n,)."""
 
     @property
+    def mean(self) -> Floats:
+        """The mean of what they may be, shape (n,): intervals lie around it."""
+
+    @property
     def sigma(self) -> float:
         """σ of the prior."""
 
@@ -61,8 +65,14 @@ class Uncertainty(Protocol):
         """The standard error of each rating's distance from that of the item of `rows` in its
         component, of which there is one at most; shape (n,)."""
 
+    def probability_above(self, i: int, j: int) -> float:
+        """P(θi > θj) of two items, given by their rows."""
+
     def draws(self, count: int) -> Iterator[NDArray[Any]]:
         """Draws of the ratings, as parts of shape (n, samples)."""
+
+    def samples(self, count: int) -> Floats:
+        """The same as one array, shape (count, n)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
