@@ -55,6 +55,11 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
         judgeq(runs, "evaluate", "--runs-dir", "similar", "--splits", "12", "--json").stdout
     )
     half = found["reliability"]["split_half"]
+    run = package.open_run(runs_dir=runs / "similar")
+    theta, se = run.scores.main[1], run.scores.se
+    ssr = 1 - (se * se).mean() / theta.var(ddof=1)
+    assert found["reliability"]["ssr"] == pytest.approx(ssr)
+    assert found["reliability"]["separation"] == pytest.approx((1 - ssr) ** -0.5)
     assert half["splits"] == 12
     assert half["by"] == "judgments"
     assert 0.3 < half["low"] <= half["median"] <= half["high"] < 1
@@ -231,5 +236,7 @@ def test_held_out_judgments_have_a_separation_of_their_own(
     held = scale.reliability_of(run, splits=0).held_out
     assert held is not None
     assert held.judgments == len(first) == 10
+    assert held.separation.ssr is not None
+    assert held.whole is None or held.whole > held.separation.ssr
     monkeypatch.setattr(type(run.history), "held_out", lambda history: None)
     assert scale.reliability_of(replace(run), splits=0).held_out is None

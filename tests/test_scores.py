@@ -106,7 +106,7 @@ def test_how_sure_each_rating_is_stands_beside_it(tmp_path: Path, run: Path) -> 
 
 
 def test_what_was_never_judged_has_no_errors(tmp_path: Path) -> None:
-    numbers, ranks = np.arange(3) * 1.0, np.array([1, 2, 0])
+    numbers, ranks = np.array([0.0, 1.0, 2.0]), np.array([1, 2, 0])
     sure = Intervals(numbers, numbers, numbers, ranks, ranks, ranks, 1.0)
     some = replace(scores_of([1.0, 0.5, 0.0], [1, 1, 0]), intervals=sure)
     write_scores(some, tmp_path / "scores.csv")
