@@ -255,8 +255,8 @@ def _texts(scores: Scores, texts: Sequence[str]) -> Section:
             *([] if sure is None else words("ranks")),
             *words("item", at_most=20),
             *numbers(rating, show=_digits(rating)),
-            *([] if sure is None else numbers("±")),
-            *words("text", at_most=48),
+            *([] if sure is None else numbers("interval")),
+            *words("text", at_most=40),
         ],
         rows=[
             (
@@ -264,7 +264,7 @@ def _texts(scores: Scores, texts: Sequence[str]) -> Section:
                 *([] if sure is None else [f"{sure.rank_low[row]} to {sure.rank_high[row]}"]),
                 scores.ids[row],
                 float(values[row]),
-                *([] if sure is None else [f"{float(sure.high[row] - values[row]):.2f}"]),
+                *([] if sure is None else [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}"]),
                 excerpt(texts[row], TEXT),
             )
             for rows in _ends(np.where(rank > 0, values, np.nan))
