@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LIMITS = (2.0, 6.0)
 """The least and the largest σ that is chosen."""
+BT_SIGMA = 2.0
+"""What `bt` takes for σ where none is given."""
 GoOn = Callable[[], None]
 """Called in each step of a fit; what it raises ends the fit."""
 

@@ -21,9 +21,8 @@ from pydantic import (
 from judgeq.config import NEVER_KEPT, Settings, fingerprint, settle
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError
+from judgeq.rating import BT_SIGMA
 
-BT_SIGMA = 2.0
-"""What `bt` takes for σ where none is given."""
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
 
