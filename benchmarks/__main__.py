@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
+from benchmarks.ratings import ratings
 from benchmarks.stores import plans, stores
 from benchmarks.thresholds import thresholds
 
@@ -126,6 +127,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "limiter": limiter,
     "simulation": simulation,
     "comparing": comparing,
+    "ratings": ratings,
     "thresholds": thresholds,
     "stores": stores,
     "plans": plans,
