@@ -48,8 +48,8 @@ print(json.dumps([time.perf_counter() - begun, used]))
 
 
 def judged(n: int) -> Verdicts:
-    """The recorded judgments where n is BABE's and they are there; else three rounds of lists of 10, ranked
-    with Gumbel's noise."""
+    """The recorded judgments where n is BABE's and they are there; else three rounds of lists of
+    10, ranked with Gumbel's noise."""
     if n == BABE and RECORDING.exists():
         lines = [json.loads(line) for line in RECORDING.read_text().splitlines()]
         lists = [line["ranking"] for line in lines]
@@ -61,8 +61,8 @@ def judged(n: int) -> Verdicts:
         rounds = [random.permutation(n)[: n // 10 * 10].reshape(-1, 10) for _ in range(3)]
         drawn = np.concatenate(rounds)
         noisy = truth[drawn] + random.gumbel(size=drawn.shape)
-        items = np.take_along_axis(drawn, np.argsort(-noisy, axis=1), axis=1)
-        items = items.astype(np.int32).reshape(-1)
+        order = np.argsort(-noisy, axis=1)
+        items = drawn[np.arange(len(drawn))[:, None], order].astype(np.int32).reshape(-1)
         offsets = np.arange(len(drawn) + 1) * 10
     tied = np.zeros(len(items), dtype=np.bool_)
     return Verdicts(np.arange(len(offsets) - 1), items, offsets, tied, items)

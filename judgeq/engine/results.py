@@ -16,7 +16,7 @@ from judgeq import rating
 from judgeq.config import Settings
 from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import in_thread
-from judgeq.errors import NoVerdictsError, RunError
+from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.rating import Fit, GoOn, Parameters, comparisons, position_bias
 from judgeq.rating.intervals import Intervals, intervals
@@ -164,6 +164,17 @@ class Result:
     def flips(self) -> Flips | None:
         """The pairs asked in both orders, whose answers differ; None where they weren't."""
         return self.history.flips
+
+    def probability_above(self, one: str, other: str) -> float:
+        """The probability that an item has more of the feature than another, by the main rating; both by
+        id. Raises UsageError for an id that isn't there, and where the estimator has no errors."""
+        if self.fit.posterior is None:
+            raise UsageError(f"the rating {self.rating} has no errors: rate by pl or bt.")
+        rows = {name: row for row, name in enumerate(self.scores.ids) if name in (one, other)}
+        for name in (one, other):
+            if name not in rows:
+                raise UsageError(f"run {self.run.id} has no item {name!r}.")
+        return self.fit.posterior.probability_above(rows[one], rows[other])
 
     @property
     def cost_equivalent_calls(self) -> float:

@@ -26,8 +26,9 @@ from judgeq.evaluation.evaluate import (
 )
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.noise import Noise, noise
 from judgeq.rating import correlation
-from judgeq.types import Bools, Offsets
+from judgeq.types import Bools, Floats, Offsets
 
 NOTHING = 1e-9
 """A difference up to this is what rounding leaves of none."""
@@ -36,7 +37,8 @@ NOTHING = 1e-9
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
     """`rating` of run `run` held against `against_rating` of run `against`, both by their number in the
-    comparison (from 0), over the `n` items that have both scores."""
+    comparison (from 0), over the `n` items that have both scores. `noise` says what the errors of both
+    explain, where these are main ratings that have some."""
 
     run: int
     rating: str
@@ -44,6 +46,7 @@ class Pair:
     against_rating: str
     n: int
     measures: Mapping[str, Measured]
+    noise: Noise | None = None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -86,6 +89,10 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         {rating.name: assess(rating, gold, items, mask, plan) for rating in of_run}
         for of_run in ratings
     ]
+    errors = [
+        run.scores.se if order is None else run.scores.se[order]
+        for run, order in zip(runs, orders, strict=True)
+    ]
     differences = []
     for run in range(1, len(runs)):
         for this, that in _pairs(ratings[run], ratings[0]):
@@ -108,7 +115,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         assessments=[list(by_name.values()) for by_name in assessments],
         differences=differences,
         agreement=[
-            _agreement(run, this, against, that, mask)
+            _agreement(run, this, against, that, mask, (errors[run], errors[against]))
             for against, run in combinations(range(len(runs)), 2)
             for this, that in _pairs(ratings[run], ratings[against])
         ],
@@ -181,7 +188,15 @@ def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
     return differences
 
 
-def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:
+def _agreement(
+    run: int,
+    this: Rating,
+    against: int,
+    that: Rating,
+    mask: Bools,
+    errors: tuple[Floats, Floats],
+) -> Pair:
+    """How alike two ratings are; `errors` are those of the runs' main ratings, shape (n,)."""
     both = _both(this, that, mask)
     n = int(both.sum())
     x, y = this.scores[both], that.scores[both]
@@ -189,4 +204,7 @@ def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) 
         name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
         for name in ("kendall", "spearman")
     }
-    return Pair(run, this.name, against, that.name, n, measures)
+    own, their = (of_run[both] for of_run in errors)
+    mains = this.main and that.main and n > 1 and not np.isnan(own + their).any()
+    between = noise(x, own, y, their) if mains else None
+    return Pair(run, this.name, against, that.name, n, measures, between)

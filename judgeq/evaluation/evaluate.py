@@ -174,7 +174,8 @@ def evaluate(
 
 
 class Rating(NamedTuple):
-    """A rating of a run: scores, and which items a threshold labels positive; of shape (n,)."""
+    """A rating of a run: scores, and which items a threshold labels positive; of shape (n,). `main`: it
+    is the one by which the run's items are ranked."""
 
     run: str
     name: str
@@ -182,6 +183,7 @@ class Rating(NamedTuple):
     labelled: Bools | None
     threshold: Threshold | None
     component: Offsets | None
+    main: bool = False
 
 
 def ratings_of(run: Result, gold: Gold, plan: Plan, order: Offsets | None = None) -> list[Rating]:
@@ -209,7 +211,8 @@ def ratings_of(run: Result, gold: Gold, plan: Plan, order: Offsets | None = None
         # What was never judged still has the start's rating, which says nothing of it.
         values = np.where(scores.judged, scores.ratings[column], np.nan)[rows]
         labels = _labels(column, values, gold, plan)
-        ratings.append(Rating(name, column, values, *labels, scores.component[rows]))
+        main = column == scores.main[0]
+        ratings.append(Rating(name, column, values, *labels, scores.component[rows], main))
     return ratings
 
 

@@ -65,6 +65,8 @@ def comparison_json(comparison: Comparison) -> dict[str, Any]:
                 "numbers": [pair.against + 1, pair.run + 1],
                 **_pair_json(pair, comparison),
                 **{name: measured.value for name, measured in pair.measures.items()},
+                "without_noise": None if pair.noise is None else pair.noise.corrected,
+                "beyond_noise": None if pair.noise is None else int(pair.noise.beyond.sum()),
             }
             for pair in comparison.agreement
         ],

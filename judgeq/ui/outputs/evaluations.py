@@ -234,6 +234,8 @@ class AgreementFacts(Pair):
     numbers: tuple[int, int]
     kendall: float | None
     spearman: float | None
+    without_noise: float | None
+    beyond_noise: int | None
 
 
 class CompareOutput(Output):
