@@ -1,4 +1,4 @@
-"""Do intervals hold? Counted over simulated runs, for judges that fit the model and others that don't."""
+"""Do intervals hold? Counted over simulated runs, of judges that fit the model and of others."""
 
 from __future__ import annotations
 
@@ -61,8 +61,8 @@ Ranks = NDArray[np.int64]
 
 
 def covered(judge: Judge, k: int, rounds: int, fit: Callable[..., Fit]) -> tuple[float, float]:
-    """Shares of items whose rating, by the same judge's answers to very many such lists, and whose true rank
-    lie within their 95 % intervals; σ chosen."""
+    """Shares of items whose rating, by the same judge's answers to very many such lists, and whose true
+    rank lie within their 95 % intervals; σ chosen."""
     inside, ranked = [], []
     for seed in range(TIMES):
         rng = np.random.default_rng(seed)
