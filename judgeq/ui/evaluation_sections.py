@@ -52,8 +52,8 @@ LEFT_OUT = 6
 """So many ratings are named that lack the score of an item."""
 
 NOISE = (
-    "Without noise: Spearman's correlation corrected for the errors of both. Beyond noise: items whose "
-    "places differ by more than both errors explain (5 % of these are named wrongly)."
+    "Without noise: Spearman's correlation, corrected for the errors of both.",
+    "Beyond noise: items that differ by more than both errors explain (5 % of them named wrongly).",
 )
 
 
@@ -361,7 +361,7 @@ def _agreement(agreement: Sequence[Pair]) -> Section:
             )
             for pair in agreement
         ],
-        notes=[NOISE] if any(pair.noise is not None for pair in agreement) else [],
+        notes=[*NOISE] if any(pair.noise is not None for pair in agreement) else [],
         close=True,
     )
 
