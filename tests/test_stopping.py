@@ -19,8 +19,10 @@ from judgeq import config
 from judgeq.engine import session
 from judgeq.engine.stopping import Interrupts, in_thread
 from judgeq.errors import RunError, StoppedError
-from judgeq.rating import GoOn, bradley_terry, comparisons
-from judgeq.types import Floats
+from judgeq.rating import Fit, GoOn, Parameters, bradley_terry, comparisons, plackett_luce
+from judgeq.rating.intervals import intervals
+from judgeq.rating.posterior import Posterior
+from judgeq.types import Verdicts
 from tests.build import verdicts
 from tests.cli import (
     command,
@@ -264,15 +266,15 @@ def test_a_terminal_that_goes_away_stops_the_run_cleanly(
 
 ENDLESS = """
 import sys, time
-from judgeq.rating import bradley_terry
+from judgeq.rating import plackett_luce
 
-def endless(verdicts, n, sigma, *, go_on):
+def endless(verdicts, n, parameters, go_on):
     print("fitting", flush=True)
     while True:
         go_on()
         time.sleep(0.001)
 
-bradley_terry.fit_map = endless
+plackett_luce.fit = endless
 from judgeq.cli import main
 main()
 """
@@ -311,12 +313,12 @@ def test_the_dashboard_lives_on_during_the_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     fitting, drawn = threading.Event(), threading.Event()
-    fit = bradley_terry.fit_map
+    fit = plackett_luce.fit
 
-    def slow(verdicts: object, n: int, sigma: float, *, go_on: GoOn) -> Floats:
+    def slow(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn) -> Fit:
         fitting.set()
         assert drawn.wait(60), "nothing was drawn during the fit"
-        return fit(verdicts, n, sigma, go_on=go_on)  # type: ignore[arg-type]
+        return fit(verdicts, n, parameters, go_on)
 
     async def draw() -> None:
         while True:
@@ -324,7 +326,7 @@ def test_the_dashboard_lives_on_during_the_fit(
             if fitting.is_set():
                 drawn.set()
 
-    monkeypatch.setattr(bradley_terry, "fit_map", slow)
+    monkeypatch.setattr(plackett_luce, "fit", slow)
     prepared = session.prepare(config.settle({"dataset": "synthetic:linear", "n": 20}), tmp_path)
     result = session.execute(prepared, lambda _: None, beside=draw)
     assert not result.partial
@@ -345,7 +347,24 @@ def test_fits_ask_whether_to_go_on(times: int) -> None:
         bradley_terry.fit_map(judged, 5, go_on=go_on)
     asked = 0
     with pytest.raises(StoppedError, match="given up"):
+        plackett_luce.fit(judged, 5, Parameters(), go_on)
+    posterior = plackett_luce.fit(judged, 5, Parameters()).posterior
+    assert posterior is not None
+    asked = 0
+    with pytest.raises(StoppedError, match="given up"):
+        intervals(posterior, go_on)
+    asked = 0
+    with pytest.raises(StoppedError, match="given up"):
         bradley_terry.fit_mm(comparisons.imply(judged), 5, go_on=go_on)
+
+
+def test_what_was_fitted_can_be_asked_more_afterwards(tmp_path: Path) -> None:
+    """The posterior, which is worked out where it is asked for, keeps what ends a fit."""
+    result = package.run("synthetic:linear", n=20, runs_dir=tmp_path)
+    posterior = result.fit.posterior
+    assert isinstance(posterior, Posterior)
+    assert posterior.samples(3).shape == (3, 20)
+    assert 0 < posterior.probability_above(0, 1) < 1
 
 
 def test_work_in_a_thread_ends_when_nobody_waits_for_it() -> None:

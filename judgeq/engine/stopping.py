@@ -102,18 +102,23 @@ async def in_thread(work: Callable[[GoOn], T], stop: Stop | None = None) -> T:
     """What `work` returns, computed in a thread, so that the loop (signals, the dashboard) lives on.
 
     NumPy can't be interrupted from outside; so `work` is given a function, which raises
-    StoppedError once a stop is asked for, or this coroutine was cancelled.
+    StoppedError once a stop is asked for, or this coroutine was cancelled. What `work` made may go on
+    calling it: then it does nothing.
     """
-    abandoned = threading.Event()
+    abandoned, finished = threading.Event(), threading.Event()
 
     def go_on() -> None:
+        if finished.is_set():
+            return
         if abandoned.is_set() or (stop is not None and stop.asked):
             raise StoppedError("stopped before the ratings were made; all jobs are judged")
 
     try:
-        return await asyncio.to_thread(work, go_on)
+        made = await asyncio.to_thread(work, go_on)
+        finished.set()
     finally:
         abandoned.set()
+    return made
 
 
 async def given_up(work: Coroutine[Any, Any, T], interrupts: Interrupts) -> T:
