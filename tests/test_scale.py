@@ -14,7 +14,7 @@ import pytest
 import judgeq as package
 from judgeq import seeds
 from judgeq.evaluation import scale
-from judgeq.rating import misfit, reliability
+from judgeq.rating import Parameters, correlation, misfit, plackett_luce, reliability
 from judgeq.rating.bradley_terry import fit_map
 from judgeq.strategies import parse
 from judgeq.types import Bools, Verdicts
@@ -192,6 +192,23 @@ def pairs(presented: np.ndarray, second: Bools, tie: Bools, judges: np.ndarray) 
         presented=presented.reshape(-1),
         judges=judges,
     )
+
+
+@needs_people
+def test_people_agree_with_the_published_ranks() -> None:
+    """Within topics, where the most convincing argument has the lowest rank."""
+    judged, _, n = people()
+    with (PEOPLE / "arguments.csv").open(encoding="utf-8") as file:
+        published = list(csv.DictReader(file))
+    ranks = np.array([float(row["rank"]) for row in published])
+    topics = np.unique([row["topic"] for row in published], return_inverse=True)[1]
+    fit = plackett_luce.fit(judged, n, Parameters(sigma=2.0))
+    agreement = [
+        correlation.point(correlation.spearman(fit.theta[of], -ranks[of]), int(of.sum()))
+        for of in (topics == topic for topic in range(32))
+    ]
+    assert None not in agreement
+    assert np.mean([rho for rho in agreement if rho is not None]) >= 0.905
 
 
 @needs_people
