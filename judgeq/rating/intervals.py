@@ -8,7 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from judgeq.rating import GoOn, Uncertainty, always
-from judgeq.rating.posterior import LEVEL, Z
+from judgeq.rating.posterior import FOR_DISPERSION, LEVEL, VAST, Z
 from judgeq.types import Floats, Offsets, Rows
 
 FEW, MANY = 96, 400
@@ -70,7 +70,7 @@ def rank_intervals(posterior: Uncertainty, go_on: GoOn = always) -> tuple[Offset
     that of the ranks in draws of the posterior, widened to the rank itself."""
     component = posterior.component
     n = len(component)
-    draws = MANY if n <= _LARGE else FEW
+    draws = MANY if n <= _LARGE else FEW if n <= VAST else FOR_DISPERSION
     drawn = np.empty((n, draws), dtype=np.int32)
     at = 0
     for values in posterior.draws(draws):

@@ -28,6 +28,8 @@ from judgeq.types import Bools, Floats, Offsets
 DRAWS = 96
 """Draws by which the errors of larger components are estimated: 1 % off."""
 FOR_DISPERSION = 48
+"""Those by which the dispersion is, and the errors where there are more items than VAST."""
+VAST = 200_000
 SMALL = 1000
 """So many parameters are the most of which the dispersion is worked out exactly."""
 SIGMAS = (1e-3, 100.0)
@@ -185,26 +187,32 @@ class Posterior:
 
     def _variance_of_draws(self) -> Floats:
         """V's diagonal by draws, shape (n + p,); that of ratings with their covariates."""
-        drawn = self._drawn(DRAWS)
+        draws = self._draws
+        drawn = self._drawn(draws)
         if self._loadings is None:
-            return 1 / self._gaussian.curvature.diagonal + self._rest / DRAWS
+            return 1 / self._gaussian.curvature.diagonal + self._rest / draws
         n = self._rankings.n
         wholes = (np.concatenate([self._reported(x), x[n:]]) for x in drawn)
-        total: Floats = np.sum([np.einsum("ij,ij->i", x, x) for x in wholes], axis=0) / DRAWS
+        total: Floats = np.sum([np.einsum("ij,ij->i", x, x) for x in wholes], axis=0) / draws
         return total
 
     # Draws
 
+    @property
+    def _draws(self) -> int:
+        """How many draws errors are estimated by."""
+        return DRAWS if self._rankings.n <= VAST else FOR_DISPERSION
+
     def _drawn(self, count: int) -> list[Values]:
         """Draws of parameters − their mean under the plain model (φ = 1), in parts of shape
         (n + p, TOGETHER), `count` of them or some more: which they are depends on the seed and their
-        number alone. Of the first DRAWS what Rao and Blackwell's trick needs is summed up."""
+        number alone. Of those for errors what Rao and Blackwell's trick needs is summed up."""
         curvature = self._gaussian.curvature
         inverse = (1 / curvature.diagonal).astype(np.float32)[:, None]
         while len(self._batches) * TOGETHER < count:
             b = curvature.noise(self._seed, "posterior", len(self._batches))
             x = curvature.solve(b)
-            if len(self._batches) * TOGETHER < DRAWS:
+            if len(self._batches) * TOGETHER < self._draws:
                 rest = x - inverse * b
                 self._rest += np.einsum("ij,ij->i", rest, rest)
             self._batches.append(x)

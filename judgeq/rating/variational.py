@@ -49,7 +49,9 @@ def nearest(rankings: Rankings, maximum: Floats, precision: Floats, seed: int) -
     for _ in range(STEPS):
         slopes, _ = _averaged(rankings, mean, draws)
         mean = mean - _step(rankings, at_maximum, mean, slopes)
-    slopes, matrices = _averaged(rankings, mean, draws, curved=True)
+    slopes, _ = _averaged(rankings, mean, draws)
+    # The curvature of an item is a sum over its rankings: fewer draws will do.
+    _, matrices = _averaged(rankings, mean, draws[:, : count // 4], curved=True)
     curvature = Curvature(rankings, precision, matrices)
     return Gaussian(mean - _step(rankings, curvature, mean, slopes), curvature, slopes)
 
