@@ -131,12 +131,13 @@ def open_run(
     store: str | None = None,
     rating: str | None = None,
     sigma: float | None = None,
+    unbias_position: bool | None = None,
 ) -> Result:
     """The result of a run by its id (or a beginning of it, its folder, or "last").
 
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
-    return evaluating.evaluated(_opened(name, runs_dir, store, rating, sigma))
+    return evaluating.evaluated(_opened(name, runs_dir, store, rating, sigma, unbias_position))
 
 
 def evaluate(
@@ -146,6 +147,7 @@ def evaluate(
     store: str | None = None,
     rating: str | None = None,
     sigma: float | None = None,
+    unbias_position: bool | None = None,
     reliability: Literal["judgeq", "cj"] = "judgeq",
     splits: int | None = None,
     **how: Unpack[EvaluationSettings],
@@ -159,7 +161,7 @@ def evaluate(
     default the run's own. Raises RunError, DataError or UsageError.
     """
     plan = Plan(**how)
-    opened = _opened(run, runs_dir, store, rating, sigma)
+    opened = _opened(run, runs_dir, store, rating, sigma, unbias_position)
     return data.evaluation_json(whole.evaluation(opened, plan, reliability, splits))
 
 
@@ -169,6 +171,7 @@ def compare(
     store: str | None = None,
     rating: str | None = None,
     sigma: float | None = None,
+    unbias_position: bool | None = None,
     **how: Unpack[EvaluationSettings],
 ) -> dict[str, Any]:
     """Two runs or more over the same items, held against the first: what `judgeq compare --json`
@@ -176,7 +179,9 @@ def compare(
     if len(runs) < 2:
         raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
     plan = Plan(**how)
-    opened = [_opened(name, runs_dir, store, rating, sigma) for name in runs]
+    opened = [
+        _opened(name, runs_dir, store, rating, sigma, unbias_position) for name in runs
+    ]
     return data.comparison_json(comparing.compare(opened, plan))
 
 
@@ -225,12 +230,16 @@ def _opened(
     store: str | None,
     rating: str | None,
     sigma: float | None,
+    unbias_position: bool | None,
 ) -> Result:
     at = Path(runs_dir)
     folder = run.run if isinstance(run, Result) else runs.runs_in(at, store).find(run)
     if isinstance(run, Result):  # as it was rated
         rating, sigma = rating or run.rating, sigma or run.parameters.sigma
-    settings = folder.info().settings_with({"rating": rating, "sigma": sigma})
+        if unbias_position is None:
+            unbias_position = run.parameters.position
+    changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
+    settings = folder.info().settings_with(changes)
     return _awaited(lambda: results.read(folder, settings))
 
 

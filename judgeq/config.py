@@ -77,7 +77,7 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
     @property
     def parameters(self) -> Parameters:
         """Of the estimators."""
-        return Parameters(sigma=self.sigma)
+        return Parameters(sigma=self.sigma, position=self.unbias_position)
 
     def rooted(self) -> Settings:
         """With absolute paths, so that a run can be taken up from another folder."""

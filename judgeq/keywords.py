@@ -36,6 +36,7 @@ class SessionSettings(TypedDict, total=False):
     max_invalid: float
     rating: str
     sigma: float | None
+    unbias_position: bool
     texts: bool
     store: str | None
     workers: int

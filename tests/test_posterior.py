@@ -232,6 +232,7 @@ def test_covariates_against_the_dense_matrix() -> None:
 def test_loadings_make_ratings_of_items_and_covariates(monkeypatch: pytest.MonkeyPatch) -> None:
     judged, numbers = with_covariate()
     load = np.random.default_rng(5).normal(size=(30, 1))
+    load -= load.mean()
     component = components(judged, 30)
 
     def posterior() -> Posterior:
@@ -242,7 +243,7 @@ def test_loadings_make_ratings_of_items_and_covariates(monkeypatch: pytest.Monke
     assert_allclose(exact.theta, exact.parameters[:30] + load[:, 0] * exact.parameters[30])
     v = np.linalg.inv(covariance.information(exact._gaussian.curvature))
     turn = np.concatenate([np.eye(30), load], axis=1)
-    whole = np.sqrt(exact.dispersion * np.diag(turn @ v @ turn.T))
+    whole = np.sqrt(exact.dispersion * (np.diag(turn @ v @ turn.T) - SIGMA**2 / 30))
     assert_allclose(exact.errors, whole, rtol=1e-4)
     assert_allclose(exact.effects[1], np.sqrt(exact.dispersion * v[30, 30]), rtol=1e-4)
     monkeypatch.setattr(covariance, "EXACT", 10)

@@ -126,7 +126,7 @@ def _plan(
 
 
 @command("evaluate")
-@with_settings("rating", "sigma", flags_of=_plan)
+@with_settings("rating", "sigma", "unbias_position", flags_of=_plan)
 def evaluate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
@@ -175,7 +175,7 @@ def evaluate(
 
 
 @command("compare")
-@with_settings("rating", "sigma", flags_of=_plan)
+@with_settings("rating", "sigma", "unbias_position", flags_of=_plan)
 def compare(
     names: RunNames,
     runs_dir: RunsDir = Path("runs"),
@@ -223,6 +223,7 @@ def _opened(
     gold_levels: str | None,
     rating: str | None,
     sigma: float | None,
+    unbias_position: bool | None,
     **how: Any,
 ) -> tuple[Plan, list[Result]]:
     """How to evaluate, and the runs named, rated."""
@@ -235,7 +236,8 @@ def _opened(
     plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
     opened = []
     for folder in [runs.runs_in(runs_dir, store).find(name) for name in names]:
-        settings = folder.info().settings_with({"rating": rating, "sigma": sigma})
+        changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
+        settings = folder.info().settings_with(changes)
         opened.append(asyncio.run(results.read(folder, settings)))
     items = len(opened[0].items.ids)
     if items * plan.resamples > LONG:

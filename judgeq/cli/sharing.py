@@ -26,7 +26,8 @@ from judgeq.errors import RunError, UsageError
 @command("import")
 @with_settings(
     *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "delimiter", "encoding"),
-    *("skip_empty", "limit", "sample", "n", "data_dir", "seed", "rating", "sigma", "texts"),
+    *("skip_empty", "limit", "sample", "n", "data_dir", "seed"),
+    *("rating", "sigma", "unbias_position", "texts"),
 )
 def import_(
     file: Annotated[

@@ -26,7 +26,7 @@ if TYPE_CHECKING:
 
 
 @command("rate")
-@with_settings("rating", "sigma", "texts")
+@with_settings("rating", "sigma", "unbias_position", "texts")
 def rate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),

@@ -18,9 +18,10 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.files import refuse_linked_folder, replacing, unwritable
-from judgeq.rating import Fit, GoOn, Parameters, comparisons, position_bias
+from judgeq.rating import Fit, GoOn, Parameters, comparisons, position_bias, position_effect
 from judgeq.rating.intervals import Intervals, intervals
 from judgeq.rating.position_bias import Flips, Slots
+from judgeq.rating.position_effect import Effect
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import Items, Store
 from judgeq.strategies import History, Strategy
@@ -116,7 +117,8 @@ class Scores:
 class Result:
     """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
-    items were judged alone; `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels.
+    items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
+    and the main rating has errors; `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels.
     """
 
     run: RunPlace
@@ -130,6 +132,7 @@ class Result:
     counts: Counts
     totals: Totals
     slots: Slots | None
+    effects: Sequence[Effect] = ()
     evaluation: dict[str, Any] = field(default_factory=dict)
 
     def __repr__(self) -> str:
@@ -139,6 +142,12 @@ class Result:
             f"<Result {self.run.id}: {len(self.scores.ids):,} items, {partial}{self.rounds} rounds, "
             f"{self.totals.calls:,} calls{cost}; {', '.join(self.scores.ratings)}>"
         )
+
+    @property
+    def judges(self) -> Sequence[str]:
+        """The judges' names by their numbers, as they are reported."""
+        names = self.info.judges or ([] if self.info.imported else self.info.settings.judges)
+        return [name or "unnamed" for name in names] or ["recorded"]
 
     @property
     def rounds_planned(self) -> int:
@@ -219,6 +228,7 @@ async def rate(
             slots=position_bias.slots(
                 comparisons.joined(history.asked), couples=history.both_orders
             ),
+            effects=_effects(history, settings, fit, go_on),
         )
 
     return await in_thread(rated, stop)
@@ -249,6 +259,21 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     )
     go_on()
     return scores, main
+
+
+def _effects(history: History, settings: Settings, fit: Fit, go_on: GoOn) -> list[Effect]:
+    """What the place presented is worth, by judge. Of pairs asked in both orders it is that of each
+    question, by a fit of its own: in the couples it cancels out."""
+    if fit.posterior is None:
+        return []
+    asked, posterior = comparisons.joined(history.asked), fit.posterior
+    if history.both_orders:
+        parameters = Parameters(fit.sigma)
+        main = rating.ESTIMATORS[settings.rating]
+        of_each = main.fit(asked, len(fit.theta), parameters, go_on).posterior
+        assert of_each is not None
+        posterior = of_each
+    return position_effect.effects(posterior, asked, joint=fit.position, go_on=go_on)
 
 
 async def read(run: RunPlace, settings: Settings) -> Result:
@@ -390,7 +415,7 @@ def as_json(result: Result) -> dict[str, Any]:
         "cost_equivalent_calls": result.cost_equivalent_calls,
         "left_early": int((result.scores.left_after > 0).sum()),
         "evaluation": result.evaluation,
-        "order": _order(result),
+        "order": order(result),
     }
 
 
@@ -405,9 +430,10 @@ def about(result: Result) -> dict[str, Any]:
     }
 
 
-def _order(result: Result) -> dict[str, Any]:
+def order(result: Result) -> dict[str, Any]:
+    """Whether a place in the order presented is favoured, and what it is worth, as plain JSON."""
     slots, flips = result.slots, result.flips
-    order: dict[str, Any] = {"slots": []}
+    order: dict[str, Any] = {"slots": [], "effects": [], "taken_out": result.fit.position}
     if slots is not None:
         order["unknown"] = slots.unordered
         columns = (slots.rate, slots.low, slots.high, slots.matches)
@@ -419,6 +445,11 @@ def _order(result: Result) -> dict[str, Any]:
         order["favoured"] = None if slots.favoured is None else slots.favoured + 1
         order["slighted"] = None if slots.slighted is None else slots.slighted + 1
         order["chance"] = slots.chance
+        names = result.judges
+        order["effects"] = [
+            effect._asdict() | {"judges": [names[number] for number in effect.judges]}
+            for effect in result.effects
+        ]
     return order | ({} if flips is None else {"both_orders": asdict(flips)})
 
 

@@ -252,9 +252,8 @@ def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
     names = run.info.judges or run.info.settings.judges
     if len(names) < 2:
         return None
-    return panel_agreement(
-        run.history, names, run.rating, Parameters(run.fit.sigma), resamples, seed
-    )
+    parameters = Parameters(run.fit.sigma, run.parameters.position)
+    return panel_agreement(run.history, names, run.rating, parameters, resamples, seed)
 
 
 def panel_agreement(

@@ -31,9 +31,11 @@ def always() -> None:
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """What can be set about estimators; each uses those that it names. `sigma` is that of the prior
-    of θ; None: chosen from the judgments by `pl`, 2 by `bt`."""
+    of θ; None: chosen from the judgments by `pl`, 2 by `bt`. `position`: the effect of the place
+    presented is estimated jointly with θ, which is then without it (`Estimator.likelihood`)."""
 
     sigma: float | None = None
+    position: bool = False
 
 
 class Uncertainty(Protocol):
@@ -81,11 +83,13 @@ class Uncertainty(Protocol):
 class Fit:
     """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
     how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
-    judgments."""
+    judgments. `position`: the effect of the place is taken out of θ; its columns are the posterior's
+    last covariates."""
 
     theta: Floats
     posterior: Uncertainty | None = None
     chosen: bool = False
+    position: bool = False
 
     @property
     def at_limit(self) -> bool:
@@ -103,7 +107,8 @@ class Estimator:
     """One way to rate. `column` is the name of its ratings in scores.csv and wherever they are
     evaluated; those above `threshold` are labelled positive. `code` is its function, as
     "module:function" of this package. `about` is which of those with its label it is. `choice`:
-    `--rating` may name it.
+    `--rating` may name it. `likelihood`: it has one, so that its fits have errors, and it can take the
+    effect of the place presented out.
     """
 
     name: str
@@ -113,6 +118,7 @@ class Estimator:
     code: str
     about: str = ""
     choice: bool = False
+    likelihood: bool = False
 
     def fit(self, verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """Rate n items. What `go_on` raises ends the fit; raises NotConvergedError."""
@@ -124,7 +130,7 @@ class Estimator:
 
     def described(self, fit: Fit | None = None) -> str:
         """What it is, and by which σ a fit of it was made."""
-        about = self.about
+        about = self.about + (", without the effect of the place" if fit and fit.position else "")
         if fit is not None and fit.sigma is not None:
             about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
         return f"{self.label} ({self.name}, {about})" if about else self.label
@@ -139,14 +145,15 @@ class Estimator:
             "sigma_chosen": fit.chosen,
             "sigma_at_limit": fit.at_limit,
             "dispersion": fit.posterior.dispersion,
+            "position_taken_out": fit.position,
         }
 
 
 # fmt: off
 ESTIMATORS: Mapping[str, Estimator] = {estimator.name: estimator for estimator in (
     Estimator("elo", "Elo", "elo", 1500.0, "elo:fit"),
-    Estimator("pl", "Plackett-Luce", "pl", 0.0, "plackett_luce:fit", "MAP of whole lists", True),
-    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True),
+    Estimator("pl", "Plackett-Luce", "pl", 0.0, "plackett_luce:fit", "MAP of whole lists", True, True),
+    Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True, True),
     Estimator("bt-mm", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit_paper", "the paper's", True),
     Estimator("direct", "direct scores, 0 to 1, of each item judged alone", "direct", 0.5, "direct:fit"),
 )}

@@ -13,7 +13,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import Fit, GoOn, Parameters, always, newton
+from judgeq.rating import Fit, GoOn, Parameters, always, newton, position_effect
 from judgeq.rating.comparisons import components, imply, settled, tie_groups
 from judgeq.rating.posterior import Prior, fitted
 from judgeq.rating.rankings import Rankings, Values
@@ -105,8 +105,11 @@ def rankings_of(
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
     sigma = SIGMA if parameters.sigma is None else parameters.sigma
-    rankings = rankings_of(verdicts, n, go_on=go_on)
-    return fitted(rankings, Prior(sigma), components(verdicts, n), "Bradley-Terry")
+    position = parameters.position
+    places = position_effect.columns(verdicts).numbers if position else None
+    rankings = rankings_of(verdicts, n, places, go_on)
+    component = components(verdicts, n)
+    return fitted(rankings, Prior(sigma), component, "Bradley-Terry", position=position)
 
 
 def fit_paper(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:

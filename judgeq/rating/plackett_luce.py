@@ -15,7 +15,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating import Fit, GoOn, Parameters, always, evidence
+from judgeq.rating import Fit, GoOn, Parameters, always, evidence, position_effect
 from judgeq.rating.bradley_terry import Pairs
 from judgeq.rating.comparisons import components, settled, tie_groups
 from judgeq.rating.posterior import Prior, fitted
@@ -30,13 +30,16 @@ WIDEST = 300.0
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. σ is chosen by the
     evidence where it isn't given."""
-    rankings = rankings_of(verdicts, n, go_on=go_on)
+    position = parameters.position
+    places = position_effect.columns(verdicts).numbers if position else None
+    rankings = rankings_of(verdicts, n, places, go_on)
     component = components(verdicts, n)
     if parameters.sigma is not None:
-        return fitted(rankings, Prior(parameters.sigma), component, NAME)
+        prior = Prior(parameters.sigma)
+        return fitted(rankings, prior, component, NAME, position=position)
     with rankings.threads():
         sigma, start = evidence.sigma(rankings)
-    return fitted(rankings, Prior(sigma), component, NAME, start, chosen=True)
+    return fitted(rankings, Prior(sigma), component, NAME, start, chosen=True, position=position)
 
 
 def rankings_of(

@@ -65,21 +65,23 @@ def fitted(
     start: Floats | None = None,
     *,
     chosen: bool = False,
+    position: bool = False,
     loadings: Floats | None = None,
 ) -> Fit:
-    """The ratings at the maximum under a prior, with their posterior; arguments as of `newton.maximum`
-    and `Posterior`. Raises NotConvergedError."""
+    """The ratings at the maximum under a prior, with their posterior; arguments as of `newton.maximum`,
+    `Posterior` and `Fit`. Raises NotConvergedError."""
     with rankings.threads():
         what = f"{what} (MAP, σ = {prior.sigma:g})"
         parameters = newton.maximum(rankings, prior.precision(rankings), start=start, what=what)
     posterior = Posterior(rankings, parameters, prior, component, loadings)
-    return Fit(posterior.theta, posterior, chosen)
+    return Fit(posterior.theta, posterior, chosen, position)
 
 
 class Posterior:
     """The posterior of n ratings. `theta` are those at its maximum, shape (n,), and `mean` its mean;
     `component` numbers the groups that comparisons connect (0: never judged). `loadings`, shape (n, p),
-    are what an item's rating has of each covariate (None: nothing). Draws are made by `seed`.
+    are what an item's rating has of each covariate (None: nothing); they add up to 0 in each component,
+    so that the ratings do. Draws are made by `seed`.
     """
 
     def __init__(
@@ -91,12 +93,13 @@ class Posterior:
         loadings: Floats | None = None,
         seed: int = 0,
     ) -> None:
-        self._rankings = rankings
+        self.rankings = rankings
+        self.prior = prior
         self._precision = prior.precision(rankings)
         self._loadings = loadings
         self._seed = seed
         self._batches: list[Values] = []
-        self._rest = np.zeros(len(parameters))
+        self._rest = np.zeros(rankings.n)
         self.parameters = parameters
         self.sigma = prior.sigma
         self.component = component
@@ -104,16 +107,16 @@ class Posterior:
 
     def _reported(self, vectors: Values) -> Values:
         """The items' ratings, shape (n, samples), of vectors of parameters."""
-        items = vectors[: self._rankings.n]
+        items = vectors[: self.rankings.n]
         if self._loadings is None:
             return items
-        whole: Values = items + self._loadings.astype(vectors.dtype) @ vectors[self._rankings.n :]
+        whole: Values = items + self._loadings.astype(vectors.dtype) @ vectors[self.rankings.n :]
         return whole
 
     @cached_property
     def _gaussian(self) -> Gaussian:
-        with self._rankings.threads():
-            return nearest(self._rankings, self.parameters, self._precision, self._seed)
+        with self.rankings.threads():
+            return nearest(self.rankings, self.parameters, self._precision, self._seed)
 
     @cached_property
     def mean(self) -> Floats:
@@ -126,24 +129,33 @@ class Posterior:
     @property
     def errors(self) -> Floats:
         """The standard error of each rating, shape (n,); σ of an item that was never judged."""
-        variance = self._variance[0] - self._of_mean()
+        variance = self._variance - self._of_mean()
         errors = np.sqrt(self.dispersion * np.maximum(variance, 0))
         return np.where(self.component > 0, errors, self.sigma)
 
     @property
     def effects(self) -> tuple[Floats, Floats]:
         """The mean and the standard error of each covariate's parameter, shape (p,)."""
-        errors = np.sqrt(self.dispersion * self._variance[1])
-        return self._gaussian.mean[self._rankings.n :], errors
+        n = self.rankings.n
+        errors = np.sqrt(self.dispersion * np.diagonal(self._of_covariates[n:]))
+        return self._gaussian.mean[n:], errors
+
+    @cached_property
+    def _of_covariates(self) -> Floats:
+        """The covariance of each parameter with those of the covariates, shape (n + p, p)."""
+        n, p = self.rankings.n, self.rankings.p
+        unit = np.concatenate([np.zeros((n, p)), np.eye(p)])
+        with self.rankings.threads():
+            return self._gaussian.curvature.solve(unit, 1e-6)
 
     @cached_property
     def dispersion(self) -> float:
         """φ; 1 until items are in two rankings on average, which say nothing of it before."""
-        if not repeated(np.bincount(self._rankings.items, minlength=self._rankings.n)):
+        if not repeated(np.bincount(self.rankings.items, minlength=self.rankings.n)):
             return 1.0
         scatter = Scatter()
         gaussian = self._gaussian
-        with self._rankings.threads():
+        with self.rankings.threads():
             if len(self._precision) <= SMALL:
                 for part in self._parts(self.component > 0):
                     scatter.add(gaussian.curvature, gaussian.slopes, part)
@@ -153,67 +165,61 @@ class Posterior:
         return scatter.dispersion
 
     @cached_property
-    def _variance(self) -> tuple[Floats, Floats]:
-        """V's diagonal of the ratings, shape (n,), and of the covariates, shape (p,)."""
-        n = self._rankings.n
+    def _variance(self) -> Floats:
+        """V's diagonal of the ratings, shape (n,)."""
+        n = self.rankings.n
         variance = 1 / self._precision
-        chosen = covariance.exact(self.component, self._rankings)
-        with self._rankings.threads():
+        chosen = covariance.exact(self.component, self.rankings)
+        with self.rankings.threads():
             for part in self._parts(chosen):
                 variance[part.rows] = np.diagonal(part.covariance, axis1=1, axis2=2)
                 if self._loadings is not None:
                     variance[:n] = self._loaded(part.covariance[0], self._loadings)
-            others = np.append(~chosen & (self.component > 0), np.full(self._rankings.p, True))
-            if others[:n].any():
+            variance = variance[:n]
+            others = ~chosen & (self.component > 0)
+            if others.any():
                 variance[others] = self._variance_of_draws()[others]
-        return variance[:n], variance[n:]
+        return variance
 
     def _parts(self, chosen: Bools) -> Iterator[covariance.Part]:
         return covariance.parts(self._gaussian.curvature, self.component, chosen)
 
     def _of_mean(self) -> Floats:
         """The variance of the mean of each item's component, shape (n,)."""
-        if self._loadings is not None:
-            return np.zeros(len(self.theta))
         count = np.bincount(self.component)
         return np.where(self.component > 0, self.sigma**2 / count[self.component], 0)
 
     def _loaded(self, matrix: Floats, load: Floats) -> Floats:
         """The variances of ratings by their loadings, of V in all parameters."""
-        n = self._rankings.n
+        n = self.rankings.n
         variances: Floats = np.diagonal(matrix)[:n] + 2 * (matrix[:n, n:] * load).sum(axis=1)
         variances += ((load @ matrix[n:, n:]) * load).sum(axis=1)
         return variances
 
     def _variance_of_draws(self) -> Floats:
-        """V's diagonal by draws, shape (n + p,); that of ratings with their covariates."""
-        draws = self._draws
-        drawn = self._drawn(draws)
-        if self._loadings is None:
-            return 1 / self._gaussian.curvature.diagonal + self._rest / draws
-        n = self._rankings.n
-        wholes = (np.concatenate([self._reported(x), x[n:]]) for x in drawn)
-        total: Floats = np.sum([np.einsum("ij,ij->i", x, x) for x in wholes], axis=0) / draws
-        return total
+        """V's diagonal of the ratings by draws, shape (n,)."""
+        self._drawn(self._draws)
+        n = self.rankings.n
+        return 1 / self._gaussian.curvature.diagonal[:n] + self._rest / self._draws
 
     # Draws
 
     @property
     def _draws(self) -> int:
         """How many draws errors are estimated by."""
-        return DRAWS if self._rankings.n <= VAST else FOR_DISPERSION
+        return DRAWS if self.rankings.n <= VAST else FOR_DISPERSION
 
     def _drawn(self, count: int) -> list[Values]:
         """Draws of parameters − their mean under the plain model (φ = 1), in parts of shape
         (n + p, TOGETHER), `count` of them or some more: which they are depends on the seed and their
         number alone. Of those for errors what Rao and Blackwell's trick needs is summed up."""
         curvature = self._gaussian.curvature
-        inverse = (1 / curvature.diagonal).astype(np.float32)[:, None]
+        inverse = (1 / curvature.diagonal[: self.rankings.n]).astype(np.float32)[:, None]
         while len(self._batches) * TOGETHER < count:
             b = curvature.noise(self._seed, "posterior", len(self._batches))
             x = curvature.solve(b)
             if len(self._batches) * TOGETHER < self._draws:
-                rest = x - inverse * b
+                rest = self._reported(x) - inverse * b[: self.rankings.n]
                 self._rest += np.einsum("ij,ij->i", rest, rest)
             self._batches.append(x)
         return self._batches[: -(-count // TOGETHER)]
@@ -222,7 +228,7 @@ class Posterior:
         """Draws of the ratings from the posterior, spread by √φ, `count` of them or some more, as
         parts of shape (n, TOGETHER). Each component is centred, as its ratings are."""
         scale = np.float32(self.dispersion**0.5)
-        with self._rankings.threads():
+        with self.rankings.threads():
             parts = self._drawn(count)
         for part in parts:
             yield self.mean[:, None] + scale * self._centred(self._reported(part))
@@ -234,7 +240,7 @@ class Posterior:
     def _centred(self, values: Values) -> Values:
         """Values of shape (n, samples) with mean 0 in each component of judged items."""
         centred: Values
-        if self._loadings is not None or (self.component == 1).all():
+        if (self.component == 1).all():
             centred = values - values.mean(axis=0, dtype=np.float64)
             return centred
         count = np.maximum(np.bincount(self.component), 1)
@@ -247,15 +253,23 @@ class Posterior:
     # Two items, tiers
 
     def _covariances(self, rows: Offsets) -> Floats:
-        """The covariance of each rating with those of `rows` in its component, one of each, under the
-        plain model (φ = 1); shape (n,)."""
-        load = np.zeros((len(self._precision), 1))
+        """The covariance of each rating with that of the row of `rows` in its component, of which there is
+        one at most, under the plain model (φ = 1); shape (n,)."""
+        n, p = self.rankings.n, self.rankings.p
+        load = np.zeros((n + p, 1))
         load[rows] = 1
         if self._loadings is not None:
-            load[self._rankings.n :, 0] = self._loadings[rows].sum(axis=0)
-        with self._rankings.threads():
+            load[n:, 0] = self._loadings[rows].sum(axis=0)
+        with self.rankings.threads():
             column = self._gaussian.curvature.solve(load, 1e-5)
         covariances: Floats = self._reported(column)[:, 0]
+        if p and len(rows) > 1:
+            # What covariates share between components is taken off: given these, they are independent.
+            shared = self._reported(self._of_covariates)
+            own = np.zeros((int(self.component.max()) + 1, p))
+            own[self.component[rows]] = shared[rows]
+            others = shared[rows].sum(axis=0) - own[self.component]
+            covariances -= (shared @ np.linalg.inv(self._of_covariates[n:]) * others).sum(axis=1)
         return covariances
 
     def errors_from(self, rows: Offsets) -> Floats:
@@ -264,7 +278,7 @@ class Posterior:
         covariances = self._covariances(rows)
         own = np.zeros(int(self.component.max(initial=0)) + 1)
         own[self.component[rows]] = covariances[rows]
-        variance = self._variance[0]
+        variance = self._variance
         between = variance + own[self.component] - 2 * covariances
         errors: Floats = np.sqrt(self.dispersion * np.maximum(between, 0))
         return errors

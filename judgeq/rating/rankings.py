@@ -14,6 +14,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from copy import copy
 from functools import cached_property
 from itertools import pairwise
 from typing import Any, Protocol, TypeAlias, TypeVar
@@ -93,6 +94,17 @@ class Rankings:
         self._covariates = None if covariates is None else covariates[self._slots]
         self._bounds = [0, *np.cumsum([k * m for k, m in self._shapes]).tolist()]
         self._map: _Apply = map
+
+    def beside(self, covariates: Floats) -> Rankings:
+        """The same with more covariates, shape (slots, q), after its own. The blocks are the same, and
+        keep the curvature of whichever took a gradient last."""
+        other = copy(self)
+        more = covariates[self._slots]
+        own = [] if self._covariates is None else [self._covariates]
+        other._covariates = np.concatenate([*own, more], axis=1)
+        other.p = self.p + more.shape[1]
+        other.__dict__.pop("by_list", None)
+        return other
 
     @contextmanager
     def threads(self) -> Iterator[None]:

@@ -311,10 +311,21 @@ class Choices(Declarations):
         "σ of the prior of θ. By default pl chooses it from the judgments, from 2 to 6, and bt takes 2.",
         RATING, None, session=True, unset="by the rating", limits={"ge": 1e-3, "le": 100},
     )  # fmt: skip
+    unbias_position: bool = setting(
+        "Take out of θ what the place in which a text was shown is worth (pl, bt).",
+        RATING, False, session=True,
+    )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,
         session=True, only="--no-texts",
     )  # fmt: skip
+
+    @model_validator(mode="after")
+    def _takes_it_out(self) -> Self:
+        if self.unbias_position and not ESTIMATORS[self.rating].likelihood:
+            able = " or ".join(name for name in CHOICES if ESTIMATORS[name].likelihood)
+            raise ValueError(f"--unbias-position goes with --rating {able}, not {self.rating}")
+        return self
 
     @field_validator("judge", "persona", mode="before")
     @classmethod

@@ -163,9 +163,15 @@ class History:
         return None
 
     def fit(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Fit:
-        """The fit of an estimator to all that was judged; Elo is there after every round."""
+        """The fit of an estimator to all that was judged; Elo is there after every round. Raises
+        UsageError where the effect of the place can't be taken out."""
         if estimator.name == "elo":
             return Fit(self.standings.elo)
+        if parameters.position and self.both_orders:
+            raise UsageError(
+                "--unbias-position: this run asks each pair in both orders, which takes the effect of "
+                "the place out already. Leave it out."
+            )
         verdicts = comparisons.joined(self.verdicts)
         return estimator.fit(verdicts, len(self.standings.elo), parameters, go_on)
 

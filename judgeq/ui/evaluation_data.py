@@ -10,7 +10,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from judgeq.engine.results import Result, about
+from judgeq.engine.results import Result, about, order
 from judgeq.errors import UsageError
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import Comparison, Pair, zero_outside
@@ -35,6 +35,7 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         "judges": None if judges is None else _judges_json(judges),
         "reliability": scale_data.reliability_json(evaluation.reliability),
         "misfit": scale_data.misfit_json(evaluation.misfit, evaluation.run.items.ids),
+        "order": order(evaluation.run),
     }
 
 

@@ -22,7 +22,7 @@ from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.evaluation.whole import Evaluation
 from judgeq.ui import scale_sections
-from judgeq.ui.run_sections import simulated
+from judgeq.ui.run_sections import order, simulated
 from judgeq.ui.sections import Section, numbers, shown, words
 from judgeq.ui.text import count, several
 
@@ -79,6 +79,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         yield from agreement_of_judges(evaluation.judges)
     yield from scale_sections.reliability(evaluation.reliability)
     yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
+    yield from order(run)
     yield from simulated(run)
 
 

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from judgeq.ui.outputs.runs import Components, Output, Rating, Within
+from judgeq.ui.outputs.runs import Components, Order, Output, Rating, Within
 
 
 class Measured(Output):
@@ -203,6 +203,7 @@ class EvaluateOutput(Evaluated):
     judges: Judges | None
     reliability: ReliabilityFacts
     misfit: MisfitFacts
+    order: Order
 
 
 class ComparedAssessment(AssessmentFacts):

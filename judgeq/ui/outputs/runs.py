@@ -96,6 +96,8 @@ class Rating(Output):
     dispersion: float | None = None
     """How far the judgments scatter against how far they should if the model held; standard errors
     allow for it."""
+    position_taken_out: bool = False
+    """The effect of the place in which an item was shown."""
 
 
 class Within(Output):
@@ -159,10 +161,25 @@ class Flips(Output):
     incomplete: int
 
 
+class Effect(Output):
+    """How much higher in rating the last place is worth than the first, of these judges: `value` with its
+    standard error and 95 % interval."""
+
+    judges: list[str]
+    value: float
+    se: float
+    low: float
+    high: float
+    matches: int
+
+
 class Order(Output):
     """Position bias; slots are numbered from 1."""
 
     slots: list[Slot]
+    effects: list[Effect]
+    taken_out: bool
+    """Whether the ratings are without these effects."""
     unknown: int = 0
     favoured: int | None = None
     slighted: int | None = None

@@ -1,0 +1,127 @@
+"""How much the place presented is worth: γ, in the units of θ, one a judge.
+
+What stands in slot s of k (from 0, in the order presented) is judged as if its rating were
+γ·(s/(k − 1) − ½) higher: the last one γ higher than the first. γ is a covariate's parameter, estimated
+jointly with θ; what is left in θ is without the effect.
+"""
+
+from __future__ import annotations
+
+from typing import NamedTuple
+
+import numpy as np
+
+from judgeq.rating import GoOn, always, newton
+from judgeq.rating.comparisons import settled
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.posterior import Posterior, Z
+from judgeq.types import Floats, Offsets, Verdicts
+
+ENOUGH = 30
+"""So many matches, with their order known, a judge needs for a γ of its own."""
+MOST = 10
+"""So many judges, those with the most matches, have one; the others share one."""
+_NEAR = 1e-4
+"""How near γ and its errors are worked out: far less than an error."""
+
+
+class Columns(NamedTuple):
+    """Covariates: `numbers`, shape (slots, p), in the order of `settled(verdicts).items`; the `judges`
+    of each column, and in how many `matches` it has a say, shape (p,)."""
+
+    numbers: Floats
+    judges: tuple[tuple[int, ...], ...]
+    matches: Offsets
+
+
+def numbers(verdicts: Verdicts) -> Floats:
+    """s/(k − 1) − ½ of each slot of `settled(verdicts).items`, shape (slots,); 0 where the order presented
+    isn't known, and for an item judged alone."""
+    sizes = np.diff(verdicts.offsets)
+    match = np.repeat(np.arange(len(sizes), dtype=np.int64) << 32, sizes)
+    slot = np.arange(len(match)) - np.repeat(verdicts.offsets[:-1], sizes)
+    known = sizes > 1
+    if verdicts.ordered is not None:
+        known &= verdicts.ordered
+    value = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
+    value[~np.repeat(known, sizes)] = 0
+    of_slot = np.empty_like(value)
+    # Sorted by match and item, both list the same items.
+    of_slot[np.argsort(match + settled(verdicts).items)] = value[
+        np.argsort(match + verdicts.presented)
+    ]
+    return of_slot
+
+
+def columns(verdicts: Verdicts) -> Columns:
+    """A column for each judge with ENOUGH matches, up to MOST of them, and one for all others; none for
+    those of whose matches the order isn't known."""
+    value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
+    known = sizes > 1
+    if verdicts.ordered is not None:
+        known &= verdicts.ordered
+    judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
+    count = np.bincount(judge[known])
+    order = np.argsort(-count, kind="stable")
+    own = order[:MOST][count[order[:MOST]] >= ENOUGH]
+    rest = np.setdiff1d(np.flatnonzero(count), own)
+    if len(rest) == 1:
+        own, rest = np.append(own, rest), rest[:0]
+    own = np.sort(own)
+    groups = [(int(number),) for number in own]
+    column = np.full(len(count) or 1, len(groups))
+    column[own] = np.arange(len(own))
+    if len(rest):
+        groups.append(tuple(rest.tolist()))
+    of_slot = np.repeat(column[np.minimum(judge, len(column) - 1)], sizes)
+    spread = np.where(of_slot[:, None] == np.arange(len(groups)), value[:, None], 0.0)
+    matches = np.array([int(count[list(group)].sum()) for group in groups], dtype=np.int64)
+    return Columns(spread, tuple(groups), matches)
+
+
+class Effect(NamedTuple):
+    """γ of the judges of these numbers: its `value`, standard error and 95 % interval, from so many
+    matches."""
+
+    judges: tuple[int, ...]
+    value: float
+    se: float
+    low: float
+    high: float
+    matches: int
+
+
+def effects(
+    posterior: Posterior, verdicts: Verdicts, *, joint: bool, go_on: GoOn = always
+) -> list[Effect]:
+    """γ of the judges of some verdicts, of which `posterior` is; none where too few of them are known
+    to have been presented in an order.
+
+    `joint`: the last of its covariates are `columns(verdicts)`. Else they are taken into the same
+    model here, with the same σ and dispersion: θ of the posterior is left as it is. Both give γ at the
+    joint maximum, with the errors of the curvature there. Raises NotConvergedError.
+    """
+    taken = columns(verdicts)
+    rankings, parameters, p = posterior.rankings, posterior.parameters, len(taken.judges)
+    if not p:
+        return []
+    go_on()
+    with rankings.threads():
+        precision = posterior.prior.precision(rankings)
+        if not joint:
+            rankings = rankings.beside(taken.numbers)
+            precision = posterior.prior.precision(rankings)
+            start = np.concatenate([parameters, np.zeros(p)])
+            what = "the effect of the place"
+            parameters = newton.maximum(rankings, precision, _NEAR, start, what=what)
+        rankings.gradient(parameters)
+        unit = np.zeros((len(parameters), p))
+        unit[-p:] = np.eye(p)
+        variance = Curvature.kept(rankings, precision).solve(unit, _NEAR)[-p:]
+    value = parameters[-p:]
+    se = np.sqrt(posterior.dispersion * np.diagonal(variance))
+    return [
+        Effect(judges, *map(float, (at, error, at - Z * error, at + Z * error)), matches=int(count))
+        for judges, at, error, count in zip(taken.judges, value, se, taken.matches, strict=True)
+        if count >= ENOUGH
+    ]
