@@ -179,9 +179,7 @@ def compare(
     if len(runs) < 2:
         raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
     plan = Plan(**how)
-    opened = [
-        _opened(name, runs_dir, store, rating, sigma, unbias_position) for name in runs
-    ]
+    opened = [_opened(name, runs_dir, store, rating, sigma, unbias_position) for name in runs]
     return data.comparison_json(comparing.compare(opened, plan))
 
 

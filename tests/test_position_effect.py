@@ -6,6 +6,7 @@ import csv
 import json
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -14,8 +15,8 @@ from scipy import optimize
 
 from judgeq.rating import Parameters, bradley_terry, plackett_luce, position_effect
 from judgeq.rating.comparisons import settled
-from judgeq.rating.posterior import Posterior
 from judgeq.rating.position_effect import Effect, columns, effects
+from judgeq.rating.posterior import Posterior
 from judgeq.types import Floats, Verdicts
 from tests.build import verdicts
 from tests.cli import judgeq
@@ -47,7 +48,7 @@ def simulated(
 
 def posterior_of(some: Verdicts, n: int, parameters: Parameters = Parameters()) -> Posterior:  # noqa: B008
     posterior = plackett_luce.fit(some, n, parameters).posterior
-    assert posterior is not None
+    assert isinstance(posterior, Posterior)
     return posterior
 
 
@@ -153,7 +154,7 @@ def test_two_judges_have_two_effects() -> None:
 
 @pytest.mark.parametrize("fit", [plackett_luce.fit, bradley_terry.fit])
 def test_taken_out_of_theta(fit: object) -> None:
-    """Where some items always stand last, θ without γ is nearer to that of a judge without a favourite."""
+    """Where some items always stand last, θ without γ is nearer to the truth."""
     rng = np.random.default_rng(0)
     n, lists, k, effect = 30, 300, 5, 3.0
     theta = rng.normal(0, 1, n)
@@ -201,10 +202,10 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     assert "--unbias-position takes it out" in text
     (plain,) = list((tmp_path / "runs").iterdir())
 
-    def rated(command: str, *flags: str) -> dict[str, object]:
-        order: dict[str, object] = json.loads(
-            judgeq(tmp_path, *command.split(), *flags, "--json").stdout
-        )["order"]
+    def rated(command: str, *flags: str) -> Any:
+        order: Any = json.loads(judgeq(tmp_path, *command.split(), *flags, "--json").stdout)[
+            "order"
+        ]
         return order
 
     def scores() -> list[str]:
@@ -214,7 +215,7 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     before = scores()
     order = rated("rate")
     assert not order["taken_out"]
-    [effect] = order["effects"]  # type: ignore[misc]
+    (effect,) = order["effects"]
     assert effect["judges"] == ["simulated"]
     assert 0.5 < effect["low"] < effect["value"] < effect["high"] < 3
     assert scores() == before

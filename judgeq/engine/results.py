@@ -22,6 +22,7 @@ from judgeq.rating import Fit, GoOn, Parameters, comparisons, position_bias, pos
 from judgeq.rating.intervals import Intervals, intervals
 from judgeq.rating.position_bias import Flips, Slots
 from judgeq.rating.position_effect import Effect
+from judgeq.rating.posterior import Posterior
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import Items, Store
 from judgeq.strategies import History, Strategy
@@ -118,7 +119,8 @@ class Result:
     """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
     items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
-    and the main rating has errors; `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels.
+    and the main rating has errors; `evaluation` (`evaluate.evaluated` makes it) is there only with gold
+    labels.
     """
 
     run: RunPlace
@@ -264,16 +266,13 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
 def _effects(history: History, settings: Settings, fit: Fit, go_on: GoOn) -> list[Effect]:
     """What the place presented is worth, by judge. Of pairs asked in both orders it is that of each
     question, by a fit of its own: in the couples it cancels out."""
-    if fit.posterior is None:
-        return []
-    asked, posterior = comparisons.joined(history.asked), fit.posterior
+    asked = comparisons.joined(history.asked)
     if history.both_orders:
-        parameters = Parameters(fit.sigma)
-        main = rating.ESTIMATORS[settings.rating]
-        of_each = main.fit(asked, len(fit.theta), parameters, go_on).posterior
-        assert of_each is not None
-        posterior = of_each
-    return position_effect.effects(posterior, asked, joint=fit.position, go_on=go_on)
+        parameters, n = Parameters(fit.sigma), len(fit.theta)
+        fit = rating.ESTIMATORS[settings.rating].fit(asked, n, parameters, go_on)
+    if not isinstance(fit.posterior, Posterior):
+        return []
+    return position_effect.effects(fit.posterior, asked, joint=fit.position, go_on=go_on)
 
 
 async def read(run: RunPlace, settings: Settings) -> Result:

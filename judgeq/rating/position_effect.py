@@ -35,8 +35,8 @@ class Columns(NamedTuple):
 
 
 def numbers(verdicts: Verdicts) -> Floats:
-    """s/(k − 1) − ½ of each slot of `settled(verdicts).items`, shape (slots,); 0 where the order presented
-    isn't known, and for an item judged alone."""
+    """s/(k − 1) − ½ of each slot of `settled(verdicts).items`, shape (slots,); 0 where the order
+    presented isn't known, and for an item judged alone."""
     sizes = np.diff(verdicts.offsets)
     match = np.repeat(np.arange(len(sizes), dtype=np.int64) << 32, sizes)
     slot = np.arange(len(match)) - np.repeat(verdicts.offsets[:-1], sizes)
@@ -45,7 +45,7 @@ def numbers(verdicts: Verdicts) -> Floats:
         known &= verdicts.ordered
     value = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
     value[~np.repeat(known, sizes)] = 0
-    of_slot = np.empty_like(value)
+    of_slot: Floats = np.empty_like(value)
     # Sorted by match and item, both list the same items.
     of_slot[np.argsort(match + settled(verdicts).items)] = value[
         np.argsort(match + verdicts.presented)
@@ -121,7 +121,9 @@ def effects(
     value = parameters[-p:]
     se = np.sqrt(posterior.dispersion * np.diagonal(variance))
     return [
-        Effect(judges, *map(float, (at, error, at - Z * error, at + Z * error)), matches=int(count))
-        for judges, at, error, count in zip(taken.judges, value, se, taken.matches, strict=True)
+        Effect(judges, at, error, at - Z * error, at + Z * error, count)
+        for judges, at, error, count in zip(
+            taken.judges, value.tolist(), se.tolist(), taken.matches.tolist(), strict=True
+        )
         if count >= ENOUGH
     ]

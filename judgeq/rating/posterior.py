@@ -253,8 +253,8 @@ class Posterior:
     # Two items, tiers
 
     def _covariances(self, rows: Offsets) -> Floats:
-        """The covariance of each rating with that of the row of `rows` in its component, of which there is
-        one at most, under the plain model (φ = 1); shape (n,)."""
+        """The covariance of each rating with that of the row of `rows` in its component, of which there
+        is one at most, under the plain model (φ = 1); shape (n,)."""
         n, p = self.rankings.n, self.rankings.p
         load = np.zeros((n + p, 1))
         load[rows] = 1

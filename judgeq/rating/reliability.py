@@ -186,6 +186,8 @@ def _rated_by_halves(
         tied=np.tile(verdicts.tied, copies),
         presented=(presented + shift).astype(np.int32).reshape(-1),
         scores=None if verdicts.scores is None else np.tile(verdicts.scores, copies),
+        judges=None if verdicts.judges is None else np.tile(verdicts.judges, copies),
+        ordered=None if verdicts.ordered is None else np.tile(verdicts.ordered, copies),
     )
     n = 2 * copies * m
     ratings = rate(tiled, n).reshape(copies, 2, m)

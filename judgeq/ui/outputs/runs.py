@@ -162,8 +162,8 @@ class Flips(Output):
 
 
 class Effect(Output):
-    """How much higher in rating the last place is worth than the first, of these judges: `value` with its
-    standard error and 95 % interval."""
+    """How much higher in rating the last place is worth than the first, of these judges: `value` with
+    its standard error and 95 % interval."""
 
     judges: list[str]
     value: float
