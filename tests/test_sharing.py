@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from judgeq import api, config, recordings, runs
-from judgeq.engine import importing, results, session
+from judgeq.engine import importing, result_data, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
 from judgeq.errors import DataError, JudgeError, RunError, UsageError
@@ -62,7 +62,7 @@ def same(one: Result, other: Result) -> None:
 
 
 def order(result: Result) -> Any:
-    return results.as_json(result)["order"]
+    return result_data.as_json(result)["order"]
 
 
 def changed(path: Path, number: int, **values: Any) -> None:
@@ -88,7 +88,7 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: Path) -> None:
     file = demo / "demo.jsonl"
     run = only_run(demo)
-    first = results.as_json(api.open_run(str(run)))
+    first = result_data.as_json(api.open_run(str(run)))
     done = judgeq(tmp_path, "import", "-d", "demo", file, "--json")
     second = json.loads(done.stdout)
     there = only_run(tmp_path)

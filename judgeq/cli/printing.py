@@ -164,13 +164,13 @@ def show_result(
     result: Result, quiet: bool, as_json: bool, error: JudgeqError | None = None
 ) -> None:
     """Print what a run came to; as JSON with the error that it ended with."""
-    from judgeq.engine import results
+    from judgeq.engine.result_data import as_json as result_json
     from judgeq.evaluation.evaluate import evaluated
     from judgeq.ui import run_sections
 
     result = evaluated(result)
     if as_json:
-        print_json(results.as_json(result) | (error_json(error) if error else {}))
+        print_json(result_json(result) | (error_json(error) if error else {}))
     elif not quiet:
         show(*run_sections.result(result))
 

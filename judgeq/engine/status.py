@@ -8,7 +8,8 @@ from dataclasses import asdict, dataclass, replace
 from typing import Any
 
 from judgeq.engine import results
-from judgeq.engine.results import planned, spent
+from judgeq.engine.result_data import spent
+from judgeq.engine.results import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.runs import RunInfo, RunPlace, Runs
 from judgeq.store import Store

@@ -10,7 +10,8 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-from judgeq.engine.results import Result, about, order
+from judgeq.engine.result_data import about, order
+from judgeq.engine.results import Result
 from judgeq.errors import UsageError
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.compare import Comparison, Pair, zero_outside
