@@ -22,7 +22,8 @@ from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.evaluation.whole import Evaluation
 from judgeq.ui import scale_sections
-from judgeq.ui.run_sections import order, simulated
+from judgeq.ui.order_sections import order
+from judgeq.ui.run_sections import simulated
 from judgeq.ui.sections import Section, numbers, shown, words
 from judgeq.ui.text import count, several
 
