@@ -139,8 +139,10 @@ def test_the_interval_covers(k: int, rounds: int, effect: float) -> None:
         effect_of(simulated(30, k, rounds, effect, seed), 30, sigma=2.0)[0] for seed in range(60)
     ]
     covered = np.mean([one.low <= effect <= one.high for one in several])
-    assert 0.90 <= covered <= 0.99
-    assert np.mean([one.value for one in several]) == pytest.approx(effect, abs=0.12)
+    assert covered >= 0.9  # of 200 runs 0.965 of each kind
+    values, errors = np.array([(one.value, one.se) for one in several]).T
+    assert 0.8 <= errors.mean() / values.std() <= 1.3
+    assert values.mean() == pytest.approx(effect, abs=0.12)
 
 
 def test_two_judges_have_two_effects() -> None:
