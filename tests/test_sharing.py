@@ -62,7 +62,12 @@ def same(one: Result, other: Result) -> None:
 
 
 def order(result: Result) -> Any:
-    return result_data.as_json(result)["order"]
+    return nameless(result_data.as_json(result)["order"])
+
+
+def nameless(order: Any) -> Any:
+    """Without the judges' names: an import of one judge alone doesn't know it."""
+    return order | {"effects": [effect | {"judges": []} for effect in order["effects"]]}
 
 
 def changed(path: Path, number: int, **values: Any) -> None:
@@ -95,7 +100,7 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     assert second["run"] == there.name
     assert there.name.startswith("demo-imported-")
     assert second["evaluation"] == first["evaluation"]
-    assert second["order"] == first["order"]
+    assert nameless(second["order"]) == nameless(first["order"])
     assert second["jobs"] == first["jobs"]
     assert (second["rounds"], second["calls"], second["cost"]) == (3, 0, 0)
     assert second["cost_equivalent_calls"] == first["cost_equivalent_calls"] == 360
