@@ -13,6 +13,7 @@ from pathlib import Path
 
 import numpy as np
 
+from benchmarks.adaptive import adaptive, known, matchmaking
 from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
@@ -129,6 +130,9 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "comparing": comparing,
     "ratings": ratings,
     "thresholds": thresholds,
+    "adaptive": adaptive,
+    "certainty": known,
+    "matchmaking": matchmaking,
     "stores": stores,
     "plans": plans,
 }

@@ -9,7 +9,6 @@ from __future__ import annotations
 import hashlib
 from collections import Counter
 from collections.abc import Mapping
-from dataclasses import asdict
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
@@ -28,6 +27,7 @@ from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation, simulation_facts
 from judgeq.settings.model import Access, Model
 from judgeq.strategies import Strategy
+from judgeq.strategies.goal import Goal
 
 
 class Panelist(NamedTuple):
@@ -78,6 +78,11 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
     def parameters(self) -> Parameters:
         """Of the estimators."""
         return Parameters(sigma=self.sigma, position=self.unbias_position)
+
+    @property
+    def goal(self) -> Goal:
+        """When enough is known."""
+        return Goal.read(self.until, labels=self.until_labels)
 
     def rooted(self) -> Settings:
         """With absolute paths, so that a run can be taken up from another folder."""
@@ -174,7 +179,7 @@ def deciding_facts(
     facts = {
         "version": 1,
         "dataset": dataset.content,
-        "strategy": {"kind": strategy.kind, **asdict(strategy)},  # type: ignore[call-overload]
+        "strategy": strategy.facts(),
         # The simulated judge answers from the labels; a model never sees them, so that adding a
         # gold column to a finished run costs nothing.
         "labels": dataset.labels if simulated else None,

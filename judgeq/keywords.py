@@ -33,6 +33,8 @@ class SessionSettings(TypedDict, total=False):
     """What may change from one session of a run to the next."""
 
     concurrency: int
+    until: str | None
+    until_labels: bool
     max_invalid: float
     rating: str
     sigma: float | None
@@ -71,6 +73,7 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     rounds: int | None
     k: int | None
     overlap: int | None
+    holdout: float | None
     matchmaking: Literal["similar", "random"] | None
     streak_length: int | None
     opponents: int | None

@@ -16,6 +16,8 @@ from typing import Literal, NamedTuple, TypeAlias
 import numpy as np
 from numpy.typing import NDArray
 
+from judgeq.certainty import Certainty
+
 Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
@@ -327,7 +329,8 @@ class Totals:
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
-    by round, and `totals` what they spent: nothing for a new run."""
+    by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
+    where that is known beforehand."""
 
     run: str
     items: int
@@ -335,6 +338,7 @@ class RunStarted:
     judge: str
     planned: Sequence[Counts] = ()
     totals: Totals = Totals()
+    sizes: Sequence[int] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -386,7 +390,7 @@ class Placed:
 
 @dataclass(frozen=True, slots=True)
 class EndedEarly:
-    """The strategy has nobody left to compare: there were only `rounds` rounds."""
+    """The strategy has no items left to compare, or enough is known: there were only `rounds` rounds."""
 
     rounds: int
 
@@ -395,13 +399,15 @@ class EndedEarly:
 class RoundRated:
     """A round is folded into Elo.
 
-    `moved` is Spearman's ρ between the ratings before and after it; None in the first round.
+    `moved` is Spearman's ρ between the ratings before and after it; None in the first round. `known` is
+    how well the order is known now, where that was worked out.
     """
 
     round: int
     moved: float | None
     top: Sequence[Placed]
     bottom: Sequence[Placed]
+    known: Certainty | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -24,6 +24,7 @@ DECIDING: Mapping[str, Any] = {
     "rounds": 2,
     "k": 5,
     "overlap": 3,
+    "holdout": 0.1,
     "matchmaking": "random",
     "streak_length": 5,
     "opponents": 2,
@@ -48,6 +49,7 @@ STRATEGY_OF = {
     "warm_up": "tail",
     "cut": "tail",
     "repeats": "complete",
+    "holdout": "adaptive",
 }
 # Settings that decide what a model answers.
 OF_A_MODEL: Mapping[str, Any] = {
@@ -66,6 +68,8 @@ CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
     "max_invalid": 0.9,
+    "until": "0.9",
+    "until_labels": True,
     "concurrency": 1,
     "rating": "bt-mm",
     "sigma": 1.0,

@@ -401,7 +401,7 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert not machines["leader"]["leads"]
     assert {worker["state"] for worker in machines["workers"]} == {"left"}
     (listed,) = json.loads(judgeq(tmp_path, "runs", *at, "--json").stdout)
-    assert listed == {**status, "last_failure": listed["last_failure"]}
+    assert listed == {**status, "last_failure": listed["last_failure"], "certainty": None}
     judgeq(tmp_path, "rate", name, *at)
     assert (tmp_path / "runs" / folder.run.id / "scores.csv").read_text() == csv(folder)
     evaluated = json.loads(judgeq(tmp_path, "evaluate", *at, "--resamples", "10", "--json").stdout)

@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from judgeq.engine import assembly, results
+from judgeq.engine import assembly, extent, results
 from judgeq.engine.assembly import Prices, Run
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
@@ -97,7 +97,7 @@ class Estimate:
             "judge": " + ".join(prepared.settings.judges),
             "strategy": prepared.strategy.name,
             "items": len(prepared.dataset),
-            "rounds": prepared.strategy.rounds,
+            "rounds": extent.most_rounds(prepared.strategy, prepared.settings),
             "jobs_done": self.done,
             "calls": self.calls,
             "from_cache": self.hits,
@@ -181,7 +181,7 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: _Looke
     """Play the known part of the run through. How many rounds remain that nobody can look into."""
     n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
     history = results.begin(n, strategy, settings)
-    repeats = Repeats()
+    repeats, rounds = Repeats(), extent.most_rounds(strategy, settings)
     first = 0
     for round in history.to_come():
         counts = None
@@ -193,13 +193,13 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: _Looke
             left = await store.left(round)
             if left:
                 await _ask_cache(judge, left, looked)
-                return strategy.rounds - round
+                return rounds - round
             continue
         matches = await numbered(questions(history, settings), repeats, store, round)
         verdicts = await _ask_cache(judge, _numbered(matches, round, first), looked)
         if len(verdicts) < len(matches):
-            return strategy.rounds - round
-        history.add(_verdicts(verdicts, matches, first, n), len(matches))
+            return rounds - round
+        history.add(_verdicts(verdicts, matches, first, n), len(matches), first=first)
         first += len(matches)
     return 0
 

@@ -73,18 +73,23 @@ class Joined:
         for row in await self._lookout.look():
             over = False
             if not row.pending and not row.running and row.planned:
-                over = row.ended or row.planned >= await self._total(row.name, row.fingerprint)
+                over = row.ended or row.planned >= await self._total(
+                    row.name, row.fingerprint, row.planned
+                )
             listed.append(Prospect(row.name, row.fingerprint, row.pending, over))
         return listed
 
-    async def _total(self, name: str, fingerprint: str) -> int:
-        """How many rounds a run has; 0 of one that can't be read, which is as if it was over."""
+    async def _total(self, name: str, fingerprint: str, planned: int) -> int:
+        """How many rounds a run has, of which so many are planned; 0 of one that can't be read, which
+        is as if it was over."""
         key = name, fingerprint
         if key not in self._rounds:
             try:
                 info = await asyncio.to_thread(lambda: self._place(name).info())
             except RunError:
                 return 0
+            if info.settings.goal:  # which decides anew after each round, and in each session
+                return planned if info.ended_after(planned) else info.rounds
             self._rounds[key] = info.rounds
         return self._rounds[key]
 

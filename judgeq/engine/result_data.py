@@ -24,6 +24,8 @@ def as_json(result: Result) -> dict[str, Any]:
         **spent(result.totals),
         "cost_equivalent_calls": result.cost_equivalent_calls,
         "left_early": int((result.scores.left_after > 0).sum()),
+        "certainty": None if result.known is None else asdict(result.known),
+        "ended": result.ended and result.ended.model_dump(),
         "evaluation": result.evaluation,
         "order": order(result),
     }

@@ -13,7 +13,9 @@ import numpy as np
 import orjson
 
 from judgeq import rating
+from judgeq.certainty import Certainty
 from judgeq.config import Settings
+from judgeq.engine import knowing
 from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
@@ -24,8 +26,9 @@ from judgeq.rating.position_bias import Flips, Slots
 from judgeq.rating.position_effect import Effect
 from judgeq.rating.posterior import Posterior
 from judgeq.runs import RunInfo, RunPlace
+from judgeq.runs.info import Ended
 from judgeq.store import Items, Store
-from judgeq.strategies import History, Strategy
+from judgeq.strategies import MOST_ROUNDS, History, Strategy
 from judgeq.types import Bools, Counts, Floats, Offsets, Totals, Verdicts
 from judgeq.untrusted import excerpt, for_spreadsheet
 
@@ -119,8 +122,8 @@ class Result:
     """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
     items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
-    and the main rating has errors; `evaluation` (`evaluate.evaluated` makes it) is there only with gold
-    labels.
+    and the main rating has errors; `known` is how well the order is known, where that was worked out
+    (`knowing`); `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels.
     """
 
     run: RunPlace
@@ -136,6 +139,7 @@ class Result:
     slots: Slots | None
     effects: Sequence[Effect] = ()
     evaluation: dict[str, Any] = field(default_factory=dict)
+    known: Certainty | None = None
 
     def __repr__(self) -> str:
         cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
@@ -159,7 +163,14 @@ class Result:
     @property
     def rounds(self) -> int:
         """All rounds, at most; of a run that ended early those that there were."""
-        return self.rounds_planned if self.history.over else self.info.rounds
+        if self.history.over or self.info.ended_after(self.rounds_planned):
+            return self.rounds_planned
+        return max(self.rounds_planned, self.info.rounds)
+
+    @property
+    def ended(self) -> Ended | None:
+        """That enough was known, where the run ended by it."""
+        return self.info.ended if self.info.ended_after(self.rounds_planned) else None
 
     @property
     def partial(self) -> bool:
@@ -216,6 +227,10 @@ async def rate(
 
     def rated(go_on: GoOn) -> Result:
         scores, fit = _scores(items, history, settings, go_on)
+        known = None
+        if knowing.in_the_end(history, settings):
+            with history.going(go_on):
+                known = knowing.how_well(history, settings, counts, totals)
         return Result(
             run=run,
             info=info,
@@ -225,6 +240,7 @@ async def rate(
             rating=settings.rating,
             parameters=settings.parameters,
             fit=fit,
+            known=known,
             counts=counts,
             totals=totals,
             slots=position_bias.slots(
@@ -306,7 +322,7 @@ async def replayed(info: RunInfo, store: Store, rounds: int | None = None) -> Hi
     strategy = None if info.imported else info.settings.make_strategy()
     history = begin(info.items, strategy, info.settings)
     judges = max(1, len(info.judges))
-    for round in history.to_come():
+    for round in history.to_come(MOST_ROUNDS):
         if round - 1 == rounds or await fold_round(history, store, judges) is None:
             break
     return history
@@ -314,7 +330,9 @@ async def replayed(info: RunInfo, store: Store, rounds: int | None = None) -> Hi
 
 def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
     """The history of a run of n items before anything was judged."""
-    return History.begin(n, strategy, settings.seed, both_orders=settings.both_orders)
+    return History.begin(
+        n, strategy, settings.seed, both_orders=settings.both_orders, goal=settings.goal
+    )
 
 
 async def fold_round(history: History, store: Store, judges: int) -> Counts | None:
@@ -332,19 +350,9 @@ async def fold_round(history: History, store: Store, judges: int) -> Counts | No
             f"the run's ledger is damaged: it has an answer of judge {verdicts.judges.max()}, and "
             f"there are {judges}."
         )
-    history.add(verdicts, counts.total, await store.active(round + 1))
+    active = await store.active(round + 1)
+    history.add(verdicts, counts.total, active, history.matches)
     return counts
-
-
-async def planned(store: Store) -> tuple[list[Counts], bool]:
-    """The jobs of the planned rounds by state, round by round; and whether no more come, because
-    the last one planned has no matches."""
-    rounds: list[Counts] = []
-    while (counts := await store.round_state(len(rounds) + 1)) is not None:
-        if not counts.total:
-            return rounds, True
-        rounds.append(counts)
-    return rounds, False
 
 
 def write_scores(scores: Scores, path: Path) -> None:

@@ -17,16 +17,19 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from judgeq import seeds
+from judgeq.certainty import Certainty
 from judgeq.config import Settings
-from judgeq.engine import results
+from judgeq.engine import extent, knowing, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
+from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
-from judgeq.rating import correlation, position_bias
+from judgeq.rating import GoOn, correlation, position_bias
 from judgeq.runs import whoami
+from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
@@ -66,7 +69,7 @@ async def go_through(session: Session) -> results.Result:
     Raises StoppedError when a stop was asked for (also while the ratings are made), and JudgeError
     when the judge can't go on; all that was answered is kept, and it may be called again.
     """
-    run, info = session.run, session.run.folder.info()
+    run = session.run
     async with leading(session) as epoch:
         history = await _all_rounds(session, epoch)
     if not any(map(len, history.verdicts)):
@@ -75,6 +78,7 @@ async def go_through(session: Session) -> results.Result:
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
             f"{counts.failed:,} failed), so that there are no ratings. --retry-failed asks them again."
         )
+    info = run.folder.info()
     return await results.rate(
         run.folder, info, session.store, run.items, history, run.settings, session.stop
     )
@@ -132,10 +136,10 @@ async def _lead(session: Session) -> int:
 async def _all_rounds(session: Session, epoch: int) -> History:
     """All rounds, one after the other: those that are there already, and those to come."""
     run, store = session.run, session.store
-    session.emit(await _started(session))
+    session.emit(started := await _started(session))
     history = results.begin(len(run.dataset), run.strategy, run.settings)
     repeats = Repeats()
-    for round in history.to_come():
+    for round in history.to_come(len(started.planned)):
         before = history.standings.elo
         counts = await _planned(session, epoch, history, repeats)
         if counts.total:
@@ -143,9 +147,47 @@ async def _all_rounds(session: Session, epoch: int) -> History:
         await results.fold_round(history, store, len(run.settings.panelists))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
-        else:
-            session.emit(_rated(session, round, before, history))
+            break
+        known = None
+        if round >= len(started.planned):  # of what was planned before, only the last matters
+            known = await _known(session, history)
+        session.emit(_rated(session, round, before, history, known))
+        if known is not None and knowing.enough(history, known):
+            await _ended(session, history, known)
+            break
     return history
+
+
+async def _known(session: Session, history: History) -> Certainty | None:
+    """How well the order is known now, where that is worked out after each round."""
+    settings, store = session.run.settings, session.store
+    if not knowing.after_each_round(history, settings):
+        return None
+    counts, totals = await store.counts(), await store.totals()
+
+    def worked_out(go_on: GoOn) -> Certainty | None:
+        with history.going(go_on):
+            return knowing.how_well(history, settings, counts, totals)
+
+    round = len(history.verdicts)
+    return await in_thread(worked_out, session.stop, f"stopped after round {round}")
+
+
+async def _ended(session: Session, history: History, known: Certainty) -> None:
+    """Write down that the run ended by its goal."""
+    folder, goal = session.run.folder, history.goal.name
+    ended = Ended(
+        round=known.round,
+        goal=goal,
+        rho=known.rho,
+        top_share=known.top_share,
+        labels_left=known.labels_left,
+    )
+    info = folder.info()
+    if info.ended != ended:
+        await asyncio.to_thread(folder.write_info, info.model_copy(update={"ended": ended}))
+    session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
+    session.emit(EndedEarly(known.round))
 
 
 async def _planned(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
@@ -156,9 +198,21 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
         return counts
     if session.stop.asked:
         raise StoppedError(f"stopped before round {round}")
-    matches = await numbered(questions(history, session.run.settings), repeats, store, round)
+    planned = await _questions(session, history)
+    matches = await numbered(planned, repeats, store, round)
     await store.plan_round(round, epoch, history.standings, matches)
     return await _state(session, round)
+
+
+async def _questions(session: Session, history: History) -> Matches:
+    """Those of the next round, in a thread: to choose them may take a fit."""
+
+    def chosen(go_on: GoOn) -> Matches:
+        with history.going(go_on):
+            return questions(history, session.run.settings)
+
+    round = len(history.verdicts) + 1
+    return await in_thread(chosen, session.stop, f"stopped before round {round}")
 
 
 async def first_questions(session: Session, number: int) -> Counts:
@@ -203,13 +257,15 @@ async def numbered(matches: Matches, repeats: Repeats, store: Store | None, roun
 
 
 async def _started(session: Session) -> RunStarted:
+    strategy = session.run.strategy
     return RunStarted(
         run=session.run.folder.id,
         items=len(session.run.dataset),
-        rounds=session.run.strategy.rounds,
+        rounds=extent.most_rounds(strategy, session.run.settings),
         judge=session.judge.name,
-        planned=(await results.planned(session.store))[0],
+        planned=(await extent.planned(session.store))[0],
         totals=await session.store.totals(),
+        sizes=extent.sizes(strategy, session.run.settings, len(session.run.dataset)),
     )
 
 
@@ -252,7 +308,9 @@ async def _state(session: Session, round: int) -> Counts:
     return counts
 
 
-def _rated(session: Session, round: int, before: Floats, history: History) -> RoundRated:
+def _rated(
+    session: Session, round: int, before: Floats, history: History, known: Certainty | None
+) -> RoundRated:
     after = np.nan_to_num(history.latest[1])
     moved = (
         correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
@@ -264,6 +322,7 @@ def _rated(session: Session, round: int, before: Floats, history: History) -> Ro
         moved,
         top=[_placed(session, row, after) for row in order[:shown].tolist()],
         bottom=[_placed(session, row, after) for row in order[-shown:].tolist()],
+        known=known,
     )
 
 

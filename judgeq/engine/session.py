@@ -17,7 +17,7 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, results
+from judgeq.engine import assembly, extent, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.results import write_scores
@@ -29,6 +29,7 @@ from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import Store
+from judgeq.strategies import Strategy
 from judgeq.types import Event, JobState, Notice, Stopping
 
 T = TypeVar("T")
@@ -57,8 +58,9 @@ def prepare(
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     strategy.check(len(dataset))
-    if settings.both_orders and strategy.kind in ("listwise", "direct"):
+    if settings.both_orders and not strategy.pairs:
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
+    _check_goal(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
@@ -75,6 +77,20 @@ def _check_workers(settings: Settings) -> None:
     """Raise UsageError where nobody could work on the run."""
     if settings.workers == 0 and settings.store is None:
         raise UsageError("--workers 0 goes with --store: nobody else can work on a run's folder.")
+
+
+def _check_goal(settings: Settings, strategy: Strategy, n: int) -> None:
+    """Raise UsageError for a goal that the strategy can't have."""
+    goal = settings.goal
+    if goal and strategy.kind == "direct":
+        raise UsageError("--until goes with strategies that compare, not with --strategy direct.")
+    if goal.labels and strategy.prunes:
+        raise UsageError(
+            f"--until-labels doesn't go with --strategy {strategy.name}, whose items leave by a rule of "
+            f"its own: give pairwise{strategy.rounds}."
+        )
+    if goal.top is not None and goal.top >= n:
+        raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
 
 
 def _check_panel(settings: Settings) -> None:
@@ -123,6 +139,7 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     # A run may have been begun when rows were numbered by default.
     if dataset.content != info.facts.get("dataset") and settings.dataset != STDIN:
         dataset = datasets.load(settings, seed=settings.seed, numbered=True)
+    _check_goal(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     if "rotation" not in info.facts:  # begun when judges took turns: its planned rounds stay so
@@ -294,8 +311,16 @@ def _look_again(run: Run, info: RunInfo, emit: Emit) -> None:
                 "a run that does so throughout."
             )
         )
-    if info.labels != run.dataset.labels:
-        run.folder.write_info(info.model_copy(update={"labels": run.dataset.labels}))
+    goal = {name: getattr(run.settings, name) for name in ("until", "until_labels")}
+    changed = info.model_copy(
+        update={
+            "labels": run.dataset.labels,
+            "rounds": extent.most_rounds(run.strategy, run.settings),
+            "settings": info.settings.model_copy(update=goal),
+        }
+    )
+    if changed != info:
+        run.folder.write_info(changed)
 
 
 def _write_down(run: Run) -> None:
@@ -306,7 +331,7 @@ def _write_down(run: Run) -> None:
         run.dataset,
         run.facts,
         strategy=strategy.name,
-        rounds=strategy.rounds,
+        rounds=extent.most_rounds(strategy, settings),
         judges=() if len(settings.panelists) == 1 else settings.judges,
         shared=run.dataset.shared if settings.share_texts else "",
     )

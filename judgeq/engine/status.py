@@ -7,11 +7,14 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from typing import Any
 
-from judgeq.engine import results
+from judgeq.certainty import Certainty
+from judgeq.engine import knowing, results
+from judgeq.engine.extent import planned
 from judgeq.engine.result_data import spent
-from judgeq.engine.results import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
+from judgeq.rating.certainty import LARGE
 from judgeq.runs import RunInfo, RunPlace, Runs
+from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.store.crew import Crew
 from judgeq.types import Counts, Failure, Floats, Totals
@@ -22,7 +25,7 @@ class State:
     """How far a run is; `ratings`, named `rating`, are those after its last complete round.
 
     `over` when the strategy had no items left to compare, so that no more rounds come. `crew`: who works
-    on a run that many machines may.
+    on a run that many machines may. `known`: how well the order is known after that round.
     """
 
     run: RunPlace
@@ -36,6 +39,12 @@ class State:
     rating: str = "elo"
     failure: Failure | None = None
     crew: Crew | None = None
+    known: Certainty | None = None
+
+    @property
+    def ended(self) -> Ended | None:
+        """That enough was known, where the run ended by it."""
+        return self.info.ended if self.info.ended_after(len(self.rounds)) else None
 
     @property
     def complete(self) -> int:
@@ -53,7 +62,9 @@ class State:
         """ "running", "finished", "no verdicts" (nothing is left, and nothing to rate), "stopped"."""
         if self.running:
             return "running"
-        whole = (self.over or len(self.rounds) == self.info.rounds) and not self.counts.left
+        planned = len(self.rounds)
+        over = self.over or planned >= self.info.rounds or self.info.ended_after(planned)
+        whole = over and not self.counts.left
         if not whole:
             return "stopped"
         return "finished" if self.counts.done else "no verdicts"
@@ -73,6 +84,8 @@ class State:
             "rounds_planned": len(self.rounds),
             "jobs": asdict(self.counts),
             "jobs_by_round": [asdict(counts) for counts in self.rounds],
+            "certainty": None if self.known is None else asdict(self.known),
+            "ended": self.ended and self.ended.model_dump(),
             "last_failure": None if self.failure is None else self.failure._asdict(),
             **spent(self.totals),
             **({} if self.crew is None else {"machines": self.crew.as_json()}),
@@ -132,7 +145,10 @@ async def _rated(state: State, store: Store) -> State:
         with suppress(NotConvergedError, NoVerdictsError):
             result = await results.read(state.run, state.info.settings)
             name, ratings = result.scores.main
-            return replace(state, rating=name, ratings=ratings)
+            return replace(state, rating=name, ratings=ratings, known=result.known)
     history = await results.replayed(state.info, store, state.complete)
     name, ratings = history.latest
-    return replace(state, rating=name, ratings=ratings)
+    known = None
+    if state.info.items <= LARGE:
+        known = knowing.how_well(history, state.info.settings, state.counts, state.totals)
+    return replace(state, rating=name, ratings=ratings, known=known)

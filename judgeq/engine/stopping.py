@@ -98,12 +98,16 @@ def _handled(
     return True
 
 
-async def in_thread(work: Callable[[GoOn], T], stop: Stop | None = None) -> T:
+async def in_thread(
+    work: Callable[[GoOn], T],
+    stop: Stop | None = None,
+    why: str = "stopped before the ratings were made; all jobs are judged",
+) -> T:
     """What `work` returns, computed in a thread, so that the loop (signals, the dashboard) lives on.
 
     NumPy can't be interrupted from outside; so `work` is given a function, which raises
-    StoppedError once a stop is asked for, or this coroutine was cancelled. What `work` made may go on
-    calling it: then it does nothing.
+    StoppedError, saying `why`, once a stop is asked for, or this coroutine was cancelled. What
+    `work` made may go on calling it: then it does nothing.
     """
     abandoned, finished = threading.Event(), threading.Event()
 
@@ -111,7 +115,7 @@ async def in_thread(work: Callable[[GoOn], T], stop: Stop | None = None) -> T:
         if finished.is_set():
             return
         if abandoned.is_set() or (stop is not None and stop.asked):
-            raise StoppedError("stopped before the ratings were made; all jobs are judged")
+            raise StoppedError(why)
 
     try:
         made = await asyncio.to_thread(work, go_on)

@@ -28,10 +28,10 @@ _NEAR = 0.02
 """How near, on the scale of log σ, the highest evidence is looked for."""
 
 
-def sigma(rankings: Rankings, seed: int = 0) -> tuple[float, Floats]:
+def sigma(rankings: Rankings, seed: int = 0, near: float = _NEAR) -> tuple[float, Floats]:
     """σ within LEAST to MOST, and the ratings by it, from which a fit may start, shape (n + p,).
 
-    By golden section on log σ. Raises NotConvergedError.
+    By golden section on log σ, to within `near`. Raises NotConvergedError.
     """
     if not repeated(np.bincount(rankings.items, minlength=rankings.n)):
         return LEAST, np.zeros(rankings.n + rankings.p)
@@ -43,20 +43,20 @@ def sigma(rankings: Rankings, seed: int = 0) -> tuple[float, Floats]:
         start = newton.maximum(rankings, prior.precision(rankings), 1e-3, start)
         return evidence(rankings, start, prior, seed)
 
-    best = _highest(evidence_at, math.log(LEAST), math.log(MOST))
+    best = _highest(evidence_at, math.log(LEAST), math.log(MOST), near)
     for limit in LIMITS:
         if abs(best - math.log(limit)) < 1e-9:
             return limit, start
     return math.exp(best), start
 
 
-def _highest(of: Callable[[float], float], low: float, high: float) -> float:
-    """Where `of` is highest between low and high, or the end that it is within _NEAR of."""
+def _highest(of: Callable[[float], float], low: float, high: float, near: float = _NEAR) -> float:
+    """Where `of` is highest between low and high, or the end that it is within `near` of."""
     golden = (math.sqrt(5) - 1) / 2
     ends = low, high
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = of(left), of(right)
-    while high - low > _NEAR:
+    while high - low > near:
         if at_left >= at_right:
             high, right, at_right = right, left, at_left
             left = high - golden * (high - low)
@@ -67,7 +67,7 @@ def _highest(of: Callable[[float], float], low: float, high: float) -> float:
             at_right = of(right)
     best = (low + high) / 2
     for end in ends:
-        if abs(best - end) <= _NEAR:
+        if abs(best - end) <= near:
             return end
     return best
 

@@ -233,6 +233,20 @@ class Posterior:
         for part in parts:
             yield self.mean[:, None] + scale * self._centred(self._reported(part))
 
+    def deviations(self, count: int) -> Values:
+        """What draws are off the mean under the plain model (φ = 1), shape (n, count). They aren't
+        centred: of components that nothing connects it isn't known how far they lie apart."""
+        with self.rankings.threads():
+            parts = self._drawn(count)
+        return np.concatenate([self._reported(part) for part in parts], axis=1)[:, :count]
+
+    def errors_by_draws(self) -> Floats:
+        """The standard error of each rating, shape (n,), by draws, however few items there are."""
+        with self.rankings.threads():
+            variance = self._variance_of_draws()[: len(self.theta)] - self._of_mean()
+        errors: Floats = np.sqrt(self.dispersion * np.maximum(variance, 0))
+        return errors
+
     def samples(self, count: int) -> Floats:
         """The same as one array, shape (count, n)."""
         return np.concatenate(list(self.draws(count)), axis=1).T[:count].astype(np.float64)

@@ -108,8 +108,8 @@ class Rankings:
 
     @contextmanager
     def threads(self) -> Iterator[None]:
-        """While inside, several threads work on the blocks."""
-        if len(self.blocks) < 2 or self._map is not map:
+        """While inside, several threads work on the blocks, where there is work for them."""
+        if self._bounds[-1] < 2 * AT_ONCE or self._map is not map:
             yield
             return
         with ThreadPoolExecutor() as pool:

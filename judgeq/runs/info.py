@@ -29,6 +29,29 @@ JUDGES_NAMED = 10
 _EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
+class Ended(BaseModel):
+    """That a run ended after a `round` because enough was known: by which goal, and what was known
+    then."""
+
+    model_config = ConfigDict(frozen=True, extra="forbid")
+
+    round: int
+    goal: str
+    rho: float
+    top_share: float | None = None
+    labels_left: int | None = None
+
+    @property
+    def sentence(self) -> str:
+        """What was known, and by what that was enough."""
+        parts = [f"ρ̂ {self.rho:.3f}"]
+        if self.top_share is not None:
+            parts.append(f"{self.top_share:.1%} of the first items settled")
+        if self.labels_left is not None:
+            parts.append(f"{self.labels_left:,} labels not settled")
+        return f"{', '.join(parts)} (--until {self.goal})"
+
+
 class RunInfo(BaseModel):
     """What the run is, and what it was made from; never a secret, never a text."""
 
@@ -50,6 +73,7 @@ class RunInfo(BaseModel):
     rounds: int
     imported: bool = False
     judges: tuple[str, ...] = ()  # where there are several, or an import names them
+    ended: Ended | None = None  # by --until
     shared: str = ""  # a sha256 of ids and texts, where a store holds the texts
 
     @model_validator(mode="before")
@@ -69,6 +93,11 @@ class RunInfo(BaseModel):
         values: dict[str, Any] = serialized(self)
         if not self.shared:  # as runs in folders always were written
             del values["shared"]
+        if self.ended is None:
+            del values["ended"]
+        for name in ("until", "until_labels"):
+            if not values["settings"].get(name):
+                values["settings"].pop(name, None)
         for name in NEVER_KEPT:
             values["settings"].pop(name, None)
         return values
@@ -93,6 +122,11 @@ class RunInfo(BaseModel):
             gold_meaning=dataset.gold_meaning,
             **more,
         )
+
+    def ended_after(self, rounds: int) -> bool:
+        """Whether the run ended after so many rounds because enough was known, by its goal of now."""
+        ended = self.ended
+        return ended is not None and (ended.round, ended.goal) == (rounds, self.settings.goal.name)
 
     @property
     def judge(self) -> str:

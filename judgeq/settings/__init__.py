@@ -8,6 +8,7 @@ settings become is config.py's.
 from __future__ import annotations
 
 import math
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any, Literal, Self
@@ -221,12 +222,17 @@ class Choices(Declarations):
     """Strategy, judges, prompt, and how the run goes."""
 
     strategy: str = setting(
-        "listwise10, pairwise, streak, tail, complete, direct. With parameters: listwise10x3 (k, "
-        "rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; `judgeq strategies` explains "
-        "them.",
+        "listwise10, adaptive10, pairwise, streak, tail, complete, direct. With parameters: "
+        "listwise10x3 and adaptive10x9 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; "
+        "`judgeq strategies` explains them.",
         STRATEGY, "listwise", common=True, unset="listwise10", short="-s", metavar="NAME",
     )  # fmt: skip
-    rounds: int | None = setting("Rounds.", STRATEGY, None, unset="3 of lists, 24 of pairs")
+    rounds: int | None = setting(
+        "Rounds.",
+        STRATEGY,
+        None,
+        unset="3 of lists, 24 of pairs; adaptive: as many as cost the same",
+    )
     k: int | None = setting("Items a list.", STRATEGY, None, unset="10")
     overlap: int | None = setting("Items that consecutive lists share.", STRATEGY, None, unset="0")
     matchmaking: Literal["similar", "random"] | None = setting(
@@ -249,6 +255,11 @@ class Choices(Declarations):
     repeats: int | None = setting(
         "complete: how often each pair is asked (m).", STRATEGY, None, unset="1"
     )
+    holdout: float | None = setting(
+        "adaptive: a share of lists more in each adaptive round, drawn at random, which decide nothing: "
+        "the reliability computed from them isn't flattered.",
+        STRATEGY, None, unset="0", limits={"ge": 0, "le": 0.5},
+    )  # fmt: skip
     both_orders: bool = setting(
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
     )
@@ -286,6 +297,17 @@ class Choices(Declarations):
         "Stop when a larger share of the last 100 replies is unusable, or all of the first 10; "
         "1 never stops.",
         RUNNING, 0.5, session=True, limits=SHARE,
+    )  # fmt: skip
+    until: str | None = setting(
+        "End the run once enough is known: 0.95, once the order is known to ρ̂ = 0.95; top20, once the "
+        "first 20 items are settled; labels, as --until-labels. It says nothing of whether the judge is "
+        "right.",
+        RUNNING, None, common=True, session=True, unset="when its rounds are over",
+        metavar="RHO|topK|labels",
+    )  # fmt: skip
+    until_labels: bool = setting(
+        "Leave out items once their label (θ over or under 0) is settled at 95 %; end when all are.",
+        RUNNING, False, session=True,
     )  # fmt: skip
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
@@ -326,6 +348,18 @@ class Choices(Declarations):
             able = " or ".join(name for name in CHOICES if ESTIMATORS[name].likelihood)
             raise ValueError(f"--unbias-position goes with --rating {able}, not {self.rating}")
         return self
+
+    @field_validator("until")
+    @classmethod
+    def _known(cls, until: str | None) -> str | None:
+        if until is None:
+            return None
+        until = until.strip().lower()
+        if until == "labels" or re.fullmatch(r"top[1-9]\d{0,8}", until):
+            return until
+        if not re.fullmatch(r"0?\.\d{1,9}", until) or not float(until):
+            raise ValueError("give a ρ̂ between 0 and 1, as 0.95; topK, as top20; or labels")
+        return f"{float(until):g}"
 
     @field_validator("judge", "persona", mode="before")
     @classmethod

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgeq.errors import UsageError
+from judgeq.strategies.adaptive import Adaptive
 from judgeq.strategies.direct import Direct
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
@@ -50,6 +51,16 @@ REGISTRY: Mapping[str, Entry] = {
         "Pairs are compared, in 24 rounds.",
         "The simplest question, for judges that can't rank lists.",
         {"rounds": "rounds", "matchmaking": "matchmaking"},
+    ),
+    "adaptive": Entry(
+        re.compile(r"adaptive(?P<k>\d{1,9})?(?:x(?P<most>\d{1,9}))?"),
+        Adaptive,
+        "adaptive<k>[x<rounds>]",
+        "Lists of k (10), or pairs (adaptive2): first of all items at random, then in each round of the "
+        "quarter (of pairs, the half) whose rank is least certain, next to those rated alike.",
+        "The best ranking for the money where rounds can wait for a fit; with --until, which ends it "
+        "once enough is known.",
+        {"k": "k", "most": "rounds", "holdout": "holdout"},
     ),
     "streak": Entry(
         re.compile(r"streak"),
@@ -92,16 +103,18 @@ REGISTRY: Mapping[str, Entry] = {
     ),
 }
 
-__all__ = ["FLAGS", "REGISTRY", "History", "Strategy", "parse"]
+__all__ = ["FLAGS", "MOST_ROUNDS", "REGISTRY", "History", "Strategy", "parse"]
 
 FLAGS = tuple(
     dict.fromkeys(flag for entry in REGISTRY.values() for flag in entry.settings.values())
 )
 """The settings of all strategies, by their flags' names."""
 MOST_ROUNDS = 10_000
+MOST_HELD_OUT = 0.5
 LEAST: Mapping[str, tuple[int, str]] = {
     "k": (2, "a list needs at least 2 items"),
     "rounds": (1, "at least 1 round is needed"),
+    "most": (1, "at least 1 round is needed"),
     "overlap": (0, "no lists share fewer than 0 items"),
     "r": (1, "a streak is at least 1 match long"),
     "d": (1, "a streak is against at least 1 opponent"),
@@ -162,9 +175,13 @@ def _pairs_in(text: str, long: str, entry: Entry) -> list[tuple[str, str]]:
     return pairs
 
 
-def _number(text: str, name: str, value: str) -> int | str:
+def _number(text: str, name: str, value: str) -> int | float | str:
     if name == "matchmaking":
         return value
+    if name == "holdout":
+        if not re.fullmatch(r"\d?\.\d{1,9}|\d", value):
+            raise UsageError(f"--strategy {text}: {name} = {value!r} is no share, as 0.1.")
+        return float(value)
     if not re.fullmatch(r"\d{1,9}", value):
         raise UsageError(f"--strategy {text}: {name} = {value!r} is no whole number.")
     return int(value)
@@ -184,10 +201,13 @@ def _check(settings: Mapping[str, Any], said: Mapping[str, str]) -> None:
     for name, (least, why) in LEAST.items():
         if settings.get(name, least) < least:
             raise UsageError(f"{said[name]}: {why}, not {settings[name]}.")
-    if settings.get("rounds", 1) > MOST_ROUNDS:
-        raise UsageError(
-            f"{said['rounds']}: at most {MOST_ROUNDS:,} rounds, not {settings['rounds']:,}."
-        )
+    for name in ("rounds", "most"):
+        if settings.get(name, 1) > MOST_ROUNDS:
+            raise UsageError(
+                f"{said[name]}: at most {MOST_ROUNDS:,} rounds, not {settings[name]:,}."
+            )
+    if not 0 <= settings.get("holdout", 0) <= MOST_HELD_OUT:
+        raise UsageError(f"{said['holdout']}: a share from 0 to {MOST_HELD_OUT:g} can be held out.")
     k, overlap = settings.get("k", 10), settings.get("overlap", 0)
     if overlap >= k:
         raise UsageError(

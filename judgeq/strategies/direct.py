@@ -19,6 +19,11 @@ class Direct(Strategy):
     kind: ClassVar[str] = "direct"
     name: ClassVar[str] = "direct"
 
+    @property
+    def pairs(self) -> bool:
+        """Whether it asks about pairs."""
+        return False
+
     def check(self, n: int) -> None:
         """Raise UsageError when there is nothing to judge."""
         if n < 1:
@@ -28,6 +33,10 @@ class Direct(Strategy):
         """Each item by itself, in the order of the rows."""
         rows = history.rows
         return Matches(items=rows, offsets=np.arange(len(rows) + 1, dtype=np.int64))
+
+    def calls_of(self, round: int, n: int) -> int:
+        """Questions of the one round over n items."""
+        return n
 
     def calls(self, n: int) -> int:
         """Questions asked over n items."""

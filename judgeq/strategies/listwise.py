@@ -37,6 +37,11 @@ class Listwise(Strategy):
         """Whether earlier answers decide what is asked later: all start with the same rating."""
         return self.matchmaking == "similar" and self.rounds > 1
 
+    @property
+    def pairs(self) -> bool:
+        """Whether it asks about pairs."""
+        return False
+
     def check(self, n: int) -> None:
         """Raise UsageError when n items can't be judged so: a list can't be larger than they are."""
         if n < self.k:
@@ -44,20 +49,19 @@ class Listwise(Strategy):
                 f"--strategy {self.name}: a list of {self.k} is larger than the dataset, which has "
                 f"{n} items: give listwise{n} or smaller."
             )
-        # As list_sizes, which would take memory for each list.
-        lists = -(-(n - self.overlap) // (self.k - self.overlap))
-        implied = lists * (self.k * (self.k - 1) // 2)
-        if implied > MOST_IMPLIED:
-            raise UsageError(
-                f"--strategy {self.name}: a round of {lists:,} lists of {self.k:,} implies "
-                f"{implied:,} comparisons, more than {MOST_IMPLIED:,}, which could not be rated. "
-                "Give a smaller --k or --overlap."
-            )
+        check_implied(self.name, n, self.k, self.overlap)
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's lists over the active items."""
         elo, rows = history.standings.elo, history.rows
+        if len(rows) < 2:
+            return Matches(np.empty(0, np.int32), np.zeros(1, np.int64))
         return matchmaking.lists(elo, rows, self.k, self.overlap, self.matchmaking, rng)
+
+    def calls_of(self, round: int, n: int) -> int:
+        """Questions of a round over n active items."""
+        k = min(self.k, n)
+        return len(matchmaking.list_sizes(n, k, min(self.overlap, k - 1))) if n > 1 else 0
 
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""
@@ -66,3 +70,15 @@ class Listwise(Strategy):
     def cost(self, n: int) -> float:
         """Cost-equivalent calls over n items in all rounds: k/2 a list of k."""
         return self.rounds * float(matchmaking.list_sizes(n, self.k, self.overlap).sum()) / 2
+
+
+def check_implied(name: str, n: int, k: int, overlap: int = 0) -> None:
+    """Raise UsageError where a round of lists of k over n items implies more comparisons than can be
+    rated; `name` is the strategy's."""
+    lists = -(-(n - overlap) // (k - overlap))  # as list_sizes, which would take memory for each
+    implied = lists * (k * (k - 1) // 2)
+    if implied > MOST_IMPLIED:
+        raise UsageError(
+            f"--strategy {name}: a round of {lists:,} lists of {k:,} implies {implied:,} comparisons, "
+            f"more than {MOST_IMPLIED:,}, which could not be rated. Give a smaller --k or --overlap."
+        )

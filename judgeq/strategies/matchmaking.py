@@ -173,8 +173,13 @@ def lists(
         ordered = order_by_rating(ratings, rows, rng)
         _swap_some(ordered, rng)
     k = min(k, n)
-    overlap = min(overlap, k - 1)
-    sizes = list_sizes(n, k, overlap)
+    return cut(ordered, k, min(overlap, k - 1), rng)
+
+
+def cut(ordered: Rows, k: int, overlap: int, rng: np.random.Generator) -> Matches:
+    """Lists of at most k of these items, which stand in this order, in sizes as `list_sizes` makes them;
+    the order within each list is random."""
+    sizes = list_sizes(len(ordered), k, overlap)
     offsets = np.zeros(len(sizes) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
     # List m begins `overlap` positions before the end of list m − 1.

@@ -37,6 +37,10 @@ class Pairwise(Strategy):
         """The next round's pairs over the active items; none when fewer than two are active."""
         return matchmaking.pairs(history.standings.elo, history.rows, self.matchmaking, rng)
 
+    def calls_of(self, round: int, n: int) -> int:
+        """Questions of a round over n active items."""
+        return n // 2
+
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""
         return self.rounds * (n // 2)
@@ -229,6 +233,10 @@ class Complete(Strategy):
             items=np.ascontiguousarray(rows[couples]).reshape(-1),
             offsets=np.arange(len(couples) + 1, dtype=np.int64) * 2,
         )
+
+    def calls_of(self, round: int, n: int) -> int:
+        """Questions of a round over n active items."""
+        return n * (n - 1) // 2
 
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""

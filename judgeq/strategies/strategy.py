@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from dataclasses import dataclass, field
-from typing import ClassVar
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, TypeVar
 
 import numpy as np
 
@@ -19,10 +20,22 @@ from judgeq.rating import (
     always,
     comparisons,
     elo,
+    evidence,
     position_bias,
 )
+from judgeq.rating.certainty import Drawn, drawn_at_maximum, settled
+from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.position_bias import Flips
+from judgeq.rating.posterior import Posterior, repeated
+from judgeq.strategies.goal import Goal
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
+
+T = TypeVar("T")
+THRESHOLD = 0.0
+"""Items over it are labelled positive."""
+NEAR, GROWTH = 0.1, 1.5
+"""For planning σ is chosen to within NEAR on the scale of log σ, and anew once there are GROWTH times as
+many judgments as when it was chosen last."""
 
 
 class Strategy:
@@ -48,11 +61,25 @@ class Strategy:
         return 1
 
     @property
+    def pairs(self) -> bool:
+        """Whether it asks about pairs."""
+        return True
+
+    @property
+    def rounds_until(self) -> int:
+        """How many rounds there will be, at most, where the run ends once enough is known."""
+        return self.rounds
+
+    @property
     def adaptive(self) -> bool:
         """Whether earlier answers decide what is asked later. The scale separation reliability of such
         a run is too high (Bramley and Vitello 2019, "The effect of adaptivity on the reliability
         coefficient in adaptive comparative judgement")."""
         return self.prunes
+
+    def facts(self) -> dict[str, Any]:
+        """What of it decides a run, as plain JSON."""
+        return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
 
     def check(self, n: int) -> None:
         """Raise UsageError when n items can't be judged so."""
@@ -66,6 +93,15 @@ class Strategy:
     def stay(self, history: History, rng: np.random.Generator) -> Bools:
         """Which items stay active after the rounds so far, shape (items,)."""
         return history.standings.active
+
+    def held_out(self, round: int, n: int) -> int:
+        """How many of a round's matches, its last, never decide what is asked later, where n items are
+        active."""
+        return 0
+
+    def calls_of(self, round: int, n: int) -> int:
+        """Questions of a round over n active items."""
+        raise NotImplementedError
 
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds, at most."""
@@ -83,7 +119,8 @@ class History:
     `left_after`, shape (items,), is the round after which an item left (0: it didn't). With
     `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches. `strategy` is
     None for judgments that were imported. `over` once a round is planned that has no matches: the
-    strategy had too few items left to compare.
+    strategy had too few items left to compare. `matches` counts those planned so far. `goal` says when
+    enough is known. `go_on` is called in each step of a fit.
     """
 
     standings: Standings
@@ -94,18 +131,29 @@ class History:
     asked: list[Verdicts] = field(default_factory=list)
     flips: Flips | None = None
     over: bool = False
+    matches: int = 0
+    goal: Goal = Goal()  # noqa: RUF009  (immutable)
+    go_on: GoOn = always
     left_after: Offsets = field(init=False)
+    _free: list[Bools | None] = field(default_factory=list)  # by round, the verdicts not held out
+    _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         self.left_after = np.zeros(len(self.standings.elo), dtype=np.int64)
 
     @classmethod
     def begin(
-        cls, n: int, strategy: Strategy | None, seed: int = 0, *, both_orders: bool = False
+        cls,
+        n: int,
+        strategy: Strategy | None,
+        seed: int = 0,
+        *,
+        both_orders: bool = False,
+        goal: Goal = Goal(),  # noqa: B008  (immutable)
     ) -> History:
         """Before anything was judged."""
         standings = Standings(elo.start(n), np.ones(n, dtype=np.bool_))
-        return cls(standings, strategy=strategy, seed=seed, both_orders=both_orders)
+        return cls(standings, strategy=strategy, seed=seed, both_orders=both_orders, goal=goal)
 
     @property
     def alone(self) -> bool:
@@ -120,47 +168,178 @@ class History:
         rows: Rows = np.flatnonzero(self.standings.active).astype(np.int32)
         return rows
 
-    def to_come(self) -> Iterator[int]:
+    @property
+    def most(self) -> int | None:
+        """How many rounds there are, at most; None: as many as were imported."""
+        if self.strategy is None:
+            return None
+        return self.strategy.rounds_until if self.goal else self.strategy.rounds
+
+    def to_come(self, planned: int = 0) -> Iterator[int]:
         """The numbers of the rounds to come: the one loop over rounds. Whoever takes one adds its
-        verdicts, or leaves the loop."""
-        most = None if self.strategy is None else self.strategy.rounds
-        while not self.over and (most is None or len(self.verdicts) < most):
+        verdicts, or leaves the loop. There are at least those that are `planned` already."""
+        most = self.most
+        while not self.over and (most is None or len(self.verdicts) < max(most, planned)):
             yield len(self.verdicts) + 1
 
     def next_round(self) -> Matches:
-        """The strategy's questions for the next round; none without a strategy."""
+        """The strategy's questions for the next round; none without a strategy. Items leave before it
+        whose label is settled, where that is the goal."""
         if self.strategy is None:
             return Matches(np.empty(0, np.int32), np.zeros(1, np.int64))
+        if not self.strategy.prunes:
+            self._stay(self.unsettled())
         return self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
 
     def add(
-        self, verdicts: Verdicts, planned: int | None = None, active: Bools | None = None
+        self,
+        verdicts: Verdicts,
+        planned: int | None = None,
+        active: Bools | None = None,
+        first: int = 0,
     ) -> None:
-        """Fold the next round's verdicts. `planned` is how many matches it had, `active` the items,
-        shape (n,), that the round after it was planned from; without it the strategy says which leave.
+        """Fold the next round's verdicts. `planned` is how many matches it had, the first of which has
+        the number `first`; `active` are the items, shape (n,), that the round after it was planned
+        from: without it the strategy says which leave.
         """
         if planned == 0:
             self.over = True
             return
+        self.matches += planned or 0
         self.asked.append(verdicts)
         if self.both_orders:
             verdicts, flips = position_bias.merged(verdicts)
             self.flips = flips if self.flips is None else position_bias.plus(self.flips, flips)
+        self._free.append(self._not_held_out(verdicts, planned, first))
         self.verdicts.append(verdicts)
         before, round = self.standings, len(self.verdicts)
         ratings = before.elo if verdicts.scores is not None else elo.fold(before.elo, verdicts)
         self.standings = Standings(ratings, before.active)
-        if self.strategy is not None and self.strategy.prunes:
-            if active is None:
-                active = self.strategy.stay(self, self._rng("leave", round))
-            left = np.where(before.active, round, self.left_after)
-            self.left_after = np.where(active, 0, left)
-            self.standings = Standings(ratings, active)
+        if active is None and self.strategy is not None and self.strategy.prunes:
+            active = self.strategy.stay(self, self._rng("leave", round))
+        if active is not None and self.strategy is not None:
+            self._stay(active)
+
+    def _stay(self, active: Bools) -> None:
+        """Let all items leave but these, which may have left before."""
+        left = np.where(self.standings.active, len(self.verdicts), self.left_after)
+        self.left_after = np.where(active, 0, left)
+        self.standings = Standings(self.standings.elo, active)
+
+    def unsettled(self) -> Bools:
+        """The active items whose label isn't settled, where that is the goal: else all, shape (n,)."""
+        return self._once("unsettled", self._unsettled)
+
+    def _unsettled(self) -> Bools:
+        if not self.goal.labels:
+            return np.ones(len(self.standings.elo), dtype=np.bool_)
+        posterior = self.posterior() if self.twice else None
+        if posterior is None:
+            return self.standings.active
+        unsettled: Bools = self.standings.active & ~settled(posterior, THRESHOLD)
+        return unsettled
+
+    @property
+    def twice(self) -> bool:
+        """Whether the judged items were in two rankings on average."""
+        n = len(self.standings.elo)
+        return repeated(comparisons.matches_of(comparisons.joined(self.verdicts), n))
+
+    def _not_held_out(self, verdicts: Verdicts, planned: int | None, first: int) -> Bools | None:
+        """Which verdicts of the next round may decide what is asked later; None: all. Those held out
+        answer its last matches, each of which is asked as often as all others (by both orders, by
+        each judge)."""
+        if self.strategy is None or planned is None:
+            return None
+        round, n = len(self.verdicts) + 1, len(self.rows)
+        held = self.strategy.held_out(round, n)
+        if not held:
+            return None
+        times = planned // self.strategy.calls_of(round, n)
+        free: Bools = verdicts.matches < first + planned - held * times
+        return free
 
     def held_out(self) -> Verdicts | None:
         """The verdicts on matches that were drawn at random, whatever earlier answers said, where an
         adaptive strategy holds some out; None where there are none."""
-        return None
+        held = [
+            verdicts.where(~free)
+            for verdicts, free in zip(self.verdicts, self._free, strict=True)
+            if free is not None
+        ]
+        joined = comparisons.joined(held)
+        return joined if len(joined) else None
+
+    # What rounds are planned by
+
+    @contextmanager
+    def going(self, go_on: GoOn) -> Iterator[None]:
+        """While inside, fits call `go_on` in each step."""
+        before, self.go_on = self.go_on, go_on
+        try:
+            yield
+        finally:
+            self.go_on = before
+
+    def _step(self) -> None:
+        self.go_on()  # that of now, however old the fit is
+
+    def _once(self, name: str, make: Callable[[], T]) -> T:
+        """What `make` makes of the rounds so far, made once."""
+        round = len(self.verdicts)
+        if name not in self._made or self._made[name][0] != round:
+            self._made[name] = round, make()
+        made: T = self._made[name][1]
+        return made
+
+    def posterior(self) -> Posterior | None:
+        """That of `pl` with σ chosen, by all verdicts and whatever the run is rated by; None where items
+        were judged alone, or not at all."""
+        if self.alone or not any(map(len, self.verdicts)):
+            return None
+        posterior = self.fit(ESTIMATORS["pl"], Parameters(), self.go_on).posterior
+        return posterior if isinstance(posterior, Posterior) else None
+
+    def drawn(self) -> Drawn | None:
+        """Draws of the posterior by all verdicts but those held out: what is asked next is decided by
+        them, whatever the run is rated by. None without a verdict."""
+        return self._once("drawn", self._drawn)
+
+    def _drawn(self) -> Drawn | None:
+        verdicts, n = self._deciding(len(self.verdicts)), len(self.standings.elo)
+        if not len(verdicts):
+            return None
+        name = f"draws for round {len(self.verdicts) + 1}"
+        return drawn_at_maximum(verdicts, n, self._sigma(), self.seed, name, self._step)
+
+    def _deciding(self, rounds: int) -> Verdicts:
+        """The verdicts of the first rounds without those held out."""
+        return comparisons.joined(
+            [
+                verdicts if free is None else verdicts.where(free)
+                for verdicts, free in zip(self.verdicts[:rounds], self._free, strict=False)
+            ]
+        )
+
+    def _sigma(self) -> float:
+        """σ of the highest evidence. It hardly changes from round to round, and takes longer than all
+        else; so it is that of an earlier round until there are GROWTH times as many judgments. Which
+        round that is follows from the verdicts, so that a run taken up again finds the same."""
+        chosen, slots, all_slots = 0, 0.0, 0
+        for round, verdicts in enumerate(self.verdicts, start=1):
+            all_slots += len(verdicts.items)
+            if all_slots >= GROWTH * slots:
+                chosen, slots = round, all_slots
+        known = self._made.get("chosen sigma")
+        if known is None or known[0] != chosen:
+            rankings = rankings_of(
+                self._deciding(chosen), len(self.standings.elo), go_on=self._step
+            )
+            with rankings.threads():
+                known = chosen, evidence.sigma(rankings, near=NEAR)[0]
+            self._made["chosen sigma"] = known
+        sigma: float = known[1]
+        return sigma
 
     def fit(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """The fit of an estimator to all that was judged; Elo is there after every round. Raises
@@ -172,8 +351,13 @@ class History:
                 "--unbias-position: this run asks each pair in both orders, which takes the effect of "
                 "the place out already. Leave it out."
             )
-        verdicts = comparisons.joined(self.verdicts)
-        return estimator.fit(verdicts, len(self.standings.elo), parameters, go_on)
+
+        def fitted() -> Fit:
+            verdicts = comparisons.joined(self.verdicts)
+            return estimator.fit(verdicts, len(self.standings.elo), parameters, self._step)
+
+        with self.going(go_on):
+            return self._once(f"{estimator.name} {parameters}", fitted)
 
     def rate(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Floats:
         """The ratings by an estimator, shape (items,)."""

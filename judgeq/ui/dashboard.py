@@ -36,6 +36,7 @@ from judgeq.types import (
 )
 from judgeq.ui.progress import Progress
 from judgeq.ui.text import (
+    certainty,
     count,
     duration,
     failing,
@@ -322,6 +323,8 @@ def _figures(progress: Progress, now: float, label: int, width: int) -> list[Tex
     }
     if progress.moved is not None:
         rows["ranking"] = [(moved(progress, progress.moved), "")]
+    if progress.known is not None:
+        rows["known"] = [(part, "") for part in certainty(progress.known)]
     return [
         line
         for name, parts in rows.items()

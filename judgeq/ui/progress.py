@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import deque
 from dataclasses import dataclass, field
 
+from judgeq.certainty import Certainty
 from judgeq.types import (
     CallEnded,
     CallStarted,
@@ -88,6 +89,7 @@ class Progress:
     rated: int = 0
     rated_at: float | None = None
     moved: float | None = None
+    known: Certainty | None = None
     top: tuple[Placed, ...] = ()
     bottom: tuple[Placed, ...] = ()
 
@@ -95,6 +97,7 @@ class Progress:
     notices_lost: int = 0
     stopping: bool = False
 
+    _sizes: tuple[int, ...] = ()
     _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
     _earlier: int = 0  # rounds that earlier sessions planned
     _ring: list[int] = field(default_factory=lambda: [0] * SLOTS)  # `calls` as each slot began
@@ -181,8 +184,12 @@ class Progress:
 
     @property
     def expected(self) -> int:
-        """Jobs of the whole run, if the rounds to come are the size of this one."""
-        coming = max(0, self.rounds - max(self._planned, default=0))
+        """Jobs of the whole run, if the rounds to come are the size of this one; or as large as was said
+        beforehand."""
+        planned = max(self._planned, default=0)
+        coming = max(0, self.rounds - planned)
+        if len(self._sizes) == self.rounds:
+            return self.of_run.total + sum(self._sizes[planned:])
         return self.of_run.total + coming * self.total
 
     @property
@@ -238,7 +245,7 @@ class Progress:
             case RunStarted():
                 self.run, self.judge, self.items = event.run, event.judge, event.items
                 self.rounds, self.started = event.rounds, now
-                self._earlier = len(event.planned)
+                self._earlier, self._sizes = len(event.planned), tuple(event.sizes)
                 self._planned = dict(enumerate(event.planned, start=1))
                 self._take_over(event.totals)
                 self._turn(now)
@@ -248,6 +255,7 @@ class Progress:
                 self._start_round(event.round, event.counts)
             case RoundRated():
                 self.rated, self.rated_at, self.moved = event.round, now, event.moved
+                self.known = event.known or self.known
                 self.top = tuple(sorted(event.top, key=_rating, reverse=True)[:ENDS])
                 self.bottom = tuple(sorted(event.bottom, key=_rating)[:ENDS][::-1])
             case EndedEarly():

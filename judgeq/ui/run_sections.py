@@ -8,7 +8,9 @@ from typing import Any
 
 import numpy as np
 
+from judgeq.certainty import Certainty
 from judgeq.engine.estimate import Estimate
+from judgeq.engine.extent import most_rounds
 from judgeq.engine.results import TEXT, Result, Scores
 from judgeq.engine.samples import Range
 from judgeq.engine.status import State
@@ -18,7 +20,7 @@ from judgeq.rating.intervals import Intervals
 from judgeq.types import Counts, Failure, Floats, Totals
 from judgeq.ui import crew, order_sections
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import count, duration, money, several
+from judgeq.ui.text import certainty, count, duration, money, several
 from judgeq.untrusted import excerpt, plain
 
 ENDS = 3
@@ -77,6 +79,16 @@ def _facts(result: Result) -> Iterator[tuple[str, str]]:
     yield "ratings", _ratings(result)
     if result.scores.intervals is not None:
         yield "certainty", _certainty(result, result.scores.intervals)
+    if result.known is not None:
+        yield "order", _known(result.known)
+    if result.ended is not None:
+        yield "ended", f"once enough was known: {result.ended.sentence}"
+
+
+def _known(known: Certainty) -> str:
+    """How well the order is known, and of what that is said."""
+    said = "; ".join(certainty(known)).removeprefix("order ")
+    return f"{said} (agreement with the judge, not with the truth)"
 
 
 def _ratings(result: Result) -> str:
@@ -176,10 +188,12 @@ def status(state: State) -> Iterator[Section]:
         ("jobs", jobs(state.counts)),
         ("calls", calls(state.totals)),
         ("cost", cost(state.totals)),
+        *([] if state.known is None else [("order", _known(state.known))]),
         *([] if failure is None else [("last failure", _failure(failure))]),
         *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
     ]
-    yield Section(f"{state.run.id}: {state.word}", facts)
+    ended = "" if state.ended is None else f": {state.ended.sentence}"
+    yield Section(f"{state.run.id}: {state.word}{ended}", facts)
     if state.crew is not None:
         yield from crew.crew(state.crew)
     if state.ratings is not None:
@@ -266,10 +280,10 @@ def _digits(rating: str) -> Callable[[float], str]:
 def estimate(estimate: Estimate) -> Section:
     """What a run would take."""
     prepared, totals = estimate.prepared, estimate.totals
-    strategy = prepared.strategy
+    strategy, rounds = prepared.strategy, most_rounds(prepared.strategy, prepared.settings)
     facts = [
         ("dataset", f"{prepared.dataset.name}, {several(len(prepared.dataset), 'item')}"),
-        ("strategy", f"{strategy.name}, {several(strategy.rounds, 'round')}"),
+        ("strategy", f"{strategy.name}, {several(rounds, 'round')}"),
         ("judge", " + ".join(prepared.settings.judges)),
         ("calls", _calls(estimate)),
     ]
@@ -312,7 +326,9 @@ def _outcomes(counts: Counts) -> str:
 
 
 def _calls(estimate: Estimate) -> str:
-    most = "at most " if estimate.rounds_open and estimate.prepared.strategy.prunes else ""
+    prepared = estimate.prepared
+    early = prepared.strategy.prunes or prepared.settings.goal
+    most = "at most " if estimate.rounds_open and early else ""
     parts = [f"{most}{count(estimate.calls)} to be asked"]
     if estimate.done:
         parts.append(f"{count(estimate.done)} done")

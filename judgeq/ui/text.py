@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 
+from judgeq.certainty import Certainty
 from judgeq.ui.progress import Progress
 from judgeq.untrusted import plain
 
@@ -69,7 +70,12 @@ def round_line(progress: Progress) -> str:
     done, failed, invalid = map(count, (progress.done, progress.failed, progress.invalid))
     jobs = f"{done} done, {failed} failed, {invalid} invalid"
     line = f"round {progress.rated}/{progress.rounds} rated · {jobs}"
-    return line if progress.moved is None else f"{line} · ranking {moved(progress, progress.moved)}"
+    if progress.moved is not None:
+        line += f" · ranking {moved(progress, progress.moved)}"
+    known = progress.known
+    if known is not None and known.round == progress.rated:
+        line += f" · {'; '.join(certainty(known))}"
+    return line
 
 
 def progress_line(progress: Progress, now: float) -> str:
@@ -118,6 +124,22 @@ def spent(progress: Progress) -> list[str]:
 def moved(progress: Progress, rho: float) -> str:
     """How much the last rated round changed the ranking."""
     return f"moved: ρ = {rho:.2f} between rounds {progress.rated - 1} and {progress.rated}"
+
+
+def certainty(known: Certainty) -> list[str]:
+    """How well the order is known, and what one more round would bring and cost."""
+    parts = [f"order known to ρ̂ = {known.rho:.3f}"]
+    if known.top_share is not None:
+        parts[0] += f", {known.top_share:.1%} of the first {known.top} settled"
+    if known.labels_left is not None:
+        parts[0] += f", {several(known.labels_left, 'label')} not settled"
+    if known.next_calls and known.next_rho is not None:
+        price = "" if known.next_cost is None else f", about {money(known.next_cost, digits=2)}"
+        brings = f"ρ̂ ≈ {known.next_rho:.3f}"
+        if known.next_top_share is not None:
+            brings += f", {known.next_top_share:.1%} of the first {known.top}"
+        parts.append(f"one more round ({several(known.next_calls, 'call')}{price}): {brings}")
+    return parts
 
 
 def stopping_line(progress: Progress) -> str:

@@ -188,6 +188,37 @@ class Order(Output):
     both_orders: Flips | None = None
 
 
+class CertaintyFacts(Output):
+    """How well the order is known after a round, and would be after one more: agreement with the judge,
+    not with the truth."""
+
+    round: int
+    rho: float
+    """The mean over draws of the posterior of Spearman's ρ with the ratings."""
+    next_rho: float | None
+    next_calls: int
+    """Of one more round; 0: there can't be one."""
+    next_cost: float | None
+    """In dollars; null: unknown, or nothing is paid."""
+    top: int | None
+    """How many of the first items matter, by --until topK."""
+    top_share: float | None
+    """Which share of them is among the first in a draw, on average."""
+    next_top_share: float | None
+    labels_left: int | None
+    """Items whose label isn't settled, by --until-labels."""
+
+
+class EndedFacts(Output):
+    """That the run ended because enough was known, by --until, and what was known."""
+
+    round: int
+    goal: str
+    rho: float
+    top_share: float | None
+    labels_left: int | None
+
+
 class RunOutput(Spending):
     """A run's result. With `error` it ended early: `partial` says whether anything is left to do."""
 
@@ -207,6 +238,9 @@ class RunOutput(Spending):
     cost_equivalent_calls: float
     rating: Rating
     left_early: int
+    certainty: CertaintyFacts | None
+    """Null where it wasn't worked out: items judged alone, or rated otherwise than by default."""
+    ended: EndedFacts | None
     evaluation: EvaluationFacts
     order: Order
     error: ErrorFacts | None = None
@@ -300,6 +334,9 @@ class StatusOutput(Spending):
     rounds_planned: int
     jobs: Jobs
     jobs_by_round: list[Jobs]
+    certainty: CertaintyFacts | None
+    """After the last complete round, by `status`; null also of many items."""
+    ended: EndedFacts | None
     last_failure: LastFailure | None
     machines: Machines | None = None
     """Of a run in a store, by `status`."""

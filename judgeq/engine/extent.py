@@ -1,0 +1,39 @@
+"""How many rounds and questions a run has so far, and may have."""
+
+from __future__ import annotations
+
+from judgeq.config import Settings
+from judgeq.store import Store
+from judgeq.strategies import Strategy
+from judgeq.types import Counts
+
+
+async def planned(store: Store) -> tuple[list[Counts], bool]:
+    """The jobs of the planned rounds by state, round by round; and whether no more come, because
+    the last one planned has no matches."""
+    rounds: list[Counts] = []
+    while (counts := await store.round_state(len(rounds) + 1)) is not None:
+        if not counts.total:
+            return rounds, True
+        rounds.append(counts)
+    return rounds, False
+
+
+def most_rounds(strategy: Strategy, settings: Settings) -> int:
+    """How many rounds a run has, at most."""
+    return strategy.rounds_until if settings.goal else strategy.rounds
+
+
+def sizes(strategy: Strategy, settings: Settings, n: int) -> list[int]:
+    """The jobs of each round there may be, over n items; none where items leave, so that they aren't
+    known beforehand."""
+    if strategy.prunes or settings.goal.labels:
+        return []
+    times = asked_by(settings) * (2 if settings.both_orders else 1)
+    rounds = range(1, most_rounds(strategy, settings) + 1)
+    return [times * strategy.calls_of(round, n) for round in rounds]
+
+
+def asked_by(settings: Settings) -> int:
+    """How many judges each question is for."""
+    return len(settings.panelists) if settings.ensemble == "each" else 1

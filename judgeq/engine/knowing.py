@@ -1,0 +1,87 @@
+"""How well a run's order is known: after a round, what one more would cost and is expected to bring, and
+whether it is enough.
+
+All of it is agreement with the judge, not with the truth. It takes a fit, which is little beside a
+round of a model's answers and much beside a simulated judge's: so after each round it is worked out
+where a model is asked about up to `certainty.LARGE` items, or `--until` needs it; else in the end only.
+"""
+
+from __future__ import annotations
+
+from judgeq.certainty import Certainty
+from judgeq.config import Settings
+from judgeq.engine import extent
+from judgeq.rating import Parameters, certainty
+from judgeq.strategies import History
+from judgeq.types import Counts, Totals
+
+
+def after_each_round(history: History, settings: Settings) -> bool:
+    """Whether it is worked out after each round of a session."""
+    if history.alone:
+        return False
+    few = len(history.standings.elo) <= certainty.LARGE
+    return bool(history.goal) or (few and bool(settings.models))
+
+
+def in_the_end(history: History, settings: Settings) -> bool:
+    """Whether a result shows it: where the fit is made anyway, or the run is to end by it."""
+    if history.alone:
+        return False
+    return bool(history.goal) or (settings.rating == "pl" and settings.parameters == Parameters())
+
+
+def how_well(
+    history: History, settings: Settings, counts: Counts, totals: Totals
+) -> Certainty | None:
+    """How well the order is known by all verdicts so far; None where items are judged alone, or none
+    is."""
+    posterior = history.posterior()
+    if posterior is None:
+        return None
+    judged = posterior.component > 0
+    left = int(history.unsettled().sum()) if history.goal.labels else None
+    calls = _next_calls(history, left)
+    growth = None
+    if calls:
+        growth = 1 + calls * extent.asked_by(settings) / sum(map(len, history.verdicts))
+    known = certainty.known(posterior, judged, growth, history.goal.top)
+    calls *= extent.asked_by(settings) * (2 if settings.both_orders else 1)
+    return Certainty(
+        round=len(history.verdicts),
+        rho=known.rho,
+        next_rho=known.next_rho,
+        next_calls=calls,
+        next_cost=_cost(calls, settings, counts, totals),
+        top=history.goal.top,
+        top_share=known.top,
+        next_top_share=known.next_top,
+        labels_left=left,
+    )
+
+
+def _next_calls(history: History, left: int | None) -> int:
+    """Questions of one more round, each counted once; 0 where there can't be one."""
+    if history.strategy is None or history.over:
+        return 0
+    active = int(history.standings.active.sum()) if left is None else left
+    return history.strategy.calls_of(len(history.verdicts) + 1, active) if active > 1 else 0
+
+
+def _cost(calls: int, settings: Settings, counts: Counts, totals: Totals) -> float | None:
+    """What so many calls cost in dollars, as those so far; None where that isn't known."""
+    asked = counts.done + counts.invalid + counts.failed - totals.hits
+    if not settings.models or totals.unpriced or asked <= 0 or not totals.calls:
+        return None
+    return totals.cost / asked * calls
+
+
+def enough(history: History, known: Certainty) -> bool:
+    """Whether the run's goal is reached. Not before items were in two rankings on average: until then
+    nothing says how far the judge contradicts itself."""
+    goal = history.goal
+    if not goal or not history.twice:
+        return False
+    if known.labels_left is not None and known.labels_left < 2:
+        return True
+    return goal.reached(known.rho, known.top_share)

@@ -1,0 +1,287 @@
+"""Knowing when to stop: ρ̂, what one more round would bring, and runs that end once enough is known."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_array_equal
+
+from judgeq import config, seeds
+from judgeq.certainty import Certainty
+from judgeq.engine import knowing, session
+from judgeq.errors import UsageError
+from judgeq.judge import error_model
+from judgeq.rating import ESTIMATORS, Parameters, certainty, correlation
+from judgeq.rating.certainty import Drawn
+from judgeq.settings import Simulation
+from judgeq.strategies import History, parse
+from judgeq.strategies.goal import Goal
+from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
+from judgeq.ui import text
+from tests.cli import judgeq, only_run, query, score_columns, scores
+
+JOB = ("run", "-d", "synthetic:normal", "--n", "100", "--quiet")
+
+
+def gumbel(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """Answers of a judge that Plackett-Luce describes."""
+    noisy = truth[matches.items] + rng.gumbel(size=len(matches.items))
+    number = np.repeat(np.arange(len(matches)), matches.sizes)
+    ranked = matches.items[np.lexsort((-noisy, number))]
+    tied = np.zeros(len(ranked), dtype=np.bool_)
+    return Verdicts(np.arange(len(matches)), ranked, matches.offsets, tied, matches.items)
+
+
+def known(history: History) -> certainty.Known:
+    posterior = history.posterior()
+    assert posterior is not None
+    assert history.strategy is not None
+    n, round = len(history.standings.elo), len(history.verdicts) + 1
+    growth = 1 + history.strategy.calls_of(round, n) / sum(map(len, history.verdicts))
+    return certainty.known(posterior, posterior.component > 0, growth)
+
+
+def rho(history: History, truth: Floats) -> float:
+    theta = history.rate(ESTIMATORS["pl"], Parameters())
+    value = correlation.point(correlation.spearman(theta, truth), len(truth))
+    assert value is not None
+    return value
+
+
+# ρ̂
+
+
+@pytest.mark.parametrize("strategy", ["listwise10x3", "adaptive10x7"])
+def test_where_the_judge_fits_the_model_the_estimate_is_right_on_average(strategy: str) -> None:
+    """Within 0.02 of the true ρ, and so is what the round before expected of the last one."""
+    n, off, foreseen = 120, [], []
+    for seed in range(6):
+        truth = seeds.rng(seed, "truth").normal(0, (2.2, 3.0, 4.0)[seed % 3], n)
+        history = History.begin(n, parse(strategy), seed)
+        for round in history.to_come():
+            matches = history.next_round()
+            history.add(gumbel(matches, truth, seeds.rng(seed, "answers", round)), len(matches))
+            if round == history.strategy.rounds - 1:  # type: ignore[union-attr]
+                before = known(history)
+        now = known(history)
+        off.append(now.rho - rho(history, truth))
+        assert before.next_rho is not None
+        assert before.rho < before.next_rho < 1
+        foreseen.append(before.next_rho - now.rho)
+    assert abs(np.mean(off)) < 0.02, off
+    assert abs(np.mean(foreseen)) < 0.03, foreseen
+
+
+def test_items_that_are_least_known_come_first_and_those_that_matter_before() -> None:
+    mean = np.array([5.0, 0.2, 0.0, -0.2, -5.0, -9.0])
+    rng = np.random.default_rng(0)
+    drawn = Drawn(mean, rng.normal(0, np.array([[0.01], [1], [1], [1], [0.01], [0.01]]), (6, 48)))
+    assert set(certainty.least_known(drawn)[:3].tolist()) == {1, 2, 3}
+    sharp = Drawn(
+        mean, rng.normal(0, np.array([[0.01], [0.01], [0.01], [1], [2], [0.01]]), (6, 48))
+    )
+    above = certainty.least_known(sharp, certainty.above(0.0))
+    assert above[0] == 3
+    assert set(certainty.least_known(drawn, certainty.first(2))[:2].tolist()) <= {1, 2, 3}
+    assert certainty.first(2)(mean).tolist() == [True, True, *[False] * 4]
+
+
+def test_of_fewer_than_two_items_everything_is_known() -> None:
+    history = History.begin(3, parse("pairwise1"), 0)
+    history.add(
+        gumbel(Matches(np.array([0, 1], np.int32), np.array([0, 2])), np.zeros(3), seeds.rng(0)), 1
+    )
+    posterior = history.posterior()
+    assert posterior is not None
+    one = certainty.known(posterior, np.array([True, False, False]), 2.0, 1)
+    assert one == certainty.Known(1.0, None, 1.0)
+    two = certainty.known(posterior, posterior.component > 0, 2.0, 1)
+    assert 0 < two.rho < 1
+    assert two.top is not None
+    assert 0.5 <= two.top < 1
+
+
+# What `--until` says
+
+
+def test_goals() -> None:
+    assert not Goal.read(None)
+    assert Goal.read("0.95") == Goal(rho=0.95)
+    assert Goal.read("top20").name == "top20"
+    assert Goal.read("labels") == Goal.read(None, labels=True)
+    assert Goal.read("0.95", labels=True).name == "0.95 or labels"
+    assert Goal(rho=0.9).reached(0.9, None)
+    assert not Goal(top=5).reached(0.99, 0.94)
+    assert Goal(top=5).reached(0.1, 0.95)
+
+
+@pytest.mark.parametrize("text", ["0", "1", "1.5", "-0.5", "0.0", "top0", "top", "often", "nan"])
+def test_what_cannot_be_reached_is_refused(text: str) -> None:
+    with pytest.raises(UsageError, match="--until"):
+        config.settle({"dataset": "demo", "until": text})
+
+
+def test_goals_that_a_strategy_cannot_have(tmp_path: Path) -> None:
+    for more, message in (
+        ({"strategy": "direct", "until": "0.9"}, "strategies that compare"),
+        ({"strategy": "streak", "until_labels": True}, "a rule of its own: give pairwise24"),
+        ({"until": "top240"}, "there are only 240 items"),
+    ):
+        with pytest.raises(UsageError, match=message):
+            session.prepare(config.settle({"dataset": "demo", **more}), tmp_path)
+
+
+def test_until_does_not_decide_the_run(tmp_path: Path) -> None:
+    def fingerprint(**more: object) -> str:
+        given = {"dataset": "synthetic:normal", "n": 60, "strategy": "adaptive10", **more}
+        return config.fingerprint(session.prepare(config.settle(given), tmp_path).facts)
+
+    assert len({fingerprint(), fingerprint(until="0.9"), fingerprint(until_labels=True)}) == 1
+
+
+# Runs
+
+
+def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_path: Path) -> None:
+    job = (*JOB, "-s", "adaptive10")
+    early = json.loads(judgeq(tmp_path, *job, "--until", "0.5", "--json").stdout)
+    assert not early["partial"]
+    assert early["ended"]["goal"] == "0.5"
+    assert early["ended"]["rho"] == early["certainty"]["rho"] >= 0.5
+    rounds = early["rounds"]
+    assert 1 < rounds == early["rounds_planned"] < 9
+    run = only_run(tmp_path)
+    status = judgeq(tmp_path, "status").stdout
+    assert f"finished: ρ̂ {early['ended']['rho']:.3f} (--until 0.5)" in status
+    assert "one more round" in status
+    asked = "SELECT id, items FROM jobs ORDER BY id"
+    before = query(run, asked)
+
+    again = json.loads(judgeq(tmp_path, "resume", "--json").stdout)  # the goal is kept
+    assert (again["rounds"], again["certainty"]) == (rounds, early["certainty"])
+
+    more = json.loads(judgeq(tmp_path, "resume", "--until", "0.9", "--json").stdout)
+    assert more["rounds"] > rounds
+    assert query(run, asked)[: len(before)] == before
+    assert json.loads(judgeq(tmp_path, "status", "--json").stdout)["ended"]["goal"] == "0.9"
+
+    straight = tmp_path / "straight"
+    straight.mkdir()
+    judgeq(straight, *job, "--until", "0.9")
+    assert scores(only_run(straight)) == scores(run)
+    # Without a goal it goes on to its own end, if it isn't there.
+    whole = json.loads(judgeq(tmp_path, *job, "--json").stdout)
+    assert whole["rounds"] == max(9, more["rounds"])
+    assert whole["ended"] is None
+
+
+def test_rounds_go_beyond_the_default_but_not_without_end(tmp_path: Path) -> None:
+    assert [parse(name).rounds_until for name in ("adaptive10", "adaptive2")] == [36, 180]
+    assert [parse(name).rounds_until for name in ("adaptive10x4", "listwise10")] == [4, 3]
+    job = ("run", "-d", "synthetic:normal", "--n", "24", "--quiet", "-s", "adaptive6x4", "--json")
+    done = json.loads(judgeq(tmp_path, *job, "--until", "0.999").stdout)
+    assert (done["rounds"], done["ended"], done["partial"]) == (4, None, False)
+
+
+def test_any_comparing_strategy_may_end_so(tmp_path: Path) -> None:
+    done = json.loads(judgeq(tmp_path, *JOB, "-s", "pairwise", "--until", "0.7", "--json").stdout)
+    assert 2 <= done["rounds"] < 24
+    assert done["certainty"]["next_calls"] == 50
+
+
+def test_the_first_are_settled(tmp_path: Path) -> None:
+    job = (*JOB, "--sim-accuracy", "0.95", "-s", "adaptive10", "--until", "top5", "--json")
+    done = json.loads(judgeq(tmp_path, *job).stdout)
+    assert done["ended"]["top_share"] >= 0.95
+    assert done["certainty"]["top"] == 5
+    columns = score_columns(only_run(tmp_path))
+    first = {row for row, rank in enumerate(columns["rank"]) if int(rank) <= 5}
+    truth = np.argsort([-float(gold) for gold in columns["gold"]])[:5]
+    assert len(first & set(truth.tolist())) >= 4
+
+
+# Labels
+
+
+def test_items_leave_once_their_label_is_settled(tmp_path: Path) -> None:
+    job = ("run", "-d", "synthetic:binary", "--n", "60", "--quiet", "-s", "pairwise24")
+    done = json.loads(judgeq(tmp_path, *job, "--until-labels", "--json").stdout)
+    run = only_run(tmp_path)
+    columns = score_columns(run)
+    left = np.array([int(cell or 0) for cell in columns["left_after"]])
+    assert done["left_early"] == (left > 0).sum() > 30
+    theta = np.array([float(cell) for cell in columns["pl"]])
+    assert np.abs(theta[left > 0]).mean() > np.abs(theta[left == 0]).mean()
+    # None is asked about after it left, and the past stays as it was.
+    rounds = query(run, "SELECT round, first, last FROM rounds")
+    for round, first, last in rounds:
+        for (items,) in query(run, f"SELECT items FROM jobs WHERE id BETWEEN {first} AND {last}"):
+            for row in np.frombuffer(bytes(items), dtype="<i4"):
+                assert not left[row] or left[row] >= round
+    judgeq(tmp_path, "rate")
+    assert score_columns(run) == columns
+
+
+def test_labels_take_half_the_calls() -> None:
+    """Of 24 rounds of pairs, at about the same accuracy; items come back when the goal is another."""
+    n = 100
+    gold = np.arange(n) < n / 2
+    truth = error_model.latent_scores(gold.astype(np.float64), Simulation(), 1)
+    right, calls = [], []
+    for goal in (Goal(), Goal(labels=True)):
+        history = History.begin(n, parse("pairwise24"), 1, goal=goal)
+        for round in history.to_come():
+            if goal and history.unsettled().sum() < 2:
+                break
+            matches = history.next_round()
+            rng = seeds.rng(1, "answers", round)
+            history.add(error_model.answers(matches, truth, Simulation(), rng), len(matches))
+        theta = history.rate(ESTIMATORS["pl"], Parameters())
+        right.append(float(((theta > 0) == gold).mean()))
+        calls.append(sum(map(len, history.verdicts)))
+    assert (history.left_after > 0).sum() > n / 2
+    history.goal = Goal()
+    history.verdicts.append(history.verdicts[-1].where(np.zeros(len(history.verdicts[-1]), bool)))
+    assert len(history.next_round()) == n / 2
+    assert not history.left_after.any()
+    assert calls[1] < 0.6 * calls[0]
+    assert right[1] > right[0] - 0.02
+
+
+# What is shown
+
+
+def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
+    history = History.begin(60, parse("listwise10"), 0)
+    truth = np.linspace(-4, 4, 60)
+    for round in (1, 2):
+        matches = history.next_round()
+        history.add(gumbel(matches, truth, seeds.rng(0, round)), len(matches))
+    settings = config.settle(
+        {"dataset": "demo", "judge": ("some-model",), "price_in": 1.0, "price_out": 1.0}
+    )
+    counts, totals = Counts(done=12), Totals(calls=10, cost=0.5, hits=2)
+    now = knowing.how_well(history, settings, counts, totals)
+    assert now is not None
+    assert (now.round, now.next_calls) == (2, 6)
+    assert now.next_cost == pytest.approx(0.3)
+    assert now.next_rho is not None
+    assert now.rho < now.next_rho
+    assert knowing.after_each_round(history, settings)
+    assert not knowing.after_each_round(history, config.settle({"dataset": "demo"}))
+    unknown = knowing.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
+    assert unknown is not None
+    assert unknown.next_cost is None
+    assert_array_equal(history.unsettled(), np.ones(60, dtype=np.bool_))
+
+
+def test_how_it_is_said() -> None:
+    said = text.certainty(Certainty(3, 0.9312, 0.9401, 37, 0.0123))
+    assert said == [
+        "order known to ρ̂ = 0.931", "one more round (37 calls, about $0.012): ρ̂ ≈ 0.940"
+    ]  # fmt: skip
+    top = text.certainty(Certainty(3, 0.93, None, 0, top=20, top_share=0.912, labels_left=7))
+    assert top == ["order known to ρ̂ = 0.930, 91.2% of the first 20 settled, 7 labels not settled"]
