@@ -32,9 +32,8 @@ from judgeq.ui.outputs.runs import (
     RunOutput,
     StatusOutput,
     UnreadableRun,
-    WorkerOutput,
-    WorkerReport,
 )
+from judgeq.ui.outputs.workers import WorkerOutput, WorkerReport
 
 OUTPUTS: dict[str, Any] = {
     "run": RunOutput | StatusOutput | EstimateOutput,  # the last with --dry-run
