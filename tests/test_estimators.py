@@ -79,6 +79,7 @@ def test_an_estimator_says_what_it_is() -> None:
         "sigma_chosen": False,
         "sigma_at_limit": False,
         "dispersion": pytest.approx(given.posterior.dispersion if given.posterior else None),
+        "position_taken_out": False,
     }
     assert mm.as_json(paper) == {"name": "bt-mm"}
     assert bt.fit(judged, 3, Parameters()).sigma == 2

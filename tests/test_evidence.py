@@ -82,6 +82,7 @@ def test_sigma_is_2_until_items_are_in_two_lists() -> None:
     once = plackett_luce.fit(lists(100, 10, 1, 0, 5.0), 100, Parameters())
     twice = plackett_luce.fit(lists(100, 10, 2, 0, 5.0), 100, Parameters())
     assert once.sigma == 2.0 < (twice.sigma or 0)
+    assert (once.chosen, twice.chosen) == (False, True)
 
 
 def test_a_sigma_that_is_given_is_taken() -> None:

@@ -18,7 +18,7 @@ from numpy.typing import NDArray
 from judgeq.rating import Fit, GoOn, Parameters, always, evidence, position_effect
 from judgeq.rating.bradley_terry import Pairs
 from judgeq.rating.comparisons import components, settled, tie_groups
-from judgeq.rating.posterior import Prior, fitted
+from judgeq.rating.posterior import Prior, fitted, repeated
 from judgeq.rating.rankings import Block, Rankings, Values
 from judgeq.types import Floats, Offsets, Verdicts
 
@@ -39,7 +39,9 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
         return fitted(rankings, prior, component, NAME, position=position)
     with rankings.threads():
         sigma, start = evidence.sigma(rankings)
-    return fitted(rankings, Prior(sigma), component, NAME, start, chosen=True, position=position)
+    # Before, σ isn't looked for.
+    chosen = repeated(np.bincount(rankings.items, minlength=n))
+    return fitted(rankings, Prior(sigma), component, NAME, start, chosen=chosen, position=position)
 
 
 def rankings_of(
