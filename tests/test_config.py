@@ -73,6 +73,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "concurrency": 1,
     "rating": "bt-mm",
     "sigma": 1.0,
+    "unbias_position": True,
     "texts": False,
     "store": "postgresql://localhost/judgeq",
     "workers": 0,
