@@ -33,7 +33,7 @@ from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdi
 T = TypeVar("T")
 THRESHOLD = 0.0
 """Items over it are labelled positive."""
-NEAR, GROWTH = 0.1, 1.5
+NEAR, GROWTH = 0.1, 1.4
 """For planning σ is chosen to within NEAR on the scale of log σ, and anew once there are GROWTH times as
 many judgments as when it was chosen last."""
 
@@ -323,13 +323,16 @@ class History:
 
     def _sigma(self) -> float:
         """σ of the highest evidence. It hardly changes from round to round, and takes longer than all
-        else; so it is that of an earlier round until there are GROWTH times as many judgments. Which
-        round that is follows from the verdicts, so that a run taken up again finds the same."""
-        chosen, slots, all_slots = 0, 0.0, 0
+        else; so it is that of an earlier round until there are GROWTH times as many judgments: from the
+        round on after which items were in two rankings on average. Which round that is follows
+        from the verdicts, so that a run taken up again finds the same."""
+        chosen, slots, count = 0, 0.0, np.zeros(len(self.standings.elo), dtype=np.int64)
         for round, verdicts in enumerate(self.verdicts, start=1):
-            all_slots += len(verdicts.items)
-            if all_slots >= GROWTH * slots:
-                chosen, slots = round, all_slots
+            count += comparisons.matches_of(verdicts, len(count))
+            if (slots or repeated(count)) and (total := int(count.sum())) >= GROWTH * slots:
+                chosen, slots = round, total
+        if not chosen:
+            return evidence.LEAST
         known = self._made.get("chosen sigma")
         if known is None or known[0] != chosen:
             rankings = rankings_of(
