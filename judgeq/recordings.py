@@ -233,8 +233,9 @@ def _follow(last: Judgment | None, this: Judgment) -> None:
     if this.round not in (last.round, last.round + 1):
         hint = " Import each recording by itself." if this.round == 1 else ""
         raise ValueError(f"round {this.round} can't follow round {last.round}.{hint}")
-    if (this.verdict.score is None) != (last.verdict.score is None):
-        raise ValueError("scores of single items and comparisons can't stand in one recording.")
+    same = (this.verdict.score is None) == (last.verdict.score is None)
+    if this.round == last.round and not same:
+        raise ValueError("scores of single items and comparisons can't stand in one round.")
 
 
 def _fields(line: bytes) -> dict[str, Any]:

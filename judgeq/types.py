@@ -205,6 +205,7 @@ class Verdicts:
     (verdicts,), are those of items alone; None where none was judged alone. `judges`, shape
     (verdicts,), says who answered; None where there is one judge. `ordered`, shape (verdicts,), is
     False where the order presented isn't known (an import may say so); None where all are known.
+    `rounds`, shape (verdicts,), numbers the rounds from 0; None where they are of one.
     """
 
     matches: Offsets
@@ -215,9 +216,15 @@ class Verdicts:
     scores: Floats | None = None
     judges: Rows | None = None
     ordered: Bools | None = None
+    rounds: Rows | None = None
 
     def __len__(self) -> int:
         return len(self.matches)
+
+    @property
+    def compares(self) -> bool:
+        """Whether a verdict compares items: else each is of one alone."""
+        return len(self.items) > len(self)
 
     @property
     def cost(self) -> float:
@@ -239,6 +246,7 @@ class Verdicts:
             scores=None if self.scores is None else self.scores[chosen],
             judges=None if self.judges is None else self.judges[chosen],
             ordered=None if self.ordered is None else self.ordered[chosen],
+            rounds=None if self.rounds is None else self.rounds[chosen],
         )
 
 

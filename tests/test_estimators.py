@@ -61,9 +61,11 @@ def test_direct_scores_are_means_over_judges() -> None:
 
 def test_a_run_has_elo_and_what_was_chosen_or_direct_scores() -> None:
     for name in CHOICES:
-        assert [one.name for one in of_run(name, alone=False)] == ["elo", name]
-    assert [one.name for one in of_run("bt", alone=True)] == ["direct"]
-    assert THRESHOLDS == {"elo": 1500, "pl": 0, "bt": 0, "direct": 0.5}
+        assert [one.name for one in of_run(name, "comparisons")] == ["elo", name]
+    assert [one.name for one in of_run("bt", "scores")] == ["direct"]
+    names = [one.name for one in of_run("bt", "both")]
+    assert names == ["direct", "elo", "bt", "hybrid"]
+    assert THRESHOLDS == {"elo": 1500, "pl": 0, "bt": 0, "direct": 0.5, "hybrid": 0}
 
 
 def test_an_estimator_says_what_it_is() -> None:

@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import asdict
 from typing import Any
 
-from judgeq import rating
 from judgeq.engine.results import Result
 from judgeq.rating import comparisons
 from judgeq.types import Totals
@@ -38,7 +37,7 @@ def about(result: Result) -> dict[str, Any]:
         **result.run.facts(),
         "partial": result.partial,
         "components": {"count": len(sizes), "largest": sizes[:10].tolist()},
-        "rating": rating.ESTIMATORS[result.rating].as_json(result.fit),
+        "rating": result.main.as_json(result.fit),
     }
 
 

@@ -20,7 +20,15 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.files import refuse_linked_folder, replacing, unwritable
-from judgeq.rating import Fit, GoOn, Parameters, comparisons, position_bias, position_effect
+from judgeq.rating import (
+    Estimator,
+    Fit,
+    GoOn,
+    Parameters,
+    comparisons,
+    position_bias,
+    position_effect,
+)
 from judgeq.rating.intervals import Intervals, intervals
 from judgeq.rating.position_bias import Flips, Slots
 from judgeq.rating.position_effect import Effect
@@ -150,6 +158,11 @@ class Result:
         )
 
     @property
+    def main(self) -> Estimator:
+        """The estimator of the main rating."""
+        return rating.of_run(self.rating, self.history.basis)[-1]
+
+    @property
     def judges(self) -> Sequence[str]:
         """The judges' names by their numbers, as they are reported."""
         names = self.info.judges or ([] if self.info.imported else self.info.settings.judges)
@@ -258,7 +271,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     verdicts = comparisons.joined(history.verdicts)
     fits = {
         estimator.column: history.fit(estimator, settings.parameters, go_on)
-        for estimator in rating.of_run(settings.rating, alone=history.alone)
+        for estimator in rating.of_run(settings.rating, history.basis)
     }
     *_, main = fits.values()
     go_on()
@@ -273,7 +286,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
         # Scores of items judged alone are on one scale.
         component=np.ones(n, dtype=np.int64)
         if history.alone
-        else comparisons.components(verdicts, n),
+        else comparisons.scale_components(verdicts, n),
     )
     go_on()
     return scores, main

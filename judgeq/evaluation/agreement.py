@@ -38,7 +38,7 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
     is placed second, ½ for a tie. Sorted like `comparisons.imply`. Of items judged alone: the item, and
     its score.
     """
-    if verdicts.scores is not None:
+    if verdicts.scores is not None and not verdicts.compares:
         return verdicts.items.astype(np.int64), _judges(verdicts), verdicts.scores
     pairs, verdict, value = _implied(verdicts)
     return pairs, _judges(verdicts)[verdict], value
@@ -270,7 +270,7 @@ def panel_agreement(
     counts = np.bincount(_judges(every), minlength=len(names))
     largest = np.argsort(-counts, kind="stable")[:MOST] if len(names) > MOST else range(len(names))
     listed = [int(number) for number in largest]
-    estimators = rating.of_run(choice, alone=history.alone)
+    estimators = rating.of_run(choice, history.basis)
     ratings = []
     for number in listed:
         own = every.where(np.equal(_judges(every), number))
@@ -294,7 +294,7 @@ def panel_agreement(
 
 
 def _alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
-    if verdicts.scores is not None:
+    if verdicts.scores is not None and not verdicts.compares:
         return Measured(krippendorff(*implied(verdicts)))
     return alpha(verdicts, resamples, seeds.rng(seed, "bootstrap", "agreement"))
 

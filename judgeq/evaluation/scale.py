@@ -9,10 +9,10 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from judgeq import rating, seeds
+from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
-from judgeq.rating import ESTIMATORS, Estimator, Parameters, comparisons, misfit, reliability
+from judgeq.rating import ESTIMATORS, Parameters, comparisons, misfit, reliability
 from judgeq.rating.misfit import Circles, Fit
 from judgeq.rating.reliability import Separation, SplitHalf
 from judgeq.types import Floats, Offsets, Verdicts
@@ -91,7 +91,7 @@ def reliability_of(
         raise UsageError(f"--splits {splits}: give 0 or more.")
     history = run.history
     verdicts = comparisons.joined(history.verdicts)
-    halves = ESTIMATORS[_QUICK.get(main := _main(run).name, main)]
+    halves = ESTIMATORS[_QUICK.get(run.main.name, run.main.name)]
     parameters = _parameters(run)
 
     def rate(half: Verdicts, n: int) -> Floats:
@@ -99,7 +99,7 @@ def reliability_of(
 
     strategy = history.strategy
     return Reliability(
-        rating=_main(run).column,
+        rating=run.main.column,
         recipe=one,
         separation=_separation(run, one, verdicts),
         split_half=reliability.split_half(verdicts, rate, seed, splits),
@@ -107,10 +107,6 @@ def reliability_of(
         adaptive=None if strategy is None else strategy.adaptive,
         held_out=_held_out(run, verdicts),
     )
-
-
-def _main(run: Result) -> Estimator:
-    return rating.of_run(run.rating, alone=run.history.alone)[-1]
 
 
 def _parameters(run: Result) -> Parameters:
@@ -125,7 +121,7 @@ def _separation(run: Result, recipe: Recipe, verdicts: Verdicts) -> Separation:
             return Separation(None, None, 0, "items judged alone imply no comparisons")
         return reliability.separation(*reliability.cj(comparisons.imply(verdicts), n))
     se, component = run.scores.se, run.scores.component
-    return _of_fit(_main(run).name, run.scores.main[1], se, component)
+    return _of_fit(run.main.name, run.scores.main[1], se, component)
 
 
 def _of_fit(name: str, theta: Floats, se: Floats, component: Offsets) -> Separation:
@@ -135,7 +131,7 @@ def _of_fit(name: str, theta: Floats, se: Floats, component: Offsets) -> Separat
 
 
 def _held_out(run: Result, verdicts: Verdicts) -> HeldOut | None:
-    held, estimator = run.history.held_out(), _main(run)
+    held, estimator = run.history.held_out(), run.main
     if held is None or not len(held):
         return None
     n = len(run.scores.ids)
@@ -150,7 +146,7 @@ def _held_out(run: Result, verdicts: Verdicts) -> HeldOut | None:
 
 def misfit_of(run: Result, seed: int = 0) -> Misfit:
     """What doesn't fit a run's main rating."""
-    main, history = _main(run).column, run.history
+    main, history = run.main.column, run.history
     names = run.info.judges or run.info.settings.judges
     if history.alone:
         why = "items judged alone imply no comparisons"

@@ -127,15 +127,22 @@ class ErrorModel:
 def answers(
     matches: Matches, scores: Floats, settings: Simulation, rng: np.random.Generator
 ) -> Verdicts:
-    """Verdicts on all pairs or lists of a round, as `ErrorModel` gives them one by one; numbered from
+    """Verdicts on all pairs, lists or single items of a round, as `ErrorModel` gives them one by one; numbered from
     0. `scores` are the latent scores as seen, shape (items,).
     """
     ranked = np.empty_like(matches.items)
     sizes = np.diff(matches.offsets)
+    alone: Floats | None = None
     for size in np.unique(sizes).tolist():
         slots = matches.offsets[:-1][sizes == size][:, None] + np.arange(size)
         items = matches.items[slots]
         seen = scores[items]
+        if size == 1:
+            alone = np.full(len(sizes), np.nan)
+            said = (_seen_vg(seen, settings, rng)[:, 0] - LOW) / (HIGH - LOW)
+            alone[sizes == 1] = np.round(np.clip(said, 0, 1), 2)
+            ranked[slots] = items
+            continue
         if settings.sim_position_bias:
             seen = seen + shift(size, settings)
         if settings.sim_model == "vg":
@@ -151,6 +158,7 @@ def answers(
         offsets=matches.offsets,
         tied=np.zeros(len(ranked), dtype=np.bool_),
         presented=matches.items,
+        scores=alone,
     )
 
 

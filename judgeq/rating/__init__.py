@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Protocol
+from typing import TYPE_CHECKING, Any, Literal, Protocol
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -18,6 +18,8 @@ if TYPE_CHECKING:
 
 LIMITS = (2.0, 6.0)
 """The least and the largest σ that is chosen."""
+Basis = Literal["comparisons", "scores", "both"]
+"""What was judged: items against one another, each alone, or both."""
 BT_SIGMA = 2.0
 """What `bt` takes for σ where none is given."""
 GoOn = Callable[[], None]
@@ -83,18 +85,19 @@ class Uncertainty(Protocol):
 class Fit:
     """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
     how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
-    judgments. `position`: the effect of the place is taken out of θ; its columns are the posterior's
-    last covariates."""
+    judgments, from between `limits`. `position`: the effect of the place is taken out of θ; its
+    columns are the posterior's last covariates."""
 
     theta: Floats
     posterior: Uncertainty | None = None
     chosen: bool = False
     position: bool = False
+    limits: tuple[float, float] = LIMITS
 
     @property
     def at_limit(self) -> bool:
         """Whether the σ that was chosen is the least or the largest that is tried."""
-        return self.chosen and self.sigma in LIMITS
+        return self.chosen and self.sigma in self.limits
 
     @property
     def sigma(self) -> float | None:
@@ -156,6 +159,8 @@ ESTIMATORS: Mapping[str, Estimator] = {estimator.name: estimator for estimator i
     Estimator("bt", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit", "MAP", True, True),
     Estimator("bt-mm", "Bradley-Terry", "bt", 0.0, "bradley_terry:fit_paper", "the paper's", True),
     Estimator("direct", "direct scores, 0 to 1, of each item judged alone", "direct", 0.5, "direct:fit"),
+    Estimator("hybrid", "direct scores and comparisons together", "hybrid", 0.0, "hybrid:fit", "MAP",
+              likelihood=True),
 )}
 # fmt: on
 CHOICES = tuple(name for name, estimator in ESTIMATORS.items() if estimator.choice)
@@ -164,7 +169,12 @@ THRESHOLDS: Mapping[str, float] = {one.column: one.threshold for one in ESTIMATO
 """Over which rating an item is labelled positive, by the columns of scores.csv."""
 
 
-def of_run(choice: str, *, alone: bool) -> list[Estimator]:
-    """The estimators of a run whose `--rating` is `choice`, or whose items were judged `alone`; the
-    last one is its main rating."""
-    return [ESTIMATORS[name] for name in (("direct",) if alone else ("elo", choice))]
+def of_run(choice: str, basis: Basis) -> list[Estimator]:
+    """The estimators of a run whose `--rating` of comparisons is `choice`; the last one is its main
+    rating."""
+    names = {
+        "comparisons": ("elo", choice),
+        "scores": ("direct",),
+        "both": ("direct", "elo", choice, "hybrid"),
+    }
+    return [ESTIMATORS[name] for name in names[basis]]

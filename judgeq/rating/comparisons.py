@@ -27,6 +27,7 @@ def joined(rounds: Sequence[Verdicts]) -> Verdicts:
         scores=_filled([(part.scores, len(part)) for part in rounds], np.nan),
         judges=_filled([(part.judges, len(part)) for part in rounds], np.int32(0)),
         ordered=_filled([(part.ordered, len(part)) for part in rounds], np.True_),
+        rounds=np.repeat(np.arange(len(rounds), dtype=np.int32), list(map(len, rounds))),
     )
 
 
@@ -142,6 +143,23 @@ def components(verdicts: Verdicts, n: int) -> Offsets:
     number = np.zeros(n, dtype=np.int64)
     number[judged] = np.unique(label[judged], return_inverse=True)[1] + 1
     return number
+
+
+def scale_components(verdicts: Verdicts, n: int) -> Offsets:
+    """As `components`, with all items that were scored alone in one: their scores are on one scale."""
+    component = components(verdicts, n)
+    if verdicts.scores is None:
+        return component
+    scored = np.diff(verdicts.offsets) == 1
+    scored &= ~np.isnan(verdicts.scores)
+    several = component[verdicts.items[verdicts.offsets[:-1][scored]]]
+    if not len(several):
+        return component
+    first = np.arange(int(component.max()) + 1)
+    first[several] = several.min()
+    kept, number = np.unique(first[component], return_inverse=True)
+    joined: Offsets = number.reshape(-1) + (kept[0] > 0)
+    return joined
 
 
 def component_sizes(component: Offsets) -> Offsets:

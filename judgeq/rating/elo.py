@@ -15,12 +15,14 @@ from itertools import pairwise
 
 import numpy as np
 
-from judgeq.rating import ESTIMATORS, Fit, GoOn, Parameters, always
+from judgeq.rating import ESTIMATORS, Fit, GoOn, Parameters, always, direct
 from judgeq.rating.comparisons import settled, tie_groups
 from judgeq.types import Floats, Verdicts
 
 START = ESTIMATORS["elo"].threshold
 K = 32.0
+SPREAD = 150.0
+"""What a standard deviation of direct scores is worth, where Elo starts from these."""
 
 
 def start(n: int) -> Floats:
@@ -28,9 +30,17 @@ def start(n: int) -> Floats:
     return np.full(n, START)
 
 
+def start_from(scores: Floats) -> Floats:
+    """The ratings where items were first judged alone, shape (n,); START without a score (nan)."""
+    return START + SPREAD * direct.standardised(scores)
+
+
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
-    """Elo of all verdicts, folded in match order: the same as round by round."""
-    return Fit(fold(start(n), verdicts))
+    """Elo of all verdicts, folded in match order: the same as round by round, where scores of items
+    alone came before comparisons."""
+    if verdicts.scores is None:
+        return Fit(fold(start(n), verdicts))
+    return Fit(fold(start_from(direct.fit(verdicts, n, parameters).theta), verdicts))
 
 
 def fold(ratings: Floats, verdicts: Verdicts, k: float = K) -> Floats:

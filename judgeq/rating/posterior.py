@@ -18,7 +18,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from judgeq.rating import Fit, covariance, newton
+from judgeq.rating import LIMITS, Fit, covariance, newton
 from judgeq.rating.curvature import TOGETHER
 from judgeq.rating.dispersion import Scatter
 from judgeq.rating.rankings import Rankings, Values
@@ -65,6 +65,7 @@ def fitted(
     start: Floats | None = None,
     *,
     chosen: bool = False,
+    limits: tuple[float, float] = LIMITS,
     position: bool = False,
     loadings: Floats | None = None,
 ) -> Fit:
@@ -74,7 +75,7 @@ def fitted(
         what = f"{what} (MAP, σ = {prior.sigma:g})"
         parameters = newton.maximum(rankings, prior.precision(rankings), start=start, what=what)
     posterior = Posterior(rankings, parameters, prior, component, loadings)
-    return Fit(posterior.theta, posterior, chosen, position)
+    return Fit(posterior.theta, posterior, chosen, position, limits)
 
 
 class Posterior:

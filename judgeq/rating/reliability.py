@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
-from judgeq.rating.comparisons import components, matches_of
+from judgeq.rating.comparisons import scale_components
 from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
 
 Rate: TypeAlias = Callable[[Verdicts, int], Floats]
@@ -188,13 +188,11 @@ def _rated_by_halves(
         scores=None if verdicts.scores is None else np.tile(verdicts.scores, copies),
         judges=None if verdicts.judges is None else np.tile(verdicts.judges, copies),
         ordered=None if verdicts.ordered is None else np.tile(verdicts.ordered, copies),
+        rounds=None if verdicts.rounds is None else np.tile(verdicts.rounds, copies),
     )
     n = 2 * copies * m
     ratings = rate(tiled, n).reshape(copies, 2, m)
-    if verdicts.scores is None:
-        parts = components(tiled, n).reshape(copies, 2, m)
-    else:
-        parts = (matches_of(tiled, n) > 0).astype(np.int64).reshape(copies, 2, m)
+    parts = scale_components(tiled, n).reshape(copies, 2, m)
     return [_correlated(*both, *groups) for both, groups in zip(ratings, parts, strict=True)]
 
 

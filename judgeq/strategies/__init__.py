@@ -14,6 +14,7 @@ from typing import Any
 from judgeq.errors import UsageError
 from judgeq.strategies.adaptive import Adaptive
 from judgeq.strategies.direct import Direct
+from judgeq.strategies.hybrid import Hybrid
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.strategies.strategy import History, Strategy
@@ -42,6 +43,16 @@ REGISTRY: Mapping[str, Entry] = {
         "listwise<k>[x<rounds>]",
         "Lists of k (10) are ranked, in 3 rounds.",
         "The best ranking for the money: choose it first.",
+        {"k": "k", "rounds": "rounds", "overlap": "overlap", "matchmaking": "matchmaking"},
+    ),
+    "hybrid": Entry(
+        re.compile(r"hybrid(?P<k>\d{1,9})?(?:x(?P<rounds>\d{1,9}))?"),
+        Hybrid,
+        "hybrid<k>[x<rounds>]",
+        "Each text is scored alone, 0 to 1, then lists of k (10) are ranked; in 3 rounds with the "
+        "first, and both make one rating.",
+        "Instead of as many rounds of lists, where the judge's scores of single texts are worth "
+        "something.",
         {"k": "k", "rounds": "rounds", "overlap": "overlap", "matchmaking": "matchmaking"},
     ),
     "pairwise": Entry(

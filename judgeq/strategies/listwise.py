@@ -47,7 +47,7 @@ class Listwise(Strategy):
         if n < self.k:
             raise UsageError(
                 f"--strategy {self.name}: a list of {self.k} is larger than the dataset, which has "
-                f"{n} items: give listwise{n} or smaller."
+                f"{n} items: give {self.kind}{n} or smaller."
             )
         check_implied(self.name, n, self.k, self.overlap)
 

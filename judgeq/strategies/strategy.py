@@ -13,12 +13,14 @@ from judgeq import seeds
 from judgeq.errors import UsageError
 from judgeq.rating import (
     ESTIMATORS,
+    Basis,
     Estimator,
     Fit,
     GoOn,
     Parameters,
     always,
     comparisons,
+    direct,
     elo,
     evidence,
     position_bias,
@@ -42,12 +44,14 @@ class Strategy:
     """What the runner asks of a strategy: a frozen dataclass of its parameters. By default it asks
     about pairs, and no item leaves early.
 
-    `kind` is the registered name, for example "listwise"; `prunes` says whether items may leave early.
+    `kind` is the registered name, for example "listwise"; `prunes` says whether items may leave early;
+    `mixed` whether the first round asks about items alone, and those after it compare.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
     prunes: ClassVar[bool] = False
+    mixed: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -156,11 +160,18 @@ class History:
         return cls(standings, strategy=strategy, seed=seed, both_orders=both_orders, goal=goal)
 
     @property
+    def basis(self) -> Basis:
+        """What was judged so far: items against one another, each alone, or both."""
+        scored = any(verdicts.scores is not None for verdicts in self.verdicts)
+        if any(verdicts.compares for verdicts in self.verdicts):
+            return "both" if scored else "comparisons"
+        direct = self.strategy is not None and self.strategy.kind == "direct"
+        return "scores" if scored or direct else "comparisons"
+
+    @property
     def alone(self) -> bool:
-        """Whether items are judged alone."""
-        if self.strategy is not None and self.strategy.kind == "direct":
-            return True
-        return any(verdicts.scores is not None for verdicts in self.verdicts)
+        """Whether items were judged alone, and never compared."""
+        return self.basis == "scores"
 
     @property
     def rows(self) -> Rows:
@@ -213,7 +224,13 @@ class History:
         self._free.append(self._not_held_out(verdicts, planned, first))
         self.verdicts.append(verdicts)
         before, round = self.standings, len(self.verdicts)
-        ratings = before.elo if verdicts.scores is not None else elo.fold(before.elo, verdicts)
+        if verdicts.scores is None:
+            ratings = elo.fold(before.elo, verdicts)
+        elif self.alone:
+            scores = direct.fit(comparisons.joined(self.verdicts), len(before.elo), Parameters())
+            ratings = elo.start_from(scores.theta)
+        else:
+            ratings = before.elo
         self.standings = Standings(ratings, before.active)
         if active is None and self.strategy is not None and self.strategy.prunes:
             active = self.strategy.stay(self, self._rng("leave", round))

@@ -39,7 +39,7 @@ from judgeq.types import Floats
 if TYPE_CHECKING:
     Rating = str
 else:
-    Rating = Literal[("elo", *CHOICES)]
+    Rating = Literal[("elo", *CHOICES, "hybrid")]
 
 ALPHA = 0.4
 """The weight of effectiveness in score_α."""

@@ -119,7 +119,11 @@ def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
                 for one, other in pairs
             ],
         )
-    what = "items" if "direct" in judges.kendall else "pairs of items, which their answers imply"
+    what = (
+        "items"
+        if judges.kendall.keys() == {"direct"}
+        else "pairs of items, which their answers imply"
+    )
     alpha = shown(judges.alpha) if judges.shared else "– (they judged nothing in common)"
     notes = [f"Krippendorff's α {alpha}, on {count(judges.shared)} {what}, judged by several."]
     for name, verdicts in zip(judges.names, judges.verdicts, strict=True):

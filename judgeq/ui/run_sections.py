@@ -93,7 +93,7 @@ def _known(known: Certainty) -> str:
 
 def _ratings(result: Result) -> str:
     """How the scores were made, in words."""
-    *others, main = of_run(result.rating, alone="direct" in result.scores.ratings)
+    *others, main = of_run(result.rating, result.history.basis)
     return "; ".join([*(one.described() for one in others), main.described(result.fit)])
 
 

@@ -1,0 +1,48 @@
+"""Hybrid: each item alone first, then lists."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import ClassVar
+
+import numpy as np
+
+from judgeq.errors import UsageError
+from judgeq.strategies import matchmaking
+from judgeq.strategies.direct import Direct
+from judgeq.strategies.listwise import Listwise
+from judgeq.strategies.strategy import History
+from judgeq.types import Matches
+
+
+@dataclass(frozen=True, slots=True)
+class Hybrid(Listwise):
+    """`rounds` rounds: in the first each item is scored alone, 0 to 1, in the others lists of `k` are
+    ranked, which Elo makes up, started from the scores."""
+
+    kind: ClassVar[str] = "hybrid"
+    mixed: ClassVar[bool] = True
+
+    def check(self, n: int) -> None:
+        """Raise UsageError when n items can't be judged so."""
+        if self.rounds < 2:
+            raise UsageError(
+                f"--strategy {self.name}: a hybrid has 2 rounds or more, one of texts alone and then "
+                "lists."
+            )
+        Listwise.check(self, n)
+
+    def next_round(self, history: History, rng: np.random.Generator) -> Matches:
+        """Each item by itself, then lists over all."""
+        if not history.verdicts:
+            return Direct().next_round(history, rng)
+        return Listwise.next_round(self, history, rng)
+
+    def calls(self, n: int) -> int:
+        """Questions asked over n items in all rounds."""
+        return n + (self.rounds - 1) * len(matchmaking.list_sizes(n, self.k, self.overlap))
+
+    def cost(self, n: int) -> float:
+        """Cost-equivalent calls over n items in all rounds: ½ an item alone, k/2 a list of k."""
+        lists = float(matchmaking.list_sizes(n, self.k, self.overlap).sum()) / 2
+        return n / 2 + (self.rounds - 1) * lists
