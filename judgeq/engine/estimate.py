@@ -14,19 +14,22 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass
+from typing import Any, NamedTuple
 
+from judgeq import seeds
 from judgeq.engine import assembly, extent, results
 from judgeq.engine.assembly import Prices, Run
+from judgeq.engine.looked import MOST, Kinds, Looked
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import numbered, questions
-from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible
+from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible, total
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import MARGIN
 from judgeq.store import Store, rows
+from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
 from judgeq.types import (
     Event,
@@ -42,8 +45,6 @@ from judgeq.types import (
 AT_ONCE = 1000
 ENOUGH = 20
 """So many answers tell better than a rule of thumb what one takes, where no pilot was asked for."""
-MOST = 2_000
-"""So many of them are looked at."""
 BYTES_A_TOKEN = (4.8, 3.0)
 """Of English text with its JSON around it; other scripts take more tokens a byte, up to one each."""
 REASONING = 2_000
@@ -116,44 +117,12 @@ class Estimate:
         }
 
 
-@dataclass(slots=True)
-class _Looked:
-    """What was seen of the questions: bytes of those to be asked, and what answered ones took, of
-    which so many were in the cache."""
-
-    done: int = 0
-    hits: int = 0
-    sizes: list[int] = field(default_factory=list)
-    samples: list[Sample] = field(default_factory=list)
-    cached: int = 0
-
-    @property
-    def source(self) -> str:
-        """Where the sample comes from."""
-        judged = len(self.samples) - self.cached
-        parts = [f"{_calls(judged)} of this run"] if judged else []
-        parts += [f"{_calls(self.cached)} in the cache"] if self.cached else []
-        return f"from {' and '.join(parts)}"
-
-    @property
-    def latencies(self) -> list[float]:
-        """How long each question took that the cache didn't answer."""
-        return [sample.latency for sample in self.samples if sample.latency]
-
-    def add(self, sample: Sample) -> bool:
-        """Take a question into the sample, if it tells and there is room."""
-        if not sample.usage.output or len(self.samples) >= MOST:
-            return False
-        self.samples.append(sample)
-        return True
-
-
 async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
     """Look at ledger and cache, send nothing, write nothing; `pilot` is what was asked before.
 
     Raises UsageError or RunError as `judgeq run` would.
     """
-    looked, totals = _Looked(), Totals()
+    looked, totals = Kinds.of(prepared), Totals()
     store = None
     if prepared.folder.begun:
         store = prepared.folder.store(read_only=True)
@@ -170,14 +139,14 @@ async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
     return _estimated(prepared, looked, totals, open_rounds, pilot)
 
 
-async def _sample(judge: Panel, store: Store, looked: _Looked) -> None:
+async def _sample(judge: Panel, store: Store, looked: Kinds) -> None:
     """Look at what the questions that were judged took."""
     for match, usage, cost, latency in await store.spent(MOST):
         size = len(_prepared(judge, match)[1].body)
-        looked.add(Sample(match.judge, size, usage, cost, latency))
+        looked.of_round(match.round).add(Sample(match.judge, size, usage, cost, latency))
 
 
-async def _look(prepared: Run, judge: Panel, store: Store | None, looked: _Looked) -> int:
+async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds) -> int:
     """Play the known part of the run through. How many rounds remain that nobody can look into."""
     n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
     history = results.begin(n, strategy, settings)
@@ -188,20 +157,32 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: _Looke
         if store is not None:
             counts = await results.fold_round(history, store, len(settings.panelists))
         if store is not None and counts is not None:
-            looked.done += counts.total - counts.left
+            looked.of_round(round).done += counts.total - counts.left
             first += counts.total
             left = await store.left(round)
             if left:
-                await _ask_cache(judge, left, looked)
+                await _ask_cache(judge, left, looked.of_round(round))
+                _like_later(history, judge, looked, round)
                 return rounds - round
             continue
         matches = await numbered(questions(history, settings), repeats, store, round)
-        verdicts = await _ask_cache(judge, _numbered(matches, round, first), looked)
+        of_round = looked.of_round(round)
+        verdicts = await _ask_cache(judge, _numbered(matches, round, first), of_round)
         if len(verdicts) < len(matches):
+            _like_later(history, judge, looked, round)
             return rounds - round
         history.add(_verdicts(verdicts, matches, first, n), len(matches), first=first)
         first += len(matches)
     return 0
+
+
+def _like_later(history: History, judge: Panel, looked: Kinds, round: int) -> None:
+    """Where the rounds after this one ask otherwise than it, look at some questions like theirs."""
+    if looked.of_round(round) is looked.others or history.strategy is None:
+        return
+    matches = history.strategy.later(history, seeds.rng(history.seed, "estimate"))
+    for match in _numbered(matches, round + 1, 0)[:AT_ONCE]:
+        looked.others.like.append(len(_prepared(judge, match)[1].body))
 
 
 def _numbered(matches: Matches, round: int, first: int) -> list[Match]:
@@ -222,7 +203,7 @@ def _or_0(column: Rows | None, matches: Matches) -> list[int]:
     return [0] * len(matches) if column is None else column.tolist()
 
 
-async def _ask_cache(judge: Panel, matches: Sequence[Match], looked: _Looked) -> list[Verdict]:
+async def _ask_cache(judge: Panel, matches: Sequence[Match], looked: Looked) -> list[Verdict]:
     """The verdicts that the cache knows; the others' sizes are noted."""
     verdicts = []
     for start in range(0, len(matches), AT_ONCE):
@@ -269,51 +250,74 @@ def _verdicts(verdicts: Sequence[Verdict], matches: Matches, first: int, n: int)
 
 
 def _estimated(
-    prepared: Run, looked: _Looked, totals: Totals, open_rounds: int, pilot: Pilot | None
+    prepared: Run, looked: Kinds, totals: Totals, open_rounds: int, pilot: Pilot | None
 ) -> Estimate:
-    settings, strategy = prepared.settings, prepared.strategy
-    whole = strategy.calls(len(prepared.dataset))
-    whole *= 2 if settings.both_orders else 1
-    whole *= len(settings.panelists) if settings.ensemble == "each" else 1
-    calls = len(looked.sizes)
-    if open_rounds:
-        calls = max(calls, whole - looked.done - looked.hits)
-    if not settings.models:
+    done, hits = sum(kind.done for kind in looked), sum(kind.hits for kind in looked)
+    calls = sum(kind.calls(open_rounds) for kind in looked)
+    if not prepared.settings.models:
         basis = "the simulated judge costs nothing"
         return Estimate(
-            prepared, looked.done, calls, 0, open_rounds, totals, NOTHING, NOTHING, NOTHING, basis
+            prepared, done, calls, 0, open_rounds, totals, NOTHING, NOTHING, NOTHING, basis
         )
+    least = ENOUGH if pilot is None else 1
+    taken = [_taken(prepared, kind, kind.calls(open_rounds), least) for kind in looked]
+    asked = [one for one, kind in zip(taken, looked, strict=True) if kind.calls(open_rounds)]
+    asked = asked or taken[-1:]
+    input_, output = total([one.input for one in asked]), total([one.output for one in asked])
+    costs = [one.cost for one in asked if one.cost is not None]
     seconds = latency = None
-    if len(looked.samples) >= (ENOUGH if pilot is None else 1):
-        input_, output, cost = _from_samples(prepared, looked, calls)
-        seconds = _seconds(prepared, looked, calls, open_rounds, pilot, input_, output)
+    if all(one.sampled for one in asked):
+        each = 1 / max(1, calls)
+        tokens = input_.times(each), output.times(each)
+        seconds = _seconds(prepared, looked.latencies, calls, open_rounds, pilot, *tokens)
         if latencies := looked.latencies:
             latency = Range(min(latencies), max(latencies), mean_of(latencies))
-        basis = looked.source
-    else:
-        input_, output, basis = _by_rule_of_thumb(prepared, mean_of(looked.sizes))
-        cost = _priced(prepared.pricing, input_, output)
     return Estimate(
         prepared,
-        looked.done,
+        done,
         calls,
-        looked.hits,
+        hits,
         open_rounds,
         totals,
-        input_.times(calls),
-        output.times(calls),
-        None if cost is None else cost.times(calls),
-        basis,
+        input_,
+        output,
+        total(costs) if len(costs) == len(asked) else None,
+        "; ".join(one.basis for one in asked),
         seconds,
         latency,
         pilot,
     )
 
 
-def _from_samples(prepared: Run, looked: _Looked, calls: int) -> tuple[Range, Range, Range | None]:
+class _Taken(NamedTuple):
+    """What all questions of a kind to be asked take, and where that comes from."""
+
+    input: Range
+    output: Range
+    cost: Range | None
+    basis: str
+    sampled: bool
+
+
+def _taken(prepared: Run, looked: Looked, calls: int, least: int) -> _Taken:
+    """By the answered questions of this kind, if there are at least so many, else by rule of thumb."""
+    sampled = len(looked.samples) >= least
+    if sampled:
+        input_, output, cost = _from_samples(prepared, looked, calls)
+        basis = looked.source
+    else:
+        input_, output, basis = _by_rule_of_thumb(prepared, looked)
+        cost = _priced(prepared.pricing, input_, output)
+    if looked.name:
+        basis = f"{looked.name}: {basis}"
+    dollars = None if cost is None else cost.times(calls)
+    return _Taken(input_.times(calls), output.times(calls), dollars, basis, sampled)
+
+
+def _from_samples(prepared: Run, looked: Looked, calls: int) -> tuple[Range, Range, Range | None]:
     """Tokens in and out and dollars of one question, as those in the sample suggest."""
     samples, settings = looked.samples, prepared.settings
-    size = mean_of(looked.sizes) or mean_of([sample.size for sample in samples])
+    size = looked.size or mean_of([sample.size for sample in samples])
     scaled = [sample.of_size(size) for sample in samples]
     input_ = plausible([sample.usage.input + sample.usage.cached for sample in scaled], calls, 0.03)
     output = plausible([sample.usage.output for sample in scaled], calls, 0.1)
@@ -329,7 +333,7 @@ def _from_samples(prepared: Run, looked: _Looked, calls: int) -> tuple[Range, Ra
 
 def _seconds(
     prepared: Run,
-    looked: _Looked,
+    latencies: Sequence[float],
     calls: int,
     open_rounds: int,
     pilot: Pilot | None,
@@ -337,7 +341,6 @@ def _seconds(
     output: Range,
 ) -> Range | None:
     """How long the calls may take: from all in flight that may be, to as many as the pilot had."""
-    latencies = looked.latencies
     if not latencies or not calls:
         return None if calls else NOTHING
     settings, rounds = prepared.settings, max(1, open_rounds)
@@ -360,11 +363,10 @@ def _seconds(
     )
 
 
-def _by_rule_of_thumb(prepared: Run, size: float) -> tuple[Range, Range, str]:
-    """Tokens in and out of one call of `size` bytes, and where that comes from."""
-    k = prepared.strategy.cost(len(prepared.dataset)) * 2
+def _by_rule_of_thumb(prepared: Run, looked: Looked) -> tuple[Range, Range, str]:
+    """Tokens in and out of one call, and where that comes from."""
+    size, labels = looked.size, looked.labels
     # Between a label with its marks as one token, and as four.
-    labels = k / max(1, prepared.strategy.calls(len(prepared.dataset)))
     answer, shortest = 8 + 4 * labels, 3 + labels
     longest = prepared.settings.output_limit or answer + REASONING
     source = (
@@ -391,7 +393,3 @@ def _priced(pricing: Prices, input_: Range, output: Range) -> Range | None:
 
 def _ignore(event: Event) -> None:
     """No face."""
-
-
-def _calls(n: int) -> str:
-    return "1 call" if n == 1 else f"{n:,} calls"

@@ -44,7 +44,7 @@ def how_well(
     calls = _next_calls(history, left)
     growth = None
     if calls:
-        growth = 1 + calls * extent.asked_by(settings) / sum(map(len, history.verdicts))
+        growth = 1 + calls * extent.asked_by(settings) / _so_far(history)
     known = certainty.known(posterior, judged, growth, history.goal.top)
     calls *= extent.asked_by(settings) * (2 if settings.both_orders else 1)
     return Certainty(
@@ -52,12 +52,20 @@ def how_well(
         rho=known.rho,
         next_rho=known.next_rho,
         next_calls=calls,
-        next_cost=_cost(calls, settings, counts, totals),
+        next_cost=_cost(calls * _length(history), settings, counts, totals),
         top=history.goal.top,
         top_share=known.top,
         next_top_share=known.next_top,
         labels_left=left,
     )
+
+
+def _so_far(history: History) -> float:
+    """How many verdicts there are; those on items alone count by their items, as a list of k does."""
+    compared = [verdicts for verdicts in history.verdicts if verdicts.compares]
+    lists, items = sum(map(len, compared)), sum(len(verdicts.items) for verdicts in compared)
+    alone = sum(len(verdicts) for verdicts in history.verdicts if not verdicts.compares)
+    return max(1.0, lists + alone * lists / max(1, items))
 
 
 def _next_calls(history: History, left: int | None) -> int:
@@ -68,7 +76,17 @@ def _next_calls(history: History, left: int | None) -> int:
     return history.strategy.calls_of(len(history.verdicts) + 1, active) if active > 1 else 0
 
 
-def _cost(calls: int, settings: Settings, counts: Counts, totals: Totals) -> float | None:
+def _length(history: History) -> float:
+    """By how much a question of the next round is longer than those so far: 1, unless these were also
+    about items alone."""
+    if history.basis != "both":
+        return 1.0
+    compared = [verdicts for verdicts in history.asked if verdicts.compares]
+    items, all_items = (sum(len(part.items) for part in of) for of in (compared, history.asked))
+    return items / sum(map(len, compared)) / (all_items / sum(map(len, history.asked)))
+
+
+def _cost(calls: float, settings: Settings, counts: Counts, totals: Totals) -> float | None:
     """What so many calls cost in dollars, as those so far; None where that isn't known."""
     asked = counts.done + counts.invalid + counts.failed - totals.hits
     if not settings.models or totals.unpriced or asked <= 0 or not totals.calls:

@@ -22,13 +22,20 @@ class Range:
     high: float
     expected: float | None = None
 
-    def times(self, n: int) -> Range:
+    def times(self, n: float) -> Range:
         """The same of so many."""
         expected = None if self.expected is None else n * self.expected
         return Range(n * self.low, n * self.high, expected)
 
 
 NOTHING = Range(0.0, 0.0, 0.0)
+
+
+def total(ranges: Sequence[Range]) -> Range:
+    """Their sum; what is expected where it is known of all."""
+    known = [each.expected for each in ranges if each.expected is not None]
+    expected = sum(known) if len(known) == len(ranges) else None
+    return Range(sum(each.low for each in ranges), sum(each.high for each in ranges), expected)
 
 
 class Sample(NamedTuple):

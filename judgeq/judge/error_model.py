@@ -127,8 +127,8 @@ class ErrorModel:
 def answers(
     matches: Matches, scores: Floats, settings: Simulation, rng: np.random.Generator
 ) -> Verdicts:
-    """Verdicts on all pairs, lists or single items of a round, as `ErrorModel` gives them one by one; numbered from
-    0. `scores` are the latent scores as seen, shape (items,).
+    """Verdicts on all pairs, lists or single items of a round, as `ErrorModel` gives them one by one;
+    numbered from 0. `scores` are the latent scores as seen, shape (items,).
     """
     ranked = np.empty_like(matches.items)
     sizes = np.diff(matches.offsets)

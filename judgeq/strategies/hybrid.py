@@ -38,6 +38,14 @@ class Hybrid(Listwise):
             return Direct().next_round(history, rng)
         return Listwise.next_round(self, history, rng)
 
+    def later(self, history: History, rng: np.random.Generator) -> Matches:
+        """Lists over all, before anything is known of them."""
+        return Listwise.next_round(self, history, rng)
+
+    def calls_of(self, round: int, n: int) -> int:
+        """Questions of a round over n active items."""
+        return n if round == 1 else Listwise.calls_of(self, round, n)
+
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds."""
         return n + (self.rounds - 1) * len(matchmaking.list_sizes(n, self.k, self.overlap))

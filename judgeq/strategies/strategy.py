@@ -94,6 +94,10 @@ class Strategy:
         """The next round's questions over the active items; none when too few are left."""
         raise NotImplementedError
 
+    def later(self, history: History, rng: np.random.Generator) -> Matches:
+        """Of a `mixed` strategy, questions like those of the rounds after the first, for an estimate."""
+        raise NotImplementedError
+
     def stay(self, history: History, rng: np.random.Generator) -> Bools:
         """Which items stay active after the rounds so far, shape (items,)."""
         return history.standings.active
@@ -260,7 +264,8 @@ class History:
     def twice(self) -> bool:
         """Whether the judged items were in two rankings on average."""
         n = len(self.standings.elo)
-        return repeated(comparisons.matches_of(comparisons.joined(self.verdicts), n))
+        compared = [verdicts for verdicts in self.verdicts if verdicts.compares]
+        return repeated(comparisons.matches_of(comparisons.joined(compared), n))
 
     def _not_held_out(self, verdicts: Verdicts, planned: int | None, first: int) -> Bools | None:
         """Which verdicts of the next round may decide what is asked later; None: all. Those held out
@@ -310,11 +315,12 @@ class History:
         return made
 
     def posterior(self) -> Posterior | None:
-        """That of `pl` with σ chosen, by all verdicts and whatever the run is rated by; None where items
-        were judged alone, or not at all."""
+        """That of `pl` with σ chosen (of `hybrid`, where items were also judged alone), by all verdicts
+        and whatever the run is rated by; None where all were judged alone, or none were."""
         if self.alone or not any(map(len, self.verdicts)):
             return None
-        posterior = self.fit(ESTIMATORS["pl"], Parameters(), self.go_on).posterior
+        estimator = ESTIMATORS["hybrid" if self.basis == "both" else "pl"]
+        posterior = self.fit(estimator, Parameters(), self.go_on).posterior
         return posterior if isinstance(posterior, Posterior) else None
 
     def drawn(self) -> Drawn | None:

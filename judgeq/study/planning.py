@@ -259,5 +259,7 @@ def checked_lines(text: str | None) -> tuple[str, ...] | None:
         return None
     names: Sequence[str] = [name.strip() for name in text.split(",") if name.strip()]
     for name in names:
+        if strategies.parse(name).mixed:
+            raise UsageError(f"{name} asks about texts alone, which isn't simulated here.")
         strategies.parse(name, rounds=strategies.parse(name).rounds + 1)
     return tuple(names)
