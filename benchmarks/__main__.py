@@ -16,6 +16,7 @@ import numpy as np
 from benchmarks.adaptive import adaptive, known, matchmaking
 from benchmarks.calls import calls, exposure, limiter, memory, slope
 from benchmarks.comparing import comparing
+from benchmarks.hybrid import hybrid
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
 from benchmarks.stores import plans, stores
@@ -130,6 +131,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "comparing": comparing,
     "ratings": ratings,
     "thresholds": thresholds,
+    "hybrid": hybrid,
     "adaptive": adaptive,
     "certainty": known,
     "matchmaking": matchmaking,

@@ -1,0 +1,341 @@
+"""Direct scores and lists together: the estimator, the strategy, and runs of it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from collections.abc import Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose, assert_array_equal
+from scipy import optimize
+
+from judgeq import seeds, strategies
+from judgeq.datasets import synthetic
+from judgeq.errors import UsageError
+from judgeq.judge import error_model
+from judgeq.rating import ESTIMATORS, Parameters, correlation, hybrid
+from judgeq.rating.comparisons import joined, scale_components
+from judgeq.rating.direct import standardised
+from judgeq.rating.posterior import Posterior
+from judgeq.settings import Simulation
+from judgeq.strategies import History
+from judgeq.types import Floats, Verdicts
+from tests.build import Ranking, verdicts
+from tests.cli import judgeq
+
+
+def scored(scores: Sequence[float] | Floats) -> Verdicts:
+    """The first items, each judged alone; nan: no answer."""
+    known = np.flatnonzero(~np.isnan(scores))
+    alone = verdicts([(int(item),) for item in known])
+    return replace(alone, scores=np.asarray(scores, dtype=np.float64)[known])
+
+
+def drawn(n: int, k: int, rounds: int, seed: int, spread: float = 1.0) -> tuple[Verdicts, Floats]:
+    """What a judge says that follows the model, β = 1.5, and θ."""
+    rng = np.random.default_rng(seed)
+    scores = rng.beta(2, 2, n).round(2)
+    theta = 1.5 * standardised(scores) + rng.normal(0, spread, n)
+    parts = [scored(scores)]
+    for _ in range(rounds):
+        lists = rng.permutation(n)[: n // k * k].reshape(-1, k)
+        noisy = theta[lists] + rng.gumbel(size=lists.shape)
+        ranked = np.take_along_axis(lists, np.argsort(-noisy, axis=1), axis=1)
+        parts.append(verdicts(ranked.tolist()))
+    return joined(parts), theta
+
+
+def posterior_of(judged: Verdicts, n: int, sigma: float | None = None) -> Posterior:
+    posterior = hybrid.fit(judged, n, Parameters(sigma)).posterior
+    assert isinstance(posterior, Posterior)
+    return posterior
+
+
+def test_scores_are_standardised_over_the_items_that_have_one() -> None:
+    z = standardised(np.array([0.2, np.nan, 0.4, 0.4]))
+    assert z[1] == 0
+    assert_allclose([z.sum(), (z * z).sum() / 3], [0, 1], atol=1e-12)
+    assert_array_equal(standardised(np.array([0.3, 0.3, np.nan])), 0)
+    assert_array_equal(standardised(np.full(2, np.nan)), 0)
+
+
+def test_the_maximum_and_its_errors_by_a_general_solver() -> None:
+    """θ = βz + ε by BFGS, and its errors by the inverse of the whole curvature."""
+    n, sigma = 7, 1.4
+    rankings: list[Ranking] = [(0, 1, 2), (3, 2, 4), (4, 0, 5), (1, 3), (5, 2, 1, 0)] * 3
+    judged = joined([scored([0.9, 0.7, 0.7, np.nan, 0.1, 0.4]), verdicts(rankings)])
+    z = standardised(np.array([0.9, 0.7, 0.7, np.nan, 0.1, 0.4, np.nan]))
+
+    def objective(x: Floats) -> float:
+        theta = x[:n] + x[n] * z
+        total = 0.0
+        for ranking in rankings:
+            values = theta[list(ranking)]
+            for row in (values, -values[::-1]):
+                total += sum(row[a] - np.log(np.exp(row[a:]).sum()) for a in range(len(row)))
+        return float(-total / 2 + x[:n] @ x[:n] / (2 * sigma**2) + x[n] ** 2 / (2 * 100.0**2))
+
+    best = optimize.minimize(objective, np.zeros(n + 1), method="BFGS", options={"gtol": 1e-7})
+    posterior = posterior_of(judged, n, sigma)
+    assert_allclose(posterior.parameters, best.x, atol=2e-5)
+    assert_allclose(posterior.theta, best.x[:n] + best.x[n] * z, atol=5e-5)
+    assert posterior.theta[:6].sum() == pytest.approx(0, abs=1e-6)
+    assert posterior.component.tolist() == [1, 1, 1, 1, 1, 1, 0]
+    beta, error = posterior.effects
+    assert abs(beta[0] - best.x[n]) < 2 * error[0]
+    assert posterior.errors[6] == sigma
+
+
+def test_errors_by_draws_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged, _ = drawn(80, 8, 3, seed=0)
+    exact = posterior_of(judged, 80, 1.0)
+    monkeypatch.setattr("judgeq.rating.covariance.EXACT", 0)
+    assert_allclose(posterior_of(judged, 80, 1.0).errors, exact.errors, rtol=0.06)
+
+
+def test_intervals_cover_where_the_model_holds() -> None:
+    inside = []
+    for seed in range(12):
+        judged, theta = drawn(60, 6, 4, seed)
+        posterior = posterior_of(judged, 60, 1.0)
+        off = (posterior.mean - posterior.mean.mean()) - (theta - theta.mean())
+        inside += (np.abs(off) < 1.96 * posterior.errors).tolist()
+    assert 0.92 <= np.mean(inside) <= 0.98
+
+
+def test_sigma_is_chosen_by_foretelling_each_round() -> None:
+    """As by a general solver, from all rounds but one, for each σ that there is."""
+    judged, _ = drawn(10, 5, 3, seed=4, spread=2.0)
+    z = standardised(ESTIMATORS["direct"].fit(judged, 10, Parameters()).theta)
+    assert judged.rounds is not None
+    sizes = np.diff(judged.offsets)
+    rounds = [judged.where((judged.rounds == number) & (sizes > 1)) for number in (1, 2, 3)]
+
+    def minus_log_likelihood(x: Floats, some: Sequence[Verdicts]) -> float:
+        theta = x[:10] + x[10] * z
+        values = theta[np.concatenate([part.items for part in some]).reshape(-1, 5)]
+        total = 0.0
+        for rows in (values, -values[:, ::-1]):
+            total += sum(
+                float((rows[:, a] - np.log(np.exp(rows[:, a:]).sum(axis=1))).sum())
+                for a in range(5)
+            )
+        return -total / 2
+
+    def objective(x: Floats, others: Sequence[Verdicts], sigma: float) -> float:
+        return minus_log_likelihood(x, others) + float(x[:10] @ x[:10]) / (2 * sigma**2)
+
+    losses = []
+    for sigma in hybrid.SIGMAS:
+        loss = 0.0
+        for number, left_out in enumerate(rounds):
+            others = [part for at, part in enumerate(rounds) if at != number]
+            best = optimize.minimize(objective, np.zeros(11), (others, sigma))
+            loss += minus_log_likelihood(best.x, [left_out])
+        losses.append(loss)
+    fitted = hybrid.fit(judged, 10, Parameters())
+    assert fitted.chosen
+    assert fitted.sigma == hybrid.SIGMAS[int(np.argmin(losses))]
+
+
+def test_sigma_grows_with_what_scores_dont_say() -> None:
+    chosen = [hybrid.fit(drawn(200, 10, 5, 1, spread)[0], 200, Parameters()) for spread in (1, 4)]
+    assert chosen[0].sigma == 1.0
+    assert chosen[0].at_limit
+    assert (chosen[1].sigma or 0) >= 2.8
+    once = hybrid.fit(drawn(20, 5, 1, 0)[0], 20, Parameters())
+    assert (once.sigma, once.chosen, once.at_limit) == (2.0, False, False)
+
+
+def test_without_comparisons_nothing_says_what_a_score_is_worth() -> None:
+    assert np.isnan(hybrid.fit(scored([0.1, 0.9]), 2, Parameters()).theta).all()
+
+
+def test_scores_connect_what_comparisons_dont() -> None:
+    lists = verdicts([(0, 1), (2, 3), (4, 5), (6, 7)])
+    alone = scored([np.nan, 0.3, 0.4, np.nan, np.nan, np.nan, np.nan, np.nan, 0.5])
+    both = joined([alone, lists])
+    assert scale_components(both, 10).tolist() == [1, 1, 1, 1, 2, 2, 3, 3, 1, 0]
+    assert scale_components(lists, 9).tolist() == [1, 1, 2, 2, 3, 3, 4, 4, 0]
+    fitted = hybrid.fit(both, 10, Parameters())
+    assert fitted.posterior is not None
+    assert np.isfinite(fitted.posterior.errors).all()
+
+
+# The strategy
+
+
+def test_the_strategy() -> None:
+    strategy = strategies.parse("hybrid10")
+    assert (strategy.name, strategy.rounds, strategy.kind) == ("hybrid10", 3, "hybrid")
+    assert strategies.parse("hybrid5x4").name == "hybrid5x4"
+    assert strategy.calls(1000) == 1000 + 2 * 100
+    assert [strategy.calls_of(round, 1000) for round in (1, 2, 3)] == [1000, 100, 100]
+    assert strategy.cost(1000) == strategies.parse("listwise10").cost(1000)
+    assert strategy.adaptive
+    with pytest.raises(UsageError, match="a hybrid has 2 rounds or more"):
+        strategies.parse("hybrid10x1").check(100)
+    with pytest.raises(UsageError, match="give hybrid8 or smaller"):
+        strategy.check(8)
+
+
+def played(text: str, seed: int, lists: Simulation, alone: Simulation) -> tuple[History, Floats]:
+    """A run in which texts alone and lists are judged as these settings say, and the true order."""
+    truth = synthetic.draw("normal", 300, seeds.rng(seed, "latent"))
+    history = History.begin(300, strategies.parse(text), seed)
+    for round in history.to_come():
+        matches = history.next_round()
+        judge = alone if int(matches.sizes.max()) == 1 else lists
+        answers = error_model.answers(matches, truth, judge, seeds.rng(seed, "answers", round))
+        history.add(answers, len(matches))
+    return history, truth
+
+
+def test_first_alone_then_lists_of_like_scores() -> None:
+    exact = Simulation(sim_accuracy=0.97, sim_pmax=0.999)
+    history, truth = played("hybrid10x2", 0, exact, exact)
+    alone, lists = history.verdicts
+    assert_array_equal(alone.items, np.arange(300))
+    assert_array_equal(np.diff(lists.offsets), 10)
+    # Lists of all ranges of scores would spread as all do.
+    within = truth[lists.items].reshape(-1, 10).std(axis=1).mean()
+    assert within < truth.std() / 2
+    assert history.basis == "both"
+    assert history.latest[0] == "elo"
+    begun = History.begin(300, history.strategy, 0)
+    assert begun.basis == "comparisons"
+    begun.add(alone, 300)
+    assert begun.alone
+    assert begun.latest[0] == "direct"
+    assert begun.standings.elo.mean() == pytest.approx(1500)
+    assert correlation.point(correlation.spearman(begun.standings.elo, truth), 300) > 0.8  # type: ignore[operator]
+    # Elo of all verdicts at once is that of round by round.
+    every = joined(history.verdicts)
+    assert_array_equal(ESTIMATORS["elo"].fit(every, 300, Parameters()).theta, history.standings.elo)
+
+
+def test_both_together_say_more_for_the_same_cost() -> None:
+    """Where scores alone correlate as three rounds of lists do, as they did on the recorded data."""
+    lists, alone = Simulation(sim_accuracy=0.7), Simulation(sim_accuracy=0.8)
+    rho: dict[str, list[float]] = {"pl": [], "direct": [], "hybrid": []}
+    for seed in range(3):
+        for text, names in (("listwise10x3", ("pl",)), ("hybrid10x3", ("direct", "hybrid"))):
+            history, truth = played(text, seed, lists, alone)
+            assert sum(part.cost for part in history.verdicts) == 450
+            for name in names:
+                sigma = 2.0 if name == "pl" else None  # as it chooses here, for less time
+                theta = history.rate(ESTIMATORS[name], Parameters(sigma))
+                rho[name].append(correlation.point(correlation.pearson(theta, truth), 300) or 0)
+    gains = [np.subtract(rho["hybrid"], other) for other in (rho["pl"], rho["direct"])]
+    assert abs(np.mean(rho["pl"]) - np.mean(rho["direct"])) < 0.03
+    assert all(gain.mean() > 0.03 and gain.min() > 0 for gain in gains)
+
+
+# Runs
+
+
+RUN = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x4", "--sim-position-bias", "100")
+
+
+def rows(folder: Path) -> list[dict[str, str]]:
+    with (folder / "scores.csv").open(encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+@pytest.fixture(scope="module")
+def run(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    folder = tmp_path_factory.mktemp("hybrid")
+    judgeq(folder, "run", *RUN, "-q")
+    return folder
+
+
+def only(folder: Path, name: str) -> Path:
+    (path,) = (folder / "runs").glob(f"*{name}*")
+    return path
+
+
+def test_a_run_of_it(run: Path) -> None:
+    place = only(run, "hybrid6x4")
+    text = " ".join(judgeq(run, "rate", place.name).stdout.split())
+    assert "direct scores and comparisons together (hybrid, MAP with σ = " in text
+    assert "components" not in text
+    columns = list(rows(place)[0])
+    assert columns[:7] == ["id", "rank", "direct", "elo", "pl", "hybrid", "se"]
+    by_bt = json.loads(judgeq(run, "rate", place.name, "--rating", "bt", "--json").stdout)
+    assert by_bt["rating"]["name"] == "hybrid"
+    assert by_bt["components"]["count"] == 1
+    assert list(rows(place)[0])[2:6] == ["direct", "elo", "bt", "hybrid"]
+    plain = [row["hybrid"] for row in rows(place)]
+    without = json.loads(judgeq(run, "rate", place.name, "--unbias-position", "--json").stdout)
+    assert without["order"]["taken_out"]
+    assert without["order"]["effects"][0]["low"] > 0
+    assert [row["hybrid"] for row in rows(place)] != plain
+    judgeq(run, "rate", place.name, "-q")
+    assert [row["hybrid"] for row in rows(place)] == plain
+
+
+def test_it_is_evaluated_and_compared(run: Path) -> None:
+    flags = ("--resamples", "0")
+    place = only(run, "hybrid6x4").name
+    found = json.loads(judgeq(run, "evaluate", place, *flags, "--json").stdout)
+    assert [one["rating"] for one in found["ratings"]] == ["direct", "elo", "pl", "hybrid"]
+    assert found["reliability"]["ssr"] > 0.2
+    assert found["misfit"]["items"]
+    judgeq(run, "evaluate", place, *flags, "--reliability", "cj", "--splits", "4")
+    judgeq(run, "run", *RUN[:4], "-s", "listwise6x4", "-q")
+    compared = judgeq(run, "compare", place, only(run, "listwise6x4").name, *flags, "--json")
+    pairs = {
+        (one["rating"], one["against_rating"]) for one in json.loads(compared.stdout)["differences"]
+    }
+    assert ("pl", "hybrid") in pairs
+
+
+def test_it_comes_back_as_it_went(run: Path, tmp_path: Path) -> None:
+    place = only(run, "hybrid6x4")
+    judgeq(run, "rate", place.name, "-q")
+    judgments = judgeq(run, "export", place.name).stdout
+    (tmp_path / "judgments.jsonl").write_text(judgments, encoding="utf-8")
+    judgeq(tmp_path, "import", *RUN[:4], "judgments.jsonl", "-q")
+    assert rows(only(tmp_path, "imported")) == rows(place)
+    lines = judgments.splitlines()
+    mixed = [
+        lines[0],
+        lines[-1].replace('"round":4', '"round":1').replace('"round": 4', '"round": 1'),
+    ]
+    (tmp_path / "mixed.jsonl").write_text("\n".join(mixed) + "\n", encoding="utf-8")
+    error = judgeq(tmp_path, "import", *RUN[:4], "mixed.jsonl", expect=3).stderr
+    assert "can't stand in one round" in error
+
+
+def test_several_judges(tmp_path: Path) -> None:
+    both = ("-j", "simulated", "-j", "simulated", "--ensemble", "each")
+    judgeq(tmp_path, "run", *RUN[:6], *both, "-q")
+    found = json.loads(
+        judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "2", "--json").stdout
+    )
+    assert set(found["judges"]["kendall"]) == {"direct", "elo", "pl", "hybrid"}
+
+
+def test_it_asks_in_one_order(tmp_path: Path) -> None:
+    error = judgeq(tmp_path, "run", *RUN, "--both-orders", expect=2).stderr
+    assert "--both-orders goes with pairs" in error
+
+
+def test_what_it_would_take(tmp_path: Path) -> None:
+    """Texts alone and lists are estimated apart: a list is longer, and its answer too."""
+    model = ("-j", "gpt-5-mini", "-d", "demo", "--max-output-tokens", "500", "--json")
+
+    def estimate(strategy: str) -> Any:
+        return json.loads(judgeq(tmp_path, "estimate", *model, "-s", strategy).stdout)
+
+    both, lists, alone = map(estimate, ("hybrid10", "listwise10x2", "direct"))
+    assert both["calls"] == lists["calls"] + alone["calls"] == 288
+    for tokens in ("input_tokens", "output_tokens", "cost"):
+        sums = np.add(lists[tokens], alone[tokens])
+        assert_allclose(both[tokens], sums, rtol=0.02)
+    assert both["basis"].startswith("texts alone: by rule of thumb")
