@@ -222,7 +222,7 @@ class Choices(Declarations):
     """Strategy, judges, prompt, and how the run goes."""
 
     strategy: str = setting(
-        "listwise10, adaptive10, pairwise, streak, tail, complete, direct. With parameters: "
+        "listwise10, hybrid10, adaptive10, pairwise, streak, tail, complete, direct. With parameters: "
         "listwise10x3 and adaptive10x9 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; "
         "`judgeq strategies` explains them.",
         STRATEGY, "listwise", common=True, unset="listwise10", short="-s", metavar="NAME",
@@ -334,7 +334,7 @@ class Choices(Declarations):
         RATING, None, session=True, unset="by the rating", limits={"ge": 1e-3, "le": 100},
     )  # fmt: skip
     unbias_position: bool = setting(
-        "Take out of θ what the place in which a text was shown is worth (pl, bt).",
+        "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
         RATING, False, session=True,
     )  # fmt: skip
     texts: bool = setting(
