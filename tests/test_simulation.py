@@ -157,7 +157,7 @@ LISTS = 'strategies = ["listwise10"]\n'
         (LISTS + "distributions = []", "distributions: Tuple should have at least 1 item"),
         (LISTS + "bias = [0, -1]", "bias: bias counts items: 0 or more"),
         (LISTS + "bias = []", "bias: Tuple should have at least 1 item"),
-        (LISTS + 'ratings = ["glicko"]', "ratings.0: Input should be 'elo', 'pl', 'bt', 'bt-mm' or 'hybrid'"),
+        (LISTS + 'ratings = ["glicko"]', "Input should be 'elo', 'pl', 'bt', 'bt-mm' or 'hybrid'"),
         (LISTS + "ratings = []", "ratings: Tuple should have at least 1 item"),
         (LISTS + "n = 1", "n: Input should be greater than or equal to 2"),
         (LISTS + "sigma = nan", "sigma: Input should be a finite number"),
