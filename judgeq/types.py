@@ -222,11 +222,6 @@ class Verdicts:
         return len(self.matches)
 
     @property
-    def compares(self) -> bool:
-        """Whether a verdict compares items: else each is of one alone."""
-        return len(self.items) > len(self)
-
-    @property
     def cost(self) -> float:
         """Cost-equivalent calls: 1 a pair, k/2 a list of k, ½ a text alone."""
         return len(self.items) / 2

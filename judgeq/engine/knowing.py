@@ -11,7 +11,7 @@ from __future__ import annotations
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import extent
-from judgeq.rating import Parameters, certainty
+from judgeq.rating import Parameters, certainty, comparisons
 from judgeq.strategies import History
 from judgeq.types import Counts, Totals
 
@@ -62,9 +62,11 @@ def how_well(
 
 def _so_far(history: History) -> float:
     """How many verdicts there are; those on items alone count by their items, as a list of k does."""
-    compared = [verdicts for verdicts in history.verdicts if verdicts.compares]
+    compared = [verdicts for verdicts in history.verdicts if comparisons.compares(verdicts)]
     lists, items = sum(map(len, compared)), sum(len(verdicts.items) for verdicts in compared)
-    alone = sum(len(verdicts) for verdicts in history.verdicts if not verdicts.compares)
+    alone = sum(
+        len(verdicts) for verdicts in history.verdicts if not comparisons.compares(verdicts)
+    )
     return max(1.0, lists + alone * lists / max(1, items))
 
 
@@ -81,7 +83,7 @@ def _length(history: History) -> float:
     about items alone."""
     if history.basis != "both":
         return 1.0
-    compared = [verdicts for verdicts in history.asked if verdicts.compares]
+    compared = [verdicts for verdicts in history.asked if comparisons.compares(verdicts)]
     items, all_items = (sum(len(part.items) for part in of) for of in (compared, history.asked))
     return items / sum(map(len, compared)) / (all_items / sum(map(len, history.asked)))
 

@@ -38,7 +38,7 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
     is placed second, ½ for a tie. Sorted like `comparisons.imply`. Of items judged alone: the item, and
     its score.
     """
-    if verdicts.scores is not None and not verdicts.compares:
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
         return verdicts.items.astype(np.int64), _judges(verdicts), verdicts.scores
     pairs, verdict, value = _implied(verdicts)
     return pairs, _judges(verdicts)[verdict], value
@@ -294,7 +294,7 @@ def panel_agreement(
 
 
 def _alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
-    if verdicts.scores is not None and not verdicts.compares:
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
         return Measured(krippendorff(*implied(verdicts)))
     return alpha(verdicts, resamples, seeds.rng(seed, "bootstrap", "agreement"))
 

@@ -40,6 +40,11 @@ def _filled(columns: Sequence[tuple[Any, int]], missing: Any) -> Any:
     )
 
 
+def compares(verdicts: Verdicts) -> bool:
+    """Whether some compare items: else each is on one alone."""
+    return len(verdicts.items) > len(verdicts)
+
+
 def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
     """The slots of the verdicts of each size k, smallest first, as arrays of shape (k, verdicts).
 

@@ -21,7 +21,7 @@ from judgeq.rating import (
     plackett_luce,
     position_effect,
 )
-from judgeq.rating.comparisons import scale_components, settled
+from judgeq.rating.comparisons import compares, scale_components, settled
 from judgeq.rating.posterior import Prior, fitted
 from judgeq.types import Bools, Floats, Verdicts
 
@@ -38,7 +38,7 @@ _NEAR = 1e-3
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`hybrid`: θ by the MAP, with its posterior; nan without a comparison, since nothing then says
     what a direct score is worth. σ is chosen where it isn't given. Raises NotConvergedError."""
-    if not verdicts.compares:
+    if not compares(verdicts):
         return Fit(np.full(n, np.nan))
     z = direct.standardised(direct.fit(verdicts, n, parameters).theta)
     sigma, chosen = parameters.sigma, False

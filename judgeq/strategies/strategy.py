@@ -167,7 +167,7 @@ class History:
     def basis(self) -> Basis:
         """What was judged so far: items against one another, each alone, or both."""
         scored = any(verdicts.scores is not None for verdicts in self.verdicts)
-        if any(verdicts.compares for verdicts in self.verdicts):
+        if any(comparisons.compares(verdicts) for verdicts in self.verdicts):
             return "both" if scored else "comparisons"
         direct = self.strategy is not None and self.strategy.kind == "direct"
         return "scores" if scored or direct else "comparisons"
@@ -264,7 +264,7 @@ class History:
     def twice(self) -> bool:
         """Whether the judged items were in two rankings on average."""
         n = len(self.standings.elo)
-        compared = [verdicts for verdicts in self.verdicts if verdicts.compares]
+        compared = [verdicts for verdicts in self.verdicts if comparisons.compares(verdicts)]
         return repeated(comparisons.matches_of(comparisons.joined(compared), n))
 
     def _not_held_out(self, verdicts: Verdicts, planned: int | None, first: int) -> Bools | None:
