@@ -313,6 +313,9 @@ def test_an_estimate_counts_its_calls(tmp_path: Path) -> None:
     )
     told = json.loads(done.stdout)
     assert (told["calls"], told["rounds"]) == (12 + 8 * 3 + 12, 9)
+    done = judgeq(tmp_path, "estimate", *JOB[1:-1], "-s", "adaptive10", "--until", "0.9", "--json")
+    told = json.loads(done.stdout)
+    assert (told["calls"], told["rounds"]) == (12 + 35 * 3, 36)
 
 
 # Is it worth it?

@@ -34,6 +34,15 @@ def sizes(strategy: Strategy, settings: Settings, n: int) -> list[int]:
     return [times * strategy.calls_of(round, n) for round in rounds]
 
 
+def most_calls(strategy: Strategy, settings: Settings, n: int) -> int:
+    """The jobs of all rounds over n items, at most."""
+    times = asked_by(settings) * (2 if settings.both_orders else 1)
+    most = most_rounds(strategy, settings)
+    if most == strategy.rounds:
+        return times * strategy.calls(n)
+    return times * sum(strategy.calls_of(round, n) for round in range(1, most + 1))
+
+
 def asked_by(settings: Settings) -> int:
     """How many judges each question is for."""
     return len(settings.panelists) if settings.ensemble == "each" else 1

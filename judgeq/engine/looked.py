@@ -80,7 +80,8 @@ class Kinds:
         times = extent.asked_by(settings) * (2 if settings.both_orders else 1)
         whole, items = strategy.calls(n), strategy.cost(n) * 2
         if not strategy.mixed:
-            return cls(None, Looked("", whole * times, items * times))
+            most = extent.most_calls(strategy, settings, n)
+            return cls(None, Looked("", most, items * most / max(1, whole)))
         alone = Looked("texts alone", n * times, n * times)
         return cls(alone, Looked("lists", (whole - n) * times, (items - n) * times))
 
