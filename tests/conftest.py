@@ -23,6 +23,8 @@ def pytest_configure(config: pytest.Config) -> None:
     without, each of hundreds compiles all of judgeq, which takes longer than what it does."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell begins what runs beside it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    # Several processes whose matrices are each worked on by all cores hinder one another threefold.
+    os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if hasattr(config, "workerinput"):
         return  # a worker of xdist, which was started as said here
     try:

@@ -18,7 +18,7 @@ from judgeq.strategies import History
 from judgeq.strategies.matchmaking import lists
 from judgeq.types import Floats, Matches, Verdicts
 
-N, TIMES = 160, 3
+N, TIMES = 120, 3
 LEAST, MOST = 0.9, 0.985
 """Of so few runs; over many of them it is 93 to 98 %."""
 Judge = Callable[[Matches, Floats, np.random.Generator], Verdicts]

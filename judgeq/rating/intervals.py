@@ -11,7 +11,7 @@ from judgeq.rating import GoOn, Uncertainty, always
 from judgeq.rating.posterior import FOR_DISPERSION, LEVEL, VAST, Z
 from judgeq.types import Floats, Offsets, Rows
 
-FEW, MANY = 96, 400
+FEW, MANY = 96, 240
 """Draws of the posterior by which intervals of ranks are made: MANY up to _LARGE items."""
 _LARGE = 20_000
 _AT_ONCE = 50_000
