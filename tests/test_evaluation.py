@@ -687,7 +687,8 @@ def test_evaluate_on_babe_fits_a_hundred_columns(folder: Path) -> None:
         "so by construction",
     ):
         assert words in done.stdout
-    assert all(len(line) <= 100 for line in done.stdout.splitlines() if "construction" not in line)
+    tables = [line for line in done.stdout.splitlines() if not line.endswith(".")]
+    assert all(len(line) <= 100 for line in tables)  # sentences are wrapped by the terminal
     assert done.stderr == ""
 
 
