@@ -71,6 +71,11 @@ class Matches:
     ordered: Bools | None = None
     repeats: Rows | None = None
 
+    @classmethod
+    def none(cls) -> Matches:
+        """A round without questions."""
+        return cls(np.empty(0, np.int32), np.zeros(1, np.int64))
+
     def __len__(self) -> int:
         return len(self.offsets) - 1
 

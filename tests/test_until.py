@@ -211,8 +211,14 @@ def test_of_a_model_each_round_says_what_one_more_would_cost(tmp_path: Path) -> 
 
 
 def test_rounds_go_beyond_the_default_but_not_without_end(tmp_path: Path) -> None:
-    assert [parse(name).rounds_until for name in ("adaptive10", "adaptive2")] == [36, 180]
-    assert [parse(name).rounds_until for name in ("adaptive10x4", "listwise10")] == [4, 3]
+    assert [parse(name).most_rounds(Goal(rho=0.9)) for name in ("adaptive10", "adaptive2")] == [
+        36,
+        180,
+    ]
+    assert [parse(name).most_rounds(Goal(rho=0.9)) for name in ("adaptive10x4", "listwise10")] == [
+        4,
+        3,
+    ]
     job = ("run", "-d", "synthetic:normal", "--n", "24", "--quiet", "-s", "adaptive6x4", "--json")
     done = json.loads(judgeq(tmp_path, *job, "--until", "0.999").stdout)
     assert (done["rounds"], done["ended"], done["partial"]) == (4, None, False)

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from judgeq import seeds
-from judgeq.engine import assembly, extent, results
+from judgeq.engine import assembly, results
 from judgeq.engine.assembly import Prices, Run
 from judgeq.engine.looked import MOST, Kinds, Looked
 from judgeq.engine.pilot import Pilot
@@ -98,7 +98,7 @@ class Estimate:
             "judge": " + ".join(prepared.settings.judges),
             "strategy": prepared.strategy.name,
             "items": len(prepared.dataset),
-            "rounds": extent.most_rounds(prepared.strategy, prepared.settings),
+            "rounds": prepared.strategy.most_rounds(prepared.settings.goal),
             "jobs_done": self.done,
             "calls": self.calls,
             "from_cache": self.hits,
@@ -150,7 +150,7 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
     """Play the known part of the run through. How many rounds remain that nobody can look into."""
     n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
     history = results.begin(n, strategy, settings)
-    repeats, rounds = Repeats(), extent.most_rounds(strategy, settings)
+    repeats, rounds = Repeats(), strategy.most_rounds(settings.goal)
     first = 0
     for round in history.to_come():
         counts = None

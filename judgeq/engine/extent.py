@@ -19,28 +19,26 @@ async def planned(store: Store) -> tuple[list[Counts], bool]:
     return rounds, False
 
 
-def most_rounds(strategy: Strategy, settings: Settings) -> int:
-    """How many rounds a run has, at most."""
-    return strategy.rounds_until if settings.goal else strategy.rounds
-
-
 def sizes(strategy: Strategy, settings: Settings, n: int) -> list[int]:
     """The jobs of each round there may be, over n items; none where items leave, so that they aren't
     known beforehand."""
     if strategy.prunes or settings.goal.labels:
         return []
-    times = asked_by(settings) * (2 if settings.both_orders else 1)
-    rounds = range(1, most_rounds(strategy, settings) + 1)
-    return [times * strategy.calls_of(round, n) for round in rounds]
+    rounds = range(1, strategy.most_rounds(settings.goal) + 1)
+    return [times(settings) * strategy.calls_of(round, n) for round in rounds]
 
 
 def most_calls(strategy: Strategy, settings: Settings, n: int) -> int:
     """The jobs of all rounds over n items, at most."""
-    times = asked_by(settings) * (2 if settings.both_orders else 1)
-    most = most_rounds(strategy, settings)
+    most = strategy.most_rounds(settings.goal)
     if most == strategy.rounds:
-        return times * strategy.calls(n)
-    return times * sum(strategy.calls_of(round, n) for round in range(1, most + 1))
+        return times(settings) * strategy.calls(n)
+    return times(settings) * sum(strategy.calls_of(round, n) for round in range(1, most + 1))
+
+
+def times(settings: Settings) -> int:
+    """How often each question is asked: of each judge, in both orders."""
+    return asked_by(settings) * (2 if settings.both_orders else 1)
 
 
 def asked_by(settings: Settings) -> int:

@@ -46,7 +46,7 @@ def how_well(
     if calls:
         growth = 1 + calls * extent.asked_by(settings) / _so_far(history)
     known = certainty.known(posterior, judged, growth, history.goal.top)
-    calls *= extent.asked_by(settings) * (2 if settings.both_orders else 1)
+    calls *= extent.times(settings)
     return Certainty(
         round=len(history.verdicts),
         rho=known.rho,

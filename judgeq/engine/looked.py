@@ -77,7 +77,7 @@ class Kinds:
     def of(cls, prepared: Run) -> Kinds:
         """Before anything was seen of a run."""
         n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
-        times = extent.asked_by(settings) * (2 if settings.both_orders else 1)
+        times = extent.times(settings)
         whole, items = strategy.calls(n), strategy.cost(n) * 2
         if not strategy.mixed:
             most = extent.most_calls(strategy, settings, n)

@@ -261,7 +261,7 @@ async def _started(session: Session) -> RunStarted:
     return RunStarted(
         run=session.run.folder.id,
         items=len(session.run.dataset),
-        rounds=extent.most_rounds(strategy, session.run.settings),
+        rounds=strategy.most_rounds(session.run.settings.goal),
         judge=session.judge.name,
         planned=(await extent.planned(session.store))[0],
         totals=await session.store.totals(),

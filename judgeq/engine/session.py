@@ -17,7 +17,7 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, extent, results
+from judgeq.engine import assembly, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.results import write_scores
@@ -315,7 +315,7 @@ def _look_again(run: Run, info: RunInfo, emit: Emit) -> None:
     changed = info.model_copy(
         update={
             "labels": run.dataset.labels,
-            "rounds": extent.most_rounds(run.strategy, run.settings),
+            "rounds": run.strategy.most_rounds(run.settings.goal),
             "settings": info.settings.model_copy(update=goal),
         }
     )
@@ -331,7 +331,7 @@ def _write_down(run: Run) -> None:
         run.dataset,
         run.facts,
         strategy=strategy.name,
-        rounds=extent.most_rounds(strategy, settings),
+        rounds=strategy.most_rounds(settings.goal),
         judges=() if len(settings.panelists) == 1 else settings.judges,
         shared=run.dataset.shared if settings.share_texts else "",
     )

@@ -19,7 +19,7 @@ from judgeq import rating, seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, interval, resamples
 from judgeq.rating import Parameters, comparisons
-from judgeq.rating.comparisons import slots_by_size, tie_groups
+from judgeq.rating.comparisons import pairs_of, slots_by_size
 from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
 from judgeq.types import Floats, Offsets, Rows, Verdicts
@@ -35,8 +35,8 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
 
     A ranking of k gives k(k−1)/2. A pair's number is `low * n + high` of its two rows, with n one more
     than the highest row of the verdicts. `value` is 1 where the lower row is placed first, 0 where it
-    is placed second, ½ for a tie. Sorted like `comparisons.imply`. Of items judged alone: the item, and
-    its score.
+    is placed second, ½ for a tie. Sorted like `comparisons.pairs_of`. Of items judged alone: the item,
+    and its score.
     """
     if verdicts.scores is not None and not comparisons.compares(verdicts):
         return verdicts.items.astype(np.int64), _judges(verdicts), verdicts.scores
@@ -107,22 +107,14 @@ def _judges(verdicts: Verdicts) -> Rows:
 def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
     """Pair, verdict and value, as in `implied`."""
     n = int(verdicts.items.max(initial=-1)) + 1
-    tie = tie_groups(verdicts)
     verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
-    pairs, verdict, value = [], [], []
-    for slots in slots_by_size(verdicts):
-        upper, lower = np.triu_indices(len(slots), 1)
-        first, second = slots[upper].reshape(-1), slots[lower].reshape(-1)
-        # A pair's number may be beyond int32.
-        before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
-        pairs.append(np.minimum(before, after) * n + np.maximum(before, after))
-        verdict.append(verdict_of[first])
-        value.append(np.where(tie[first] == tie[second], 0.5, (before < after).astype(np.float64)))
-    return (
-        np.concatenate([np.empty(0, np.int64), *pairs]),
-        np.concatenate([np.empty(0, np.int64), *verdict]),
-        np.concatenate([np.empty(0, np.float64), *value]),
-    )
+    first, second, tie = pairs_of(verdicts)
+    # A pair's number may be beyond int32.
+    before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
+    value = (before < after).astype(np.float64)
+    if tie is not None:
+        value[tie] = 0.5
+    return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
 
 
 def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:

@@ -14,16 +14,17 @@ from numpy.typing import NDArray
 
 from judgeq.errors import NotConvergedError
 from judgeq.rating import BT_SIGMA, Fit, GoOn, Parameters, always, newton, position_effect
-from judgeq.rating.comparisons import components, imply, settled, tie_groups
+from judgeq.rating.comparisons import components, imply
 from judgeq.rating.posterior import Prior, fitted
-from judgeq.rating.rankings import Rankings, Values
-from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
+from judgeq.rating.rankings import Groups, Rankings
+from judgeq.types import Bools, Comparisons, Floats, Verdicts
 
 
 class Pairs:
     """Some rankings of one size k, as the comparisons that they imply."""
 
-    def __init__(self, groups: NDArray[np.int64] | None) -> None:
+    def __init__(self, groups: Groups | None) -> None:
+        """`groups`, shape (k, rankings), number the groups of tied items; None where nothing is tied."""
         self._groups = groups
         self._curvature: list[Floats] = []
 
@@ -59,7 +60,7 @@ class Pairs:
             slope[place + 1 :] += upset
         return slope
 
-    def hessian(self, v: Values) -> Values:
+    def hessian(self, v: Floats) -> Floats:
         """The Hessian of the loss times v."""
         product = np.zeros_like(v)
         for place, curvature in enumerate(self._curvature):
@@ -92,12 +93,7 @@ def rankings_of(
     verdicts: Verdicts, n: int, covariates: Floats | None = None, go_on: GoOn = always
 ) -> Rankings:
     """The likelihood of verdicts over n items, as `plackett_luce.rankings_of`."""
-    groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
-
-    def make(slots: Offsets) -> Pairs:
-        return Pairs(None if groups is None else groups[slots])
-
-    return Rankings(settled(verdicts), n, make, covariates, go_on)
+    return Rankings(verdicts, n, lambda _, groups: Pairs(groups), covariates, go_on)
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:

@@ -14,7 +14,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from judgeq.rating import GoOn, always, newton
+from judgeq.rating import GoOn, always, correlation, newton
 from judgeq.rating.curvature import TOGETHER, Curvature
 from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.posterior import Posterior, Prior
@@ -121,22 +121,8 @@ def _agreement(theta: Floats, draw: Floats, top: int | None) -> tuple[float, flo
         for values in (theta, draw):
             both[np.argsort(-values, kind="stable")[:k]] += 1
         share = float((both == 2).sum()) / k
-    return _spearman(theta, draw), share
-
-
-def _spearman(x: Floats, y: Floats) -> float:
-    """Spearman's ρ, ties by mean rank; 0 where one is constant, of which no order is known."""
-    a, b = _mean_ranks(x), _mean_ranks(y)
-    size = float(np.sqrt((a * a).sum() * (b * b).sum()))
-    return float((a * b).sum()) / size if size else 0.0
-
-
-def _mean_ranks(values: Floats) -> Floats:
-    """Ranks around 0, ties at their mean."""
-    _, which, counts = np.unique(values, return_inverse=True, return_counts=True)
-    ends = np.cumsum(counts)
-    ranks: Floats = (ends - (counts - 1) / 2)[which.reshape(-1)] - (len(values) + 1) / 2
-    return ranks
+    # Where one is constant no order is known.
+    return correlation.point(correlation.spearman(theta, draw), len(theta)) or 0.0, share
 
 
 # Which items to ask about

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.types import Comparisons, Floats, Offsets, Verdicts
+from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
 
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
@@ -65,44 +65,64 @@ def settled(verdicts: Verdicts) -> Verdicts:
     them says nothing."""
     if not verdicts.tied.any():
         return verdicts
+    order = np.lexsort((presented_at(verdicts), tie_groups(verdicts)))
+    return replace(verdicts, items=verdicts.items[order])
+
+
+def presented_at(verdicts: Verdicts) -> Offsets:
+    """The slot of `verdicts.presented` that has the item of each slot of `verdicts.items`, shape
+    (slots,)."""
     match = np.repeat(np.arange(len(verdicts), dtype=np.int64) << 32, np.diff(verdicts.offsets))
-    place = np.empty_like(verdicts.offsets, shape=len(match))
+    at: Offsets = np.empty_like(match)
     # Sorted by match and item, both list the same items.
-    place[np.argsort(match + verdicts.items)] = np.argsort(match + verdicts.presented)
-    return replace(verdicts, items=verdicts.items[np.lexsort((place, tie_groups(verdicts)))])
+    at[np.argsort(match + verdicts.items)] = np.argsort(match + verdicts.presented)
+    return at
 
 
 def imply(verdicts: Verdicts) -> Comparisons:
     """All comparisons that the verdicts imply: k(k−1)/2 for a ranking of k.
 
-    A tie gives one comparison each way, of weight ½. Sorted by ranking size, then by place pair,
-    then in match order: the same verdicts give the same arrays.
+    A tie gives one comparison each way, of weight ½. In the order of `pairs_of`, the second ways of
+    ties at the end: the same verdicts give the same arrays.
     """
-    group = tie_groups(verdicts)
-    any_tie = bool(verdicts.tied.any())
-    winners, losers, weights = [], [], []
+    first, second, tie = pairs_of(verdicts)
+    winner, loser = verdicts.items[first], verdicts.items[second]
+    if tie is None:
+        return Comparisons(winner, loser, np.ones(len(first)))
+    return Comparisons(
+        np.concatenate([winner, loser[tie]]),
+        np.concatenate([loser, winner[tie]]),
+        np.concatenate([np.where(tie, 0.5, 1.0), np.full(int(tie.sum()), 0.5)]),
+    )
+
+
+def pairs_of(verdicts: Verdicts) -> tuple[Offsets, Offsets, Bools | None]:
+    """Every pair that the verdicts imply: the slots of the one placed first and of the other, and
+    whether they are tied (None: none is), each (pairs,). By ranking size, then by place pair, then in
+    match order."""
+    none = np.empty(0, np.int64)
+    firsts, seconds = [none], [none]
     for slots in slots_by_size(verdicts):
         upper, lower = np.triu_indices(len(slots), 1)
-        first, second = slots[upper].reshape(-1), slots[lower].reshape(-1)
-        winners.append(verdicts.items[first])
-        losers.append(verdicts.items[second])
-        if any_tie:
-            tie = group[first] == group[second]
-            weights += [np.where(tie, 0.5, 1.0), np.full(int(tie.sum()), 0.5)]
-            winners.append(verdicts.items[second[tie]])
-            losers.append(verdicts.items[first[tie]])
-        else:
-            weights.append(np.ones(len(first)))
-    return Comparisons(
-        np.concatenate([np.empty(0, np.int32), *winners]),
-        np.concatenate([np.empty(0, np.int32), *losers]),
-        np.concatenate([np.empty(0, np.float64), *weights]),
-    )
+        firsts.append(slots[upper].reshape(-1))
+        seconds.append(slots[lower].reshape(-1))
+    first, second = np.concatenate(firsts), np.concatenate(seconds)
+    if not verdicts.tied.any():
+        return first, second, None
+    group = tie_groups(verdicts)
+    return first, second, group[first] == group[second]
 
 
 def matches_of(verdicts: Verdicts, n: int) -> Offsets:
     """In how many judged matches each of n items was presented, shape (n,)."""
     return np.bincount(verdicts.items, minlength=n)
+
+
+def repeated(matches: Offsets) -> bool:
+    """Whether judged items, of which each was in so many rankings, were in two on average: only then do
+    the rankings say how far they scatter, and how wide the prior is."""
+    judged = matches[matches > 0]
+    return bool(len(judged)) and float(judged.mean()) >= 2
 
 
 def wins_by_slot(verdicts: Verdicts) -> Floats:

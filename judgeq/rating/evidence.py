@@ -15,7 +15,7 @@ import numpy as np
 from judgeq import seeds
 from judgeq.rating import LIMITS, covariance, newton
 from judgeq.rating.curvature import Curvature, dots
-from judgeq.rating.posterior import Prior, repeated
+from judgeq.rating.posterior import Prior
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats
 
@@ -33,7 +33,7 @@ def sigma(rankings: Rankings, seed: int = 0, near: float = _NEAR) -> tuple[float
 
     By golden section on log σ, to within `near`. Raises NotConvergedError.
     """
-    if not repeated(np.bincount(rankings.items, minlength=rankings.n)):
+    if not rankings.repeated:
         return LEAST, np.zeros(rankings.n + rankings.p)
     start: Floats = np.zeros(rankings.n + rankings.p)
 

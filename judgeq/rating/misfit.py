@@ -12,7 +12,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating.comparisons import slots_by_size, tie_groups
+from judgeq.rating.comparisons import pairs_of, slots_by_size, tie_groups
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95
@@ -276,19 +276,12 @@ def _pairs(verdicts: Verdicts, n: int) -> tuple[Offsets, Offsets, Offsets, NDArr
     if verdicts.judges is not None:
         node = node + n * verdicts.judges.astype(np.int64)[of_verdict]
     node = np.unique(node, return_inverse=True)[1].reshape(-1)
-    group = tie_groups(verdicts)
-    columns: list[tuple[Offsets, Offsets, Offsets, NDArray[np.int8]]] = []
-    for slots in slots_by_size(verdicts):
-        upper, lower = np.triu_indices(len(slots), 1)
-        first, second = slots[upper].reshape(-1), slots[lower].reshape(-1)
-        a, b = node[first], node[second]
-        value = np.where(group[first] == group[second], 0, np.where(a < b, 1, -1)).astype(np.int8)
-        columns.append((np.minimum(a, b), np.maximum(a, b), of_verdict[first], value))
-    if not columns:
-        empty = np.empty(0, np.int64)
-        return empty, empty, empty, np.empty(0, np.int8)
-    low, high, verdict, values = (np.concatenate(column) for column in zip(*columns, strict=True))
-    return low, high, verdict, values
+    first, second, tie = pairs_of(verdicts)
+    a, b = node[first], node[second]
+    value = np.where(a < b, 1, -1).astype(np.int8)
+    if tie is not None:
+        value[tie] = 0
+    return np.minimum(a, b), np.maximum(a, b), of_verdict[first], value
 
 
 def _triads(

@@ -17,10 +17,10 @@ from numpy.typing import NDArray
 
 from judgeq.rating import Fit, GoOn, Parameters, always, evidence, position_effect
 from judgeq.rating.bradley_terry import Pairs
-from judgeq.rating.comparisons import components, settled, tie_groups
-from judgeq.rating.posterior import Prior, fitted, repeated
-from judgeq.rating.rankings import Block, Rankings, Values
-from judgeq.types import Floats, Offsets, Verdicts
+from judgeq.rating.comparisons import components
+from judgeq.rating.posterior import Prior, fitted
+from judgeq.rating.rankings import Block, Groups, Rankings
+from judgeq.types import Floats, Verdicts
 
 NAME = "Plackett-Luce"
 WIDEST = 300.0
@@ -39,9 +39,15 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
         return fitted(rankings, prior, component, NAME, position=position)
     with rankings.threads():
         sigma, start = evidence.sigma(rankings)
-    # Before, σ isn't looked for.
-    chosen = repeated(np.bincount(rankings.items, minlength=n))
-    return fitted(rankings, Prior(sigma), component, NAME, start, chosen=chosen, position=position)
+    return fitted(
+        rankings,
+        Prior(sigma),
+        component,
+        NAME,
+        start,
+        chosen=rankings.repeated,  # before, σ isn't looked for
+        position=position,
+    )
 
 
 def rankings_of(
@@ -49,20 +55,18 @@ def rankings_of(
 ) -> Rankings:
     """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order of
     `verdicts.items`, tied ones in the order presented (`comparisons.settled`)."""
-    groups = tie_groups(verdicts) if bool(verdicts.tied.any()) else None
 
-    def make(slots: Offsets) -> Block:
-        of_slots = None if groups is None else groups[slots]
-        return Pairs(of_slots) if len(slots) == 2 else _Lists(of_slots)
+    def make(k: int, groups: Groups | None) -> Block:
+        return Pairs(groups) if k == 2 else _Lists(groups)
 
-    return Rankings(settled(verdicts), n, make, covariates, go_on)
+    return Rankings(verdicts, n, make, covariates, go_on)
 
 
 class _Lists:
     """Lists of one size k, each as it is chosen from the top and from the bottom, and where there are
     ties, with the tied ones in both orders."""
 
-    def __init__(self, groups: NDArray[np.int64] | None) -> None:
+    def __init__(self, groups: Groups | None) -> None:
         """`groups`, shape (k, lists), number the groups of tied items; None where nothing is tied."""
         turned = None if groups is None else _ties_turned(groups)
         tied = turned is not None and bool((turned != np.arange(len(turned))[:, None]).any())
@@ -85,11 +89,11 @@ class _Lists:
         total *= self._weight
         return total
 
-    def hessian(self, v: Values) -> Values:
+    def hessian(self, v: Floats) -> Floats:
         total = np.zeros_like(v)
         for way, stages in self._stages:
             way.add(stages.hessian(way.of(v)), total)
-        total *= v.dtype.type(self._weight)
+        total *= self._weight
         return total
 
     def diagonal(self) -> Floats:
@@ -124,23 +128,21 @@ class _Way:
     def __init__(self, order: NDArray[np.int64] | None, *, up: bool) -> None:
         self._order, self._up = order, up
 
-    def of(self, values: Values) -> Values:
+    def of(self, values: Floats) -> Floats:
         """Values by place as the stages read them."""
         if self._order is not None:
-            order = self._order if values.ndim == 2 else self._order[:, :, None]
-            values = np.take_along_axis(values, order, axis=0)
+            values = np.take_along_axis(values, self._order, axis=0)
         return values if self._up else -values[::-1]
 
-    def add(self, values: Values, total: Values, *, even: bool = False) -> None:
+    def add(self, values: Floats, total: Floats, *, even: bool = False) -> None:
         """Add to `total`, by place, what the stages say; of an `even` function of θ the sign is kept."""
         if not self._up:
             values = values[::-1] if even else -values[::-1]
         if self._order is None:
             total += values
             return
-        order = self._order if values.ndim == 2 else self._order[:, :, None]
         back = np.empty_like(values)
-        np.put_along_axis(back, np.broadcast_to(order, values.shape), values, axis=0)
+        np.put_along_axis(back, self._order, values, axis=0)
         total += back
 
     def add_matrices(self, weights: Floats, total: Floats) -> None:
@@ -181,16 +183,13 @@ class _Stages:
         slope[:-1] -= 1
         return slope
 
-    def hessian(self, v: Values) -> Values:
-        e, inverse, rate = self.e, self._inverse, self._rate
-        if v.ndim == 3:
-            e, inverse, rate = (values.astype(v.dtype)[:, :, None] for values in (e, inverse, rate))
-        means = _from_below(e * v)[:-1]
-        means *= inverse
-        means *= inverse
-        product: Values = rate * v
+    def hessian(self, v: Floats) -> Floats:
+        means = _from_below(self.e * v)[:-1]
+        means *= self._inverse
+        means *= self._inverse
+        product: Floats = self._rate * v
         product -= _from_above(means)
-        product *= e
+        product *= self.e
         return product
 
     def diagonal(self) -> Floats:
@@ -229,9 +228,9 @@ class _WideStages:
         slope[:-1] -= 1
         return slope
 
-    def hessian(self, v: Values) -> Values:
+    def hessian(self, v: Floats) -> Floats:
         means = (self._chances * v).sum(axis=1)
-        product: Values = (self._chances * (v - means[:, None])).sum(axis=0)
+        product: Floats = (self._chances * (v - means[:, None])).sum(axis=0)
         return product
 
     def diagonal(self) -> Floats:
@@ -252,7 +251,7 @@ def _stages(theta: Floats) -> _Stages | _WideStages:
     return _WideStages(theta) if wide else _Stages(theta)
 
 
-def _from_below(values: Values) -> Values:
+def _from_below(values: Floats) -> Floats:
     """Sums over each place and all after it, same shape."""
     sums = values.copy()
     for place in range(len(values) - 2, -1, -1):
@@ -260,9 +259,9 @@ def _from_below(values: Values) -> Values:
     return sums
 
 
-def _from_above(values: Values) -> Values:
+def _from_above(values: Floats) -> Floats:
     """Sums over each place and all before it; one place more than `values`, the last one repeated."""
-    sums = np.empty((len(values) + 1, *values.shape[1:]), dtype=values.dtype)
+    sums = np.empty((len(values) + 1, *values.shape[1:]))
     sums[0] = values[0]
     for place in range(1, len(values)):
         np.add(sums[place - 1], values[place], out=sums[place])

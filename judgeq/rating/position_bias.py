@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 
 from judgeq.rating import student
-from judgeq.rating.comparisons import wins_by_slot
+from judgeq.rating.comparisons import presented_at, wins_by_slot
 from judgeq.types import Floats, Matches, Offsets, Verdicts
 
 LEVEL = 0.95
@@ -151,12 +151,9 @@ def _shares(verdicts: Verdicts) -> Floats:
     """For each item as presented, the share of its match's others that it beat; shape (slots,)."""
     sizes = np.diff(verdicts.offsets)
     share = wins_by_slot(verdicts) / np.repeat(sizes - 1, sizes)
-    match = np.repeat(np.arange(len(sizes), dtype=np.int64) << 32, sizes)
-    presented = np.empty_like(share)
-    # Sorted by match and item, both list the same items.
-    presented[np.argsort(match + verdicts.presented)] = share[np.argsort(match + verdicts.items)]
-    shares: Floats = presented
-    return shares
+    presented: Floats = np.empty_like(share)
+    presented[presented_at(verdicts)] = share
+    return presented
 
 
 def doubled(matches: Matches) -> Matches:

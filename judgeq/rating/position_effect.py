@@ -12,10 +12,10 @@ from typing import NamedTuple
 import numpy as np
 
 from judgeq.rating import GoOn, always, newton
-from judgeq.rating.comparisons import settled
+from judgeq.rating.comparisons import presented_at, settled
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Posterior, Z
-from judgeq.types import Floats, Offsets, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 ENOUGH = 30
 """So many matches, with their order known, a judge needs for a γ of its own."""
@@ -38,28 +38,23 @@ def numbers(verdicts: Verdicts) -> Floats:
     """s/(k − 1) − ½ of each slot of `settled(verdicts).items`, shape (slots,); 0 where the order
     presented isn't known, and for an item judged alone."""
     sizes = np.diff(verdicts.offsets)
-    match = np.repeat(np.arange(len(sizes), dtype=np.int64) << 32, sizes)
-    slot = np.arange(len(match)) - np.repeat(verdicts.offsets[:-1], sizes)
-    known = sizes > 1
-    if verdicts.ordered is not None:
-        known &= verdicts.ordered
-    value = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
-    value[~np.repeat(known, sizes)] = 0
-    of_slot: Floats = np.empty_like(value)
-    # Sorted by match and item, both list the same items.
-    of_slot[np.argsort(match + settled(verdicts).items)] = value[
-        np.argsort(match + verdicts.presented)
-    ]
-    return of_slot
+    slot = np.arange(len(verdicts.items)) - np.repeat(verdicts.offsets[:-1], sizes)
+    value: Floats = slot / np.maximum(np.repeat(sizes, sizes) - 1, 1) - 0.5
+    value[~np.repeat(_known(verdicts), sizes)] = 0
+    return value[presented_at(settled(verdicts))]
+
+
+def _known(verdicts: Verdicts) -> Bools:
+    """Which verdicts compare items presented in an order that is known."""
+    several: Bools = np.diff(verdicts.offsets) > 1
+    return several if verdicts.ordered is None else several & verdicts.ordered
 
 
 def columns(verdicts: Verdicts) -> Columns:
     """A column for each judge with ENOUGH matches, up to MOST of them, and one for all others; none for
     those of whose matches the order isn't known."""
     value, sizes = numbers(verdicts), np.diff(verdicts.offsets)
-    known = sizes > 1
-    if verdicts.ordered is not None:
-        known &= verdicts.ordered
+    known = _known(verdicts)
     judge = np.zeros(len(sizes), np.int64) if verdicts.judges is None else verdicts.judges
     count = np.bincount(judge[known])
     order = np.argsort(-count, kind="stable")

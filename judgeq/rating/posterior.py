@@ -130,8 +130,16 @@ class Posterior:
     @property
     def errors(self) -> Floats:
         """The standard error of each rating, shape (n,); σ of an item that was never judged."""
-        variance = self._variance - self._of_mean()
-        errors = np.sqrt(self.dispersion * np.maximum(variance, 0))
+        return self._errors(self._variance)
+
+    def errors_by_draws(self) -> Floats:
+        """The same by draws, however few items there are."""
+        with self.rankings.threads():
+            return self._errors(self._variance_of_draws())
+
+    def _errors(self, variance: Floats) -> Floats:
+        """The standard errors by V's diagonal of the ratings, shape (n,)."""
+        errors = np.sqrt(self.dispersion * np.maximum(variance - self._of_mean(), 0))
         return np.where(self.component > 0, errors, self.sigma)
 
     @property
@@ -152,7 +160,7 @@ class Posterior:
     @cached_property
     def dispersion(self) -> float:
         """φ; 1 until items are in two rankings on average, which say nothing of it before."""
-        if not repeated(np.bincount(self.rankings.items, minlength=self.rankings.n)):
+        if not self.rankings.repeated:
             return 1.0
         scatter = Scatter()
         gaussian = self._gaussian
@@ -241,13 +249,6 @@ class Posterior:
             parts = self._drawn(count)
         return np.concatenate([self._reported(part) for part in parts], axis=1)[:, :count]
 
-    def errors_by_draws(self) -> Floats:
-        """The standard error of each rating, shape (n,), by draws, however few items there are."""
-        with self.rankings.threads():
-            variance = self._variance_of_draws()[: len(self.theta)] - self._of_mean()
-        errors: Floats = np.sqrt(self.dispersion * np.maximum(variance, 0))
-        return errors
-
     def samples(self, count: int) -> Floats:
         """The same as one array, shape (count, n)."""
         return np.concatenate(list(self.draws(count)), axis=1).T[:count].astype(np.float64)
@@ -309,10 +310,3 @@ class Posterior:
             return 0.5
         error = self.error_between(i, j)
         return NormalDist().cdf(float(self.mean[i] - self.mean[j]) / error)
-
-
-def repeated(matches: Offsets) -> bool:
-    """Whether judged items, of which each was in so many rankings, were in two on average: only then do
-    the rankings say how far they scatter, and how wide the prior is."""
-    judged = matches[matches > 0]
-    return bool(len(judged)) and float(judged.mean()) >= 2

@@ -23,18 +23,17 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.rating import GoOn, always
-from judgeq.rating.comparisons import slots_by_size
-from judgeq.types import Floats, Offsets, Verdicts
+from judgeq.rating.comparisons import repeated, settled, slots_by_size, tie_groups
+from judgeq.types import Floats, Verdicts
 
 Values: TypeAlias = NDArray[Any]
-"""By place and ranking, (k, rankings) or (k, rankings, samples)."""
+"""Of any precision; of several vectors the last axis is theirs."""
 T = TypeVar("T")
 _Apply: TypeAlias = Callable[..., Iterable[Any]]
 AT_ONCE = 16384
 """Slots handled together: their arrays stay in the processor's cache."""
 TURNS = 32
-TOGETHER = 16
-"""Vectors handled together: of single precision, those of an item fill a line of the cache."""
+Groups: TypeAlias = NDArray[np.int64]
 
 
 class Block(Protocol):
@@ -46,8 +45,8 @@ class Block(Protocol):
     def gradient(self, eta: Floats) -> Floats:
         """Of the loss; keeps the curvature for what follows."""
 
-    def hessian(self, v: Values) -> Values:
-        """Each ranking's Hessian of the loss times v; `v` may hold several vectors."""
+    def hessian(self, v: Floats) -> Floats:
+        """Each ranking's Hessian of the loss times v."""
 
     def diagonal(self) -> Floats:
         """The diagonal of the Hessian."""
@@ -59,18 +58,19 @@ class Block(Protocol):
 class Rankings:
     """Verdicts as blocks of a likelihood in n items and in p covariates.
 
-    `make` makes the block of some slots, shape (k, rankings). Parameters are vectors of shape (n +
-    p,): the items', then the covariates', whose numbers by slot are `covariates`, shape (slots, p).
-    Blocks are worked on by threads while inside of `threads()` (NumPy lets go of the interpreter
-    lock) and added up in their order, so that the number of threads changes no bit. `go_on` is
-    called before each pass.
+    `make` makes the block of some rankings of a size k, given k and numbers by place, shape (k,
+    rankings), that are the same for tied places; None where nothing is tied. Tied items stand in the
+    order presented (`comparisons.settled`). Parameters are vectors of shape (n + p,): the items', then
+    the covariates', whose numbers by slot are `covariates`, shape (slots, p). Blocks are worked on by
+    threads while inside of `threads()` (NumPy lets go of the interpreter lock) and added up in their
+    order, so that the number of threads changes no bit. `go_on` is called before each pass.
     """
 
     def __init__(
         self,
         verdicts: Verdicts,
         n: int,
-        make: Callable[[Offsets], Block],
+        make: Callable[[int, Groups | None], Block],
         covariates: Floats | None = None,
         go_on: GoOn = always,
     ) -> None:
@@ -79,6 +79,8 @@ class Rankings:
         self.go_on = go_on
         self.blocks: list[Block] = []
         self._shapes: list[tuple[int, int]] = []
+        verdicts = settled(verdicts)
+        groups = tie_groups(verdicts) if verdicts.tied.any() else None
         slots = [np.empty(0, np.int64)]
         for of_size in slots_by_size(verdicts):
             if len(of_size) < 2:  # an item judged alone is compared with nothing
@@ -86,7 +88,7 @@ class Rankings:
             at_once = max(1, AT_ONCE // len(of_size))
             for begin in range(0, of_size.shape[1], at_once):
                 part = of_size[:, begin : begin + at_once]
-                self.blocks.append(make(part))
+                self.blocks.append(make(len(part), None if groups is None else groups[part]))
                 self._shapes.append((part.shape[0], part.shape[1]))
                 slots.append(part.reshape(-1))
         self._slots = np.concatenate(slots)
@@ -119,26 +121,34 @@ class Rankings:
             finally:
                 self._map = map
 
-    def spread(self, values: Values) -> list[Values]:
-        """Parameters, shape (n + p,) or (n + p, samples), as arrays by place, one a block."""
+    @property
+    def repeated(self) -> bool:
+        """Whether they compare items often enough (`comparisons.repeated`)."""
+        return repeated(np.bincount(self.items))
+
+    def spread(self, values: Floats) -> list[Floats]:
+        """Parameters, shape (n + p,), as arrays by place, one a block."""
         self.go_on()
-        flat = values[self.items] if not self.p else self._with_covariates(values)
+        flat = values[self.items]
+        for number, column in enumerate(() if self._covariates is None else self._covariates.T):
+            flat += column * values[self.n + number]
+        return self._by_block(flat)
+
+    def _by_block(self, flat: Values) -> list[Values]:
+        """Values by slot as arrays by place, one a block."""
         return [
-            flat[begin:end].reshape(*shape, *values.shape[1:])
+            flat[begin:end].reshape(*shape, *flat.shape[1:])
             for (begin, end), shape in zip(pairwise(self._bounds), self._shapes, strict=True)
         ]
 
-    def _with_covariates(self, values: Values) -> Values:
-        flat = values[self.items]
-        for number, column in enumerate(() if self._covariates is None else self._covariates.T):
-            effect = values[self.n + number]
-            flat += column * effect if values.ndim == 1 else column[:, None] * effect
-        return flat
-
-    def added_up(self, parts: Iterable[Values]) -> Floats:
-        """By parameter, shape (n + p,), what blocks have by place."""
+    def _of_items(self, parts: Iterable[Floats]) -> tuple[Floats, Floats]:
+        """What blocks have by place: by slot, and added up by item, shape (n,)."""
         flat = np.concatenate([np.empty(0), *(part.reshape(-1) for part in parts)])
-        total = np.bincount(self.items, flat, self.n).astype(np.float64, copy=False)
+        return flat, np.bincount(self.items, flat, self.n).astype(np.float64, copy=False)
+
+    def added_up(self, parts: Iterable[Floats]) -> Floats:
+        """By parameter, shape (n + p,), what blocks have by place."""
+        flat, total = self._of_items(parts)
         if self._covariates is None:
             return total
         effects = [float((column * flat).sum()) for column in self._covariates.T]
@@ -175,28 +185,16 @@ class Rankings:
 
     def degree(self) -> Floats:
         """In how many comparisons each item is; for a covariate the sum of its numbers' sizes."""
-        parts = [np.full(shape, shape[0] - 1.0) for shape in self._shapes]
-        total = np.bincount(
-            self.items, np.concatenate([np.empty(0), *(part.reshape(-1) for part in parts)]), self.n
-        ).astype(np.float64, copy=False)
+        _, total = self._of_items(np.full(shape, shape[0] - 1.0) for shape in self._shapes)
         if self._covariates is None:
             return total
         return np.concatenate([total, np.abs(self._covariates).sum(axis=0)])
 
-    def places(self) -> Iterator[tuple[Block, NDArray[np.intp], Floats | None]]:
-        """Each block with its items, shape (k, rankings), and its covariates, (k, rankings, p)."""
-        for block, shape, (begin, end) in zip(
-            self.blocks, self._shapes, pairwise(self._bounds), strict=True
-        ):
-            numbers = None
-            if self._covariates is not None:
-                numbers = self._covariates[begin:end].reshape(*shape, self.p)
-            yield block, self.items[begin:end].reshape(shape), numbers
-
     @cached_property
     def by_list(self) -> ByList:
         """The blocks by ranking, for several vectors at once."""
-        return ByList(list(self.places()))
+        covariates = None if self._covariates is None else self._by_block(self._covariates)
+        return ByList(self._by_block(self.items), covariates)
 
     def each(self, work: Callable[..., T], vectors: Values, *more: Iterable[Any]) -> list[T]:
         """What `work(part, …)` makes of each block: `part` are the values by ranking, shape
@@ -232,12 +230,14 @@ class ByList:
     """Blocks by ranking: their items, (rankings, k), their covariates, (rankings, k, p); and the
     turns in which what they have by slot is added up by item, no item twice in a turn."""
 
-    def __init__(self, places: Sequence[tuple[Block, NDArray[np.intp], Floats | None]]) -> None:
-        self.items = [np.ascontiguousarray(items.T) for _, items, _ in places]
-        self.covariates = [
-            None if numbers is None else np.ascontiguousarray(numbers.transpose(1, 0, 2))
-            for _, _, numbers in places
-        ]
+    def __init__(
+        self, items: Sequence[NDArray[np.intp]], covariates: Sequence[Floats] | None
+    ) -> None:
+        """Of blocks by place, shapes (k, rankings) and (k, rankings, p)."""
+        self.items = [np.ascontiguousarray(of.T) for of in items]
+        self.covariates: list[Floats | None] = [None] * len(items)
+        if covariates is not None:
+            self.covariates = [np.ascontiguousarray(of.transpose(1, 0, 2)) for of in covariates]
         flat = np.concatenate([np.empty(0, np.intp), *(of.reshape(-1) for of in self.items)])
         order = np.argsort(flat, kind="stable")
         ordered = flat[order]

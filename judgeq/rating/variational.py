@@ -47,11 +47,10 @@ def nearest(rankings: Rankings, maximum: Floats, precision: Floats, seed: int) -
     draws = at_maximum.solve(np.concatenate(noises, axis=1))
     mean = maximum
     for _ in range(STEPS):
-        slopes, _ = _averaged(rankings, mean, draws)
+        slopes, _ = _averaged(rankings, mean, draws, curved=0)
         mean = mean - _step(rankings, at_maximum, mean, slopes)
-    slopes, _ = _averaged(rankings, mean, draws)
     # The curvature of an item is a sum over its rankings: fewer draws will do.
-    _, matrices = _averaged(rankings, mean, draws[:, : count // 4], curved=True)
+    slopes, matrices = _averaged(rankings, mean, draws, curved=count // 4)
     curvature = Curvature(rankings, precision, matrices)
     return Gaussian(mean - _step(rankings, curvature, mean, slopes), curvature, slopes)
 
@@ -65,10 +64,10 @@ def _step(rankings: Rankings, curvature: Curvature, mean: Floats, slopes: list[F
 
 
 def _averaged(
-    rankings: Rankings, mean: Floats, draws: Values, *, curved: bool = False
+    rankings: Rankings, mean: Floats, draws: Values, *, curved: int
 ) -> tuple[list[Floats], list[Values]]:
-    """The rankings' gradients by block, (rankings, k), and Hessians if `curved`, (rankings, k, k): their
-    means over mean ± draws."""
+    """The rankings' gradients by block, (rankings, k): their means over mean ± draws; and their
+    Hessians, (rankings, k, k), over the first `curved` of these, if it isn't 0."""
 
     def average(part: Values, block: Block, eta: Floats) -> tuple[Floats, Values]:
         slope = np.zeros_like(eta)
@@ -77,10 +76,10 @@ def _averaged(
             off = part[:, :, draw].T
             for point in (eta + off, eta - off):
                 slope += block.gradient(point)
-                if curved:
+                if draw < curved:
                     matrices += block.matrices()
-        times = 2 * part.shape[2]
-        return slope.T / times, (matrices / times).astype(np.float32)
+        matrices /= max(2 * curved, 1)
+        return slope.T / (2 * part.shape[2]), matrices.astype(np.float32)
 
     both = rankings.each(average, draws, rankings.blocks, rankings.spread(mean))
     return [slope for slope, _ in both], [matrices for _, matrices in both]

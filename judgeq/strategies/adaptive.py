@@ -17,6 +17,7 @@ import numpy as np
 from judgeq.errors import UsageError
 from judgeq.rating.certainty import DRAWS, least_known
 from judgeq.strategies import matchmaking
+from judgeq.strategies.goal import Goal
 from judgeq.strategies.listwise import check_implied
 from judgeq.strategies.strategy import GROWTH, NEAR, History, Strategy
 from judgeq.types import Matches, Offsets, Rows
@@ -59,10 +60,9 @@ class Adaptive(Strategy):
         """How many rounds there will be, at most."""
         return self._by_default if self.most is None else self.most
 
-    @property
-    def rounds_until(self) -> int:
-        """The same where the run ends once enough is known."""
-        return LONGER * self._by_default if self.most is None else self.most
+    def most_rounds(self, goal: Goal) -> int:
+        """How many rounds there will be, at most: with a goal more, since it ends the run."""
+        return LONGER * self.rounds if goal and self.most is None else self.rounds
 
     @property
     def _by_default(self) -> int:
@@ -110,7 +110,7 @@ class Adaptive(Strategy):
         """The next round's questions over the active items; none when fewer than two are active."""
         rows, round = history.rows, len(history.verdicts) + 1
         if len(rows) < 2:
-            return _none()
+            return Matches.none()
         if round <= self.whole:
             return self._partition(rng.permutation(rows), rng)
         drawn = history.drawn()
@@ -184,10 +184,6 @@ class Adaptive(Strategy):
         """How many rounds are of all items, and how many adaptive."""
         whole = min(self.whole, self.rounds)
         return whole, self.rounds - whole
-
-
-def _none() -> Matches:
-    return Matches(np.empty(0, np.int32), np.zeros(1, np.int64))
 
 
 def _both(a: Matches, b: Matches) -> Matches:

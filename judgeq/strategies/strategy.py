@@ -28,7 +28,7 @@ from judgeq.rating import (
 from judgeq.rating.certainty import Drawn, drawn_at_maximum, settled
 from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.position_bias import Flips
-from judgeq.rating.posterior import Posterior, repeated
+from judgeq.rating.posterior import Posterior
 from judgeq.strategies.goal import Goal
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
 
@@ -69,9 +69,8 @@ class Strategy:
         """Whether it asks about pairs."""
         return True
 
-    @property
-    def rounds_until(self) -> int:
-        """How many rounds there will be, at most, where the run ends once enough is known."""
+    def most_rounds(self, goal: Goal) -> int:
+        """How many rounds there will be, at most, where the run may end at a goal before."""
         return self.rounds
 
     @property
@@ -186,9 +185,7 @@ class History:
     @property
     def most(self) -> int | None:
         """How many rounds there are, at most; None: as many as were imported."""
-        if self.strategy is None:
-            return None
-        return self.strategy.rounds_until if self.goal else self.strategy.rounds
+        return None if self.strategy is None else self.strategy.most_rounds(self.goal)
 
     def to_come(self, planned: int = 0) -> Iterator[int]:
         """The numbers of the rounds to come: the one loop over rounds. Whoever takes one adds its
@@ -201,7 +198,7 @@ class History:
         """The strategy's questions for the next round; none without a strategy. Items leave before it
         whose label is settled, where that is the goal."""
         if self.strategy is None:
-            return Matches(np.empty(0, np.int32), np.zeros(1, np.int64))
+            return Matches.none()
         if not self.strategy.prunes:
             self._stay(self.unsettled())
         return self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
@@ -265,7 +262,7 @@ class History:
         """Whether the judged items were in two rankings on average."""
         n = len(self.standings.elo)
         compared = [verdicts for verdicts in self.verdicts if comparisons.compares(verdicts)]
-        return repeated(comparisons.matches_of(comparisons.joined(compared), n))
+        return comparisons.repeated(comparisons.matches_of(comparisons.joined(compared), n))
 
     def _not_held_out(self, verdicts: Verdicts, planned: int | None, first: int) -> Bools | None:
         """Which verdicts of the next round may decide what is asked later; None: all. Those held out
@@ -352,7 +349,9 @@ class History:
         chosen, slots, count = 0, 0.0, np.zeros(len(self.standings.elo), dtype=np.int64)
         for round, verdicts in enumerate(self.verdicts, start=1):
             count += comparisons.matches_of(verdicts, len(count))
-            if (slots or repeated(count)) and (total := int(count.sum())) >= GROWTH * slots:
+            if (slots or comparisons.repeated(count)) and (
+                total := int(count.sum())
+            ) >= GROWTH * slots:
                 chosen, slots = round, total
         if not chosen:
             return evidence.LEAST

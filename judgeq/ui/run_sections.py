@@ -10,7 +10,6 @@ import numpy as np
 
 from judgeq.certainty import Certainty
 from judgeq.engine.estimate import Estimate
-from judgeq.engine.extent import most_rounds
 from judgeq.engine.results import TEXT, Result, Scores
 from judgeq.engine.samples import Range
 from judgeq.engine.status import State
@@ -280,7 +279,7 @@ def _digits(rating: str) -> Callable[[float], str]:
 def estimate(estimate: Estimate) -> Section:
     """What a run would take."""
     prepared, totals = estimate.prepared, estimate.totals
-    strategy, rounds = prepared.strategy, most_rounds(prepared.strategy, prepared.settings)
+    strategy, rounds = prepared.strategy, prepared.strategy.most_rounds(prepared.settings.goal)
     facts = [
         ("dataset", f"{prepared.dataset.name}, {several(len(prepared.dataset), 'item')}"),
         ("strategy", f"{strategy.name}, {several(rounds, 'round')}"),
