@@ -36,6 +36,8 @@ xs, ys = [a for a, b in pairs], [b for a, b in pairs]
 begun = time.perf_counter()
 evalica.newman(xs, ys, [Winner.X] * len(xs), tolerance=1e-6, limit=100_000)
 """
+LIMIT = 300
+"""Seconds that a peer is given."""
 PEER = """
 import json, resource, sys, time
 n, pairs = json.load(open(sys.argv[1]))
@@ -125,7 +127,11 @@ def _beside_peers() -> None:
         return
     base = ours["bt, σ given"][0]
     for name, script in (("choix, Newton-CG, the same σ", CHOIX), ("evalica, Newman's", EVALICA)):
-        seconds, memory = _peer(peers, script)
+        known = _peer(peers, script)
+        if known is None:
+            print(f"  {name:32}   stopped after {LIMIT} s   over {LIMIT / base:,.0f} × bt")
+            continue
+        seconds, memory = known
         print(f"  {name:32} {seconds:8.3f} s {memory:6.0f} MB   {seconds / base:,.0f} × bt")
 
 
@@ -157,7 +163,8 @@ def _run(what: str, n: int) -> tuple[float, float]:
     return seconds, memory
 
 
-def _peer(python: str, script: str) -> tuple[float, float]:
+def _peer(python: str, script: str) -> tuple[float, float] | None:
+    """Seconds and peak megabytes; None where it takes longer than LIMIT."""
     verdicts = judged(BABE)
     pairs = [
         (int(ranking[a]), int(ranking[b]))
@@ -169,7 +176,10 @@ def _peer(python: str, script: str) -> tuple[float, float]:
     path.write_text(json.dumps([BABE, pairs]))
     try:
         command = (python, "-c", PEER.format(script), str(path))
-        seconds, memory = json.loads(subprocess.check_output(command).splitlines()[-1])
+        out = subprocess.check_output(command, timeout=LIMIT)
+        seconds, memory = json.loads(out.splitlines()[-1])
+    except subprocess.TimeoutExpired:
+        return None
     finally:
         path.unlink()
     return seconds, memory

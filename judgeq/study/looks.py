@@ -93,11 +93,7 @@ def _slope(verdicts: Verdicts) -> float | None:
     sizes = np.diff(verdicts.offsets)
     first = np.repeat(verdicts.offsets[:-1], sizes)
     within = (np.arange(len(verdicts.items)) - first) / np.repeat(sizes - 1, sizes) - 0.5
-    question = np.repeat(np.arange(len(verdicts), dtype=np.int64) << 32, sizes)
-    slot = np.empty_like(within)
-    # Sorted by question and item, both list the same items.
-    by_rank = np.argsort(question + verdicts.items)
-    slot[by_rank] = within[np.argsort(question + verdicts.presented)]
+    slot = within[comparisons.presented_at(verdicts)]
     return float(-(slot * within).sum() / (slot * slot).sum())
 
 
