@@ -31,8 +31,8 @@ from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
 from judgeq.evaluation import whole
 from judgeq.evaluation.evaluate import Plan
+from judgeq.events import Event
 from judgeq.keywords import DatasetSettings, EvaluationSettings, RunSettings, SessionSettings
-from judgeq.types import Event
 from judgeq.ui import evaluation_data as data
 
 T = TypeVar("T")

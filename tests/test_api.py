@@ -20,8 +20,8 @@ import judgeq
 from judgeq import errors, keywords
 from judgeq.config import SESSION, Settings
 from judgeq.evaluation.evaluate import Plan
+from judgeq.events import Event, Notice, RoundRated
 from judgeq.settings import DatasetSpec
-from judgeq.types import Event, Notice, RoundRated
 from judgeq.ui.bar import ProgressBar, choose
 from judgeq.ui.dashboard import PlainLines, Quiet
 

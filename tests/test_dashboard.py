@@ -9,23 +9,20 @@ import pytest
 from rich.cells import cell_len
 from rich.console import Console
 
-from judgeq.types import (
+from judgeq.events import (
     CallEnded,
     CallStarted,
-    Counts,
     Event,
     JobEnded,
     JobStarted,
-    JobState,
     Notice,
     Placed,
     RoundRated,
     RoundStarted,
     RunStarted,
     Stopping,
-    Totals,
-    Usage,
 )
+from judgeq.types import Counts, JobState, Totals, Usage
 from judgeq.ui.dashboard import Dashboard, Face, PlainLines, Quiet, choose
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")

@@ -18,8 +18,8 @@ from judgeq.engine.joining import Given
 from judgeq.engine.stopping import Interrupts
 from judgeq.engine.working import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
+from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import connect, in_schema, parse
-from judgeq.types import Event, Notice
 from tests.cli import command, environment, judgeq
 from tests.mock import mock, stats
 from tests.postgres import new_store

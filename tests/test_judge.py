@@ -25,6 +25,7 @@ from judgeq.errors import (
     StoppedError,
     UsageError,
 )
+from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge import check
 from judgeq.judge.backend import Cached, Prepared, Reply, Request
 from judgeq.judge.budget import Budget
@@ -37,21 +38,7 @@ from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.judge.spending import NANO, OwnSpending
 from judgeq.settings import Faults, Simulation
 from judgeq.settings.model import Model
-from judgeq.types import (
-    Attempt,
-    Call,
-    CallEnded,
-    CallStarted,
-    Event,
-    Floats,
-    Job,
-    JobState,
-    Match,
-    Notice,
-    Outcome,
-    Usage,
-    Verdict,
-)
+from judgeq.types import Attempt, Call, Floats, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
 if TYPE_CHECKING:

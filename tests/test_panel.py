@@ -25,6 +25,7 @@ from judgeq.engine import estimate, importing, results, session
 from judgeq.engine.results import Result, write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
+from judgeq.events import Notice
 from judgeq.judge.panel import Panel, by_each, drawn
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
@@ -32,7 +33,7 @@ from judgeq.mock_server.behaviour import MockSettings
 from judgeq.rating import position_bias
 from judgeq.runs import RunFolder
 from judgeq.settings import Faults, Simulation
-from judgeq.types import Match, Matches, Notice
+from judgeq.types import Match, Matches
 from tests.cli import judgeq, only_run, query, score_columns, scores, start
 from tests.mock import mock
 from tests.web import answering

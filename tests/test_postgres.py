@@ -22,23 +22,13 @@ import pytest
 
 from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import JobLostError, LedError, RunError, StoreAwayError
+from judgeq.events import Event, Notice
 from judgeq.store import Items
 from judgeq.store.crew import Cap, Leader
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
-from judgeq.types import (
-    Attempt,
-    Counts,
-    Event,
-    JobState,
-    Matches,
-    Notice,
-    Outcome,
-    Standings,
-    Usage,
-    Verdict,
-)
+from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Usage, Verdict
 from judgeq.ui.crew import crew as sections
 from judgeq.ui.outputs.runs import Machines
 from tests.fakes import Clock, call

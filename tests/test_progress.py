@@ -2,23 +2,20 @@ from __future__ import annotations
 
 import pytest
 
-from judgeq.types import (
+from judgeq.events import (
     CallEnded,
     CallStarted,
-    Counts,
     Event,
     JobEnded,
     JobStarted,
-    JobState,
     Notice,
     Placed,
     RoundRated,
     RoundStarted,
     RunStarted,
     Stopping,
-    Totals,
-    Usage,
 )
+from judgeq.types import Counts, JobState, Totals, Usage
 from judgeq.ui.progress import NOTICES, SLOT, SLOTS, Progress
 
 DONE, FAILED, INVALID, PENDING = (

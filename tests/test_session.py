@@ -11,8 +11,8 @@ from judgeq.engine import session
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.evaluate import evaluated
+from judgeq.events import Event, Notice, RoundRated, RunStarted
 from judgeq.runs import folders
-from judgeq.types import Event, Notice, RoundRated, RunStarted
 
 
 @pytest.fixture(autouse=True)

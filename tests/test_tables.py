@@ -15,7 +15,7 @@ from judgeq.datasets import Dataset, DatasetSpec, load
 from judgeq.datasets.text_files import delimiter_of
 from judgeq.engine import session
 from judgeq.errors import DataError, RunError, StoppedError, UsageError
-from judgeq.types import Event, RoundRated
+from judgeq.events import Event, RoundRated
 from tests.cli import judgeq
 
 ROWS = "id;text;gold\nä;één;1\nb;deux, trois;2\n"

@@ -16,8 +16,8 @@ from judgeq import config, runs, trust
 from judgeq.cli import app
 from judgeq.engine import session
 from judgeq.errors import RunError
+from judgeq.events import Event, Notice
 from judgeq.runs import RunFolder, RunPlace
-from judgeq.types import Event, Notice
 from tests.mock import mock
 
 EVENTS: list[tuple[str, str]] = []

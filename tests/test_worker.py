@@ -9,6 +9,7 @@ from judgeq import prompts
 from judgeq.engine.queue import Queue, Stop
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError
+from judgeq.events import CallEnded, Event, JobEnded, JobStarted
 from judgeq.judge.backend import Request
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import Judge
@@ -16,7 +17,7 @@ from judgeq.judge.questions import Questions
 from judgeq.judge.sending import Sender
 from judgeq.judge.spending import OwnSpending
 from judgeq.store import Store
-from judgeq.types import CallEnded, Event, JobEnded, JobStarted, JobState, Outcome
+from judgeq.types import JobState, Outcome
 from tests.fakes import FakeBackend, FakeStore, in_order, opened, turns
 
 TEXTS = ["first", "second"]

@@ -24,6 +24,7 @@ from judgeq.errors import (
     StoreAwayError,
     UsageError,
 )
+from judgeq.events import Event, Notice
 from judgeq.judge.backend import Request
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
@@ -31,7 +32,7 @@ from judgeq.judge.questions import Questions
 from judgeq.judge.sending import Sender
 from judgeq.runs import RunFolder
 from judgeq.store import Store
-from judgeq.types import Event, Job, JobState, Match, Notice
+from judgeq.types import Job, JobState, Match
 from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
 
 

@@ -16,6 +16,7 @@ from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
+from judgeq.events import Event, Notice
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Budget
@@ -39,7 +40,7 @@ from judgeq.runs import RunPlace
 from judgeq.settings.model import Access
 from judgeq.store import Items
 from judgeq.strategies import Strategy
-from judgeq.types import Event, Notice, Totals
+from judgeq.types import Totals
 
 Emit = Callable[[Event], None]
 Prices = Mapping[str, Pricing | None]

@@ -23,8 +23,8 @@ from judgeq.engine.joining import Given
 from judgeq.engine.stopping import Interrupts
 from judgeq.engine.working import Tally
 from judgeq.errors import JudgeqError, UsageError
+from judgeq.events import Event, Notice
 from judgeq.runs import whoami
-from judgeq.types import Event, Notice
 
 POLL = 1.0
 """Seconds between two looks, of a worker whether it is to stop, and of us whether one has ended."""

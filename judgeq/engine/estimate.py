@@ -25,22 +25,14 @@ from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import numbered, questions
 from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible, total
+from judgeq.events import Event
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import MARGIN
 from judgeq.store import Store, rows
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import (
-    Event,
-    Match,
-    Matches,
-    Rows,
-    Totals,
-    Usage,
-    Verdict,
-    Verdicts,
-)
+from judgeq.types import Match, Matches, Rows, Totals, Usage, Verdict, Verdicts
 
 AT_ONCE = 1000
 ENOUGH = 20

@@ -21,11 +21,12 @@ from judgeq.engine.session import Beside, stoppable, with_beside, within_open_fi
 from judgeq.engine.stopping import Interrupts
 from judgeq.engine.working import How, Opened, Prospect, Tally, Worker
 from judgeq.errors import RunError, StoppedError, UsageError
+from judgeq.events import Notice
 from judgeq.judge.capped import Capped
 from judgeq.judge.spending import NANO, OwnSpending
 from judgeq.runs import RunPlace
 from judgeq.runs.stored import StoredRuns
-from judgeq.types import Notice, Totals
+from judgeq.types import Totals
 
 
 @dataclass(frozen=True, slots=True)

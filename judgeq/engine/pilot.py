@@ -15,7 +15,8 @@ from judgeq.engine.runner import Session, first_questions
 from judgeq.engine.session import Beside, Emit, at_work, begun, run_loop
 from judgeq.engine.stopping import Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
-from judgeq.types import Counts, Notice, Totals, Usage
+from judgeq.events import Notice
+from judgeq.types import Counts, Totals, Usage
 
 
 @dataclass(frozen=True, slots=True)

@@ -25,6 +25,7 @@ from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError
+from judgeq.events import EndedEarly, Event, Notice, Placed, RoundRated, RoundStarted, RunStarted
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
 from judgeq.rating import GoOn, correlation, position_bias
@@ -33,18 +34,7 @@ from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import (
-    Counts,
-    EndedEarly,
-    Event,
-    Floats,
-    Matches,
-    Notice,
-    Placed,
-    RoundRated,
-    RoundStarted,
-    RunStarted,
-)
+from judgeq.types import Counts, Floats, Matches
 
 SHOWN = 3
 BARRIER_WAIT = 1.0

@@ -24,13 +24,14 @@ from judgeq.engine.results import write_scores
 from judgeq.engine.runner import Session, go_through
 from judgeq.engine.stopping import Interrupts, signals
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
+from judgeq.events import Event, Notice, Stopping
 from judgeq.judge.capped import Capped
 from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import Store
 from judgeq.strategies import Strategy
-from judgeq.types import Event, JobState, Notice, Stopping
+from judgeq.types import JobState
 
 T = TypeVar("T")
 GIVING_BACK = 0.05  # seconds

@@ -8,8 +8,9 @@ from typing import Protocol
 
 from judgeq.engine.queue import Queue, Stop
 from judgeq.errors import JobLostError
+from judgeq.events import Event, JobEnded, JobStarted
 from judgeq.judge.sending import Ledger
-from judgeq.types import Event, Job, JobEnded, JobStarted, JobState, Outcome
+from judgeq.types import Job, JobState, Outcome
 
 
 class Asked(Protocol):

@@ -19,11 +19,12 @@ from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
 from judgeq.engine.worker import work
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError
+from judgeq.events import CallEnded, Event, JobEnded, Notice, RunStarted
 from judgeq.judge.panel import Panel
 from judgeq.judge.sending import Ledger
 from judgeq.runs import whoami
 from judgeq.store import Store
-from judgeq.types import CallEnded, Event, Job, JobEnded, JobState, Notice, Outcome, RunStarted
+from judgeq.types import Job, JobState, Outcome
 
 ExitWhen = Literal["idle", "done"]
 Sleep = Callable[[float], Awaitable[None]]

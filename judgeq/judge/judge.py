@@ -18,11 +18,12 @@ from judgeq.errors import (
     StoppedError,
     UnusableReplyError,
 )
+from judgeq.events import CallEnded
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
 from judgeq.judge.questions import Questions
 from judgeq.judge.sending import Ledger, Sender, Sending
 from judgeq.judge.unusable import Unusable
-from judgeq.types import Call, CallEnded, Job, JobState, Match, Outcome, Verdict
+from judgeq.types import Call, Job, JobState, Match, Outcome, Verdict
 
 if TYPE_CHECKING:
     from judgeq.judge.cache.replies import ReplyCache

@@ -20,23 +20,13 @@ from judgeq.errors import (
     ServerFullError,
     SteppedDownError,
 )
+from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.bounds import LONGEST
 from judgeq.judge.budget import Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy, retried
-from judgeq.types import (
-    Attempt,
-    Call,
-    CallEnded,
-    CallStarted,
-    Event,
-    Job,
-    JobState,
-    Notice,
-    Outcome,
-    Usage,
-)
+from judgeq.types import Attempt, Call, Job, JobState, Outcome, Usage
 
 logger = logging.getLogger(__name__)
 

@@ -15,13 +15,13 @@ from typing import NamedTuple, Protocol
 
 import numpy as np
 
+from judgeq.events import Event
 from judgeq.judge.leases import Keeper
 from judgeq.store.crew import Crew
 from judgeq.types import (
     Attempt,
     Bools,
     Counts,
-    Event,
     Failure,
     Floats,
     Job,

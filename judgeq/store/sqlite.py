@@ -17,6 +17,7 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.errors import RunError
+from judgeq.events import Event
 from judgeq.store import files, rows
 from judgeq.store.flusher import Flusher
 from judgeq.store.place import Log, Place
@@ -25,7 +26,6 @@ from judgeq.types import (
     Attempt,
     Bools,
     Counts,
-    Event,
     Failure,
     Floats,
     Job,

@@ -24,7 +24,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
-from judgeq.types import (
+from judgeq.events import (
     CallEnded,
     Event,
     JobEnded,

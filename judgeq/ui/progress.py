@@ -11,23 +11,21 @@ from collections import deque
 from dataclasses import dataclass, field
 
 from judgeq.certainty import Certainty
-from judgeq.types import (
+from judgeq.events import (
     CallEnded,
     CallStarted,
-    Counts,
     EndedEarly,
     Event,
     JobEnded,
     JobStarted,
-    JobState,
     Notice,
     Placed,
     RoundRated,
     RoundStarted,
     RunStarted,
     Stopping,
-    Totals,
 )
+from judgeq.types import Counts, JobState, Totals
 
 SLOT = 0.5  # seconds; calls a second are looked at over the last SLOTS of them
 SLOTS = 16

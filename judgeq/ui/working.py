@@ -11,7 +11,7 @@ from rich.console import Console
 from rich.text import Text
 
 from judgeq.engine.working import Tally
-from judgeq.types import Event, Notice, RunStarted
+from judgeq.events import Event, Notice, RunStarted
 from judgeq.ui.text import count, money, rate, several
 from judgeq.untrusted import plain
 

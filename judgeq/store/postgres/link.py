@@ -13,8 +13,8 @@ from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
+from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import Address, connect_async, in_schema, problem
-from judgeq.types import Event, Notice
 
 if TYPE_CHECKING:
     import psycopg

@@ -15,24 +15,14 @@ from typing import Any
 import numpy as np
 
 from judgeq.errors import RunError
+from judgeq.events import Event
 from judgeq.judge.limiter import RECOVERY
 from judgeq.store import rows
 from judgeq.store.crew import Bucket, Cap, Crew, Leader, WorkerState
 from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.link import Link
 from judgeq.store.protocol import Items, Spent
-from judgeq.types import (
-    Bools,
-    Counts,
-    Event,
-    Failure,
-    Floats,
-    Match,
-    Matches,
-    Totals,
-    Usage,
-    Verdicts,
-)
+from judgeq.types import Bools, Counts, Failure, Floats, Match, Matches, Totals, Usage, Verdicts
 
 _EVERY = (0, 2**62)
 

@@ -18,6 +18,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from judgeq.errors import RunError, StoreAwayError
+from judgeq.events import Notice
 from judgeq.paths import user_state
 from judgeq.store import rows
 from judgeq.store.postgres import columns, spool, statements
@@ -27,7 +28,7 @@ from judgeq.store.postgres.link import Link
 from judgeq.store.postgres.scheduling import PostgresScheduler
 from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.postgres.spool import Line, Spool
-from judgeq.types import Attempt, Job, JobState, Notice, Outcome
+from judgeq.types import Attempt, Job, JobState, Outcome
 
 _NOTHING = (0, 0, 0, 0, 0, 0)
 

@@ -1,0 +1,121 @@
+"""Events: what the engine tells a face, as frozen data. A face folds them and never answers."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import NamedTuple, TypeAlias
+
+from judgeq.certainty import Certainty
+from judgeq.types import Counts, JobState, Totals, Usage
+
+
+@dataclass(frozen=True, slots=True)
+class RunStarted:
+    """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
+    by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
+    where that is known beforehand."""
+
+    run: str
+    items: int
+    rounds: int
+    judge: str
+    planned: Sequence[Counts] = ()
+    totals: Totals = Totals()  # noqa: RUF009  (immutable)
+    sizes: Sequence[int] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class RoundStarted:
+    """A round is planned, or taken up again; `counts` are its jobs."""
+
+    round: int
+    counts: Counts
+
+
+class JobStarted(NamedTuple):
+    """A worker has claimed a job."""
+
+    job: int
+
+
+class CallStarted(NamedTuple):
+    """A request leaves for the judge."""
+
+
+class CallEnded(NamedTuple):
+    """A request came back, or didn't. `cached`: the cache gave the reply, for nothing. `error` is why
+    there was no answer."""
+
+    outcome: str
+    usage: Usage
+    cost: float | None
+    latency: float
+    cached: bool = False
+    error: str | None = None
+
+
+class JobEnded(NamedTuple):
+    """A job has reached `state`; PENDING means it was given back."""
+
+    job: int
+    state: JobState
+
+
+@dataclass(frozen=True, slots=True)
+class Placed:
+    """An item at an end of the current ranking; `text` is None where the texts aren't here.
+    `rating` is its Elo, or the score (0 to 1) of one that was judged alone."""
+
+    id: str
+    text: str | None
+    rating: float
+
+
+@dataclass(frozen=True, slots=True)
+class EndedEarly:
+    """The strategy has no items left to compare, or enough is known: there were only `rounds` rounds."""
+
+    rounds: int
+
+
+@dataclass(frozen=True, slots=True)
+class RoundRated:
+    """A round is folded into Elo.
+
+    `moved` is Spearman's ρ between the ratings before and after it; None in the first round. `known` is
+    how well the order is known now, where that was worked out.
+    """
+
+    round: int
+    moved: float | None
+    top: Sequence[Placed]
+    bottom: Sequence[Placed]
+    known: Certainty | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something the user should know, in one sentence."""
+
+    text: str
+    warning: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class Stopping:
+    """A stop was asked for: no new calls; those in flight are let finish."""
+
+
+Event: TypeAlias = (
+    RunStarted
+    | RoundStarted
+    | JobStarted
+    | CallStarted
+    | CallEnded
+    | JobEnded
+    | RoundRated
+    | EndedEarly
+    | Notice
+    | Stopping
+)
