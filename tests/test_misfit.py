@@ -5,12 +5,13 @@ from __future__ import annotations
 import math
 from collections import Counter, defaultdict
 from dataclasses import replace
-from itertools import combinations
+from itertools import combinations, permutations
 
 import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from numpy.testing import assert_allclose
 
 from judgeq import seeds
 from judgeq.rating import misfit
@@ -154,6 +155,58 @@ def test_the_reversed_list_is_least_expected() -> None:
     order = np.argsort(-THETA).tolist()
     values = surprise(verdicts([order, order[::-1], [*order[1:], order[0]]]), THETA)
     assert np.argsort(-values).tolist() == [1, 2, 0]
+
+
+# What a judgment says of one item
+
+
+def chances(theta: np.ndarray) -> dict[tuple[int, ...], float]:
+    """The probability of every ranking, chosen from the top (Plackett-Luce)."""
+    chance = {}
+    for order in permutations(range(len(theta))):
+        left, p = list(order), 1.0
+        for item in order:
+            p *= math.exp(theta[item]) / sum(math.exp(theta[one]) for one in left)
+            left.remove(item)
+        chance[order] = p
+    return chance
+
+
+@given(st.lists(st.floats(-4, 4), min_size=2, max_size=4))
+@settings(max_examples=20)
+def test_residuals_have_mean_0_and_variance_1_under_the_model(values: list[float]) -> None:
+    theta, k = np.array(values), len(values)
+    top = chances(theta)
+    bottom = {order[::-1]: p for order, p in chances(-theta).items()}
+    judged = verdicts(top)
+    residual, expected = misfit.residuals(judged, theta, np.arange(len(judged.items)))
+    for item in range(k):
+        mine = judged.items == item
+        weights = [np.array([by[order] for order in top]) for by in (top, bottom)]
+        means = [float((p * residual[mine]).sum()) for p in weights]
+        squares = [float((p * residual[mine] ** 2).sum()) for p in weights]
+        assert_allclose(means, 0, atol=1e-9)
+        assert_allclose(np.mean(squares), 1)
+        won = sum(1 / (1 + math.exp(theta[other] - theta[item])) for other in range(k)) - 0.5
+        assert_allclose(expected[mine], won)
+
+
+def test_residuals_of_pairs_ties_and_items_alone() -> None:
+    judged = verdicts([(3, 0), (0, 3), [(0, 3)], (1,), (5, 2, 1)])
+    residual, expected = misfit.residuals(judged, THETA, np.arange(len(judged.items)))
+    p = 1 / (1 + math.exp(3.5))  # that 3 is above 0
+    assert_allclose(residual[:2], [math.sqrt((1 - p) / p), -math.sqrt((1 - p) / p)])
+    assert_allclose(residual[2:4], [math.sqrt(p / (1 - p)), -math.sqrt(p / (1 - p))])
+    assert_allclose(residual[4], -residual[5])
+    assert residual[4] < 0
+    assert_allclose(expected[4:6], [1 - p, p])
+    assert np.isnan([residual[6], expected[6]]).all()
+    some = misfit.residuals(judged, THETA, np.array([8, 0]))[0]
+    assert_allclose(some, residual[[8, 0]])
+    far = misfit.residuals(verdicts([(1, 0), (0, 1)]), np.array([2000.0, 0.0]), np.arange(4))[0]
+    assert np.isfinite(far).all()
+    unrated = misfit.residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0]), np.arange(2))[0]
+    assert np.isnan(unrated).all()
 
 
 # Circles

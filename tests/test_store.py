@@ -537,6 +537,24 @@ async def test_what_questions_took_is_listed(store: Store, clock: Clock) -> None
 
 
 @contract
+async def test_the_calls_about_a_job_are_read_again(store: Store, clock: Clock) -> None:
+    await begun(store, 4)
+    await claimed(store, "a", 4)
+    unusable, reply = call(1, "unusable", None), call(2)._replace(reply="a > b\n\x1b[31m é \u202e")
+    timeout = call(1, "timeout", None)._replace(reply="no answer in 60 s")
+    await store.settle("a", [Outcome(1, RUNNING, None, (unusable,))])
+    await store.settle("a", [Outcome(2, FAILED, None, (timeout,)), answer(0, 0, 1)])
+    await store.settle("a", [Outcome(1, DONE, Verdict((2, 1)), (reply,))])
+    kept = {
+        1: [unusable._replace(bound=0.0), reply._replace(bound=0.0)],
+        2: [timeout._replace(bound=0.0)],
+    }
+    assert await store.calls([1, 2, 3, 99]) == kept
+    assert await store.calls([]) == {}
+    assert list(await store.calls(range(10_000))) == [1, 2, 0]
+
+
+@contract
 async def test_replies_without_usage_are_counted(store: Store, clock: Clock) -> None:
     await begun(store, 3)
     await claimed(store, "a", 3)

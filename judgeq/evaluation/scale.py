@@ -169,17 +169,12 @@ def misfit_of(run: Result, seed: int = 0) -> Misfit:
 def _least_expected(run: Result, verdicts: Verdicts, names: Sequence[str] | None) -> list[Judgment]:
     surprise = misfit.surprise(verdicts, run.scores.main[1])
     ends = np.cumsum([len(part) for part in run.history.verdicts])
-    group = comparisons.tie_groups(verdicts)
     judgments = []
     for at in np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist():
-        begin, end = verdicts.offsets[at : at + 2].tolist()
-        rows, numbers = verdicts.items[begin:end].tolist(), group[begin:end].tolist()
-        groups: dict[int, list[int]] = {}
-        for row, number in zip(rows, numbers, strict=True):
-            groups.setdefault(number, []).append(row)
         judge = None
         if names is not None and verdicts.judges is not None:
             judge = names[int(verdicts.judges[at])]
         round = int(np.searchsorted(ends, at, side="right")) + 1
-        judgments.append(Judgment(round, judge, [*groups.values()], float(surprise[at])))
+        groups = comparisons.groups_of(verdicts, at)
+        judgments.append(Judgment(round, judge, groups, float(surprise[at])))
     return judgments

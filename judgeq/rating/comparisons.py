@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
+from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdict, Verdicts
 
 
 def joined(rounds: Sequence[Verdicts]) -> Verdicts:
@@ -58,6 +58,13 @@ def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
 def tie_groups(verdicts: Verdicts) -> Offsets:
     """A number a slot: slots of one verdict are tied when theirs is the same. Shape (slots,)."""
     return np.cumsum(~verdicts.tied)
+
+
+def groups_of(verdicts: Verdicts, at: int) -> tuple[tuple[int, ...], ...]:
+    """The groups of tied items of one verdict, most of the feature first."""
+    slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
+    rows, tied = verdicts.items[slots].tolist(), verdicts.tied[slots].tolist()
+    return Verdict(tuple(rows), tuple(tied)).groups
 
 
 def settled(verdicts: Verdicts) -> Verdicts:

@@ -207,6 +207,50 @@ def _group_means(values: Floats, group: Offsets) -> Floats:
     return means[flat].reshape(values.shape)
 
 
+def residuals(verdicts: Verdicts, theta: Floats, at: Offsets) -> tuple[Floats, Floats]:
+    """How much each verdict argues against the place of one of its items under θ: of the slots `at` of
+    `verdicts.items`, the standardised residual and the wins expected, each shape (len(at),).
+
+    The residual is (wins − expected) / sd of the wins over the others of the verdict (a tie ½): above 0
+    it argues for a higher place, below 0 for a lower one; of mean 0 and variance 1 under the model. Wins
+    of a ranking are not independent. Under Plackett-Luce, with p and q of winning and losing against j
+    and l, Cov(j, l) = t·q_j·q_l, where t is the probability to be above both; here the mean of that and
+    of the same from the bottom, as the likelihood is symmetrised. Of a pair it is √((1 − p)/p) of what
+    happened. nan for items alone, and where θ is.
+    """
+    residual, expected = np.full(len(at), np.nan), np.full(len(at), np.nan)
+    of = np.searchsorted(verdicts.offsets, at, side="right") - 1
+    sizes = np.diff(verdicts.offsets)[of]
+    groups = tie_groups(verdicts)
+    for size in np.unique(sizes[sizes > 1]).tolist():
+        of_size = np.flatnonzero(sizes == size)
+        for begin in range(0, len(of_size), _AT_ONCE):
+            chosen = of_size[begin : begin + _AT_ONCE]
+            own, first = at[chosen], verdicts.offsets[of[chosen]]
+            others = first + np.arange(size - 1)[:, None]
+            others += others >= own
+            gap = theta[verdicts.items[others]] - theta[verdicts.items[own]]
+            won = np.where(groups[others] == groups[own], 0.5, others > own).sum(axis=0)
+            mean, variance = _wins(np.clip(gap, -500, 500))
+            expected[chosen] = mean
+            residual[chosen] = (won - mean) / np.sqrt(variance)
+    return residual, expected
+
+
+def _wins(gap: Floats) -> tuple[Floats, Floats]:
+    """The expectation and the variance of an item's wins against others whose θ are so much higher;
+    `gap` of shape (others, items), the results (items,)."""
+    above, below = np.exp(gap), np.exp(-gap)
+    win, lose = 1 / (1 + above), 1 / (1 + below)
+    variance = (win * lose).sum(axis=0)
+    for j in range(len(gap) - 1):
+        rest = slice(j + 1, None)
+        top = lose[j] * lose[rest] / (1 + above[j] + above[rest])
+        bottom = win[j] * win[rest] / (1 + below[j] + below[rest])
+        variance += (top + bottom).sum(axis=0)  # twice the half of both
+    return win.sum(axis=0), np.maximum(variance, _TINY)
+
+
 # Circles
 
 

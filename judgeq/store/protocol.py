@@ -21,6 +21,7 @@ from judgeq.store.crew import Crew
 from judgeq.types import (
     Attempt,
     Bools,
+    Call,
     Counts,
     Failure,
     Floats,
@@ -151,6 +152,11 @@ class Store(Protocol):
     async def spent(self, n: int) -> list[Spent]:
         """What the replies to the questions with an outcome took, in match order; of about the first n
         calls."""
+
+    async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
+        """The calls about these jobs, by job, in the order in which they ended, without what their
+        attempts were begun with; nothing for a job that had none. `reply` is raw, and says of a call
+        without an answer why. Raises RunError for calls that can't be."""
 
     async def last_failure(self) -> Failure | None:
         """The last call that brought no answer; None if there was none."""

@@ -83,6 +83,11 @@ FROM calls JOIN jobs ON jobs.id = job
 WHERE calls.id <= ? AND outcome IN ('ok', 'unusable', 'cached') AND state IN ('done', 'invalid')
 GROUP BY job ORDER BY job
 """
+JOBS_OF_CALLS = "SELECT id, job FROM calls ORDER BY id"
+CALLS_OF = """
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
+WHERE id IN ({}) ORDER BY id
+"""
 FAILED_CALL = """
 SELECT id, reply, at FROM calls
 WHERE outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down')
@@ -212,6 +217,18 @@ def calls(outcome: Outcome) -> list[tuple[object, ...]]:
         )
         for call in outcome.calls
     ]
+
+
+def calls_by_job(kept: Sequence[Sequence[Any]]) -> dict[int, list[Call]]:
+    """The calls from (job, attempt, outcome, the four counts of tokens, cost, latency, reply, at), by
+    job. Raises ValueError for one that can't be."""
+    by_job: dict[int, list[Call]] = {}
+    for number, attempt, outcome, *usage, cost, latency, reply, at in kept:
+        if not all(map(math.isfinite, (cost or 0.0, latency, at))):
+            raise ValueError(f"a call about job {number} can't be")
+        call = Call(attempt, outcome, Usage(*usage), cost, latency, reply, at)
+        by_job.setdefault(number, []).append(call)
+    return by_job
 
 
 def standings(before: Standings) -> tuple[bytes, bytes]:

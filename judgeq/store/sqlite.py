@@ -10,7 +10,7 @@ from __future__ import annotations
 import sqlite3
 import struct
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping, Sequence
 from contextlib import asynccontextmanager, contextmanager
 from pathlib import Path
 
@@ -25,6 +25,7 @@ from judgeq.store.protocol import Items, Spent
 from judgeq.types import (
     Attempt,
     Bools,
+    Call,
     Counts,
     Failure,
     Floats,
@@ -40,6 +41,8 @@ from judgeq.types import (
 )
 
 _EVERY = (0, 2**62)
+_AT_ONCE = 500
+"""So many numbers stand in one statement: SQLite may allow no more than 999."""
 
 
 class SqliteStore:
@@ -308,6 +311,19 @@ class SqliteStore:
                 )
                 for row, round in zip(calls, rounds, strict=True)
             ]
+
+    async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
+        """See Store. Replies may be long: only those asked for are read."""
+        wanted = set(jobs)
+        with self._reading():
+            listed = self._db.execute(rows.JOBS_OF_CALLS)
+            numbers = [number for number, job in listed if job in wanted]
+            kept = []
+            for begin in range(0, len(numbers), _AT_ONCE):
+                part = numbers[begin : begin + _AT_ONCE]
+                statement = rows.CALLS_OF.format(", ".join("?" * len(part)))
+                kept += self._db.execute(statement, part).fetchall()
+            return rows.calls_by_job(kept)
 
     async def last_failure(self) -> Failure | None:
         """See Store."""

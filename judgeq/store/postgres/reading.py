@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Any
 
@@ -22,7 +22,18 @@ from judgeq.store.crew import Bucket, Cap, Crew, Leader, WorkerState
 from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.link import Link
 from judgeq.store.protocol import Items, Spent
-from judgeq.types import Bools, Counts, Failure, Floats, Match, Matches, Totals, Usage, Verdicts
+from judgeq.types import (
+    Bools,
+    Call,
+    Counts,
+    Failure,
+    Floats,
+    Match,
+    Matches,
+    Totals,
+    Usage,
+    Verdicts,
+)
 
 _EVERY = (0, 2**62)
 
@@ -202,6 +213,12 @@ class PostgresReader:
                 )
                 for row, round in zip(calls, rounds, strict=True)
             ]
+
+    async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
+        """See Store."""
+        kept = await self._rows(statements.CALLS_OF, self._run, list(jobs))
+        with self._reading():
+            return rows.calls_by_job(kept)
 
     async def last_failure(self) -> Failure | None:
         """See Store."""

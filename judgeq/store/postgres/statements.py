@@ -113,6 +113,10 @@ JOIN @.matches m ON m.run = c.run AND m.id = c.job JOIN @.jobs j ON j.run = c.ru
 WHERE c.outcome IN ('ok', 'unusable', 'cached') AND j.state IN ('done', 'invalid')
 GROUP BY m.id, m.items, m.judge, m.repeat ORDER BY m.id
 """
+CALLS_OF = """
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM @.calls
+WHERE run = %s AND job = ANY(%s::bigint[]) ORDER BY id
+"""
 LAST_FAILURE = """
 SELECT id, reply, at, (SELECT count(*) FROM @.calls WHERE run = %(run)s AND id > coalesce(
     (SELECT id FROM @.calls WHERE run = %(run)s AND outcome IN ('ok', 'cached', 'unusable')

@@ -1,0 +1,359 @@
+"""The evidence behind scores: the judgments that an item was in, what each says of its place, whom it
+met, and what is known of two items, directly and through others.
+
+`gathered` indexes a run's judgments once; then `trails` are of as many items as one likes. Only what
+the ledger holds beside the verdicts is read again (`from_ledger`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from judgeq.engine.results import Result
+from judgeq.errors import RunError
+from judgeq.rating import comparisons, misfit
+from judgeq.store import Store
+from judgeq.types import Bools, Call, Floats, Match, Offsets, Verdicts
+
+
+@dataclass(frozen=True, slots=True)
+class Judgment:
+    """One answer of a judge: to `job`, the number of its question in the ledger, asked in `round` (from
+    1). `presented` are the rows of the items as shown, `ordered` whether that order is known; `groups`
+    are tied rows, most of the feature first. `score` is that of one item alone, else None. `surprise` is
+    that of `misfit.surprise`, nan of an item alone. `judge` is None where there is one judge. `rated`:
+    the ratings are made from it; not from one of two orders whose other brought no answer, nor from a
+    list of one.
+    """
+
+    job: int
+    round: int
+    judge: str | None
+    presented: tuple[int, ...]
+    ordered: bool
+    groups: tuple[tuple[int, ...], ...]
+    score: float | None
+    surprise: float
+    rated: bool
+
+    def above(self, one: int, other: int) -> float:
+        """1 where a row is placed above another, 0 below, ½ where they are tied."""
+        places = {row: place for place, group in enumerate(self.groups) for row in group}
+        return 0.5 + 0.5 * float(np.sign(places[other] - places[one]))
+
+
+@dataclass(frozen=True, slots=True)
+class Appearance:
+    """An item in a judgment: its `slot` as presented (from 1; None where the order isn't known), the
+    comparisons that it won (a tie counts ½), and how many it was `expected` to win under the main
+    rating.
+
+    `residual` says how much the judgment argues against the item's place: above 0 for a higher one,
+    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). Of an item
+    alone it is its score less what items of its rating get (a straight line through all of them), in
+    standard deviations of these. `expected` and `residual` are nan where the rating has none.
+    """
+
+    judgment: Judgment
+    slot: int | None
+    wins: float
+    expected: float
+    residual: float
+
+
+@dataclass(frozen=True, slots=True)
+class Opponent:
+    """An item met in so many judgments, and how often the item that met it was placed `above` it,
+    `below` it, or tied with it."""
+
+    row: int
+    met: int
+    above: int
+    below: int
+    tied: int
+
+
+@dataclass(frozen=True, slots=True)
+class Trail:
+    """The judgments that the item of `row` was in, in the order asked."""
+
+    row: int
+    appearances: tuple[Appearance, ...]
+
+    @property
+    def against(self) -> list[Appearance]:
+        """Those by which its place is judged, the ones that argue most against it first."""
+        arguing = [one for one in self.appearances if one.judgment.rated and one.residual]
+        arguing = [one for one in arguing if not np.isnan(one.residual)]
+        return sorted(arguing, key=lambda one: -abs(one.residual))
+
+    @property
+    def opponents(self) -> list[Opponent]:
+        """The items that it met, those most often met first."""
+        met: dict[int, list[int]] = {}
+        for one in self.appearances:
+            side = 0  # of a group: 0 above this item, 1 tied with it, 2 below
+            for group in one.judgment.groups:
+                mine = self.row in group
+                for row in group:
+                    if row != self.row:
+                        met.setdefault(row, [0, 0, 0])[1 if mine else side] += 1
+                side = 2 if mine else side
+        opponents = [
+            Opponent(row, lost + tied + won, above=won, below=lost, tied=tied)
+            for row, (lost, tied, won) in met.items()
+        ]
+        return sorted(opponents, key=lambda opponent: (-opponent.met, opponent.row))
+
+
+@dataclass(frozen=True, slots=True)
+class Through:
+    """An item that both of two items met in judgments without the other one: how many comparisons each
+    won against it (a tie counts ½), of how many."""
+
+    row: int
+    one_won: float
+    one_met: int
+    other_won: float
+    other_met: int
+
+    @property
+    def says(self) -> int:
+        """1 where the one was above it more often than not, and the other below; −1 the other way
+        round; else 0."""
+        one = np.sign(self.one_won - self.one_met / 2)
+        other = np.sign(self.other_won - self.other_met / 2)
+        return int(one) if one == -other else 0
+
+
+@dataclass(frozen=True, slots=True)
+class Versus:
+    """What is known of two items, given by their rows: the judgments that both were in; `through`, the
+    items that both met elsewhere; and the probability that the one has more of the feature, by the main
+    rating (None where that has no errors, or `why` nothing connects the two)."""
+
+    one: int
+    other: int
+    together: tuple[Judgment, ...]
+    through: tuple[Through, ...]
+    probability: float | None
+    why: str | None = None
+
+    @property
+    def direct(self) -> Opponent:
+        """How often the one was placed above and below the other, in the judgments of both."""
+        won = [judgment.above(self.one, self.other) for judgment in self.together]
+        return Opponent(self.other, len(won), won.count(1.0), won.count(0.0), won.count(0.5))
+
+    @property
+    def for_one(self) -> int:
+        """How many of `through` say that the one is above the other."""
+        return sum(item.says > 0 for item in self.through)
+
+    @property
+    def for_other(self) -> int:
+        """How many of `through` say that the other is above the one."""
+        return sum(item.says < 0 for item in self.through)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evidence:
+    """All answers of a run (`verdicts`, with both orders each by itself), and where each item is in
+    them: `slots[begins[row]:begins[row + 1]]` of `verdicts.items`. `surprise` and `rated` are by
+    verdict.
+    """
+
+    run: Result
+    verdicts: Verdicts
+    slots: Offsets
+    begins: Offsets
+    surprise: Floats
+    rated: Bools
+
+    def slots_of(self, rows: Collection[int]) -> Offsets:
+        """The slots of these items, item by item."""
+        parts = [self.slots[self.begins[row] : self.begins[row + 1]] for row in rows]
+        return np.concatenate([np.empty(0, np.int64), *parts])
+
+    def judgment(self, at: int) -> Judgment:
+        """The verdict of this number."""
+        verdicts, names = self.verdicts, self.run.judges
+        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
+        score = np.nan if verdicts.scores is None else verdicts.scores[at]
+        alone = slots.stop - slots.start == 1
+        judge = 0 if verdicts.judges is None else int(verdicts.judges[at])
+        return Judgment(
+            job=int(verdicts.matches[at]),
+            round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
+            judge=names[judge] if len(names) > 1 else None,
+            presented=tuple(verdicts.presented[slots].tolist()),
+            ordered=verdicts.ordered is None or bool(verdicts.ordered[at]),
+            groups=comparisons.groups_of(verdicts, at),
+            score=None if np.isnan(score) else float(score),
+            surprise=float("nan") if alone else float(self.surprise[at]),
+            rated=bool(self.rated[at]),
+        )
+
+
+def gathered(run: Result) -> Evidence:
+    """The index of a run's judgments: some arrays as long as its verdicts."""
+    verdicts = comparisons.joined(run.history.asked)
+    rated = np.diff(verdicts.offsets) > 1
+    if verdicts.scores is not None:
+        rated |= ~np.isnan(verdicts.scores)
+    if run.history.both_orders:
+        couples = comparisons.joined(run.history.verdicts).matches // 2
+        rated &= np.isin(verdicts.matches // 2, couples)
+    begins = np.zeros(len(run.scores.ids) + 1, dtype=np.int64)
+    np.cumsum(comparisons.matches_of(verdicts, len(begins) - 1), out=begins[1:])
+    return Evidence(
+        run=run,
+        verdicts=verdicts,
+        slots=np.argsort(verdicts.items, kind="stable"),
+        begins=begins,
+        surprise=misfit.surprise(verdicts, run.scores.main[1]),
+        rated=rated,
+    )
+
+
+def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
+    """The trails of these items, in their order. Judgments that several were in are the same object."""
+    slots, verdicts = evidence.slots_of(rows), evidence.verdicts
+    of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
+    places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
+    residual, expected = misfit.residuals(verdicts, evidence.run.scores.main[1], slots)
+    if verdicts.scores is not None:
+        residual = np.where(np.isnan(residual), _scored(evidence)[of], residual)
+    wins = comparisons.wins_by_slot(verdicts)[slots]
+    judgments = {at: evidence.judgment(at) for at in np.unique(of).tolist()}
+    columns = (of, places, wins, expected, residual)
+    appearances = [
+        Appearance(judgment := judgments[at], place if judgment.ordered else None, *numbers)
+        for at, place, *numbers in zip(*(column.tolist() for column in columns), strict=True)
+    ]
+    counts = [int(evidence.begins[row + 1] - evidence.begins[row]) for row in rows]
+    ends = np.cumsum(counts, dtype=np.int64).tolist()
+    return [
+        Trail(row, tuple(appearances[end - count : end]))
+        for row, count, end in zip(rows, counts, ends, strict=True)
+    ]
+
+
+def _scored(evidence: Evidence) -> Floats:
+    """The residual of each score of an item alone, shape (verdicts,); nan for comparisons, and 0 where
+    all are as the rating says. By least squares of the scores on the rating: where that is their mean
+    (direct scores alone), the line is the rating itself."""
+    verdicts = evidence.verdicts
+    residual = np.full(len(verdicts), np.nan)
+    if verdicts.scores is None:
+        return residual
+    theta = evidence.run.scores.main[1][verdicts.items[verdicts.offsets[:-1]]]
+    known = ~np.isnan(verdicts.scores) & ~np.isnan(theta)
+    if not known.any():
+        return residual
+    x, y = theta[known] - theta[known].mean(), verdicts.scores[known]
+    size = float(x @ x)
+    slope = float(x @ y) / size if size > 0 else 0.0
+    off = y - y.mean() - slope * x
+    spread = float(np.sqrt((off * off).mean()))
+    residual[known] = np.where(np.abs(off) > 1e-9, off / (spread or 1.0), 0.0)
+    return residual
+
+
+def versus(evidence: Evidence, one: int, other: int) -> Versus:
+    """What is known of two items."""
+    first, second = trails(evidence, [one, other])
+    shared = {appearance.judgment.job for appearance in first.appearances}
+    together = tuple(
+        appearance.judgment
+        for appearance in second.appearances
+        if appearance.judgment.job in shared
+    )
+    apart = {judgment.job for judgment in together}
+    of_one, of_other = (_won_elsewhere(trail, apart) for trail in (first, second))
+    through = tuple(
+        Through(row, *of_one[row], *of_other[row])
+        for row in sorted(of_one.keys() & of_other.keys())
+    )
+    run, posterior, why = evidence.run, evidence.run.fit.posterior, None
+    component = run.scores.component
+    if posterior is None:
+        why = f"the rating {run.main.name} has no errors"
+    elif component[one] != component[other] or not component[one]:
+        why = "no judgments connect the two"
+    probability = None
+    if posterior is not None and why is None:
+        probability = posterior.probability_above(one, other)
+    return Versus(one, other, together, through, probability, why)
+
+
+def _won_elsewhere(trail: Trail, without: Collection[int]) -> dict[int, tuple[float, int]]:
+    """By row of the items met in other jobs than these: comparisons won, of how many."""
+    elsewhere = [one for one in trail.appearances if one.judgment.job not in without]
+    return {
+        opponent.row: (opponent.above + opponent.tied / 2, opponent.met)
+        for opponent in Trail(trail.row, tuple(elsewhere)).opponents
+    }
+
+
+# What the ledger holds beside the verdicts
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Ledger:
+    """Of some items: `elo`, shape (rounds + 1, items), before the first round and after each; by row
+    the questions about it that brought no verdict (`open`: failed, invalid, or still to come); and by
+    job the `calls` that were asked for, in the order in which they ended."""
+
+    rows: tuple[int, ...]
+    elo: Floats
+    open: Mapping[int, Sequence[Match]]
+    calls: Mapping[int, Sequence[Call]]
+
+
+async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = False) -> Ledger:
+    """What a run's ledger holds of the items of these trails; the calls about them only with
+    `replies`: raw replies may be long. Reads while another process goes on. Raises RunError."""
+    rows = tuple(trail.row for trail in trails)
+    store = run.run.store(read_only=True)
+    try:
+        elo = await _elo(run, store)
+        unanswered = await _open(run, store, rows)
+        jobs = {one.judgment.job for trail in trails for one in trail.appearances}
+        jobs |= {match.id for matches in unanswered.values() for match in matches}
+        calls = await store.calls(sorted(jobs)) if replies else {}
+        return Ledger(rows, elo[:, list(rows)], unanswered, calls)
+    finally:
+        await store.close()
+
+
+async def _elo(run: Result, store: Store) -> Floats:
+    """Before the first round and after each, shape (rounds + 1, all items)."""
+    before = [await store.ratings(number + 1) for number in range(run.rounds_planned)]
+    known = [ratings for ratings in before if ratings is not None]
+    return np.stack([*known, run.history.standings.elo])
+
+
+async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, list[Match]]:
+    """By row its questions in the rounds of the result that have no verdict."""
+    answered = {int(job) for part in run.history.asked for job in part.matches.tolist()}
+    unanswered: dict[int, list[Match]] = {row: [] for row in rows}
+    first, n = 0, len(run.scores.ids)
+    for round in range(1, run.rounds_planned + 1):
+        matches = await store.matches(round)
+        if len(matches.items) and not 0 <= int(matches.items.min()) <= int(matches.items.max()) < n:
+            raise RunError(f"{run.run.shown} is damaged: it asks about an item that isn't there.")
+        about = np.flatnonzero(np.isin(matches.items, list(rows)))
+        of = np.unique(np.searchsorted(matches.offsets, about, side="right") - 1)
+        for at in of.tolist():
+            if first + at in answered:
+                continue
+            items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
+            judge = 0 if matches.judges is None else int(matches.judges[at])
+            for row in unanswered.keys() & set(items):
+                unanswered[row].append(Match(first + at, round, items, judge))
+        first += len(matches)
+    return unanswered

@@ -1,0 +1,199 @@
+"""The evidence behind scores, from runs of all kinds."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import sqlite3
+from collections.abc import Mapping
+from contextlib import closing
+from pathlib import Path
+
+import numpy as np
+import pytest
+from numpy.testing import assert_allclose
+
+import judgeq as package
+from judgeq.engine.results import Result
+from judgeq.evaluation.trail import Trail, from_ledger, gathered, trails, versus
+from tests.cli import judgeq
+
+N = ("-d", "synthetic:normal", "--n", "30")
+JOBS: Mapping[str, tuple[str, ...]] = {
+    "lists": (*N, "-s", "listwise5x3"),
+    "pairs": (*N, "-s", "pairwise4", "--both-orders"),
+    "panel": (*N, "-s", "pairwise4", "--judge", "simulated", "--judge", "simulated"),
+    "direct": (*N, "-s", "direct", *2 * ("--judge", "simulated"), "--ensemble", "each"),
+    "hybrid": (*N, "-s", "hybrid5x2"),
+    "paper": (*N, "-s", "pairwise4", "--rating", "bt-mm"),
+}
+
+
+@pytest.fixture(scope="module")
+def runs(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    path = tmp_path_factory.mktemp("trail")
+    for name, job in JOBS.items():
+        judgeq(path, "run", *job, "--quiet", "--runs-dir", name)
+    return path
+
+
+def opened(runs: Path, name: str) -> Result:
+    return package.open_run(runs_dir=runs / name)
+
+
+def all_trails(run: Result) -> list[Trail]:
+    return trails(gathered(run), range(len(run.scores.ids)))
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
+    run = opened(runs, name)
+    every = all_trails(run)
+    asked = sum(len(part.items) for part in run.history.asked)
+    assert sum(len(one.appearances) for one in every) == asked
+    for row, one in enumerate(every):
+        jobs = [appearance.judgment.job for appearance in one.appearances]
+        assert jobs == sorted(set(jobs))
+        for appearance in one.appearances:
+            judgment = appearance.judgment
+            assert judgment.presented[appearance.slot - 1] == row  # type: ignore[operator]
+            assert sorted(judgment.presented) == sorted(sum(judgment.groups, ()))
+            assert 1 <= judgment.round <= run.rounds
+            met = len(judgment.presented) - 1
+            assert appearance.wins == sum(
+                judgment.above(row, other) for other in judgment.presented if other != row
+            )
+            assert not met or 0 <= appearance.expected <= met
+            assert (judgment.judge is None) == (len(run.judges) == 1)
+        strength = [abs(appearance.residual) for appearance in one.against]
+        assert strength == sorted(strength, reverse=True)
+    if run.history.basis == "comparisons" and not run.history.both_orders:
+        wins = [sum(one.wins for one in item.appearances) for item in every]
+        assert_allclose(wins, run.scores.wins)
+        assert [len(item.appearances) for item in every] == run.scores.matches.tolist()
+
+
+@pytest.mark.parametrize("name", JOBS)
+def test_the_ledger_adds_how_the_rating_moved(runs: Path, name: str) -> None:
+    run = opened(runs, name)
+    chosen = trails(gathered(run), [3, 0])
+    ledger = asyncio.run(from_ledger(run, chosen, replies=True))
+    assert ledger.elo.shape == (run.rounds + 1, 2)
+    assert_allclose(ledger.elo[0], 1500)
+    if "elo" in run.scores.ratings:
+        assert_allclose(ledger.elo[-1], run.scores.ratings["elo"][[3, 0]])
+    jobs = {one.judgment.job for item in chosen for one in item.appearances}
+    assert ledger.calls.keys() == jobs
+    assert {call.outcome for calls in ledger.calls.values() for call in calls} <= {"ok", "cached"}
+    assert all(calls[-1].reply for calls in ledger.calls.values())
+    assert not any(ledger.open.values())
+    assert not asyncio.run(from_ledger(run, chosen)).calls
+
+
+def test_residuals_argue_for_a_higher_or_a_lower_place(runs: Path) -> None:
+    run = opened(runs, "panel")
+    theta = run.scores.main[1]
+    for one in all_trails(run)[:10]:
+        for appearance in one.appearances:
+            (other,) = set(appearance.judgment.presented) - {one.row}
+            p = 1 / (1 + np.exp(theta[other] - theta[one.row]))
+            wins = appearance.wins
+            assert appearance.expected == pytest.approx(p)
+            assert appearance.residual == pytest.approx((wins - p) / np.sqrt(p * (1 - p)))
+            assert abs(appearance.residual) == pytest.approx(abs(appearance.judgment.surprise))
+
+
+def test_direct_scores_argue_against_a_mean_that_they_are_far_from(runs: Path) -> None:
+    run = opened(runs, "direct")
+    offs = []
+    for one in all_trails(run):
+        scores = [appearance.judgment.score for appearance in one.appearances]
+        assert len(scores) == 2
+        mean = np.mean(np.array(scores, dtype=float))
+        assert mean == pytest.approx(run.scores.main[1][one.row])
+        for appearance, score in zip(one.appearances, scores, strict=True):
+            assert score is not None
+            assert np.sign(appearance.residual) == np.sign(score - mean)
+            offs.append(appearance.residual)
+        assert np.isnan([appearance.expected for appearance in one.appearances]).all()
+    assert np.mean(np.square(offs)) == pytest.approx(1)
+
+
+def test_of_both_orders_one_without_the_other_is_not_rated(runs: Path, tmp_path: Path) -> None:
+    run = opened(runs, "pairs")
+    assert all(one.judgment.rated for item in all_trails(run) for one in item.appearances)
+    first = run.history.asked[0]
+    run.history.asked[0] = first.where(first.matches != first.matches[0])
+    pair = first.presented[:2].tolist()
+    couples = run.history.verdicts[0]
+    run.history.verdicts[0] = couples.where(couples.matches // 2 != first.matches[0] // 2)
+    one = trails(gathered(run), pair)[0]
+    left = [appearance for appearance in one.appearances if not appearance.judgment.rated]
+    assert [appearance.judgment.job for appearance in left] == [int(first.matches[1])]
+    assert left[0] not in one.against
+
+
+def test_two_items_directly_and_through_others(tmp_path: Path) -> None:
+    run = imported(tmp_path, ["ab", "ab", "ba", "acb", "ad", "db", "eb", "ea", "af", "bf", "gh"])
+    evidence = gathered(run)
+    known = versus(evidence, 0, 1)
+    direct = known.direct
+    assert (direct.met, direct.above, direct.below, direct.tied) == (4, 3, 1, 0)
+    assert [judgment.round for judgment in known.together] == [1, 1, 1, 1]
+    through = {item.row: item for item in known.through}
+    assert set(through) == {3, 4, 5}  # c only stood between the two in a list of both
+    assert [through[row].says for row in (3, 4, 5)] == [1, 0, 0]
+    assert (known.for_one, known.for_other) == (1, 0)
+    back = versus(evidence, 1, 0)
+    assert (back.direct.above, back.for_one, back.for_other) == (1, 0, 1)
+    assert known.probability == run.probability_above("a", "b")
+    assert known.probability is not None
+    assert back.probability == pytest.approx(1 - known.probability)
+    apart = versus(evidence, 0, 6)
+    assert (apart.together, apart.through, apart.probability) == ((), (), None)
+    assert apart.why == "no judgments connect the two"
+    never = versus(evidence, 0, 8)
+    assert never.why == apart.why
+
+
+def imported(folder: Path, rankings: list[str]) -> Result:
+    """The run of such rankings of the items a to i."""
+    lines = [{"id": name, "text": f"text {name}"} for name in "abcdefghi"]
+    (folder / "texts.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    judged = [
+        {"round": 1, "group": at, "presented": sorted(names), "ranking": [*names], "ordered": False}
+        for at, names in enumerate(rankings)
+    ]
+    (folder / "judged.jsonl").write_text("\n".join(map(json.dumps, judged)))
+    judgeq(folder, "import", "judged.jsonl", "-d", "texts.jsonl", "--id-column", "id", "-q")
+    return package.open_run(runs_dir=folder / "runs")
+
+
+def test_imported_judgments_have_no_slots_and_no_replies(tmp_path: Path) -> None:
+    run = imported(tmp_path, ["ab", "bc", "a"])
+    one, never = trails(gathered(run), [0, 8])
+    assert [appearance.slot for appearance in one.appearances][:1] == [None]
+    alone = one.appearances[-1]
+    assert np.isnan([alone.residual, alone.judgment.surprise]).all()
+    assert not alone.judgment.rated
+    assert alone not in one.against
+    assert (never.appearances, never.opponents, never.against) == ((), [], [])
+    ledger = asyncio.run(from_ledger(run, [one, never], replies=True))
+    assert (ledger.calls, ledger.open) == ({}, {0: [], 8: []})
+
+
+def test_questions_without_a_verdict_are_listed_with_their_calls(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", *N, "-s", "listwise5x2", "--quiet")
+    database = next((tmp_path / "runs").glob("*/run.db"))
+    with closing(sqlite3.connect(database, isolation_level=None)) as db:
+        db.execute("DELETE FROM verdicts WHERE job = 1")
+        db.execute("UPDATE jobs SET state = 'invalid' WHERE id = 1")
+        db.execute("UPDATE calls SET outcome = 'unusable', reply = 'no' WHERE job = 1")
+    run = package.open_run(runs_dir=tmp_path / "runs")
+    evidence = gathered(run)
+    every = trails(evidence, range(30))
+    ledger = asyncio.run(from_ledger(run, every, replies=True))
+    about = [row for row, matches in ledger.open.items() if matches]
+    assert len(about) == 5
+    assert {match.id for row in about for match in ledger.open[row]} == {1}
+    assert [(call.outcome, call.reply) for call in ledger.calls[1]] == [("unusable", "no")]
