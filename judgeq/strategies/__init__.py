@@ -69,8 +69,8 @@ REGISTRY: Mapping[str, Entry] = {
         "adaptive<k>[x<rounds>]",
         "Lists of k (10), or pairs (adaptive2): first of all items at random, then in each round of the "
         "quarter (of pairs, the half) whose rank is least certain, next to those rated alike.",
-        "The best ranking for the money where rounds can wait for a fit; with --until, which ends it "
-        "once enough is known.",
+        "A little better than lists for the same money, where rounds can wait for a fit; with --until, "
+        "which ends it once enough is known.",
         {"k": "k", "most": "rounds", "holdout": "holdout"},
     ),
     "streak": Entry(

@@ -109,9 +109,10 @@ class _Line(NamedTuple):
 
 def lines() -> Iterator[str]:
     """The strategies that are planned with, by the registry: those of rounds in which all items stay,
-    each with some sizes of lists."""
+    each with some sizes of lists. Not those that also ask about texts alone, which isn't simulated."""
     for kind, entry in REGISTRY.items():
-        if "rounds" not in entry.settings or getattr(entry.make, "prunes", False):
+        strategy = strategies.parse(kind)
+        if "rounds" not in entry.settings.values() or strategy.prunes or strategy.mixed:
             continue
         if "k" not in entry.settings:
             yield kind
