@@ -1,8 +1,6 @@
 """The figures of a simulation study: which strategy ranks best, and for how many calls.
 
 From rows in memory to Matplotlib figures and to files; where the rows come from isn't known here.
-Matplotlib is imported when something is drawn. Neither pyplot nor the user's matplotlibrc has a
-part in it: the same rows give the same bytes.
 """
 
 from __future__ import annotations
@@ -10,9 +8,8 @@ from __future__ import annotations
 import csv
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
 from dataclasses import astuple, dataclass, fields
-from io import BytesIO, StringIO
+from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
@@ -26,6 +23,8 @@ from judgeq.rating import ESTIMATORS
 from judgeq.settings import Simulation
 from judgeq.study.planning import Planned
 from judgeq.study.simulation import StudyRow
+from judgeq.ui import drawing
+from judgeq.ui.drawing import FAINT, GRID, PALETTE
 from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
@@ -33,9 +32,6 @@ if TYPE_CHECKING:
     from matplotlib.axis import XAxis
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours, distinct to the colour-blind too; yellow last, as it is faint on white.
-PALETTE = ["#0072B2", "#D55E00", "#009E73", "#E69F00", "#56B4E9", "#CC79A7", "#000000", "#F0E442"]
-FAINT = "#777777"
 MARKERS = dict(zip(ESTIMATORS, "os^Dv", strict=False))
 OTHER_MARKER, MEAN_MARKER, MEAN_AREA = "^", "X", 42.0
 AXES = {
@@ -58,7 +54,6 @@ HEADS = [
 ]
 GAPS = np.arange(601.0)  # at which the win curve is drawn
 CELL, LABEL = 44, 28  # characters of a row's text that are shown, in the table and elsewhere
-STYLE = {"font.size": 9, "axes.spines.top": False, "axes.spines.right": False, "svg.hashsalt": "jq"}
 
 Thing = TypeVar("Thing")
 Key = TypeVar("Key")
@@ -102,7 +97,7 @@ def win_curve(judge: Simulation) -> Figure:
     from matplotlib.figure import Figure
 
     distance, accuracy = judge.sim_distance, judge.sim_accuracy
-    with _style():
+    with drawing.style():
         figure = Figure(figsize=(5, 3.4), layout="constrained")
         axes = figure.subplots()
         axes.axhline(judge.sim_pmax, color=FAINT, linestyle="--", linewidth=1)
@@ -149,7 +144,7 @@ def ranked_table(ranked: Sequence[Ranked], most: int = 20) -> Figure:
         asked = [f"{mean:,.0f}" for mean in (one.pairs, one.lists, one.cost)]
         numbers = [f"{one.rho:z.3f}", error, *asked, f"{one.score:z.3f}", f"{one.runs:,}"]
         rows.append([str(place), *names, *numbers])
-    with _style():
+    with drawing.style():
         figure = Figure(figsize=(4, 0.3))  # the table is larger, and is drawn whole
         axes = figure.subplots()
         axes.set_axis_off()
@@ -186,8 +181,8 @@ def write(rows: Sequence[StudyRow], folder: Path, judge: Simulation) -> list[Pat
     ]
     contents: dict[str, bytes] = {}
     for name, figure, header, data in drawings:
-        contents[f"{name}.png"] = _drawn(figure, "png", {"Software": None})
-        contents[f"{name}.svg"] = _drawn(figure, "svg", {"Date": None})
+        contents[f"{name}.png"] = drawing.content(figure, "png")
+        contents[f"{name}.svg"] = drawing.content(figure, "svg")
         contents[f"{name}.csv"] = _csv(header, data)
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
@@ -202,10 +197,10 @@ def curves(planned: Planned) -> Figure:
 
     lines = _grouped(planned.points, lambda point: point.line)
     colours = _colours(list(lines))
-    with _style():
+    with drawing.style():
         figure = Figure(figsize=(6, 4), layout="constrained")
         axes = figure.subplots()
-        axes.grid(color="#E4E4E4", linewidth=0.6)
+        axes.grid(color=GRID, linewidth=0.6)
         for line, inside in lines.items():
             costs, rhos = [point.cost for point in inside], [point.rho for point in inside]
             errors = [0.0 if math.isnan(point.se) else point.se for point in inside]
@@ -247,8 +242,7 @@ def write_curves(planned: Planned, path: Path) -> None:
     """Draw a plan's curves into a file, whole or not at all. Raises UsageError, and RunError where it
     can't be written."""
     kind = kind_of(path)
-    metadata: dict[str, None] = {"Software": None} if kind == "png" else {"Date": None}
-    content = _drawn(curves(planned), kind, metadata)
+    content = drawing.content(curves(planned), kind)
     with replacing(path) as file:
         file.buffer.write(content)
 
@@ -290,15 +284,6 @@ def _rating(name: str) -> str:
     return estimator.label if name == estimator.column else f"{estimator.label} ({name})"
 
 
-@contextmanager
-def _style() -> Iterator[None]:
-    """Matplotlib's defaults and ours, whatever the user's matplotlibrc says; put back after."""
-    import matplotlib.style
-
-    with matplotlib.style.context(["default", STYLE]):
-        yield
-
-
 def panels(rows: Sequence[StudyRow], x: str) -> Figure:
     """ρ by a column of AXES, a panel a distribution in the order in which they occur; both axes are
     shared."""
@@ -310,7 +295,7 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
     areas = _areas(sorted({point.bias for point in drawn if point.bias is not None}))
     columns = math.ceil(math.sqrt(len(panels)))
     lines = math.ceil(len(panels) / columns)
-    with _style():
+    with drawing.style():
         height = max(2.8 * lines, 0.2 * (len(colours) + len(areas) + 10)) + 0.4  # panels, legend
         figure = Figure(figsize=(3 * columns + 2.4, height), layout="constrained")
         grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
@@ -351,7 +336,7 @@ def _scatter(
     axes: Axes, points: Sequence[_Point], colours: Mapping[str, str], areas: Mapping[int, float]
 ) -> None:
     """The runs, the smaller points over the larger, and the means over them all."""
-    axes.grid(color="#E4E4E4", linewidth=0.6)
+    axes.grid(color=GRID, linewidth=0.6)
     for (rating, bias), group in _grouped(points, lambda p: (p.rating, p.bias)).items():
         axes.scatter(
             [point.x for point in group],
@@ -403,14 +388,6 @@ def _legend(figure: Figure, entries: Sequence[tuple[str, str, str, float]]) -> N
     legend = figure.legend(lines, ["."] * len(lines), loc="outside right upper", frameon=False)
     for text, (label, marker, _, _) in zip(legend.get_texts(), entries, strict=True):
         text.set(parse_math=False, text=label, fontweight="normal" if marker else "bold")
-
-
-def _drawn(figure: Figure, kind: str, metadata: dict[str, None]) -> bytes:
-    """The file's content; without the metadata that would differ from one day to another."""
-    content = BytesIO()
-    with _style():
-        figure.savefig(content, format=kind, dpi=150, metadata=metadata, bbox_inches="tight")
-    return content.getvalue()
 
 
 def _csv(header: Sequence[str], data: Iterable[Iterable[object]]) -> bytes:
