@@ -193,7 +193,8 @@ def deciding_facts(
         facts["ensemble"] = settings.ensemble
         if settings.ensemble == "rotate":
             facts["rotation"] = "drawn"  # up to version 0.1.0 judges were asked in turn
-    return facts | ({"both_orders": True} if settings.both_orders else {})
+    # What came after runs were first kept is a fact only where it is asked for.
+    return facts | {name: True for name in ("both_orders", "reasons") if getattr(settings, name)}
 
 
 def _names(settings: Settings, dataset: Dataset) -> str | list[str]:

@@ -81,6 +81,7 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     cut: int | None
     repeats: int | None
     both_orders: bool
+    reasons: bool
     judge: str | Sequence[str]
     persona: str | Sequence[str]
     ensemble: Literal["rotate", "each"]

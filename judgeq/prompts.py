@@ -1,7 +1,8 @@
 """Prompt sets → messages; reply text → verdict. And back: the reply a simulated judge gives.
 
 Texts are untrusted: each stands between fences (fences.py). A reply is a verdict only if it names
-every label exactly once; nothing is repaired or guessed.
+every label exactly once; nothing is repaired or guessed. A reason is asked for before the verdict, and
+never decides whether there is one.
 """
 
 from __future__ import annotations
@@ -30,6 +31,10 @@ from judgeq.fences import fenced
 from judgeq.files import problems, read_toml
 from judgeq.paths import shipped
 from judgeq.types import Match, Verdict
+
+ASK_REASON = 'First comes "reason": why you decide so, in one short sentence.'
+"""Said about the form of an answer where reasons are asked for."""
+_OPENED = re.compile(r'\{\s*"')
 
 
 class PromptSet(BaseModel):
@@ -153,15 +158,16 @@ def labels(k: int) -> tuple[str, ...]:
 
 
 def messages(
-    prompt: PromptSet, texts: Sequence[str], problem: str | None = None
+    prompt: PromptSet, texts: Sequence[str], problem: str | None = None, *, reasons: bool = False
 ) -> list[dict[str, str]]:
     """What is sent to a model about these texts, in the order presented: one text is scored by
     itself, two are a pair, more a list.
 
-    `problem` says what was wrong with the reply before, when the question is asked again.
+    `problem` says what was wrong with the reply before, when the question is asked again. With
+    `reasons` a sentence of reason is asked for, before the verdict.
     """
     k = len(texts)
-    system, question, answer_format = _frame(prompt, k)
+    system, question, answer_format = _frame(prompt, k, reasons)
     parts = [question, *map(fenced, labels(k), texts), answer_format]
     if problem:
         parts.append(
@@ -174,38 +180,40 @@ def messages(
 
 
 @lru_cache(maxsize=256)
-def _frame(prompt: PromptSet, k: int) -> tuple[str, str, str]:
+def _frame(prompt: PromptSet, k: int, reasons: bool) -> tuple[str, str, str]:
     """What stands around k texts: the system's words, the question, the form of the answer."""
     wording = {1: prompt.direct, 2: prompt.pair}.get(k, prompt.list)
     question = Template(wording.strip()).safe_substitute(count=k)
-    return prompt.system.strip(), question, _answer_format(k, prompt.ties)
+    answer_format = _answer_format(k, prompt.ties, '"reason": "...", ' if reasons else "")
+    return prompt.system.strip(), question, answer_format + (f" {ASK_REASON}" if reasons else "")
 
 
-def _answer_format(k: int, ties: bool) -> str:
+def _answer_format(k: int, ties: bool, reason: str) -> str:
     names = labels(k)
     if k == 1:
-        return 'Answer with JSON only: {"score": s}, a number from 0 to 1.'
+        is_ = "where s is " if reason else ""
+        return f'Answer with JSON only: {{{reason}"score": s}}, {is_}a number from 0 to 1.'
     if k == 2:
-        tie = ', or {"winner": "tie"} if you see no difference' if ties else ""
-        return (
-            f'Answer with JSON only: {{"winner": "{names[0]}"}} or {{"winner": "{names[1]}"}}{tie}.'
-        )
+        first, second, tie = (f'{{{reason}"winner": "{name}"}}' for name in (*names, "tie"))
+        third = f", or {tie} if you see no difference" if ties else ""
+        return f"Answer with JSON only: {first} or {second}{third}."
     tie = (
         " Texts that you see no difference between may share a place as an inner list."
         if ties
         else ""
     )
     return (
-        'Answer with JSON only: {"ranking": [...]}, an array of the labels '
+        f'Answer with JSON only: {{{reason}"ranking": [...]}}, an array of the labels '
         f"{names[0]} to {names[-1]}, each exactly once.{tie}"
     )
 
 
-def schema(k: int, ties: bool) -> dict[str, Any]:
-    """The strict JSON schema of an answer about k texts, as structured outputs take it.
+def schema(k: int, ties: bool, reasons: bool = False) -> dict[str, Any]:
+    """The strict JSON schema of an answer about k texts, as structured outputs take it: a model writes
+    its properties in their order, so that the reason comes before the verdict.
 
     How many labels an array holds is left to `parse`: not every server that knows strict schemas
-    knows minItems.
+    knows minItems, nor maxLength for the reason.
     """
     label: dict[str, Any] = {"type": "string", "enum": list(labels(k))}
     value: dict[str, Any]
@@ -216,16 +224,19 @@ def schema(k: int, ties: bool) -> dict[str, Any]:
     else:
         place = {"anyOf": [label, {"type": "array", "items": label}]} if ties else label
         name, value = "ranking", {"type": "array", "items": place}
+    properties = ({"reason": {"type": "string"}} if reasons else {}) | {name: value}
     return {
         "type": "object",
-        "properties": {name: value},
-        "required": [name],
+        "properties": properties,
+        "required": [*properties],
         "additionalProperties": False,
     }
 
 
-def reply(verdict: Verdict, match: Match) -> str:
-    """The reply that says this verdict, as a well-behaved judge would write it."""
+def reply(verdict: Verdict, match: Match, reason: str | None = None) -> str:
+    """The reply that says this verdict, and why, as a well-behaved judge would write it."""
+    if reason is not None:
+        return f'{{"reason": {json.dumps(reason)}, {reply(verdict, match)[1:]}'
     names = dict(zip(match.items, labels(len(match.items)), strict=True))
     if verdict.score is not None:
         return f'{{"score": {verdict.score}}}'
@@ -256,6 +267,20 @@ def parse(text: str, match: Match, ties: bool = False) -> Verdict:
     if rows:
         raise UnusableReplyError(_miscounted(answer, names))
     return Verdict(items)
+
+
+def reason(reply: str) -> str | None:
+    """The reason that a raw reply gives, in full; None where it gives none, or no words.
+
+    A stranger's words of any length: to be made safe and cut where they are shown (untrusted.py).
+    """
+    try:
+        words = _answer(reply, "reason")
+    except UnusableReplyError:
+        return None
+    if not isinstance(words, str):
+        return None
+    return words.encode(errors="replace").decode().strip() or None  # half a surrogate is no text
 
 
 def _score(text: str) -> float:
@@ -346,9 +371,11 @@ def _answer(text: str, key: str) -> Any:
 def _objects(text: str) -> Iterator[Sequence[tuple[str, Any]]]:
     """The JSON objects in a text, outermost only, as pairs: a key may stand there twice.
 
-    Raises UnusableReplyError after 100 tries, so that a hostile reply costs little.
+    Line breaks and the like may stand in strings as they are. Raises UnusableReplyError for an object
+    within one that can't be read (as where a reason quotes a text with its marks), and after 100
+    tries, so that a hostile reply costs little.
     """
-    decoder = json.JSONDecoder(object_pairs_hook=tuple)
+    decoder = json.JSONDecoder(strict=False, object_pairs_hook=tuple)
     at = text.find("{")
     for _ in range(100):
         if at < 0:
@@ -357,6 +384,9 @@ def _objects(text: str) -> Iterator[Sequence[tuple[str, Any]]]:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             end = at + 1
+            inner = text.find("{", end)
+            if inner > 0 and _OPENED.match(text, at) and "}" not in text[end:inner]:
+                raise UnusableReplyError("the answer holds JSON that can't be read.") from None
         else:
             yield value
         at = text.find("{", end)

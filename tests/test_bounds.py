@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from judgeq.judge.bounds import ENOUGH, HIDDEN, LONGEST, RAISE, Bounds
-from judgeq.judge.model import OUTPUT_BOUND
+from judgeq.judge.model import OUTPUT_BOUND, REASON_BOUND, output_bound
 from judgeq.judge.prices import Pricing
 from judgeq.settings.model import Price
 from judgeq.types import Usage
@@ -65,3 +65,13 @@ def test_a_limit_that_is_sent_stays_the_bound_of_lost_calls() -> None:
     for _ in range(2 * ENOUGH):
         replied(bounds, 20)
     assert bounds.lost(SIZE) is None
+
+
+def test_without_a_limit_a_reason_has_room_of_its_own() -> None:
+    assert output_bound(reasons=False) == OUTPUT_BOUND
+    most = output_bound(reasons=True)
+    bounds = Bounds(PRICING, None, output_bound=most)
+    assert most == OUTPUT_BOUND + REASON_BOUND
+    assert bounds.most(SIZE) == pytest.approx((1000 + most * 10) / 1e6)
+    # What the server is sent as its limit is that of the reason, too.
+    assert Bounds(PRICING, 50, output_bound=most).most(SIZE) == Bounds(PRICING, 50).most(SIZE)

@@ -34,6 +34,7 @@ DECIDING: Mapping[str, Any] = {
     "judge": "another",
     "seed": 1,
     "both_orders": True,
+    "reasons": True,
     "sim_model": "rrt",
     "sim_accuracy": 0.7,
     "sim_pmax": 0.95,

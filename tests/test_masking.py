@@ -237,7 +237,9 @@ def test_what_holds_no_secret_stays_to_the_letter(text: str, key: str) -> None:
     assert Mask([key]).headers({"x": "50%", "y": text}) == {"x": "50%", "y": text}
 
 
-@pytest.mark.parametrize("key", ["A", "tie", "winner", "ranking", "content", "message", "choices"])
+@pytest.mark.parametrize(
+    "key", ["A", "tie", "winner", "ranking", "reason", "content", "message", "choices"]
+)
 def test_a_secret_that_is_a_word_of_answers_changes_no_verdict(
     key: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -245,6 +247,16 @@ def test_a_secret_that_is_a_word_of_answers_changes_no_verdict(
     with asyncio.Runner() as runner, Echo(runner, Access(headers=(f"X-Mode: {key}",))) as made:
         answer = '{"winner": "A", "why": "' + key + '"}'
         assert made.shown(200, {}, completion(answer))[0] == answer
+
+
+def test_a_secret_in_a_reason_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
+    with asyncio.Runner() as runner, Echo(runner, Access()) as made:
+        for said in (KEY, "".join(f"\\u{ord(sign):04x}" for sign in KEY)):
+            answer = f'{{"reason": "A names {said}.", "winner": "A"}}'
+            kept = made.shown(200, {}, completion(answer))[0]
+            assert prompts.reason(kept) == "A names ***."
+            assert prompts.parse(kept, PAIR).items == (0, 1)
 
 
 def test_masking_never_makes_another_verdict() -> None:

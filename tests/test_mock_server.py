@@ -77,6 +77,26 @@ def test_it_ranks_the_texts_by_their_scores_the_same_each_time() -> None:
     serving(story, SCORES)
 
 
+@pytest.mark.parametrize("texts", [TEXTS, TEXTS[:2], TEXTS[:1]])
+def test_it_gives_a_reason_where_one_is_asked_for(texts: list[str]) -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        asked = prompts.messages(BIAS, texts, reasons=True)
+        _, _, answer = await post(session, url, {"model": "m", "messages": asked})
+        match = Match(0, 1, tuple(range(len(texts))))
+        prompts.parse(content(answer), match)
+        assert (prompts.reason(content(answer)) or "").startswith("Simulated: ")
+        schema = {"name": "answer", "schema": prompts.schema(len(texts), False, reasons=True)}
+        form = {"type": "json_schema", "json_schema": schema}
+        _, _, kept = await post(
+            session, url, {"model": "m", "messages": asked, "response_format": form}
+        )
+        assert content(kept) == content(answer)
+        _, _, plain = await post(session, url, body(texts))
+        assert prompts.reason(content(plain)) is None
+
+    serving(story, SCORES)
+
+
 def test_texts_that_are_not_known_are_scored_by_a_hash() -> None:
     async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
         _, _, answer = await post(session, url, body(["one", "two", "three"]))

@@ -167,7 +167,7 @@ def test_long_names_still_make_a_folder(tmp_path: Path) -> None:
 
 
 def test_the_second_judge_errs_in_its_own_way() -> None:
-    def make(**number: int) -> SimulatedJudge:
+    def make(number: int = 0) -> SimulatedJudge:
         return make_simulated(
             Simulation(sim_biased_items=20),
             Faults(),
@@ -176,7 +176,7 @@ def test_the_second_judge_errs_in_its_own_way() -> None:
             synthetic=True,
             seed=3,
             sleep=asyncio.sleep,
-            **number,
+            number=number,
         )
 
     asked = [Match(number, 1, tuple(range(number, number + 10))) for number in range(30)]

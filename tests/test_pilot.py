@@ -14,6 +14,7 @@ import judgeq
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.samples import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
+from judgeq.judge.model import REASON
 from tests import cli
 from tests.cli import in_flight, only_run, start, wait_until
 from tests.mock import mock, stats
@@ -61,6 +62,27 @@ def test_a_pilots_answers_count_and_narrow_the_estimate(tmp_path: Path) -> None:
         assert low < result["tokens"][kind] * 64 / 72 < high, (end, kind)
     assert 0 < told["seconds"][0] < told["seconds"][1]
     assert 0 < told["latency"][0] <= told["latency"][1]
+
+
+def test_an_estimate_knows_that_reasons_cost_more(tmp_path: Path) -> None:
+    job = ("-d", "demo", "-j", "gpt-5-mini", "--max-output-tokens", "500", "--json")
+    plain, reasons = (
+        json.loads(cli.judgeq(tmp_path, "estimate", *job, *more).stdout)
+        for more in ((), ("--reasons",))
+    )
+    calls = plain["calls"]
+    assert reasons["calls"] == calls
+    assert reasons["input_tokens"] > plain["input_tokens"]
+    # By the shortest; the longest is what the server is sent as its limit.
+    assert reasons["output_tokens"][0] == plain["output_tokens"][0] + REASON[0] * calls
+    assert reasons["output_tokens"][1] == plain["output_tokens"][1] == 500 * calls
+    assert reasons["cost"][0] > plain["cost"][0]
+    assert "15 to 80 of them for a reason" in reasons["basis"]
+    assert "for a reason" not in plain["basis"]
+    with mock(tmp_path) as url:
+        model = ("-d", "demo", "-j", "m", "--base-url", url, "--price-in", "1", "--price-out", "10")
+        asked = cli.judgeq(tmp_path, "estimate", *model, "--reasons", "--pilot", "5", "--json")
+    assert "reasons included" in json.loads(asked.stdout)["basis"]
 
 
 def test_a_pilot_reports_what_it_took(tmp_path: Path) -> None:

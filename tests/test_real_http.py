@@ -438,6 +438,32 @@ def test_both_orders_ask_each_pair_twice(tmp_path: Path, texts: Path) -> None:
     assert first == second[4:] + second[:4]  # type: ignore[index]
 
 
+# Reasons
+
+
+@pytest.mark.parametrize("structured", ["schema", "text"])
+@pytest.mark.parametrize("strategy", ["pairwise1", "listwise10x1", "direct"])
+def test_reasons_are_kept_with_the_replies(
+    tmp_path: Path, texts: Path, strategy: str, structured: str
+) -> None:
+    mine = ("--strategy", strategy, "--json", "--reasons", "--limit", "40")
+    with mock(tmp_path, "--structured", structured) as url:
+        first = json.loads(judgeq(tmp_path, *job(texts, url, *mine)).stdout)
+        again = json.loads(judgeq(tmp_path, *job(texts, url, *mine, "--new")).stdout)
+        plain = json.loads(
+            judgeq(
+                tmp_path, *job(texts, url, *(part for part in mine if part != "--reasons"))
+            ).stdout
+        )
+    assert first["jobs"]["done"] == again["cache"]["hits"] > 0
+    assert plain["cache"]["hits"] == 0, "another question"
+    assert first["tokens"]["output"] > plain["tokens"]["output"]
+    assert len({first["run"], again["run"], plain["run"]}) == 3
+    run = tmp_path / "runs" / first["run"]
+    replies = query(run, "SELECT reply FROM calls WHERE outcome = 'ok'")
+    assert all(prompts.reason(str(text)) for (text,) in replies)
+
+
 # Secrets
 
 KEY = "sk-very-secret-0123456789"

@@ -309,3 +309,21 @@ def test_without_faults_it_does_not_sleep() -> None:
     judge = SimulatedJudge(SCORES, VG, seed=2, sleep=clock.sleep)
     assert ask(judge, LISTS[0]).startswith('{"ranking"')
     assert clock.slept == []
+
+
+def test_a_reason_is_made_from_what_was_seen_and_changes_no_verdict() -> None:
+    plain = SimulatedJudge(SCORES, VG, seed=3)
+    judge = SimulatedJudge(SCORES, VG, seed=3, reasons=True)
+    for match in (*LISTS[:20], Match(60, 1, (4, 9)), Match(61, 1, (19,))):
+        said = ask(judge, match)
+        assert said == ask(judge, match)
+        verdict, reason = prompts.parse(said, match), prompts.reason(said)
+        assert verdict == prompts.parse(ask(plain, match), match)
+        assert reason is not None
+        assert reason.startswith("Simulated: ")
+        if verdict.score is None:
+            label = prompts.labels(len(match.items))[match.items.index(verdict.items[0])]
+            seen = f"{SCORES[verdict.items[0]]:.0f}"
+            assert f"{label} comes first, seen at {seen}" in reason
+        else:
+            assert "seen at 600 on a scale" in reason

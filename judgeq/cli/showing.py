@@ -153,7 +153,8 @@ def prompts(context: typer.Context, as_json: Json = False) -> None:
 
 @command("show", prompts_app)
 @with_settings(
-    *("dataset", "text_column", "delimiter", "encoding", "skip_empty", "data_dir", "feature")
+    *("dataset", "text_column", "delimiter", "encoding", "skip_empty", "data_dir", "feature"),
+    "reasons",
 )
 def show_prompt(
     name: PromptName,
@@ -175,8 +176,9 @@ def show_prompt(
     loaded = known_datasets.load(settings)
     if loaded.texts is None:
         raise DataError(loaded.missing_texts)
-    messages = prompt_sets.messages(prompt, list(loaded.texts[:k]))
+    texts, reasons = list(loaded.texts[:k]), settings.reasons
+    messages = prompt_sets.messages(prompt, texts, reasons=reasons)
     if as_json:
         print_json(messages)
     else:
-        show(*lists.messages(messages, prompt_sets.schema(k, prompt.ties)))
+        show(*lists.messages(messages, prompt_sets.schema(k, prompt.ties, reasons)))

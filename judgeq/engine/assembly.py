@@ -24,7 +24,7 @@ from judgeq.judge.cache.replies import ReplyCache
 from judgeq.judge.judge import Judge
 from judgeq.judge.leases import Keeper
 from judgeq.judge.limiter import Limiter
-from judgeq.judge.model import OUTPUT_BOUND, api_key, extra_headers, key_name
+from judgeq.judge.model import api_key, extra_headers, key_name, output_bound
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
 from judgeq.judge.questions import Questions
@@ -132,6 +132,7 @@ def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
         seed=settings.seed,
         sleep=asyncio.sleep,
         number=number,
+        reasons=settings.reasons,
     )
 
 
@@ -257,7 +258,8 @@ def _questions(run: Run, name: str) -> list[Questions]:
     personas = [prompt and prompt.as_persona(persona) for persona in run.settings.persona] or [
         prompt
     ]
-    return [Questions(persona, dataset.texts, dataset.ids) for persona in personas]
+    reasons = run.settings.reasons
+    return [Questions(persona, dataset.texts, dataset.ids, reasons) for persona in personas]
 
 
 def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
@@ -296,6 +298,7 @@ async def _model(
         settings,
         pricing,
         ties=run.prompt is not None and run.prompt.ties,
+        reasons=settings.reasons,
         connections=settings.concurrency,
         memory=cache,
         believe=limiter.believe,
@@ -322,8 +325,9 @@ def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
             "tell it."
         )
     elif settings.max_cost is not None and settings.output_limit is None:
+        most = output_bound(settings.reasons)
         yield (
             f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
-            f"{OUTPUT_BOUND:,} of them (${pricing.bound(0, OUTPUT_BOUND):.2g}). The cap holds as "
+            f"{most:,} of them (${pricing.bound(0, most):.2g}). The cap holds as "
             "long as no reply is longer; --max-output-tokens makes that certain."
         )

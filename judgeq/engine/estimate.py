@@ -27,6 +27,7 @@ from judgeq.engine.runner import numbered, questions
 from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible, total
 from judgeq.events import Event
 from judgeq.judge.backend import Prepared, Request
+from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import MARGIN
 from judgeq.store import Store, rows
@@ -296,7 +297,7 @@ def _taken(prepared: Run, looked: Looked, calls: int, least: int) -> _Taken:
     sampled = len(looked.samples) >= least
     if sampled:
         input_, output, cost = _from_samples(prepared, looked, calls)
-        basis = looked.source
+        basis = looked.source + (", reasons included" if prepared.settings.reasons else "")
     else:
         input_, output, basis = _by_rule_of_thumb(prepared, looked)
         cost = _priced(prepared.pricing, input_, output)
@@ -358,12 +359,14 @@ def _seconds(
 def _by_rule_of_thumb(prepared: Run, looked: Looked) -> tuple[Range, Range, str]:
     """Tokens in and out of one call, and where that comes from."""
     size, labels = looked.size, looked.labels
+    reason = REASON if prepared.settings.reasons else (0, 0)
     # Between a label with its marks as one token, and as four.
-    answer, shortest = 8 + 4 * labels, 3 + labels
+    answer, shortest = 8 + 4 * labels + reason[1], 3 + labels + reason[0]
     longest = prepared.settings.output_limit or answer + REASONING
+    more = f", {reason[0]} to {reason[1]} of them for a reason" if reason[1] else ""
     source = (
         f"by rule of thumb: {BYTES_A_TOKEN[0]:g} to {BYTES_A_TOKEN[1]:g} bytes a token; an answer "
-        f"without reasoning, or with it {longest:,.0f} tokens; no retries"
+        f"without reasoning, or with it {longest:,.0f} tokens{more}; no retries"
     )
     input_range = Range(size / BYTES_A_TOKEN[0], size / BYTES_A_TOKEN[1])
     return input_range, Range(min(shortest, longest), longest), source

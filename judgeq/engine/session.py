@@ -104,6 +104,8 @@ def _check_panel(settings: Settings) -> None:
         )
     if models and len(models) < len(settings.judge):
         raise UsageError("--judge: models and judges that are none can't be asked together.")
+    if settings.reasons and not all(judge.kind_of(name).gives_reasons for name in settings.judge):
+        raise UsageError("--reasons: a recording has none to give. Leave the flag out.")
     for name in {name for name in settings.persona if settings.persona.count(name) > 1}:
         raise UsageError(f"--persona {name} is given twice.")
     if settings.persona and not models:

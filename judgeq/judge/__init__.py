@@ -14,13 +14,14 @@ from judgeq.settings.model import Model
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """A kind of judge. One that reads text is sent the items' texts, worded by a prompt set; one that
-    costs money needs a price, a key and the cache."""
+    costs money needs a price, a key and the cache; one that gives reasons can be asked for them."""
 
     reads_text: bool = False
     costs_money: bool = False
+    gives_reasons: bool = True
 
 
-SIMULATED, RECORDED = Kind(), Kind()
+SIMULATED, RECORDED = Kind(), Kind(gives_reasons=False)
 MODEL = Kind(reads_text=True, costs_money=True)
 JUDGES = {"simulated": SIMULATED, "recorded": RECORDED}
 """The judges that are built in; any other name is a model's, behind an API."""

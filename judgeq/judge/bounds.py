@@ -25,8 +25,8 @@ LONGEST = 4
 class Bounds:
     """Bounds in dollars, by the bytes of a request; None where the price is unknown.
 
-    `output_limit` is what the server is sent, None if it is sent none. `warn` gets a warning when a
-    reply has cost more than its bound.
+    `output_limit` is what the server is sent, None if it is sent none: then a reply is taken to have
+    `output_bound` tokens at most. `warn` gets a warning when a reply has cost more than its bound.
     """
 
     def __init__(
@@ -34,9 +34,11 @@ class Bounds:
         pricing: Pricing | None,
         output_limit: int | None,
         warn: Callable[[str], None] = lambda _: None,
+        output_bound: int = OUTPUT_BOUND,
     ) -> None:
         self._pricing = pricing
         self._limit = output_limit
+        self._most = output_limit or output_bound
         self._warn = warn
         self._factor = 1.0
         self._replies = 0
@@ -44,14 +46,14 @@ class Bounds:
 
     def most(self, size: int) -> float | None:
         """The most that a call of `size` bytes can cost."""
-        return self._of(size, self._limit or OUTPUT_BOUND)
+        return self._of(size, self._most)
 
     def lost(self, size: int) -> float | None:
         """The most that a call whose answer was lost is taken to have cost, where no limit is sent and
         enough replies came to say so; None: as `most`."""
         if self._limit is not None or self._replies < ENOUGH:
             return None
-        return self._of(size, min(OUTPUT_BOUND, LONGEST * self._longest))
+        return self._of(size, min(self._most, LONGEST * self._longest))
 
     def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
         """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""
@@ -61,10 +63,9 @@ class Bounds:
         if cost is None or bound is None or cost <= bound * (1 + 1e-9):
             return False
         self._factor *= RAISE * cost / bound
-        limit = self._limit or OUTPUT_BOUND
         self._warn(
             f"A reply cost ${cost:.3g}, and its bound was ${bound:.3g}: it took {usage.output:,} output "
-            f"tokens ({usage.reasoning:,} of them reasoning), bounded by {limit:,}, and "
+            f"tokens ({usage.reasoning:,} of them reasoning), bounded by {self._most:,}, and "
             f"{usage.input + usage.cached:,} input tokens. The server doesn't keep to the limit, or "
             "counts reasoning beside it. The calls that follow are reserved for --max-cost with "
             f"{self._factor:,.3g} times their bound; what is in flight now may exceed the cap."

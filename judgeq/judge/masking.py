@@ -30,7 +30,7 @@ _LAYERS = 4
 # So the words by which an answer is read are never masked, even where a secret holds one of them;
 # masked, such an answer would be unusable, never another verdict.
 _PUBLIC = (
-    '"ranking" "winner" "score" "tie" choices message content refusal finish_reason length '
+    '"reason" "ranking" "winner" "score" "tie" choices message content refusal finish_reason length '
     "content_filter usage prompt_tokens completion_tokens total_tokens prompt_tokens_details "
     "cached_tokens completion_tokens_details reasoning_tokens prompt_cache_hit_tokens "
     "error code detail status metadata assistant Bearer Basic Token "

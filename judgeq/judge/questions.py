@@ -17,12 +17,14 @@ from judgeq.types import Match, Verdict
 
 @dataclass(frozen=True, slots=True)
 class Questions:
-    """What a judge is asked: a prompt set, and the items' texts and ids by row. A judge that reads no
-    text has neither, and isn't bound by what a prompt set allows."""
+    """What a judge is asked: a prompt set, and the items' texts and ids by row; with `reasons`, for a
+    reason as well. A judge that reads no text has none of it, and isn't bound by what a prompt set
+    allows."""
 
     prompt: prompts.PromptSet | None = None
     texts: Sequence[str] | None = None
     ids: Sequence[str] = ()
+    reasons: bool = False
 
     @property
     def ties(self) -> bool:
@@ -56,4 +58,5 @@ class Questions:
     def _messages(self, match: Match, problem: str | None) -> list[dict[str, str]]:
         if self.prompt is None or self.texts is None:
             raise JudgeError("the judge reads texts, and there are none.")
-        return prompts.messages(self.prompt, [self.texts[item] for item in match.items], problem)
+        texts = [self.texts[item] for item in match.items]
+        return prompts.messages(self.prompt, texts, problem, reasons=self.reasons)

@@ -8,7 +8,7 @@ changes a score. Failures are drawn from the seed, the match and the attempt.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 
 from judgeq import prompts, seeds
 from judgeq.errors import CallTimeoutError, RateLimitedError, UsageError
@@ -23,7 +23,7 @@ NOTHING = Prepared()
 
 class SimulatedJudge:
     """The backend. `scores` are the latent scores as seen, shape (items,). Of several `number` says
-    which one it is."""
+    which one it is. With `reasons` its replies have one, which changes no verdict."""
 
     name = "simulated"
     version = 0
@@ -36,11 +36,13 @@ class SimulatedJudge:
         seed: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         number: int = 0,
+        reasons: bool = False,
     ) -> None:
         self._scores: list[float] = scores.tolist()
         self._faults = faults or Faults()
         self._any_fault = any(getattr(self._faults, name) for name in Faults.model_fields)
         self._sleep = sleep
+        self._reasons = reasons
         errors = ErrorModel(settings)
         self._order, self._score = errors.order, errors.score
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
@@ -60,8 +62,10 @@ class SimulatedJudge:
             garbled = await self._misbehave(request)
             if garbled is not None:
                 return Reply(garbled, NO_TOKENS, 0.0)
-        verdict = self.judge(request.match)
-        return Reply(prompts.reply(verdict, request.match), NO_TOKENS, 0.0)
+        match = request.match
+        verdict = self.judge(match)
+        reason = reason_for(verdict, match, self._scores) if self._reasons else None
+        return Reply(prompts.reply(verdict, match, reason), NO_TOKENS, 0.0)
 
     async def close(self) -> None:
         """Nothing is held."""
@@ -95,6 +99,19 @@ class SimulatedJudge:
         return None
 
 
+def reason_for(verdict: Verdict, match: Match, scores: Sequence[float]) -> str:
+    """The reason of a verdict, from the scores seen by row: a sentence marked as simulated."""
+    if verdict.score is not None:
+        (item,) = match.items
+        return f"Simulated: seen at {scores[item]:.0f} on a scale from 1 to 1000."
+    label = dict(zip(match.items, prompts.labels(len(match.items)), strict=True))
+    first, last = verdict.items[0], verdict.items[-1]
+    return (
+        f"Simulated: {label[first]} comes first, seen at {scores[first]:.0f}, and {label[last]} last, "
+        f"seen at {scores[last]:.0f}."
+    )
+
+
 def make_simulated(
     settings: Simulation,
     faults: Faults,
@@ -105,6 +122,7 @@ def make_simulated(
     seed: int,
     sleep: Callable[[float], Awaitable[None]],
     number: int = 0,
+    reasons: bool = False,
 ) -> SimulatedJudge:
     """The simulated judge over a dataset's latent scores: `latent` if given, else `gold`.
 
@@ -119,4 +137,4 @@ def make_simulated(
         )
     scores = source if synthetic else latent_scores(source, settings, seed)
     seen = seen_scores(scores, settings, seed, number)
-    return SimulatedJudge(seen, settings, faults, seed, sleep, number)
+    return SimulatedJudge(seen, settings, faults, seed, sleep, number, reasons)

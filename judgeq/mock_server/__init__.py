@@ -22,6 +22,7 @@ from aiohttp import web
 
 from judgeq import fences, prompts, seeds
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel
+from judgeq.judge.simulated import reason_for
 from judgeq.mock_server.asked import Asked, read
 from judgeq.mock_server.behaviour import Limit, MockSettings, Stats, question_id
 from judgeq.mock_server.logprobs import logprobs, tokens
@@ -314,10 +315,14 @@ class MockServer:
         rng = self._answers.at(int(number[:15], 16))
         match = Match(0, 1, tuple(range(len(texts))))
         if len(texts) < 2:
-            score = self._errors.score(scores[0], rng) if scores else 0.5
-            return prompts.reply(Verdict(match.items, (), score), match)
-        order = tuple(self._errors.order(scores, rng))
-        return self._in_form(prompts.reply(Verdict(order), match), asked, len(texts))
+            verdict = Verdict(
+                match.items, (), self._errors.score(scores[0], rng) if scores else 0.5
+            )
+        else:
+            verdict = Verdict(tuple(self._errors.order(scores, rng)))
+        wanted = texts and prompts.ASK_REASON in asked.content
+        reason = reason_for(verdict, match, scores) if wanted else None
+        return self._in_form(prompts.reply(verdict, match, reason), asked, len(texts))
 
     def _in_form(self, text: str, asked: Asked, k: int) -> str:
         """The text in the words that the schema allows, if there is one and it is kept to."""

@@ -285,6 +285,11 @@ class Choices(Declarations):
     feature: str | None = setting(
         "What to compare by, in words, for the prompt set 'generic'.", JUDGE, None, common=True
     )
+    reasons: bool = setting(
+        "Ask for a sentence of reason before each verdict. It is kept with the reply; each call costs "
+        "more.",
+        JUDGE, False,
+    )  # fmt: skip
     seed: int = setting(
         "The seed of all randomness.", STRATEGY, 0, common=True, limits={"ge": 0, "lt": 2**63}
     )

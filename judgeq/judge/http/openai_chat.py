@@ -11,6 +11,7 @@ import asyncio
 import errno
 import time
 from collections.abc import Callable, Mapping
+from functools import partial
 from typing import Any, NamedTuple
 from urllib.parse import urlsplit
 
@@ -38,7 +39,7 @@ from judgeq.judge.http.network import connects, proxy_for, tls_of
 from judgeq.judge.http.replies import read_choice, read_usage
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.masking import Mask
-from judgeq.judge.model import api_key, extra_headers
+from judgeq.judge.model import REASON, api_key, extra_headers, output_bound
 from judgeq.judge.prices import Pricing
 from judgeq.settings.model import LIMIT_FIELDS, Access, Model
 from judgeq.types import Usage
@@ -70,6 +71,7 @@ class OpenAIChat:
         pricing: Pricing | None,
         *,
         ties: bool = False,
+        reasons: bool = False,
         connections: int = 100,
         memory: Memory | None = None,
         believe: Callable[[RateHeaders], None] = lambda _: None,
@@ -81,7 +83,7 @@ class OpenAIChat:
         self.model = model
         self._access = access
         self._pricing = pricing
-        self._ties = ties
+        self._schema = partial(prompts.schema, ties=ties, reasons=reasons)
         self._connections = connections
         self._memory = memory
         self._believe = believe
@@ -93,7 +95,7 @@ class OpenAIChat:
         self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(model.address) else 1]
         self._head = b'{"model":' + orjson.dumps(name) + b',"messages":'
         self._tails: dict[int, bytes] = {}
-        self._bounds = Bounds(pricing, model.output_limit, warn)
+        self._bounds = Bounds(pricing, model.output_limit, warn, output_bound(reasons))
         self._session: aiohttp.ClientSession | None = None
         self._deadlines = Deadlines(silence=access.first_byte_timeout, total=access.timeout)
         self._gone = Gone(self._deadlines, self._connects)
@@ -102,6 +104,7 @@ class OpenAIChat:
         # Learned from usage, for the estimate that limits work with.
         self._tokens_a_byte = 0.25
         self._output_a_call: float | None = None
+        self._reason = REASON[1] if reasons else 0
 
     async def open(self) -> None:
         """Take the key, and make the session; once.
@@ -158,7 +161,9 @@ class OpenAIChat:
             tail = self._tails[k] = self._tail(k)
         body = self._head + orjson.dumps(request.messages()) + tail
         size = len(body)
-        output = self._output_a_call if self._output_a_call is not None else 8.0 * k + 16
+        output = (
+            self._output_a_call if self._output_a_call is not None else 8.0 * k + 16 + self._reason
+        )
         return Prepared(
             body=body,
             key=None if self._memory is None else self._key(body, request.match.repeat),
@@ -192,7 +197,7 @@ class OpenAIChat:
                 "json_schema": {
                     "name": "answer",
                     "strict": True,
-                    "schema": prompts.schema(k, self._ties),
+                    "schema": self._schema(k),
                 },
             }
         elif self.mode == "json":
