@@ -40,6 +40,9 @@ def test_what_runs_print(tmp_path: Path) -> None:
     found = checked("compare", tmp_path, first["run"], pairs["run"], "--resamples", "20")
     assert found["differences"]
     assert found["agreement"]
+    looks = ("--uncertain", "--contested", "--against-gold", "--n", "2", "--where", "gold>0")
+    assert len(checked("show", tmp_path, first["run"], *looks)["views"]) == 3
+    assert checked("show", tmp_path, pairs["run"], "--no-texts")["texts"] is False
     judgments = judgeq(tmp_path, "export", first["run"]).stdout
     (tmp_path / "judgments.jsonl").write_text(judgments, encoding="utf-8")
     checked("import", tmp_path, "-d", "demo", "judgments.jsonl")

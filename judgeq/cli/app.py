@@ -45,6 +45,10 @@ COMMANDS = {
     "datasets": ("showing", "List the datasets: size, licence, whether the texts are here."),
     "strategies": ("showing", "List the strategies, what they cost, and when to use them."),
     "prompts": ("showing", "List the prompt sets, or show what one would send."),
+    "show": (
+        "looking",
+        "Show a run's items with their texts: the highest and the lowest, or others.",
+    ),
     "evaluate": ("evaluating", "Report how good a run's scores are, with and without gold labels."),
     "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
     "import": ("sharing", "Make a finished run out of recorded judgments."),

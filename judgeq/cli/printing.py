@@ -129,7 +129,7 @@ def show(*parts: Section | str) -> None:
     sections = [Section(notes=[part]) if isinstance(part, str) else part for part in parts]
     target = console()
     with _writing():
-        for renderable in terminal(sections):
+        for renderable in terminal(sections, target.width):
             # Only tables are laid out; a line of text (a path, a prompt) is left for the terminal
             # to wrap.
             target.print(renderable, soft_wrap=not isinstance(renderable, Table), markup=False)

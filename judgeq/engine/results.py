@@ -15,6 +15,7 @@ import orjson
 from judgeq import rating
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
+from judgeq.datasets.tables import did_you_mean, shown
 from judgeq.engine import knowing
 from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import in_thread
@@ -42,6 +43,8 @@ from judgeq.untrusted import excerpt, for_spreadsheet
 
 SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 """The columns of scores.csv that say how sure the main rating is."""
+_NEAR, _LOOKED_AT = 200, 50_000
+"""Ids of so many characters at most, of the first so many items, are looked at for near ones."""
 TEXT = 200
 """So many characters of a text stand in scores.csv."""
 
@@ -205,11 +208,16 @@ class Result:
         id. Raises UsageError for an id that isn't there, and where the estimator has no errors."""
         if self.fit.posterior is None:
             raise UsageError(f"the rating {self.rating} has no errors: rate by pl or bt.")
-        rows = {name: row for row, name in enumerate(self.scores.ids) if name in (one, other)}
-        for name in (one, other):
-            if name not in rows:
-                raise UsageError(f"run {self.run.id} has no item {name!r}.")
-        return self.fit.posterior.probability_above(rows[one], rows[other])
+        return self.fit.posterior.probability_above(self.row_of(one), self.row_of(other))
+
+    def row_of(self, item: str) -> int:
+        """The row of an item by its id. Raises UsageError, which names one with an id that is near."""
+        ids = list(self.scores.ids)
+        if item in ids:
+            return ids.index(item)
+        near = (name for name in ids[:_LOOKED_AT] if max(len(name), len(item)) <= _NEAR)
+        hint = did_you_mean(item, near)
+        raise UsageError(f"run {self.run.id} has no item {shown(item)}.{hint}")
 
     @property
     def cost_equivalent_calls(self) -> float:

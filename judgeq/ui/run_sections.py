@@ -10,17 +10,17 @@ import numpy as np
 
 from judgeq.certainty import Certainty
 from judgeq.engine.estimate import Estimate
-from judgeq.engine.results import TEXT, Result, Scores
+from judgeq.engine.results import Result, Scores
 from judgeq.engine.samples import Range
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
 from judgeq.rating import THRESHOLDS, of_run
 from judgeq.rating.intervals import Intervals
 from judgeq.types import Counts, Failure, Floats, Totals
-from judgeq.ui import crew, order_sections
+from judgeq.ui import crew, item_sections, order_sections
 from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.text import certainty, count, duration, money, several
-from judgeq.untrusted import excerpt, plain
+from judgeq.untrusted import plain
 
 ENDS = 3
 """So many items are shown from each end of a ranking."""
@@ -41,7 +41,7 @@ def result(result: Result) -> Iterator[Section]:
         yield Section(warnings=[note], close=True)
     yield from order_sections.order(result)
     if result.scores.texts is not None:
-        yield _texts(result.scores, result.scores.texts)
+        yield _texts(result.scores)
     yield from simulated(result)
     yield Section(
         notes=[
@@ -216,35 +216,14 @@ def _failure(last: Failure) -> str:
     return f"{at}: {plain(last.error, 400)}"
 
 
-def _texts(scores: Scores, texts: Sequence[str]) -> Section:
+def _texts(scores: Scores) -> Section:
     """The texts at the top and at the bottom of the ranking, with the 95 % intervals of rank and rating
     where there are some."""
     rating, values = scores.main
-    rank, sure = scores.rank, scores.intervals
-    return Section(
-        f"The highest and the lowest texts, by {rating}"
-        + ("" if sure is None else ", with 95 % intervals"),
-        columns=[
-            *numbers("rank"),
-            *([] if sure is None else words("ranks")),
-            *words("item", at_most=20),
-            *numbers(rating, show=_digits(rating)),
-            *([] if sure is None else numbers("interval")),
-            *words("text", at_most=40),
-        ],
-        rows=[
-            (
-                int(rank[row]),
-                *([] if sure is None else [f"{sure.rank_low[row]} to {sure.rank_high[row]}"]),
-                scores.ids[row],
-                float(values[row]),
-                *([] if sure is None else [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}"]),
-                excerpt(texts[row], TEXT),
-            )
-            for rows in _ends(np.where(rank > 0, values, np.nan))
-            for row in rows
-        ],
-    )
+    rows = [row for part in _ends(np.where(scores.rank > 0, values, np.nan)) for row in part]
+    sure = "" if scores.intervals is None else ", with 95 % intervals"
+    title = f"The highest and the lowest texts, by {rating}{sure}"
+    return Section(title, *item_sections.table(scores, rows))
 
 
 def _ranking(when: str, ids: Sequence[str], rating: str, ratings: Floats) -> Section:

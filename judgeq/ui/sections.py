@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from rich.box import SIMPLE_HEAD
@@ -32,13 +32,17 @@ class Column:
     """A column of a table: numbers stand on the right.
 
     `show` turns a cell into text (default `shown`); on a terminal that is cut after `at_most` cells,
-    kept on one line where it is `whole`, and has the colour that `colours` gives it.
+    kept on one line where it is `whole`, and has the colour that `colours` gives it. Where the terminal
+    is too narrow for the table, it may be cut to `least` cells; where that doesn't do, columns that are
+    `spare` are left out, the most spare first.
     """
 
     name: str
     right: bool = False
     whole: bool = False
     at_most: int = LONGEST
+    least: int = LONGEST
+    spare: int = 0
     show: Callable[[Any], str] | None = None
     colours: Mapping[str, str] | None = None
 
@@ -92,8 +96,9 @@ def shown(cell: Cell) -> str:
     return cell if isinstance(cell, str) else f"{cell:z.3f}"
 
 
-def terminal(sections: Iterable[Section]) -> Iterator[RenderableType]:
-    """For rich, from top to bottom. Nothing in a section is markup or can act on the terminal."""
+def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[RenderableType]:
+    """For rich, from top to bottom, on a terminal so wide. Nothing in a section is markup or can act on
+    the terminal."""
     for place, section in enumerate(sections):
         if place and not section.close:
             yield Text()
@@ -102,7 +107,7 @@ def terminal(sections: Iterable[Section]) -> Iterator[RenderableType]:
         if section.facts:
             yield _grid(section.facts)
         if section.columns:
-            yield _table(section)
+            yield _table(section, width)
         yield from (Text(escaped(note)) for note in section.notes)
         yield from (Text(escaped(warning), "yellow") for warning in section.warnings)
 
@@ -114,18 +119,16 @@ def _grid(facts: Sequence[tuple[str, str]]) -> Table:
     return grid
 
 
-def _table(section: Section) -> Table:
-    """As narrow as it must be to fit into WIDTH columns, if it can."""
-    columns = section.columns
+def _table(section: Section, width: int) -> Table:
+    """As narrow as it must be to fit into WIDTH columns, if it can, and into those that there are."""
+    places, columns = _fitting(section, width)
     rows = [
-        [column.text(cell, column.at_most) for column, cell in zip(columns, row, strict=True)]
+        [column.text(row[at], column.at_most) for at, column in zip(places, columns, strict=True)]
         for row in section.rows
     ]
-    heads = [column.name for column in columns]
-    widths = (max(map(cell_len, cells)) for cells in zip(heads, *rows, strict=True))
     table = Table(box=SIMPLE_HEAD, title_justify="left", title_style="")
     table.title = Text(escaped(section.title)) if section.title else None
-    if sum(widths) + 3 * len(columns) + 1 > WIDTH:
+    if sum(_widths(columns, rows)) + 3 * len(columns) + 1 > min(WIDTH, width):
         table.padding = (0, 1, 0, 0)
     for column in columns:
         table.add_column(
@@ -142,3 +145,37 @@ def _table(section: Section) -> Table:
             )
         )
     return table
+
+
+def _fitting(section: Section, width: int) -> tuple[list[int], list[Column]]:
+    """The columns that are shown on a terminal so wide, and their places in a row."""
+    columns = list(section.columns)
+    rows = [
+        [column.text(cell, column.at_most) for column, cell in zip(columns, row, strict=True)]
+        for row in section.rows
+    ]
+    widths = _widths(columns, rows)
+    kept = list(range(len(columns)))
+    while (over := sum(widths[at] + 2 for at in kept) + 2 - width) > 0:
+        spare = max(kept, key=lambda at: columns[at].spare)
+        if columns[spare].spare and over > sum(
+            widths[at] - _least(columns[at], widths[at]) for at in kept
+        ):
+            kept.remove(spare)
+            continue
+        for at in reversed(kept):
+            cut = min(over, widths[at] - _least(columns[at], widths[at]))
+            columns[at] = replace(columns[at], at_most=min(columns[at].at_most, widths[at] - cut))
+            over -= cut
+        break
+    return kept, [columns[at] for at in kept]
+
+
+def _least(column: Column, width: int) -> int:
+    """To how many cells a column so wide may be cut."""
+    return min(max(column.least, cell_len(column.name)), width)
+
+
+def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
+    heads = [column.name for column in columns]
+    return [max(map(cell_len, cells)) for cells in zip(heads, *rows, strict=True)]

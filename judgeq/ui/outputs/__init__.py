@@ -8,6 +8,7 @@ from pydantic import TypeAdapter
 
 from judgeq.errors import UsageError
 from judgeq.ui.outputs.evaluations import CompareOutput, EvaluateOutput
+from judgeq.ui.outputs.items import ShowOutput
 from judgeq.ui.outputs.lists import (
     CacheOutput,
     CheckFacts,
@@ -45,6 +46,7 @@ OUTPUTS: dict[str, Any] = {
     "import": RunOutput,
     "status": StatusOutput,
     "runs": list[StatusOutput | UnreadableRun],
+    "show": ShowOutput,
     "evaluate": EvaluateOutput,
     "compare": CompareOutput,
     "simulate": StudyOutput | FitOutput,  # the latter with --fit and no --grid

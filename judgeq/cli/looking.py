@@ -1,0 +1,139 @@
+"""The commands that look into a run's scores, and ask no judge: show, explain."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from judgeq.cli.app import command
+from judgeq.cli.options import Json, RunName, RunsDir, StoreAddress, given, with_settings
+from judgeq.cli.printing import print_json, show, spare
+
+if TYPE_CHECKING:
+    from judgeq.engine.results import Result
+    from judgeq.evaluation.items import View
+    from judgeq.types import Bools
+
+
+def _view(text: str, *names: str, **more: Any) -> Any:
+    return typer.Option(*names, help=text, rich_help_panel="Which items", **more)
+
+
+Around = Annotated[
+    str | None,
+    _view("Those next above an item and next below.", metavar="ITEM", show_default=False),
+]
+Uncertain = Annotated[bool, _view("Those whose ratings have the largest errors.", "--uncertain")]
+Contested = Annotated[
+    bool,
+    _view(
+        "Those whose judgments contradict one another most: by their infit, as `judgeq evaluate` "
+        "shows it.",
+        "--contested",
+    ),
+]
+AgainstGold = Annotated[
+    bool, _view("Those that judge and gold labels place furthest apart.", "--against-gold")
+]
+Number = Annotated[int, _view("So many items of each.", "--n", min=1, max=1_000_000)]
+Where = Annotated[
+    list[str] | None,
+    _view(
+        "Only items that a condition holds for, as gold=1, tier=2, rank>100, id~word, text~word, "
+        "subset=NAME. Of several all must hold.",
+        metavar="CONDITION",
+        show_default=False,
+    ),
+]
+TableFile = Annotated[
+    Path | None,
+    typer.Option("--csv", metavar="FILE", help="Write the tables to a CSV file too."),
+]
+
+
+@command("show")
+@with_settings("rating", "sigma", "unbias_position", "texts")
+def show_items(
+    name: RunName = "last",
+    around: Around = None,
+    uncertain: Uncertain = False,
+    contested: Contested = False,
+    against_gold: AgainstGold = False,
+    n: Number = 10,
+    where: Where = None,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    csv: TableFile = None,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Show a run's items with their texts: the highest and the lowest, or others.
+
+    Items stand in the order of the main rating, with 95 % intervals of rank and
+    rating. Several of the flags give several tables. A condition is a column of
+    scores.csv, a sign (=, !=, <, > or the last two with =) and a number; or id
+    or text, one of ~ (contains) !~ = != and a word. An empty value means none:
+    gold= is items without a label. Asks nothing.
+
+    Examples:
+
+      judgeq show
+
+      judgeq show babe-list --n 20 --where gold=1 --where "rank>100"
+
+      judgeq show last --around 42 --n 5
+
+      judgeq show last --uncertain --contested --against-gold --csv look.csv
+    """
+    from judgeq.evaluation.items import left
+    from judgeq.ui import item_data, item_sections
+    from judgeq.ui.evaluation_data import write_csv
+
+    spare(csv, "--csv")
+    result = _opened(name, runs_dir, store, flags)
+    conditions = where or []
+    keep = left(result, conditions)
+    views = _views(result, keep, n, around, uncertain, contested, against_gold)
+    if csv is not None:
+        columns = item_data.columns(result, views)
+        write_csv(csv, columns, list(item_data.cells(result, views)))
+    if as_json:
+        print_json(item_data.views_json(result, views, conditions, int(keep.sum())))
+    else:
+        show(*item_sections.views(result, views, conditions, int(keep.sum())))
+
+
+def _views(
+    result: Result,
+    keep: Bools,
+    n: int,
+    around: str | None,
+    uncertain: bool,
+    contested: bool,
+    against_gold: bool,
+) -> list[View]:
+    """The tables that were asked for, or the ends of the ranking."""
+    from judgeq.evaluation import items
+
+    views = [] if around is None else [items.around(result, keep, n, result.row_of(around))]
+    views += [items.uncertain(result, keep, n)] if uncertain else []
+    views += [items.contested(result, keep, n)] if contested else []
+    views += [items.against_gold(result, keep, n)] if against_gold else []
+    return views or items.ends(result, keep, n)
+
+
+def _opened(name: str, runs_dir: Path, store: str | None, flags: dict[str, Any]) -> Result:
+    """A run by its ledger, with its texts if they can be had."""
+    import asyncio
+
+    from judgeq import runs
+    from judgeq.engine import results, session
+
+    folder = runs.runs_in(runs_dir, store).find(name)
+    settings = folder.info().settings_with(given(flags))
+    result = asyncio.run(results.read(folder, settings))
+    if not settings.texts:
+        return result
+    return session.with_texts(result, settings, session.dataset_of(folder))

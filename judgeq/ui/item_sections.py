@@ -1,0 +1,135 @@
+"""Items of a run as sections: tables of ranks, ratings, their intervals and texts."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+import numpy as np
+
+from judgeq.engine.results import TEXT, Result, Scores
+from judgeq.evaluation.evaluate import apart
+from judgeq.evaluation.items import View
+from judgeq.evaluation.metrics import Measured
+from judgeq.types import Floats
+from judgeq.ui.sections import Cell, Column, Section, numbers
+from judgeq.ui.text import count, several
+from judgeq.untrusted import excerpt
+
+Further = tuple[Column, Sequence[Cell]]
+"""A column, and its cell for each row of the table."""
+SINGLE = {
+    "uncertain": "whose ratings are least certain",
+    "contested": "whose judgments contradict one another most",
+    "against gold": "that judge and gold place furthest apart",
+    "all": "",
+}
+NOTES = {
+    "spread": "spread: the standard deviation of the scores that the item was given.",
+    "infit": "Infit, with the range in which 95 % are expected, and z, by which they are ordered: how "
+    "much less predictable the comparisons of an item are than those of the others.",
+    "gap": "gap: the share of the items by which the judge ranks it above where gold does; below 0 gold "
+    "ranks it higher.",
+}
+NO_TEXTS = "The texts aren't here: the dataset is gone, was changed, or came on standard input."
+
+
+def views(
+    result: Result, views: Sequence[View], where: Sequence[str], left: int
+) -> Iterator[Section]:
+    """The tables of `judgeq show`."""
+    scores = result.scores
+    of = several(left, "item")
+    if where:
+        of += f" where {' and '.join(where)}"
+    for view in views:
+        if not view.rows:
+            title = f"{result.run.id}: items {SINGLE.get(view.name) or of}"
+            yield Section(title, notes=[f"–: {view.why or 'there is none'}."])
+            continue
+        title = f"{result.run.id}: {_title(view, scores, of)}"
+        yield Section(
+            title,
+            *table(scores, view.rows, [*_further(view, scores)], first=_first(view)),
+            notes=[NOTES[name] for name in view.measures if name in NOTES],
+        )
+    notes = [NO_TEXTS] if scores.texts is None and result.info.settings.texts else []
+    warnings = [] if (note := apart(scores)) is None else [note]
+    if result.partial:
+        warnings.append("The run isn't finished: these are the ratings of what was judged so far.")
+    yield Section(notes=notes, warnings=warnings, close=True)
+
+
+def _title(view: View, scores: Scores, of: str) -> str:
+    shown, rating = len(view.rows), scores.main[0]
+    match view.name:
+        case "top":
+            return f"the highest {count(shown)} of {of}, by {rating}"
+        case "bottom":
+            return f"the lowest {count(shown)} of {of}, by {rating}"
+        case "around":
+            return f"the items around {'' if view.marked is None else scores.ids[view.marked]}"
+        case "all":
+            return f"{of}, by {rating}"
+    return f"{count(shown)} of {of} {SINGLE[view.name]}"
+
+
+def _first(view: View) -> list[Further]:
+    if view.marked is None:
+        return []
+    return [(Column("", whole=True), ["→" if row == view.marked else "" for row in view.rows])]
+
+
+def _further(view: View, scores: Scores) -> Iterator[Further]:
+    """The columns of a view beside those of all tables."""
+    rows = list(view.rows)
+    if view.name == "uncertain":
+        yield numbers("se")[0], scores.se[rows].tolist()
+    if not np.isnan(scores.gold).all():
+        yield numbers("gold", show=lambda value: f"{value:g}")[0], scores.gold[rows].tolist()
+    for name, values in view.measures.items():
+        if name in view.ranges:
+            low, high = (part[rows].tolist() for part in view.ranges[name])
+            measured = zip(values[rows].tolist(), low, high, strict=True)
+            yield (
+                Column(f"{name} [expected]", right=True, spare=2),
+                [Measured(*three) for three in measured],
+            )
+        else:
+            show = (lambda value: f"{value:+.2f}") if name in ("gap", "z") else None
+            yield numbers(name, show=show)[0], values[rows].tolist()
+
+
+def table(
+    scores: Scores,
+    rows: Sequence[int],
+    further: Sequence[Further] = (),
+    first: Sequence[Further] = (),
+) -> tuple[tuple[()], list[Column], list[tuple[Cell, ...]]]:
+    """The facts (none), columns and rows of a section on these items: their ranks and main ratings, with
+    95 % intervals where there are some, and what else is given; their texts where they are had."""
+    rating, values = scores.main
+    ranks, sure, chosen = scores.rank, scores.intervals, list(rows)
+    columns: list[Further] = [
+        *first,
+        (numbers("rank")[0], [int(ranks[row]) or None for row in chosen]),
+    ]
+    if sure is not None:
+        reach = [f"{sure.rank_low[row]} to {sure.rank_high[row]}" for row in chosen]
+        columns.append((Column("ranks", whole=True, spare=2), reach))
+    columns.append((Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]))
+    columns.append((numbers(rating)[0], _floats(values, chosen)))
+    if sure is not None:
+        low, high = sure.low, sure.high
+        between = [f"{low[row]:z.2f} to {high[row]:z.2f}" for row in chosen]
+        columns.append((Column("interval", whole=True, spare=3), between))
+    columns += [*further]
+    if scores.texts is not None:
+        texts = [excerpt(scores.texts[row], TEXT) for row in chosen]
+        columns.append((Column("text", at_most=40, least=16, spare=1), texts))
+    heads = [head for head, _ in columns]
+    return (), heads, list(zip(*(cells for _, cells in columns), strict=True))
+
+
+def _floats(values: Floats, rows: Sequence[int]) -> list[float]:
+    floats: list[float] = values[list(rows)].tolist()
+    return floats
