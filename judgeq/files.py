@@ -10,7 +10,7 @@ import os
 import stat
 import tempfile
 import tomllib
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TextIO
@@ -95,11 +95,16 @@ def problems(error: ValidationError) -> str:
 
 
 @contextmanager
-def replacing(path: Path, *, private: bool = False) -> Iterator[TextIO]:
+def replacing(
+    path: Path,
+    *,
+    private: bool = False,
+    refusal: Callable[[Path, OSError], Exception] | None = None,
+) -> Iterator[TextIO]:
     """A new file, open for UTF-8 text, that takes the place of `path` when all went well.
 
     What was there is replaced, a link too; `private` is for nobody else to read. Line ends are
-    written as they are. Raises RunError when the folder can't be written to.
+    written as they are. Raises RunError, or what `refusal` makes of it, where it can't be written.
     """
     try:
         # Written by its handle alone: whoever owns the folder may put another file under its name.
@@ -116,7 +121,7 @@ def replacing(path: Path, *, private: bool = False) -> Iterator[TextIO]:
             Path(name).unlink(missing_ok=True)
             raise
     except OSError as error:
-        raise unwritable(path, error) from error
+        raise (refusal or unwritable)(path, error) from error
 
 
 def unwritable(path: Path, error: OSError) -> RunError:

@@ -552,6 +552,9 @@ async def test_the_calls_about_a_job_are_read_again(store: Store, clock: Clock) 
     assert await store.calls([1, 2, 3, 99]) == kept
     assert await store.calls([]) == {}
     assert list(await store.calls(range(10_000))) == [1, 2, 0]
+    assert await store.calls(range(1, 3)) == kept
+    assert await store.calls(range(3, 3)) == await store.calls(range(3, 100)) == {}
+    assert list(await store.calls(range(0, 4, 2))) == [2, 0]
 
 
 @contract

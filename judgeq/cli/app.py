@@ -52,7 +52,7 @@ COMMANDS = {
     "evaluate": ("evaluating", "Report how good a run's scores are, with and without gold labels."),
     "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
     "import": ("sharing", "Make a finished run out of recorded judgments."),
-    "export": ("sharing", "Write a run's judgments, so that they can be published and shared."),
+    "export": ("sharing", "Write a run's judgments, to publish and share them; or a table of it."),
     "simulate": ("studying", "Run the paper's simulation study, or one of your own."),
     "plan": ("planning", "Say which strategy buys the most certainty for a budget, by simulation."),
     "reproduce": (

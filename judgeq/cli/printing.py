@@ -9,7 +9,7 @@ import re
 import sys
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, NoReturn, TextIO
+from typing import IO, TYPE_CHECKING, Any, NoReturn, TextIO
 
 import typer
 
@@ -139,6 +139,23 @@ def print_json_lines(lines: Iterable[str]) -> None:
     """Print lines of JSON to standard output as they are."""
     for line in lines:
         show_text(_encodable(line))
+
+
+@contextmanager
+def binary_output(never_shown: str | None) -> Iterator[IO[bytes]]:
+    """A place for bytes that are printed to standard output once they are all there; raises UsageError
+    for those of `never_shown`, which are no text, where that is a terminal."""
+    import shutil
+    import tempfile
+
+    if never_shown is not None and sys.stdout is not None and sys.stdout.isatty():
+        raise UsageError(f"{never_shown}: that is nothing for a terminal. Give --out FILE.")
+    with _writing(), tempfile.TemporaryFile() as file:
+        yield file
+        file.seek(0)
+        if sys.stdout is not None:
+            shutil.copyfileobj(file, sys.stdout.buffer)
+            sys.stdout.buffer.flush()
 
 
 def print_json(value: Any) -> None:

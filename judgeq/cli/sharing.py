@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -18,9 +18,15 @@ from judgeq.cli.options import (
     given,
     with_settings,
 )
-from judgeq.cli.printing import complain, print_json_lines, spare
+from judgeq.cli.printing import binary_output, complain, print_json_lines, spare
 from judgeq.cli.showing import rate_run
-from judgeq.errors import RunError, UsageError
+from judgeq.errors import UsageError
+
+if TYPE_CHECKING:
+    from judgeq.config import Settings
+    from judgeq.runs import RunPlace
+
+TABLES = ("scores", "comparisons", "calls")
 
 
 @command("import")
@@ -103,31 +109,67 @@ def import_(
 
 
 @command("export")
+@with_settings("rating", "sigma", "unbias_position")
 def export(
     name: RunName = "last",
     out: Annotated[
         Path | None,
         typer.Option("--out", "-o", help="The file to write.", show_default="standard output"),
     ] = None,
+    table: Annotated[
+        str | None,
+        typer.Option(
+            metavar="|".join(TABLES),
+            help="Write a table in place of the recording.",
+            show_default="the recording; scores with --format",
+        ),
+    ] = None,
+    kind: Annotated[
+        str | None,
+        typer.Option(
+            "--format",
+            metavar="csv|jsonl|parquet",
+            help="The table's format.",
+            show_default="by the file's name; csv",
+        ),
+    ] = None,
+    replies: Annotated[
+        bool,
+        typer.Option(
+            "--replies", help="With --table calls: the raw replies, and the reasons in them."
+        ),
+    ] = False,
     by: Annotated[
         str | None,
         typer.Option(
             metavar="row|id",
-            help="Name items by row number, or by id.",
+            help="How a recording names items: by row number, or by id.",
             show_default="row; id where a row number is another item's id",
         ),
     ] = None,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
+    **flags: Any,
 ) -> None:
-    """Write a run's judgments, so that they can be published and shared.
+    """Write a run's judgments, to publish and share them; or a table of it.
 
-    The same form as `judgeq import` reads: one JSON object a line, in the order
-    in which they are rated. No texts, no prompts, no costs.
+    The recording has the form that `judgeq import` reads: one JSON object a line,
+    in the order in which they are rated. No texts, no prompts, no costs.
+
+    --table writes for other programs: the scores, with all that scores.csv has but
+    the texts; the comparisons that they are made of (a tie is two, of weight 0.5);
+    or the calls, with tokens, costs, times and errors. In CSV a text that a
+    spreadsheet would run begins with '; JSONL and Parquet have it as it is.
 
     Examples:
 
       judgeq export last --out judgments.jsonl
+
+      judgeq export last --table scores --format csv
+
+      judgeq export last --table comparisons --out comparisons.parquet
+
+      judgeq export last --table calls --replies --out calls.jsonl
     """
     import asyncio
 
@@ -137,8 +179,21 @@ def export(
 
     if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
+    out = None if out == Path("-") else out
     folder = runs.runs_in(runs_dir, store).find(name)
     spare(out, "--out")
+    if table is not None or kind is not None:
+        if by is not None:
+            raise UsageError("--by goes with a recording: tables name items by their ids.")
+        if given(flags) and table not in (None, "scores"):
+            raise UsageError("--rating, --sigma and --unbias-position go with --table scores.")
+        settings = folder.info().settings_with(given(flags))
+        _export_table(folder, settings, table or "scores", kind, out, replies)
+        return
+    if replies or given(flags):
+        raise UsageError(
+            "--replies, --rating, --sigma and --unbias-position go with --table: a recording has none."
+        )
     if folder.info().settings.both_orders:
         complain(
             f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
@@ -152,8 +207,48 @@ def export(
     if out is None:
         print_json_lines(lines)
         return
-    try:
-        with files.replacing(out) as file:
-            file.writelines(f"{line}\n" for line in lines)
-    except RunError as error:
-        raise UsageError(f"--out {out} can't be written.") from error
+    with files.replacing(out, refusal=_refusal) as file:
+        file.writelines(f"{line}\n" for line in lines)
+
+
+def _refusal(out: Path, error: OSError) -> UsageError:
+    return UsageError(f"--out {out} can't be written: {error.strerror}.")
+
+
+def _export_table(
+    run: RunPlace, settings: Settings, name: str, kind: str | None, out: Path | None, replies: bool
+) -> None:
+    """Write a table of a run to a file, or to standard output."""
+    import asyncio
+
+    from judgeq import files, table_files
+    from judgeq.engine import exporting
+    from judgeq.engine.status import state
+
+    if name not in TABLES:
+        raise UsageError(f"--table {name!r}: give {', '.join(TABLES)}.")
+    by_name = out.suffix.lower().removeprefix(".") if out is not None else ""
+    kind = kind or (by_name if by_name in table_files.FORMATS else "csv")
+    if kind not in table_files.FORMATS:
+        raise UsageError(f"--format {kind!r}: give {', '.join(table_files.FORMATS)}.")
+    if replies and name != "calls":
+        raise UsageError("--replies goes with --table calls.")
+
+    async def written(file: IO[bytes]) -> None:
+        match name:
+            case "scores":
+                table = await exporting.scores(run, settings)
+            case "comparisons":
+                table = await exporting.comparisons_of(run)
+            case _:
+                table = await exporting.calls(run, replies=replies)
+        await table_files.write(table, kind, file)
+
+    if (word := asyncio.run(state(run)).word) != "finished":
+        complain(f"{run.id} is {word}: this is what there is so far.")
+    if out is not None:
+        with files.replacing(out, refusal=_refusal) as text:
+            asyncio.run(written(text.buffer))
+        return
+    with binary_output("--format parquet" if kind == "parquet" else None) as file:
+        asyncio.run(written(file))

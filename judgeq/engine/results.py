@@ -168,8 +168,7 @@ class Result:
     @property
     def judges(self) -> Sequence[str]:
         """The judges' names by their numbers, as they are reported."""
-        names = self.info.judges or ([] if self.info.imported else self.info.settings.judges)
-        return [name or "unnamed" for name in names] or ["recorded"]
+        return self.info.judge_names
 
     @property
     def rounds_planned(self) -> int:

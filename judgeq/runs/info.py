@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
 from typing import Annotated, Any
@@ -95,7 +95,7 @@ class RunInfo(BaseModel):
             del values["shared"]
         if self.ended is None:
             del values["ended"]
-        for name in ("until", "until_labels"):
+        for name in ("until", "until_labels", "reasons"):
             if not values["settings"].get(name):
                 values["settings"].pop(name, None)
         for name in NEVER_KEPT:
@@ -129,11 +129,15 @@ class RunInfo(BaseModel):
         return ended is not None and (ended.round, ended.goal) == (rounds, self.settings.goal.name)
 
     @property
+    def judge_names(self) -> Sequence[str]:
+        """The judges' names by their numbers, as they are reported."""
+        names = self.judges or (() if self.imported else self.settings.judges)
+        return [name or "unnamed" for name in names] or ["recorded"]
+
+    @property
     def judge(self) -> str:
         """The judges, for screens: of many judges their number and the first names."""
-        if self.imported and not self.judges:
-            return "recorded"
-        names = [name or "unnamed" for name in self.judges or self.settings.judges]
+        names = self.judge_names
         if len(names) > JUDGES_NAMED:
             return f"{len(names):,} judges: {', '.join(names[:3])} …"
         return " + ".join(names)

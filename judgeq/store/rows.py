@@ -88,6 +88,10 @@ CALLS_OF = """
 SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
 WHERE id IN ({}) ORDER BY id
 """
+CALLS_BETWEEN = """
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
+WHERE job BETWEEN ? AND ? ORDER BY id
+"""
 FAILED_CALL = """
 SELECT id, reply, at FROM calls
 WHERE outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down')

@@ -1,0 +1,226 @@
+"""A run as tables for other programs: its scores, the comparisons they are made of, and its calls.
+
+Made in batches, so that a large run needs no object for each of its rows at once. Items are named by
+their ids; no texts, no prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from judgeq import prompts
+from judgeq.config import Settings
+from judgeq.engine import results
+from judgeq.engine.results import SURE, Scores
+from judgeq.errors import RunError
+from judgeq.rating import comparisons
+from judgeq.runs import RunPlace
+from judgeq.store import Store
+from judgeq.table_files import Batch, Table
+from judgeq.types import Call, Rows, Verdicts
+
+ROWS = 1 << 16
+"""About so many rows are made at once."""
+ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate"})
+"""The outcomes of calls that brought a reply; of the others the error is kept."""
+COMPARISONS = {
+    "winner": str,
+    "loser": str,
+    "weight": float,
+    "round": int,
+    "judge": str,
+    "job": int,
+}
+CALLS = {
+    "job": int,
+    "round": int,
+    "judge": str,
+    "attempt": int,
+    "outcome": str,
+    "input_tokens": int,
+    "cached_tokens": int,
+    "output_tokens": int,
+    "reasoning_tokens": int,
+    "cost": float,
+    "latency": float,
+    "at": float,
+    "error": str,
+}
+REPLIES = {"reply": str, "reason": str}
+
+
+async def scores(run: RunPlace, settings: Settings) -> Table:
+    """A row for each item: the columns of scores.csv but the texts, rated as the settings say.
+
+    Raises NoVerdictsError where nothing was judged, and RunError.
+    """
+    rated = (await results.read(run, settings)).scores
+    columns = dict(_columns(rated))
+    kinds: dict[str, type] = {"id": str}
+    for name, column in columns.items():
+        kinds[name] = float if column.dtype.kind == "f" else int
+
+    async def batches() -> AsyncIterator[Batch]:
+        for rows in _spans(len(rated.ids)):
+            part = slice(rows.start, rows.stop)
+            numbers = (_known(name, column[part]) for name, column in columns.items())
+            yield [[rated.ids[row] for row in rows], *numbers]
+
+    return Table(kinds, batches())
+
+
+def _columns(rated: Scores) -> Iterator[tuple[str, Any]]:
+    """The columns of numbers; 0 and nan where an item was never judged."""
+    yield "rank", rated.rank
+    yield from rated.ratings.items()
+    for name in SURE if rated.intervals is not None else ():
+        values = getattr(rated.intervals, name)
+        exact = values.dtype.kind == "f"
+        yield name, np.where(rated.judged, values, np.nan) if exact else values
+    yield "matches", rated.matches
+    yield "wins", rated.wins
+    yield "left_after", rated.left_after
+    yield "gold", rated.gold
+    if rated.apart:
+        yield "component", rated.component
+
+
+def _known(name: str, column: Any) -> Any:
+    """The column's numbers, None for the 0 of a rank, a tier, a round or a component that isn't one."""
+    if column.dtype.kind == "f" or name == "matches":
+        return column
+    return [number or None for number in column.tolist()]
+
+
+async def comparisons_of(run: RunPlace) -> Table:
+    """A row for each comparison that the verdicts imply: k(k−1)/2 for a ranking of k, job by job; a tie
+    is two, one each way, of weight ½. Of pairs asked in both orders those that are rated: the couples,
+    a flip being a tie. Raises RunError.
+    """
+    info = run.info()
+    store = run.store(read_only=True)
+    try:
+        ids = (await store.items()).ids
+        rounds = (await results.replayed(info, store)).verdicts
+    finally:
+        await store.close()
+    judges = info.judge_names
+
+    async def batches() -> AsyncIterator[Batch]:
+        for round, verdicts in enumerate(rounds, start=1):
+            for winner, loser, weight, verdict in _implied(verdicts):
+                asked = 0 if verdicts.judges is None else verdicts.judges[verdict]
+                yield [
+                    [ids[row] for row in winner.tolist()],
+                    [ids[row] for row in loser.tolist()],
+                    weight,
+                    np.full(len(weight), round),
+                    [judges[judge] for judge in np.broadcast_to(asked, len(weight)).tolist()],
+                    verdicts.matches[verdict],
+                ]
+
+    return Table(COMPARISONS, batches())
+
+
+def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
+    """Winners, losers, weights, and the verdicts that imply them, some thousands at a time."""
+    sizes = np.diff(verdicts.offsets)
+    before = np.cumsum(np.concatenate([[0], sizes * (sizes - 1) // 2]))
+    begin = 0
+    while begin < len(verdicts):
+        end = max(begin + 1, int(np.searchsorted(before, before[begin] + ROWS, "right")) - 1)
+        part = _part(verdicts, begin, end)
+        first, second, tie = comparisons.pairs_of(part)
+        times = np.ones(len(first), np.int64) if tie is None else 1 + tie
+        order = np.lexsort((second, first))
+        order = np.repeat(order, times[order])
+        weight = 1 / times[order]
+        again = np.zeros(len(order), np.bool_)
+        again[1:] = order[1:] == order[:-1]
+        winner = part.items[np.where(again, second[order], first[order])]
+        loser = part.items[np.where(again, first[order], second[order])]
+        verdict = begin + np.searchsorted(part.offsets, first[order], "right") - 1
+        for rows in _spans(len(order)):
+            one = slice(rows.start, rows.stop)
+            yield winner[one], loser[one], weight[one], verdict[one]
+        begin = end
+
+
+def _part(verdicts: Verdicts, begin: int, end: int) -> Verdicts:
+    """Those from `begin` to before `end`."""
+    bounds = verdicts.offsets[begin : end + 1]
+    slots = slice(bounds[0], bounds[-1])
+    return replace(
+        verdicts,
+        matches=verdicts.matches[begin:end],
+        items=verdicts.items[slots],
+        offsets=bounds - bounds[0],
+        tied=verdicts.tied[slots],
+        presented=verdicts.presented[slots],
+    )
+
+
+async def calls(run: RunPlace, *, replies: bool = False) -> Table:
+    """A row for each call, job by job, in the order in which a job's ended; with `replies` the raw reply
+    and the reason in it. Raises RunError.
+
+    Times are in seconds, `at` since the epoch. `cost` is in dollars, None where it is unknown. Of a
+    "cached" call, which the cache answered, tokens and cost are what it once took.
+    """
+    judges = run.info().judge_names
+
+    async def batches() -> AsyncIterator[Batch]:
+        store = run.store(read_only=True)
+        try:
+            round_of, judge_of = await _asked(store)
+            if judge_of.max(initial=0) >= len(judges) or judge_of.min(initial=0) < 0:
+                raise RunError(
+                    f"{run.shown} is damaged: a question is for a judge that isn't there."
+                )
+            for jobs in _spans(len(round_of)):
+                rows = [
+                    (job, int(round_of[job]), judges[judge_of[job]], *_cells(call, replies))
+                    for job, ended in sorted((await store.calls(jobs)).items())
+                    for call in ended
+                ]
+                if rows:
+                    yield list(zip(*rows, strict=True))
+        finally:
+            await store.close()
+
+    return Table(CALLS | (REPLIES if replies else {}), batches())
+
+
+async def _asked(store: Store) -> tuple[Rows, Rows]:
+    """The round and the judge of each job, shape (jobs,): they are numbered from 0, round by round."""
+    rounds, judges = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for round in count(1):
+        counts = await store.round_state(round)
+        if counts is None:
+            break
+        asked = (await store.matches(round)).judges
+        rounds.append(np.full(counts.total, round, np.int32))
+        judges.append(np.zeros(counts.total, np.int32) if asked is None else asked)
+    return np.concatenate(rounds), np.concatenate(judges)
+
+
+def _cells(call: Call, replies: bool) -> Sequence[Any]:
+    """From `attempt` on."""
+    text = call.reply or None
+    answered = call.outcome in ANSWERED
+    cells = [call.attempt, call.outcome, *call.usage, call.cost, call.latency, call.at]
+    cells.append(None if answered else text)
+    if not replies:
+        return cells
+    reply = text if answered else None
+    return [*cells, reply, None if reply is None else prompts.reason(reply)]
+
+
+def _spans(n: int) -> Iterator[range]:
+    """The numbers below n, so many at a time."""
+    return (range(begin, min(begin + ROWS, n)) for begin in range(0, n, ROWS))
