@@ -43,6 +43,10 @@ def test_what_runs_print(tmp_path: Path) -> None:
     looks = ("--uncertain", "--contested", "--against-gold", "--n", "2", "--where", "gold>0")
     assert len(checked("show", tmp_path, first["run"], *looks)["views"]) == 3
     assert checked("show", tmp_path, pairs["run"], "--no-texts")["texts"] is False
+    one, other = "pub-buyout-1", "bank-branch-5"
+    for more in ((), ("--replies",), ("--vs", other), ("--vs", other, "--replies")):
+        assert checked("explain", tmp_path, first["run"], one, *more)["texts"] is True
+        checked("explain", tmp_path, pairs["run"], one, *more, "--no-texts")
     judgments = judgeq(tmp_path, "export", first["run"]).stdout
     (tmp_path / "judgments.jsonl").write_text(judgments, encoding="utf-8")
     checked("import", tmp_path, "-d", "demo", "judgments.jsonl")

@@ -49,6 +49,7 @@ COMMANDS = {
         "looking",
         "Show a run's items with their texts: the highest and the lowest, or others.",
     ),
+    "explain": ("looking", "Show the evidence behind one score: the audit trail of an item."),
     "evaluate": ("evaluating", "Report how good a run's scores are, with and without gold labels."),
     "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
     "import": ("sharing", "Make a finished run out of recorded judgments."),

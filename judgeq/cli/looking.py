@@ -9,12 +9,18 @@ import typer
 
 from judgeq.cli.app import command
 from judgeq.cli.options import Json, RunName, RunsDir, StoreAddress, given, with_settings
-from judgeq.cli.printing import print_json, show, spare
+from judgeq.cli.printing import complain, print_json, show, spare
+from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
     from judgeq.engine.results import Result
     from judgeq.evaluation.items import View
     from judgeq.types import Bools
+
+NO_TEXTS = (
+    "the texts aren't here: the dataset is gone, was changed, came on standard input, or is no file of "
+    "yours; --no-texts does without."
+)
 
 
 def _view(text: str, *names: str, **more: Any) -> Any:
@@ -46,6 +52,19 @@ Where = Annotated[
         metavar="CONDITION",
         show_default=False,
     ),
+]
+ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="The item's id.")]
+Other = Annotated[
+    str | None,
+    typer.Option(
+        "--vs",
+        metavar="ITEM",
+        help="What is known of these two, directly and through others.",
+        show_default=False,
+    ),
+]
+Replies = Annotated[
+    bool, typer.Option("--replies", help="Show the raw replies too, as the ledger keeps them.")
 ]
 TableFile = Annotated[
     Path | None,
@@ -136,4 +155,62 @@ def _opened(name: str, runs_dir: Path, store: str | None, flags: dict[str, Any])
     result = asyncio.run(results.read(folder, settings))
     if not settings.texts:
         return result
-    return session.with_texts(result, settings, session.dataset_of(folder))
+    result = session.with_texts(result, settings, session.dataset_of(folder))
+    if result.scores.texts is None:
+        complain(NO_TEXTS)
+    return result
+
+
+@command("explain")
+@with_settings("rating", "sigma", "unbias_position", "texts")
+def explain(
+    name: RunName,
+    item: ItemName,
+    vs: Other = None,
+    replies: Replies = False,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Show the evidence behind one score: the audit trail of an item.
+
+    Every judgment that it was in: the round, the slot, the items that it met,
+    the verdict, how unexpected that is, and how much it argues for a higher or
+    a lower place. How its rating moved, and which questions about it brought no
+    verdict. With --vs what is known of two items. Asks nothing.
+
+    Examples:
+
+      judgeq explain last 42
+
+      judgeq explain babe-list 42 --replies
+
+      judgeq explain last 42 --vs 17
+    """
+    import asyncio
+
+    from judgeq.datasets.tables import shown
+    from judgeq.evaluation.trail import Trail, from_ledger, gathered, trails, versus
+    from judgeq.ui import trail_data, trail_sections
+
+    result = _opened(name, runs_dir, store, flags)
+    if vs == item:
+        raise UsageError(f"--vs {shown(vs)}: name another item than {shown(item)}.")
+    evidence, row = gathered(result), result.row_of(item)
+    (trail,) = trails(evidence, [row])
+    two = None if vs is None else versus(evidence, row, result.row_of(vs))
+    if two is not None:
+        jobs = {judgment.job for judgment in two.together}
+        both = (one for one in trail.appearances if one.judgment.job in jobs)
+        trail = Trail(row, tuple(both))
+    read = replies or result.info.settings.reasons
+    ledger = asyncio.run(from_ledger(result, [trail], replies=read))
+    if as_json and two is not None:
+        print_json(trail_data.versus_json(result, two, ledger, replies=replies))
+    elif as_json:
+        print_json(trail_data.explain_json(result, trail, ledger, replies=replies))
+    elif two is not None:
+        show(*trail_sections.versus(result, two, ledger, replies=replies))
+    else:
+        show(*trail_sections.explain(result, trail, ledger, replies=replies))

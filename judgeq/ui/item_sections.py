@@ -30,7 +30,6 @@ NOTES = {
     "gap": "gap: the share of the items by which the judge ranks it above where gold does; below 0 gold "
     "ranks it higher.",
 }
-NO_TEXTS = "The texts aren't here: the dataset is gone, was changed, or came on standard input."
 
 
 def views(
@@ -52,11 +51,10 @@ def views(
             *table(scores, view.rows, [*_further(view, scores)], first=_first(view)),
             notes=[NOTES[name] for name in view.measures if name in NOTES],
         )
-    notes = [NO_TEXTS] if scores.texts is None and result.info.settings.texts else []
     warnings = [] if (note := apart(scores)) is None else [note]
     if result.partial:
         warnings.append("The run isn't finished: these are the ratings of what was judged so far.")
-    yield Section(notes=notes, warnings=warnings, close=True)
+    yield Section(warnings=warnings, close=True)
 
 
 def _title(view: View, scores: Scores, of: str) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Literal
 
-from judgeq.ui.outputs.runs import Components, Output, Rating
+from judgeq.ui.outputs.runs import Components, Output, Rating, Tokens
 
 ViewName = Literal["all", "top", "bottom", "around", "uncertain", "contested", "against gold"]
 
@@ -68,3 +68,119 @@ class ShowOutput(OfRun):
     where: list[str]
     items_left: int
     views: list[ViewFacts]
+
+
+class CallFacts(Output):
+    """One call: what became of it, and its raw reply, or why there is none. `at`: seconds since 1970."""
+
+    attempt: int
+    outcome: str
+    tokens: Tokens
+    cost: float | None
+    latency: float
+    at: float
+    reply: str | None
+
+
+class Asked(Output):
+    """A question: its number in the ledger, and the items as presented. `judge` is null where there is
+    one; `calls` without --replies."""
+
+    job: int
+    round: int
+    judge: str | None
+    presented: list[str]
+    calls: list[CallFacts] | None
+
+
+class Judged(Asked):
+    """A question with its verdict, as groups of tied items, most of the feature first."""
+
+    order_known: bool
+    """Whether the items stand in the order presented."""
+    verdict: list[list[str]]
+    score: float | None
+    """Of an item judged alone."""
+    surprise: float | None
+    """Standardised: how unexpected the judgment is under the main rating."""
+    rated: bool
+    """Whether the ratings are made from it."""
+    reason: str | None
+
+
+class JudgedItem(Judged):
+    """What a judgment says of the item: the comparisons that it won and was expected to win; above 0
+    `residual` argues for a higher place than it has, below 0 for a lower one; standardised."""
+
+    slot: int | None
+    wins: float
+    expected: float | None
+    residual: float | None
+
+
+class JudgedTwo(Judged):
+    """A judgment of both items. `above`: 1 where the first is placed above the second, 0 below, 0.5
+    tied."""
+
+    above: float
+
+
+class Met(Output):
+    """How often items met, and how often the first was placed above, below, or tied."""
+
+    met: int
+    above: int
+    below: int
+    tied: int
+
+
+class OpponentFacts(Met):
+    """An item that was met."""
+
+    id: str
+
+
+class ExplainOutput(OfRun):
+    """The evidence behind one score."""
+
+    item: Item
+    judgments: list[JudgedItem]
+    argue_most: list[int]
+    """The jobs whose judgments argue against its place, the strongest first."""
+    elo: list[float]
+    """Before the first round and after each."""
+    opponents: list[OpponentFacts]
+    without_verdict: list[Asked]
+    """Questions about it that failed, were invalid, or are still to come."""
+
+
+class ThroughItem(Output):
+    """An item that both met, in judgments without the other one: comparisons won, of how many. `says`: 1
+    that the first is above the second, −1 the other way round, 0 neither."""
+
+    id: str
+    one_won: float
+    one_met: int
+    other_won: float
+    other_met: int
+    says: int
+
+
+class ThroughFacts(Output):
+    """What the items that both met say."""
+
+    items: int
+    for_one: int
+    for_other: int
+    by_item: list[ThroughItem]
+
+
+class VersusOutput(OfRun):
+    """What is known of two items; null `probability_above` with the reason `why`."""
+
+    items: list[Item]
+    probability_above: float | None
+    why: str | None
+    direct: Met
+    together: list[JudgedTwo]
+    through: ThroughFacts
