@@ -34,6 +34,7 @@ from judgeq.types import Match, Verdict
 
 ASK_REASON = 'First comes "reason": why you decide so, in one short sentence.'
 """Said about the form of an answer where reasons are asked for."""
+_UNREADABLE = "the answer holds JSON that can't be read."
 _OPENED = re.compile(r'\{\s*"')
 
 
@@ -358,7 +359,7 @@ def _answer(text: str, key: str) -> Any:
         # orjson takes the last of several equal keys: look closer where there may be some.
         if text.count(key) == 1 and "\\" not in text:
             return whole[key]
-    values = [value for pairs in _objects(text) for name, value in pairs if name == key]
+    values = [value for pairs in _objects(text, key) for name, value in pairs if name == key]
     if len(values) == 1:
         return values[0]
     if not text.strip():
@@ -368,27 +369,31 @@ def _answer(text: str, key: str) -> Any:
     raise UnusableReplyError(f'the answer holds no JSON object with "{key}".')
 
 
-def _objects(text: str) -> Iterator[Sequence[tuple[str, Any]]]:
+def _objects(text: str, key: str) -> Iterator[Sequence[tuple[str, Any]]]:
     """The JSON objects in a text, outermost only, as pairs: a key may stand there twice.
 
-    Line breaks and the like may stand in strings as they are. Raises UnusableReplyError for an object
-    within one that can't be read (as where a reason quotes a text with its marks), and after 100
+    Line breaks and the like may stand in strings as they are. Raises UnusableReplyError where an object
+    may lie within one that can't be read, as where a reason quotes a text with its marks: nothing
+    closes that one before it, or the key has a value outside of all objects after it. And after 100
     tries, so that a hostile reply costs little.
     """
     decoder = json.JSONDecoder(strict=False, object_pairs_hook=tuple)
-    at = text.find("{")
+    at, last = text.find("{"), len(text)
     for _ in range(100):
         if at < 0:
-            return
+            break
         try:
             value, end = decoder.raw_decode(text, at)
         except (ValueError, RecursionError):
             end = at + 1
             inner = text.find("{", end)
-            if inner > 0 and _OPENED.match(text, at) and "}" not in text[end:inner]:
-                raise UnusableReplyError("the answer holds JSON that can't be read.") from None
+            if inner > 0 and _OPENED.match(text, at) and text.find("}", end, inner) < 0:
+                raise UnusableReplyError(_UNREADABLE) from None
         else:
+            last = end
             yield value
         at = text.find("{", end)
+    if re.search(rf'"{key}"\s*:', text[last:]):
+        raise UnusableReplyError(_UNREADABLE)
     if at >= 0:
         raise UnusableReplyError("the answer is cluttered with braces that open no JSON object.")

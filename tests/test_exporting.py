@@ -306,6 +306,9 @@ def test_a_recording_is_what_is_written_where_no_table_is_asked_for(tmp_path: Pa
     assert judgeq(tmp_path, "export").stdout.splitlines() == lines
     assert judgeq(tmp_path, "export", "--out", "-").stdout.splitlines() == lines
     assert not (tmp_path / "-").exists()
+    done = judgeq(tmp_path, "export", "--out", "scores.csv")
+    assert "scores.csv is a recording, in JSONL: --table writes tables" in done.stderr
+    assert (tmp_path / "scores.csv").read_text().splitlines() == lines
 
 
 def test_a_table_is_written_whole_or_not_at_all(

@@ -194,6 +194,8 @@ def export(
         raise UsageError(
             "--replies, --rating, --sigma and --unbias-position go with --table: a recording has none."
         )
+    if out is not None and out.suffix.lower() in (".csv", ".parquet"):
+        complain(f"{out} is a recording, in JSONL: --table writes tables ({', '.join(TABLES)}).")
     if folder.info().settings.both_orders:
         complain(
             f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
