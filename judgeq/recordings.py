@@ -181,23 +181,26 @@ def without_as_presented(recording: Recording) -> Recording:
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
-    """A warning where more lists were ranked `as_presented` than chance allows; None where not.
+    """A warning where more lists were ranked `as_presented` than chance allows; None where not."""
+    lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
+    return beyond_chance([len(one.presented) for one in lists], sum(map(as_presented, lists)))
+
+
+def beyond_chance(sizes: Sequence[int], count: int) -> str | None:
+    """A warning where of lists of these sizes, LIST or more, too many were ranked as presented.
 
     By chance a list of k is with probability 1/k!. Of independent lists, of which μ are expected, c > μ
     or more are with a probability of at most exp(c − μ)·(μ/c)^c (Chernoff's bound, which holds for
     lists of any sizes): the warning comes where that is below CHANCE.
     """
-    lists = [one for one in judgments if len(one.presented) >= LIST and one.ordered]
-    count = sum(map(as_presented, lists))
-    sizes = Counter(len(one.presented) for one in lists)
-    expected = sum(times / math.factorial(size) for size, times in sizes.items())
+    expected = sum(times / math.factorial(size) for size, times in Counter(sizes).items())
     # Logarithms: a factorial of hundreds is beyond every float, and its inverse 0.
     if count <= expected or (
         expected > 0 and count - expected + count * math.log(expected / count) > math.log(CHANCE)
     ):
         return None
     return (
-        f"{count:,} of {len(lists):,} lists were ranked exactly in the order presented, where chance "
+        f"{count:,} of {len(sizes):,} lists were ranked exactly in the order presented, where chance "
         f"gives {expected:.2g}. Some programs record calls that failed so: `judgeq import "
         "--drop-identity` leaves such lists out. (Where lists were shown in the order of a rating, it "
         "may be what the judge said.)"

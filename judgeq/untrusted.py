@@ -42,6 +42,14 @@ def excerpt(text: str, characters: int) -> str:
     return _one_line(text[: 4 * characters + 64])[:characters].rstrip()
 
 
+def multiline(text: str) -> str:
+    """The text in full with its line breaks and tabs; what `plain` leaves out is left out."""
+    if text.isascii() and text.replace("\n", "").replace("\t", "").isprintable():
+        return text
+    lines = _ANSI.sub("", text).splitlines()
+    return "\n".join(_visible(line.replace("\x1f", "")) for line in lines)
+
+
 def _one_line(text: str) -> str:
     if text.isascii() and text.isprintable():  # the quick way, for most texts
         return " ".join(text.split()) if "  " in text else text.strip()

@@ -51,6 +51,7 @@ def test_the_wheel_holds_prompts_and_datasets_and_no_corpus(wheel: Path) -> None
     assert "judgeq/shipped/datasets/babe/labels.csv" in names
     assert "judgeq/shipped/datasets/demo/demo.csv" in names
     assert {"judgeq/py.typed", "judgeq/guide.md"} <= {*names}
+    assert "judgeq/ui/templates/report.html" in names
     assert not [name for name in names if "final_labels" in name or "UsVsThem" in name]
     assert not [name for name in names if name.startswith(("tests", "benchmarks"))]
 

@@ -52,6 +52,10 @@ COMMANDS = {
     "explain": ("looking", "Show the evidence behind one score: the audit trail of an item."),
     "evaluate": ("evaluating", "Report how good a run's scores are, with and without gold labels."),
     "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
+    "report": (
+        "reporting",
+        "Write a run's report: a page to read, to share, and to put beside a paper.",
+    ),
     "import": ("sharing", "Make a finished run out of recorded judgments."),
     "export": ("sharing", "Write a run's judgments, to publish and share them; or a table of it."),
     "simulate": ("studying", "Run the paper's simulation study, or one of your own."),

@@ -110,7 +110,7 @@ CsvFile = Annotated[
 ]
 
 
-def _plan(
+def plan_flags(
     gold: GoldFile = None,
     gold_column: GoldColumn = None,
     id_column: IdColumn = None,
@@ -126,7 +126,7 @@ def _plan(
 
 
 @command("evaluate")
-@with_settings("rating", "sigma", "unbias_position", flags_of=_plan)
+@with_settings("rating", "sigma", "unbias_position", flags_of=plan_flags)
 def evaluate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
@@ -163,7 +163,7 @@ def evaluate(
     from judgeq.ui import evaluation_sections
 
     spare(csv, "--csv", flags["gold"])
-    plan, (run,) = _opened([name], runs_dir, store, **flags)
+    plan, (run,) = opened_runs([name], runs_dir, store, **flags)
     evaluated = evaluation(run, plan, reliability, splits)
     if csv is not None:
         cells = data.evaluation_cells(evaluated.assessments) + data.scale_cells(evaluated)
@@ -175,7 +175,7 @@ def evaluate(
 
 
 @command("compare")
-@with_settings("rating", "sigma", "unbias_position", flags_of=_plan)
+@with_settings("rating", "sigma", "unbias_position", flags_of=plan_flags)
 def compare(
     names: RunNames,
     runs_dir: RunsDir = Path("runs"),
@@ -206,7 +206,7 @@ def compare(
             "lists them."
         )
     spare(csv, "--csv", flags["gold"])
-    plan, runs = _opened(names, runs_dir, store, **flags)
+    plan, runs = opened_runs(names, runs_dir, store, **flags)
     compared = compare(runs, plan)
     if csv is not None:
         data.write_csv(csv, data.COMPARISON_COLUMNS, data.comparison_cells(compared))
@@ -216,7 +216,7 @@ def compare(
         show(*evaluation_sections.comparison(compared))
 
 
-def _opened(
+def opened_runs(
     names: Sequence[str],
     runs_dir: Path,
     store: str | None,

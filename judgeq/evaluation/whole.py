@@ -7,19 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.evaluation import agreement, scale
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.evaluate import Assessment, Plan, evaluate, gold_for
 from judgeq.evaluation.gold import Gold
+from judgeq.evaluation.length import with_length
+from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Misfit, Reliability
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
-    """A run's ratings against gold, as planned; how reliable its scale is, what doesn't fit it, and how
-    well its judges agree, which need no gold. `gold` is None where there is none, and `judges` where
-    there is one."""
+    """A run's ratings against gold, as planned; how reliable its scale is, what doesn't fit it, whether
+    longer texts score higher, and how well its judges agree, which need no gold. `gold` is None where
+    there is none, `judges` where there is one, `length` where the texts aren't here."""
 
     run: Result
     plan: Plan
@@ -28,17 +31,25 @@ class Evaluation:
     reliability: Reliability
     misfit: Misfit
     judges: PanelAgreement | None = None
+    length: Measured | None = None
 
 
 def evaluation(
-    run: Result, plan: Plan, reliability: str = "judgeq", splits: int | None = None
+    run: Result,
+    plan: Plan,
+    reliability: str = "judgeq",
+    splits: int | None = None,
+    texts: Sequence[str] | None = None,
 ) -> Evaluation:
     """All that is known about how good a run is; `reliability` names the recipe of the separation, and
-    `splits` is how often the judgments are halved (None: as `splits_for` says). A run without gold is
-    evaluated without, unless something of the plan is about gold. Raises UsageError or DataError."""
+    `splits` is how often the judgments are halved (None: as `splits_for` says); `texts` are the items'
+    (None: looked for). A run without gold is evaluated without, unless something of the plan is about
+    gold. Raises UsageError or DataError."""
     labelled = run.items.gold is not None and not np.isnan(run.items.gold).all()
     gold = gold_for(run, plan) if labelled or _about_gold(plan) else None
     judges = agreement.of_run(run, plan.resamples, plan.seed)
+    if texts is None and (dataset := session.dataset_of(run.run)) is not None:
+        texts = dataset.texts
     return Evaluation(
         run=run,
         plan=plan,
@@ -47,6 +58,7 @@ def evaluation(
         reliability=scale.reliability_of(run, reliability, splits, plan.seed),
         misfit=scale.misfit_of(run, plan.seed),
         judges=judges,
+        length=None if texts is None else with_length(run.scores, texts, plan.resamples, plan.seed),
     )
 
 

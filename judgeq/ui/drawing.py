@@ -45,22 +45,25 @@ def style(**more: Any) -> Iterator[None]:
         yield
 
 
-def content(figure: Figure, kind: str, **more: Any) -> bytes:
-    """A figure's file, "png" or "svg", without the metadata that would differ from day to day; `more`
-    are settings of Matplotlib's."""
+def content(figure: Figure, kind: str, *, clear: bool = False, **more: Any) -> bytes:
+    """A figure's file, "png" or "svg", without the metadata that would differ from day to day; `clear`:
+    on no ground of its own; `more` are settings of Matplotlib's."""
     metadata: dict[str, None] = {"Software": None} if kind == "png" else {"Date": None}
     file = BytesIO()
     with style(**more):
-        figure.savefig(file, format=kind, dpi=150, metadata=metadata, bbox_inches="tight")
+        figure.savefig(
+            file, format=kind, dpi=150, metadata=metadata, bbox_inches="tight", transparent=clear
+        )
     return file.getvalue()
 
 
 def inline(figure: Figure, name: str) -> str:
     """A figure as an <svg> of a page that has others, in the page's colours. `name`, of letters and
     hyphens, keeps its ids apart from theirs."""
-    svg = content(figure, "svg", **_TEXT).decode()
+    svg = content(figure, "svg", clear=True, **_TEXT).decode()
     svg = svg[svg.index("<svg") :]
-    svg = re.sub(r"<metadata>.*?</metadata>", "", svg, flags=re.DOTALL)
+    # Matplotlib's style sheet would hold for the whole page, which has it for its figures.
+    svg = re.sub(r"<(metadata|style)\b.*?</\1>", "", svg, flags=re.DOTALL)
     svg = re.sub(r"<svg ([^>]*)>", _opened, svg, count=1, flags=re.DOTALL)
     svg = re.sub(r'(\bid="|url\(#|href="#)', rf"\g<1>{name}-", svg)
     for colour, variable in _THEMED.items():

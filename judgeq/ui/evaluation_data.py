@@ -37,6 +37,7 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         "reliability": scale_data.reliability_json(evaluation.reliability),
         "misfit": scale_data.misfit_json(evaluation.misfit, evaluation.run.items.ids),
         "order": order(evaluation.run),
+        "length": None if evaluation.length is None else _measured_json(evaluation.length),
     }
 
 

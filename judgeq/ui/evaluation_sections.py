@@ -67,21 +67,49 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         note = "There are no gold labels to hold the scores against: --gold names a file of them."
         yield Section(notes=[note], close=True)
     else:
-        yield Section(facts=[*_facts(gold, evaluation.plan, [assessments])], close=True)
-        if gold.positive is not None:
-            yield _measures("Detection: the positive items", POSITIVE, assessments, close=False)
-            yield _measures("Detection: both classes", BOTH, assessments)
-            yield _measures("Confusion counts", COUNTS, assessments)
-        title = "Correlation with the gold labels"
-        yield _measures(title, CORRELATION, assessments, close=gold.positive is not None)
-        yield from _within([assessments])
-        yield from _reasons([assessments])
+        yield Section(facts=[*gold_facts(gold, evaluation.plan, [assessments])], close=True)
+        yield from against_gold(evaluation)
     if evaluation.judges is not None:
         yield from agreement_of_judges(evaluation.judges)
     yield from scale_sections.reliability(evaluation.reliability)
     yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
     yield from order(run)
+    if evaluation.length is not None:
+        yield length(run.scores.main[0], evaluation.length)
     yield from simulated(run)
+
+
+def against_gold(evaluation: Evaluation) -> Iterator[Section]:
+    """Detection and correlation, where there is gold."""
+    gold, assessments = evaluation.gold, evaluation.assessments
+    if gold is None:
+        return
+    if gold.positive is not None:
+        yield _measures("Detection: the positive items", POSITIVE, assessments, close=False)
+        yield _measures("Detection: both classes", BOTH, assessments)
+        yield _measures("Confusion counts", COUNTS, assessments)
+    title = "Correlation with the gold labels"
+    yield _measures(title, CORRELATION, assessments, close=gold.positive is not None)
+    yield from _within([assessments])
+    yield from _reasons([assessments])
+
+
+def length(rating: str, measured: Measured) -> Section:
+    """Whether longer texts score higher."""
+    if measured.value is None:
+        return Section(notes=[f"Length of the texts: {measured.why}."])
+    said = f"Spearman's correlation of the scores ({rating}) with the length of the texts:"
+    reach = measured.low is not None and measured.high is not None
+    sure = reach and zero_outside(measured)
+    rewarded = "longer" if measured.value > 0 else "shorter"
+    means = (
+        f"{rewarded} texts score higher, which may be the judge's fault or the texts' own"
+        if sure
+        else "none that chance wouldn't give"
+        if reach
+        else "no interval was computed"
+    )
+    return Section(notes=[f"{said} {shown(measured)}; {means}."])
 
 
 def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
@@ -145,7 +173,7 @@ def comparison(compared: Comparison) -> Iterator[Section]:
         [(f"run {at}", f"{run.run.id}: {run.state}") for at, run in enumerate(runs, start=1)],
         close=True,
     )
-    yield Section(facts=[*_facts(gold, compared.plan, assessments)])
+    yield Section(facts=[*gold_facts(gold, compared.plan, assessments)])
     yield _side_by_side(compared)
     yield from _within(assessments, numbered=True)
     if compared.differences:
@@ -162,7 +190,7 @@ def comparison(compared: Comparison) -> Iterator[Section]:
     yield from simulated(*runs)
 
 
-def _facts(
+def gold_facts(
     gold: Gold, plan: Plan, runs: Sequence[Sequence[Assessment]]
 ) -> Iterator[tuple[str, str]]:
     """What the numbers are made from; `runs` are the assessments of each."""

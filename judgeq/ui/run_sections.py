@@ -32,7 +32,7 @@ SIMULATED = (
 
 def result(result: Result) -> Iterator[Section]:
     """What a run came to, from top to bottom."""
-    yield Section(f"{result.run.id}: {result.state}", [*_facts(result)])
+    yield Section(f"{result.run.id}: {result.state}", [*facts(result)])
     if result.evaluation:
         if "detection" in result.evaluation:
             yield _detection(result.evaluation["detection"])
@@ -58,7 +58,8 @@ def simulated(*runs: Result) -> Iterator[Section]:
         yield Section(warnings=[SIMULATED], close=True)
 
 
-def _facts(result: Result) -> Iterator[tuple[str, str]]:
+def facts(result: Result) -> Iterator[tuple[str, str]]:
+    """What a run is, and what it came to, in facts."""
     info = result.info
     source = f"{info.dataset}, {several(info.items, 'item')}"
     judged = int(result.scores.judged.sum())

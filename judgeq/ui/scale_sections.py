@@ -17,13 +17,13 @@ WORST = 3
 BY_CHANCE = 0.05
 
 ADAPTIVE = (
-    "Earlier answers decided what was asked later, which makes the SSR too high: runs so designed",
-    "reported 0.97 where 0.84 was true, and coin tosses reached 0.89 (Bramley and Vitello 2019).",
-    "Rely on the split halves.",
+    "Earlier answers decided what was asked later, which makes the SSR too high: runs so designed "
+    "reported 0.97 where 0.84 was true, and coin tosses reached 0.89 (Bramley and Vitello 2019). "
+    "Rely on the split halves."
 )
 UNKNOWN = (
-    "How these judgments were chosen isn't known: where earlier answers decided what was asked later,",
-    "the SSR is too high.",
+    "How these judgments were chosen isn't known: where earlier answers decided what was asked later, "
+    "the SSR is too high."
 )
 
 
@@ -51,9 +51,7 @@ def reliability(found: Reliability) -> Iterator[Section]:
         notes=notes,
         warnings=()
         if one.ssr is None or found.adaptive is False
-        else ADAPTIVE
-        if found.adaptive
-        else UNKNOWN,
+        else [ADAPTIVE if found.adaptive else UNKNOWN],
     )
 
 

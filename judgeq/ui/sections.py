@@ -1,7 +1,7 @@
 """What is shown, as data: results, evaluations, lists and studies become sections, which are rendered
-here to a terminal.
+to a terminal here, and elsewhere to HTML (html.py), Markdown (markdown.py) and JSON (section_data.py).
 
-Names, ids and texts in a section are untrusted, and are made safe here and nowhere else.
+Names, ids and texts in a section are untrusted: whatever renders them makes them safe.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -20,6 +20,9 @@ from rich.text import Text
 from judgeq.evaluation.metrics import Measured
 from judgeq.ui.text import count
 from judgeq.untrusted import escaped, plain
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 WIDTH = 100
 LONGEST = 10_000  # cells of one value
@@ -54,9 +57,19 @@ class Column:
 
 
 @dataclass(frozen=True, slots=True)
+class Picture:
+    """A figure: `name` is that of its file, unique among what is shown together, and `alt` says in words
+    what it shows. `draw` makes it; a terminal has none."""
+
+    name: str
+    alt: str
+    draw: Callable[[], Figure]
+
+
+@dataclass(frozen=True, slots=True)
 class Section:
-    """A part of what is shown, in this order: a title, facts (a name and what is so named), a table,
-    notes and warnings, a sentence each.
+    """A part of what is shown, in this order: a title, facts (a name and what is so named), a figure, a
+    table, blocks (a caption, and a text to the letter), notes and warnings, a sentence each.
 
     Rows hold plain values. `close`: it belongs to the section before it, without a blank line.
     """
@@ -68,6 +81,17 @@ class Section:
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
     close: bool = False
+    picture: Picture | None = None
+    blocks: Sequence[tuple[str, str]] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Chapter:
+    """Sections under a heading; `anchor` is its name in links."""
+
+    anchor: str
+    title: str
+    sections: Sequence[Section]
 
 
 def words(*names: str, whole: bool = False, at_most: int = LONGEST) -> list[Column]:
@@ -108,6 +132,9 @@ def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Rendera
             yield _grid(section.facts)
         if section.columns:
             yield _table(section, width)
+        for caption, text in section.blocks:
+            yield Text(escaped(caption), "dim")
+            yield from (Text(escaped(line)) for line in text.splitlines())
         yield from (Text(escaped(note)) for note in section.notes)
         yield from (Text(escaped(warning), "yellow") for warning in section.warnings)
 

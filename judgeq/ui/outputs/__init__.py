@@ -8,7 +8,7 @@ from pydantic import TypeAdapter
 
 from judgeq.errors import UsageError
 from judgeq.ui.outputs.evaluations import CompareOutput, EvaluateOutput
-from judgeq.ui.outputs.items import ExplainOutput, ShowOutput, VersusOutput
+from judgeq.ui.outputs.items import ExplainOutput, ReportOutput, ShowOutput, VersusOutput
 from judgeq.ui.outputs.lists import (
     CacheOutput,
     CheckFacts,
@@ -47,6 +47,7 @@ OUTPUTS: dict[str, Any] = {
     "status": StatusOutput,
     "runs": list[StatusOutput | UnreadableRun],
     "show": ShowOutput,
+    "report": ReportOutput,
     "explain": ExplainOutput | VersusOutput,  # the latter with --vs
     "evaluate": EvaluateOutput,
     "compare": CompareOutput,

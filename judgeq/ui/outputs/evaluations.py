@@ -202,6 +202,8 @@ class EvaluateOutput(Evaluated):
     ratings: list[AssessmentFacts]
     judges: Judges | None
     reliability: ReliabilityFacts
+    length: Measured | None
+    """Spearman's correlation of the main rating with the length of the texts; null without these."""
     misfit: MisfitFacts
     order: Order
 

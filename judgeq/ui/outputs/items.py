@@ -62,6 +62,16 @@ class OfRun(Output):
     """Whether the texts are here."""
 
 
+class ReportOutput(OfRun):
+    """Which report was written: `files` are all of it, the report first; of all `items` so many are
+    `listed` in its table."""
+
+    format: Literal["html", "md", "json"]
+    files: list[str]
+    items: int
+    listed: int
+
+
 class ShowOutput(OfRun):
     """Tables of items; `items_left` counts those that all conditions of `where` hold for."""
 

@@ -1,0 +1,98 @@
+"""Sections as HTML, by the templates beside this file; for reports, notebooks and served pages.
+
+Everything is escaped by Jinja2, and what can't be seen is taken out before: no name, id, text or reply
+becomes markup. A page holds no script and no style but ours, by their checksums, and asks nobody for
+anything.
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+from collections.abc import Iterable
+from functools import cache
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import orjson
+
+from judgeq.ui import drawing
+from judgeq.ui.sections import LONGEST, Picture, Section
+from judgeq.untrusted import escaped, multiline, plain
+
+if TYPE_CHECKING:
+    from jinja2 import Environment
+    from markupsafe import Markup
+
+FOLDER = Path(__file__).parent / "templates"
+
+
+@cache
+def _environment() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from markupsafe import Markup
+
+    def svg(picture: Picture) -> Markup:
+        return Markup(drawing.inline(picture.draw(), picture.name))  # noqa: S704  (of Matplotlib)
+
+    def one_line(text: str) -> str:
+        return plain(text, LONGEST)
+
+    environment = Environment(
+        loader=FileSystemLoader(FOLDER),
+        autoescape=True,
+        undefined=StrictUndefined,
+        trim_blocks=True,
+        lstrip_blocks=True,
+    )
+    environment.filters |= {"words": escaped, "lines": multiline, "one_line": one_line, "svg": svg}
+    return environment
+
+
+def rendered(template: str, **values: Any) -> str:
+    """A template of ours with these values."""
+    return _environment().get_template(template).render(**values)
+
+
+def sections(sections: Iterable[Section]) -> Markup:
+    """Sections one below the other."""
+    from markupsafe import Markup
+
+    show = _environment().get_template("sections.html").module.show  # type: ignore[attr-defined]
+    return Markup("\n").join(show(section) for section in sections)
+
+
+def asset(name: str) -> str:
+    """A style sheet or script of ours, as it stands in its file."""
+    return (FOLDER / name).read_text(encoding="utf-8")
+
+
+def policy(*, style: str, script: str) -> str:
+    """The Content-Security-Policy of a page that is whole in itself: this style sheet and this script,
+    the colours of figures, and nothing else."""
+    return (
+        f"default-src 'none'; script-src {_source(script)}; style-src-elem {_source(style)}; "
+        "style-src-attr 'unsafe-inline'; img-src data:; base-uri 'none'; form-action 'none'"
+    )
+
+
+def _source(content: str) -> str:
+    digest = hashlib.sha256(content.encode()).digest()
+    return f"'sha256-{base64.b64encode(digest).decode()}'"
+
+
+def embedded(values: Any) -> Markup:
+    """Values as JSON inside of a <script> element: nothing in them ends it, or begins a comment."""
+    from markupsafe import Markup
+
+    text = orjson.dumps(values).decode()
+    for character in "<>&\u2028\u2029":
+        text = text.replace(character, f"\\u{ord(character):04x}")
+    return Markup(text)  # noqa: S704  (nothing in it is markup any longer)
+
+
+def trusted(content: str) -> Markup:
+    """A style sheet or script of ours, as it is: escaped it would be another."""
+    from markupsafe import Markup
+
+    return Markup(content)  # noqa: S704  (our own files)

@@ -1,0 +1,1 @@
+"""The report of a run: chapters, and the page or document that they make."""

@@ -1,0 +1,417 @@
+"""A report's chapters, as data; its texts are a chapter of their own (texts.py)."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from functools import partial
+
+import numpy as np
+import orjson
+
+from judgeq.evaluation.evaluate import apart
+from judgeq.evaluation.items import gap_to_gold
+from judgeq.evaluation.length import lengths
+from judgeq.evaluation.record import Record, Round
+from judgeq.rating import comparisons, of_run
+from judgeq.types import Floats
+from judgeq.ui import (
+    evaluation_sections,
+    order_sections,
+    run_figures,
+    run_sections,
+    scale_sections,
+)
+from judgeq.ui.report import methods
+from judgeq.ui.sections import Chapter, Column, Picture, Section, numbers, words
+from judgeq.ui.text import count, duration, money, several
+from judgeq.untrusted import excerpt
+
+AT_ODDS = 10
+"""So many items are listed at whose place judge and gold disagree most, to either side."""
+EXCERPT = 160
+FAST = 0.01
+"""Seconds that a call takes at least whose duration is reported: a simulated judge takes less."""
+_UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
+_OUTCOMES = {"ok": "answered", "unusable": "unusable reply"}
+
+
+def chapters(record: Record) -> list[Chapter]:
+    """All chapters but the texts', in their order; those without sections are left out."""
+    made = [
+        Chapter("methods", "What was done", [*done(record)]),
+        Chapter("trouble", "What went wrong", [*trouble(record)]),
+        Chapter("scale", "The scale", [*scale(record)]),
+        Chapter("gold", "Against the gold labels", [*against_gold(record)]),
+        Chapter("judge", "The judge", [*judge(record)]),
+        Chapter("money", "Calls and money", [*spent(record)]),
+        Chapter("design", "The design", [*design(record)]),
+        Chapter("again", "To make it again", [*again(record)]),
+    ]
+    return [chapter for chapter in made if chapter.sections]
+
+
+def done(record: Record) -> Iterator[Section]:
+    """A paragraph for a methods section, what to cite, and the run in facts."""
+    yield Section(
+        blocks=[
+            ("For a methods section", methods.paragraph(record)),
+            ("BibTeX", methods.bibtex()),
+        ]
+    )
+    yield Section("The run", facts=[*run_sections.facts(record.evaluation.run)])
+    yield from run_sections.simulated(record.evaluation.run)
+
+
+def trouble(record: Record) -> Iterator[Section]:
+    """Jobs and calls that failed, items that were never judged, what looks like failures."""
+    run, warnings = record.evaluation.run, []
+    counts, totals = run.counts, run.totals
+    never = int((~run.scores.judged).sum())
+    if run.partial:
+        warnings.append("The run isn't finished: all that is here is of what was judged so far.")
+    for n, one, what in (
+        (
+            counts.failed,
+            "question",
+            "failed: no answer came. `judgeq resume --retry-failed` asks again.",
+        ),
+        (
+            counts.invalid,
+            "question",
+            "brought replies that were no verdict, and stayed unanswered.",
+        ),
+        (never, "item", "never judged, without a score."),
+        (totals.unknown, "call", "sent and never answered: possibly paid."),
+    ):
+        if n:
+            warnings.append(f"{several(n, one)}: {what}")
+    if record.failures is not None:
+        warnings.append(record.failures)
+    if (note := apart(run.scores)) is not None:
+        warnings.append(note)
+    missed = {
+        name: n for name, n in record.spending.outcomes.items() if name not in ("ok", "cached")
+    }
+    rows = [(_OUTCOMES.get(name, name), n) for name, n in sorted(missed.items())]
+    columns = [*words("calls without a verdict, by what became of them"), *numbers("calls")]
+    notes = [] if warnings or rows else ["Nothing: every question was answered, every item judged."]
+    yield Section(columns=columns if rows else (), rows=rows, warnings=warnings, notes=notes)
+
+
+def scale(record: Record) -> Iterator[Section]:
+    """How the scores are spread, how sure they are, and how they settled."""
+    run = record.evaluation.run
+    scores, gold = run.scores, record.evaluation.gold
+    name = scores.main[0]
+    coloured = "" if gold is None else ", by gold label where these are few"
+    yield Section(
+        "Distribution of the scores",
+        picture=Picture(
+            "distribution",
+            f"How many items have which score ({name}){coloured}.",
+            partial(run_figures.distribution, scores, None if gold is None else gold.values),
+        ),
+    )
+    if scores.intervals is not None:
+        yield Section(
+            "Scores with their 95 % intervals",
+            picture=Picture(
+                "intervals",
+                f"All judged items by score ({name}), with their 95 % intervals; of more than "
+                f"{run_figures.EACH} the intervals are shown as a band.",
+                partial(run_figures.caterpillar, scores),
+            ),
+        )
+    yield from scale_sections.reliability(record.evaluation.reliability)
+    if len(record.elo) > 1:
+        agreement = run_figures.agreement_with_end(record.elo, scores.main[1], scores.judged)
+        yield Section(
+            "How the order settled",
+            picture=Picture(
+                "settling",
+                f"Spearman's correlation of the ratings after each round with the scores ({name}) in "
+                "the end.",
+                partial(run_figures.settling, agreement),
+            ),
+        )
+
+
+def against_gold(record: Record) -> Iterator[Section]:
+    """Detection or correlation, with curves; and the items that judge and gold disagree on most."""
+    evaluation = record.evaluation
+    run, gold = evaluation.run, evaluation.gold
+    if gold is None:
+        return
+    yield Section(
+        facts=[*evaluation_sections.gold_facts(gold, evaluation.plan, [evaluation.assessments])]
+    )
+    yield from evaluation_sections.against_gold(evaluation)
+    values = np.where(run.scores.judged, run.scores.main[1], np.nan)
+    name = run.scores.main[0]
+    both = ~(np.isnan(values) | np.isnan(gold.values))
+    if gold.positive is not None and both.any():
+        positive = gold.positive[both]
+        curves = [
+            (column, np.asarray(ratings)[both], positive)
+            for column, ratings in run.scores.ratings.items()
+            if not np.isnan(ratings[both]).any()
+        ]
+        yield Section(
+            "ROC curves",
+            picture=Picture(
+                "roc",
+                f"ROC curve of each rating ({gold.classes}).",
+                partial(run_figures.roc, curves),
+            ),
+        )
+        cuts = [one for one in evaluation.assessments if one.rating == name and one.items == "all"]
+        cut = cuts[0].threshold.value if cuts and cuts[0].threshold is not None else None
+        yield Section(
+            "Thresholds",
+            picture=Picture(
+                "thresholds",
+                f"Precision, recall and F1 by the score ({name}) over which an item is labelled "
+                "positive; the dashed line is the threshold used.",
+                partial(run_figures.thresholds, name, values[both], positive, cut),
+            ),
+        )
+    elif both.any():
+        yield Section(
+            "Scores and gold labels",
+            picture=Picture(
+                "gold",
+                f"Each item's score ({name}) by its gold label.",
+                partial(
+                    run_figures.scatter, gold.values[both], values[both], "Gold", f"Score ({name})"
+                ),
+            ),
+        )
+    yield from _odds(record, gap_to_gold(replace(run.scores, gold=gold.values)), gold.values)
+
+
+def _odds(record: Record, distance: Floats, gold: Floats) -> Iterator[Section]:
+    rows = np.flatnonzero(~np.isnan(distance))
+    rows = rows[np.argsort(-np.abs(distance[rows]), kind="stable")][:AT_ODDS]
+    if not len(rows):
+        return
+    scores, texts = record.evaluation.run.scores, record.texts
+    rank = scores.rank
+    yield Section(
+        "Where judge and gold disagree most",
+        columns=[
+            *words("item", at_most=40),
+            *numbers("rank", scores.main[0], "gold"),
+            *numbers("places apart", show=lambda share: f"{share:+.0%}"),
+            *([] if texts is None else words("text", at_most=EXCERPT)),
+        ],
+        rows=[
+            (
+                scores.ids[row],
+                int(rank[row]),
+                float(scores.main[1][row]),
+                float(gold[row]),
+                float(distance[row]),
+                *([] if texts is None else [excerpt(texts[row], EXCERPT)]),
+            )
+            for row in rows.tolist()
+        ],
+        notes=[
+            "Places apart: by score less by gold, of all places; +50 % stands half of the scale higher "
+            "than its gold label does."
+        ],
+    )
+
+
+def judge(record: Record) -> Iterator[Section]:
+    """Position bias, misfit, several judges' agreement, and whether longer texts score higher."""
+    evaluation = record.evaluation
+    run = evaluation.run
+    if run.slots is not None and len(run.slots.rate):
+        yield Section(
+            "Does the place decide?",
+            picture=Picture(
+                "slots",
+                "The win rate of each slot in the order presented, with its 95 % interval; at 0.5 the "
+                "place makes no difference.",
+                partial(run_figures.win_rates, run.slots),
+            ),
+        )
+    yield from order_sections.order(run)
+    yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
+    if evaluation.judges is not None:
+        yield from evaluation_sections.agreement_of_judges(evaluation.judges)
+    if evaluation.length is not None and record.texts is not None:
+        name, values = run.scores.main
+        known = run.scores.judged & ~np.isnan(values)
+        length = np.maximum(lengths(record.texts)[known], 1)
+        yield Section(
+            "Does length decide?",
+            picture=Picture(
+                "length",
+                f"Each item's score ({name}) by the length of its text.",
+                partial(
+                    run_figures.scatter,
+                    length,
+                    values[known],
+                    "Characters",
+                    f"Score ({name})",
+                    log=True,
+                ),
+            ),
+        )
+        yield evaluation_sections.length(name, evaluation.length)
+
+
+def spent(record: Record) -> Iterator[Section]:
+    """Calls, tokens and dollars by round, and calls over time."""
+    run, spending = record.evaluation.run, record.spending
+    if not spending.outcomes:
+        return
+    facts = [("calls", run_sections.calls(run.totals)), ("cost", run_sections.cost(run.totals))]
+    latency = np.array(spending.latency)
+    if len(latency) and np.median(latency) >= FAST:
+        facts.append(
+            (
+                "latency",
+                f"{np.median(latency):.2f} s (median), {np.quantile(latency, 0.95):.2f} s (95 %)",
+            )
+        )
+        took = max(spending.at) - min(spending.at)
+        facts.append(("from first to last", duration(took)))
+    yield Section("All calls", facts=facts)
+    priced = bool(run.info.settings.models)
+    yield Section(
+        "By round",
+        columns=[
+            *numbers("round", "calls", "from the cache", "tokens in", "tokens out"),
+            *([Column("cost", right=True)] if priced else []),
+        ],
+        rows=[
+            (
+                number,
+                *(of.calls, of.cached, of.input, of.output),
+                *([_cost(of)] if priced else []),
+            )
+            for number, of in enumerate(spending.rounds, start=1)
+        ],
+    )
+    if len(spending.at) > 1:
+        yield _time_line(record)
+
+
+def _cost(of: Round) -> str:
+    if of.unpriced:
+        return f"at least {money(of.cost)}" if of.cost else "unknown"
+    return money(of.cost)
+
+
+def _time_line(record: Record) -> Section:
+    """Calls over time, by what became of them."""
+    spending = record.spending
+    at = np.array(spending.at) - min(spending.at)
+    size, unit = next((one for one in _UNITS if at.max() >= 2 * one[0]), _UNITS[-1])
+    edges = np.linspace(0, max(float(at.max()), 1e-3), min(60, max(2, len(at) // 4)) + 1)
+    kinds = sorted(set(spending.outcome), key=lambda kind: (kind != "ok", kind))
+    outcome = np.array(spending.outcome)
+    parts = [
+        (
+            _OUTCOMES.get(kind, kind),
+            np.histogram(at[outcome == kind], edges)[0].astype(np.float64),
+        )
+        for kind in kinds
+    ]
+    gaps = np.diff(np.sort(at))
+    pauses = gaps[gaps > max(60.0, 20 * float(np.median(gaps)))]
+    notes = []
+    if len(pauses):
+        waits, in_all = several(len(pauses), "pause"), duration(float(pauses.sum()))
+        notes.append(f"{waits} of a minute and more, {in_all} in all.")
+    return Section(
+        "Over time",
+        picture=Picture(
+            "time",
+            f"Calls by when they ended (in {unit} since the first), and what became of them.",
+            partial(run_figures.time_line, edges / size, parts, unit),
+        ),
+        notes=notes,
+    )
+
+
+def design(record: Record) -> Iterator[Section]:
+    """How often each item was judged, and whether the comparisons hang together."""
+    run = record.evaluation.run
+    matches = run.scores.matches
+    times = np.bincount(matches)
+    sizes = comparisons.component_sizes(run.scores.component)
+    together = (
+        "all judged items in one"
+        if len(sizes) == 1
+        else f"{count(len(sizes))} components, the largest of {several(int(sizes[0]), 'item')}"
+        if len(sizes)
+        else "none"
+    )
+    facts = [
+        (
+            "judgments of an item",
+            f"{matches.mean():.1f} on average, {count(int(matches.min()))} to "
+            f"{count(int(matches.max()))}",
+        ),
+        ("connected", together),
+    ]
+    first = int(np.flatnonzero(times)[0])
+    picture = None
+    if len(times) > first + 1:
+        shown = times[first : first + 60]
+        picture = Picture(
+            "judgments",
+            "How many items were judged how often.",
+            partial(run_figures.bars, shown.tolist(), "Judgments", "Items", first),
+        )
+    yield Section("How often items were judged", facts=facts, picture=picture)
+
+
+def again(record: Record) -> Iterator[Section]:
+    """Settings, versions, checksums, the prompt, and a question with its reply."""
+    run = record.evaluation.run
+    info = run.info
+    main = of_run(run.rating, run.history.basis)[-1]
+    yield Section(
+        "What decides the run",
+        facts=[
+            ("run", run.run.id),
+            ("fingerprint", info.fingerprint),
+            ("begun", f"{info.created:%Y-%m-%d %H:%M:%S %Z}"),
+            ("judgeq", info.judgeq),
+            ("dataset", f"{info.dataset} ({info.source})"),
+            ("licence", info.licence or "unknown"),
+            ("checksum of the texts", str(info.facts.get("dataset", "unknown"))),
+            ("checksum of the labels", info.labels or "none"),
+            ("rated by", main.described(run.fit)),
+        ],
+        blocks=[("All of it, as JSON", _pretty(info.facts))],
+    )
+    settings = info.model_dump(mode="json")["settings"]
+    yield Section("Settings", blocks=[("As JSON", _pretty(settings))])
+    if record.prompt is not None:
+        prompt = record.prompt.model_dump()
+        parts = [(name, str(prompt[name])) for name in ("system", "pair", "list", "direct")]
+        yield Section("The prompt set", blocks=parts)
+    if record.example is not None:
+        yield from _example(record)
+
+
+def _pretty(values: object) -> str:
+    return orjson.dumps(values, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
+
+
+def _example(record: Record) -> Iterator[Section]:
+    example = record.example
+    if example is None:
+        return
+    blocks: list[tuple[str, str]] = [
+        (message["role"], message["content"]) for message in example.messages
+    ]
+    if example.reply is not None:
+        blocks.append(("the raw reply", example.reply))
+    yield Section(f"Question {count(example.job)}, as it was sent", blocks=blocks)

@@ -1,0 +1,179 @@
+"use strict";
+// The table of texts: sorts, filters, searches, and opens to the judgments behind a score. All that is
+// shown goes into the page as text, never as markup.
+(() => {
+  const data = JSON.parse(document.getElementById("data").textContent);
+  const place = document.getElementById("table");
+  const PAGE = 50;
+  const SHORT = 160;
+
+  function make(name, attributes = {}, ...children) {
+    const element = document.createElement(name);
+    for (const [key, value] of Object.entries(attributes)) {
+      if (key === "text") element.textContent = value;
+      else if (key === "on") for (const [event, act] of Object.entries(value)) element.addEventListener(event, act);
+      else if (value !== false && value !== null) element.setAttribute(key, value === true ? "" : value);
+    }
+    element.append(...children);
+    return element;
+  }
+
+  const number = (value, digits = 3) => (value === null ? "–" : value.toFixed(digits));
+  const idOf = (at) => (at < data.items.length ? data.items[at].id : data.others[at - data.items.length]);
+  const short = (text) => {
+    const line = text.replace(/\s+/g, " ").trim();
+    return line.length > SHORT ? line.slice(0, SHORT) + "…" : line;
+  };
+
+  const items = data.items.map((item, at) => ({
+    ...item, at, searched: (item.id + "\n" + (item.text ?? "")).toLowerCase(),
+    width: item.low === null || item.high === null ? null : item.high - item.low,
+    against: item.judgments.reduce((most, one) => Math.max(most, Math.abs(one[2] ?? 0)), 0),
+  }));
+  const there = (key) => items.some((item) => item[key] !== null);
+  const columns = [
+    { key: "rank", name: "Rank", show: (item) => (item.rank === null ? "–" : item.rank.toLocaleString("en")) },
+    { key: "id", name: "Item" },
+    { key: "score", name: "Score (" + data.rating + ")", show: (item) => number(item.score) },
+    { key: "width", name: "95 % interval", show: (item) => number(item.low) + " to " + number(item.high) },
+    { key: "gold", name: "Gold", show: (item) => (item.gold === null ? "–" : String(item.gold)) },
+    { key: "against", name: "Contested", show: (item) => number(item.against, 1) },
+    { key: "matches", name: "Judgments", show: (item) => item.matches.toLocaleString("en") },
+    { key: "text", name: "Text", show: (item) => short(item.text ?? "") },
+  ].filter((column) => there(column.key));
+
+  const state = { sort: "rank", down: false, page: 0, words: "", gold: "", open: new Set() };
+  const compare = (a, b) => {
+    const [x, y] = [a[state.sort], b[state.sort]];
+    if (x === null || y === null) return x === y ? a.at - b.at : x === null ? 1 : -1;
+    const order = typeof x === "string" ? x.localeCompare(y) : x - y;
+    return (state.down ? -order : order) || a.at - b.at;
+  };
+  const listed = () => {
+    const words = state.words.toLowerCase().split(/\s+/).filter(Boolean);
+    return items
+      .filter((item) => words.every((word) => item.searched.includes(word)))
+      .filter((item) => state.gold === "" || String(item.gold) === state.gold)
+      .sort(compare);
+  };
+
+  function judgment(item, [at, slot, residual]) {
+    const one = data.judgments[at];
+    const line = make("li");
+    const facts = ["round " + one.round];
+    if (one.judge !== null) facts.push("by " + one.judge);
+    if (slot !== null && one.groups.flat().length > 1) facts.push("shown in slot " + slot);
+    if (one.score !== null) facts.push("score " + number(one.score));
+    if (residual !== null) facts.push("argues " + (residual > 0 ? "+" : "") + residual.toFixed(1));
+    line.append(facts.join(", ") + ": ");
+    one.groups.forEach((group, place) => {
+      if (place) line.append(" > ");
+      group.forEach((other, tied) => {
+        if (tied) line.append(" = ");
+        line.append(other === item.at ? make("mark", { text: idOf(other) }) : make("bdi", { text: idOf(other) }));
+      });
+    });
+    if (one.reason !== null) line.append(make("div", { class: "note", dir: "auto", text: "“" + one.reason + "”" }));
+    return line;
+  }
+
+  function detail(item) {
+    const cell = make("td", { colspan: columns.length });
+    if (item.text !== null) {
+      cell.append(make("div", { class: "whole-text", dir: "auto", tabindex: 0, role: "region", "aria-label": "The text of " + item.id, text: item.text }));
+      if (item.cut) cell.append(make("p", { class: "note", text: "The text is longer." }));
+    }
+    if (item.judgments.length) {
+      const help = "Most of the feature first. Argues: above 0 for a higher place, below 0 for a lower one, in standard deviations.";
+      cell.append(make("p", { class: "note", text: help }));
+      const sorted = item.judgments.map((one, at) => [one, at]);
+      sorted.sort((a, b) => Math.abs(b[0][2] ?? 0) - Math.abs(a[0][2] ?? 0) || a[1] - b[1]);
+      cell.append(make("ol", {}, ...sorted.map(([one]) => judgment(item, one))));
+    } else cell.append(make("p", { class: "note", text: "It was never judged." }));
+    if (item.more) cell.append(make("p", { class: "note", text: item.more.toLocaleString("en") + " more judgments: judgeq explain lists them." }));
+    return make("tr", { class: "detail", id: "detail-" + item.at }, cell);
+  }
+
+  function row(item) {
+    const open = state.open.has(item.at);
+    const cells = columns.map(({ key, show }) => {
+      if (key === "id") {
+        const button = make("button", {
+          type: "button", "aria-expanded": String(open), "aria-controls": open ? "detail-" + item.at : null, "data-item": item.at,
+          text: item.id || "(no id)",
+          on: { click: () => { open ? state.open.delete(item.at) : state.open.add(item.at); draw("[data-item='" + item.at + "']"); } },
+        });
+        return make("td", { class: "id", dir: "auto" }, button);
+      }
+      return make("td", { class: key === "text" ? "text" : "number", dir: "auto", text: show(item) });
+    });
+    const rows = [make("tr", {}, ...cells)];
+    if (open) rows.push(detail(item));
+    return rows;
+  }
+
+  function heads() {
+    return make("tr", {}, ...columns.map(({ key, name }) => {
+      const sorted = state.sort === key;
+      const button = make("button", {
+        type: "button", "data-sort": key, text: name + (sorted ? (state.down ? " ↓" : " ↑") : ""),
+        on: { click: () => { state.down = sorted ? !state.down : key !== "rank" && key !== "id" && key !== "text"; state.sort = key; state.page = 0; draw("[data-sort='" + key + "']"); } },
+      });
+      const numeric = key !== "text" && key !== "id";
+      return make("th", { scope: "col", class: numeric ? "number" : null, "aria-sort": sorted ? (state.down ? "descending" : "ascending") : null }, button);
+    }));
+  }
+
+  const count = make("p", { role: "status", class: "note" });
+  const table = make("table");
+  const pages = make("div", { class: "pages" });
+
+  function draw(focus) {
+    const rows = listed();
+    const last = Math.max(0, Math.ceil(rows.length / PAGE) - 1);
+    state.page = Math.min(state.page, last);
+    const begin = state.page * PAGE;
+    const shown = rows.slice(begin, begin + PAGE);
+    table.replaceChildren(
+      make("thead", {}, heads()),
+      make("tbody", {}, ...shown.flatMap(row)),
+    );
+    const all = rows.length.toLocaleString("en");
+    count.textContent = rows.length ? (begin + 1).toLocaleString("en") + " to " + (begin + shown.length).toLocaleString("en") + " of " + all : "No item matches.";
+    const turn = (by) => ({ click: () => { state.page += by; draw("[data-turn='" + by + "']"); } });
+    pages.replaceChildren(
+      make("button", { type: "button", "data-turn": -1, disabled: state.page === 0, text: "Earlier", on: turn(-1) }),
+      make("button", { type: "button", "data-turn": 1, disabled: state.page === last, text: "Later", on: turn(1) }),
+    );
+    if (focus) {
+      const wanted = place.querySelector(focus);
+      (wanted && !wanted.disabled ? wanted : pages.querySelector("button:not([disabled])"))?.focus();
+    }
+  }
+
+  const search = make("input", { type: "search", on: { input: (event) => { state.words = event.target.value; state.page = 0; draw(); } } });
+  const controls = make("div", { class: "controls" }, make("label", {}, "Search ids and texts", search));
+  const labels = [...new Set(items.map((item) => item.gold).filter((gold) => gold !== null))].sort((a, b) => a - b);
+  if (labels.length > 1 && labels.length <= 12) {
+    const options = [make("option", { value: "", text: "all" }), ...labels.map((gold) => make("option", { value: String(gold), text: String(gold) }))];
+    const select = make("select", { on: { change: (event) => { state.gold = event.target.value; state.page = 0; draw(); } } }, ...options);
+    controls.append(make("label", {}, "Gold label", select));
+  }
+  place.append(controls, count, make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The items" }, table), pages);
+  draw();
+
+  for (const block of document.querySelectorAll("figure.block")) {
+    const text = block.querySelector("pre");
+    const button = make("button", { type: "button", class: "copy", text: "Copy", "aria-label": "Copy: " + block.querySelector("figcaption").textContent });
+    button.addEventListener("click", async () => {
+      try {
+        await navigator.clipboard.writeText(text.textContent);
+        button.textContent = "Copied";
+      } catch {
+        getSelection().selectAllChildren(text);
+        button.textContent = "Selected: press Ctrl-C";
+      }
+    });
+    block.querySelector("figcaption").append(" ", button);
+  }
+})();

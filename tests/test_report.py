@@ -1,0 +1,257 @@
+"""What a report holds: the run's own numbers, everything escaped, no text where none is wanted."""
+
+from __future__ import annotations
+
+import json
+import re
+from html.parser import HTMLParser
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgeq.ui import html, markdown
+from judgeq.ui.drawing import inline
+from judgeq.ui.sections import Chapter, Section, words
+from tests.cli import judgeq, only_run
+
+JOB = ("run", "-d", "demo", "--limit", "60", "--quiet")
+
+
+class Structure(HTMLParser):
+    """The elements of a page, and whether each that is opened is closed."""
+
+    VOID = frozenset({"meta", "link", "input", "br", "img", "hr"})
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.open: list[str] = []
+        self.ids: list[str] = []
+        self.elements: list[str] = []
+        self.links: list[str] = []
+
+    def handle_starttag(self, tag: str, attrs: Any) -> None:
+        attributes = dict(attrs)
+        self.elements.append(tag)
+        self.ids += [attributes["id"]] if "id" in attributes else []
+        self.links += [
+            value for name, value in attrs if name in ("href", "src", "xlink:href", "srcset")
+        ]
+        if tag not in self.VOID:
+            self.open.append(tag)
+
+    def handle_startendtag(self, tag: str, attrs: Any) -> None:
+        self.handle_starttag(tag, attrs)
+        if tag not in self.VOID:
+            self.open.pop()
+
+    def handle_endtag(self, tag: str) -> None:
+        assert self.open.pop() == tag
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with a run of the demo corpus."""
+    folder = tmp_path_factory.mktemp("report")
+    judgeq(folder, *JOB)
+    return folder
+
+
+def report(folder: Path, *flags: str) -> str:
+    done = judgeq(folder, "report", *flags)
+    return (folder / done.stdout.strip()).read_text(encoding="utf-8")
+
+
+def data_of(page: str) -> dict[str, Any]:
+    found = re.search(r'<script type="application/json" id="data">(.*?)</script>', page, re.DOTALL)
+    assert found is not None
+    data: dict[str, Any] = json.loads(found[1])
+    return data
+
+
+def test_a_page_is_whole_in_itself(folder: Path) -> None:
+    page = report(folder)
+    structure = Structure()
+    structure.feed(page)
+    assert structure.open == []
+    assert len(set(structure.ids)) == len(structure.ids)
+    assert all(link.startswith(("#", "data:image/png")) for link in structure.links)
+    assert structure.elements.count("script") == 2
+    headings = re.findall(r"<h2 [^>]*>([^<]*)</h2>", page)
+    assert headings == [
+        "What was done",
+        "What went wrong",
+        "The scale",
+        "Against the gold labels",
+        "The judge",
+        "Calls and money",
+        "The design",
+        "To make it again",
+        "The texts",
+    ]
+    assert len(page.encode()) < 1_000_000
+
+
+def test_its_numbers_are_those_of_evaluate(folder: Path) -> None:
+    evaluated = json.loads(judgeq(folder, "evaluate", "--json").stdout)
+    assert "report.json" in judgeq(folder, "report", "--format", "json").stdout
+    (path,) = folder.glob("runs/*/report.json")
+    made = json.loads(path.read_text())
+    sections = {
+        section["title"]: section for chapter in made["chapters"] for section in chapter["sections"]
+    }
+    measures = {one["rating"]: one["measures"] for one in evaluated["ratings"]}
+    correlation = sections["Correlation with the gold labels"]
+    for rating, *numbers, n in correlation["rows"]:
+        for name, number in zip(("pearson", "spearman", "kendall"), numbers, strict=True):
+            assert {key: measures[rating][name][key] for key in ("value", "low", "high")} == number
+        assert n == 60
+    reliability = evaluated["reliability"]
+    ssr = {
+        f["name"]: f["value"]
+        for f in sections["Reliability of the scale (pl): no gold is used"]["facts"]
+    }
+    assert ssr["SSR"].startswith(f"{reliability['ssr']:.3f}")
+    slots = sections[
+        "Win rate by slot (in the order presented; 0.5: the place makes no difference)"
+    ]
+    assert [row[1] for row in slots["rows"]] == [
+        one["win_rate"] for one in evaluated["order"]["slots"]
+    ]
+    length = evaluated["length"]
+    notes = [note for section in sections.values() for note in section["notes"]]
+    assert any(f"{length['value']:.3f} [{length['low']:.3f}" in note for note in notes)
+    rows = (folder / "runs" / only_run(folder).name / "scores.csv").read_text().splitlines()
+    assert len(made["texts"]["items"]) == len(rows) - 1 == 60
+
+
+def test_a_text_opens_to_the_judgments_behind_its_score(folder: Path) -> None:
+    data = data_of(report(folder))
+    first = data["items"][0]
+    assert first["rank"] == 1
+    assert len(first["judgments"]) == first["matches"] == 3
+    for number, slot, _ in first["judgments"]:
+        judgment = data["judgments"][number]
+        items = [item for group in judgment["groups"] for item in group]
+        assert 0 in items
+        assert 1 <= slot <= len(items) == 10
+
+
+def test_a_part_of_many_texts_is_listed_and_says_so(folder: Path) -> None:
+    page = report(folder, "--texts", "20")
+    data = data_of(page)
+    assert len(data["items"]) == 20
+    assert len(data["others"]) == 40  # whom they met
+    ranks = [item["rank"] for item in data["items"]]
+    assert ranks == sorted(ranks)
+    assert {1, 2, 3, 4, 57, 58, 59, 60} <= set(ranks)
+    assert "20 of 60 items: the 4 with the highest scores" in page
+
+
+def test_without_texts_none_is_in_it(folder: Path) -> None:
+    with_texts = report(folder)
+    page = report(folder, "--no-texts")
+    texts = [item["text"] for item in data_of(with_texts)["items"]]
+    assert len(texts) == 60
+    for text in texts:
+        assert text[:40] in with_texts.replace("&#39;", "'").replace("&#34;", '"') or "\\u" in text
+        assert text[:40] not in page.replace("&#39;", "'").replace("&#34;", '"')
+    assert all(item["text"] is None for item in data_of(page)["items"])
+    assert ">The items<" in page
+    for kind in ("md", "json"):
+        written = report(folder, "--no-texts", "--format", kind)
+        assert not any(text[:40] in written for text in texts)
+
+
+def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
+    written = report(folder, "--format", "md")
+    figures = re.findall(r"!\[[^\]]*\]\((report-figures/[a-z]+\.png)\)", written)
+    assert len(figures) == len(set(figures)) >= 5
+    for figure in figures:
+        assert (only_run(folder) / figure).read_bytes().startswith(b"\x89PNG")
+    assert written.count("\n## ") == 8
+
+
+def test_what_went_wrong_comes_before_what_went_well(tmp_path: Path) -> None:
+    flags = ("--sim-unreadable", "0.5", "--sim-timeouts", "0.1", "--n", "30")
+    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", *flags)
+    page = report(tmp_path)
+    assert page.index("What went wrong") < page.index("The scale")
+    assert "brought replies that were no verdict" in page
+    assert "unusable reply" in page
+    assert "timeout" in page
+
+
+def test_a_wrong_format_is_an_error(folder: Path) -> None:
+    said = judgeq(folder, "report", "--format", "pdf", expect=2).stderr
+    assert "--format pdf: give html, md, json." in said
+
+
+def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) -> None:
+    elsewhere = tmp_path / "elsewhere.html"
+    elsewhere.write_text("mine")
+    path = only_run(folder) / "report.html"
+    path.unlink(missing_ok=True)
+    path.symlink_to(elsewhere)
+    assert "<!doctype html>" in report(folder)
+    assert not path.is_symlink()
+    assert elsewhere.read_text() == "mine"
+
+
+@pytest.mark.parametrize(
+    "strategy", [("direct",), ("hybrid5x2",), ("pairwise3", "--both-orders"), ("adaptive5x3",)]
+)
+def test_every_kind_of_run_has_one(tmp_path: Path, strategy: tuple[str, ...]) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", "--limit", "30", "--quiet", "-s", *strategy)
+    structure = Structure()
+    structure.feed(report(tmp_path))
+    assert structure.open == []
+
+
+# Hostile words
+
+
+BAD = "<b>&\"'</b></script><!-- [x](javascript:1) `` ``` \x1b[31m \u202e | = *a* _b_ \n# c"
+
+
+def test_words_stay_words_in_html_and_markdown() -> None:
+    section = Section(
+        BAD,
+        facts=[(BAD, BAD)],
+        columns=words(BAD, BAD),
+        rows=[(BAD, BAD)],
+        notes=[BAD],
+        warnings=[BAD],
+        blocks=[(BAD, BAD)],
+    )
+    page = str(html.sections([section]))
+    structure = Structure()
+    structure.feed(page)
+    assert structure.open == []
+    assert not {"b", "script"} & {*structure.elements}
+    assert not set(page) & {"\x1b", "\u202e"}
+    text = markdown.document(BAD, [Chapter("a", BAD, [section])], "x/")
+    assert not set(text) & {"\x1b", "\u202e"}
+    outside = re.sub(r"^(`{3,})text\n.*?^\1$", "", text, flags=re.DOTALL | re.MULTILINE)
+    assert not re.search(r"(?<!\\)[<`*]", outside.replace("> **", "").replace("**", ""))
+    assert not re.search(r"(?<!\\)\]\(", outside)
+    assert text.count("\n````text\n") == 1  # longer than any fence within
+
+
+def test_json_in_a_page_ends_no_script() -> None:
+    embedded = str(html.embedded({"a": "</script><!--\u2028&"}))
+    assert not set(embedded) & {"<", ">", "&", "\u2028"}
+    assert json.loads(embedded) == {"a": "</script><!--\u2028&"}
+
+
+def test_a_figure_takes_the_colours_of_its_page() -> None:
+    from matplotlib.figure import Figure
+
+    figure = Figure()
+    figure.subplots().plot([1, 2], color="#0072B2")
+    svg = inline(figure, "one")
+    assert "var(--series-1" in svg
+    assert "<style" not in svg
+    assert "metadata" not in svg
+    assert all(name.startswith("one-") for name in re.findall(r'\bid="([^"]*)"', svg))
+    assert all(name.startswith("one-") for name in re.findall(r"url\(#([^)]*)\)", svg))

@@ -1,0 +1,124 @@
+"""The report in a real browser: nothing goes wrong or out, the table works, by keyboard too."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.browser import Seen, opened, violations
+from tests.cli import judgeq
+
+HOSTILE = (
+    "<script>window.hacked = 1</script>",
+    '"><img src=x onerror="window.hacked = 1">',
+    "</script><script>window.hacked = 1</script>",
+    "[bold]=cmd()|' /C calc'!A0 <!-- -->",
+    "\u202egnp.exe\u202c \x1b[31mred\x1b[0m \x07",
+    "😀🏳️‍🌈 مرحبا \u2028 line",
+    "long " * 20_000,
+)
+
+
+@pytest.fixture(scope="module")
+def report(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """The report of a run over hostile texts with hostile ids, whose scores the gold decides."""
+    folder = tmp_path_factory.mktemp("report")
+    with (folder / "texts.csv").open("w", newline="") as file:
+        table = csv.writer(file)
+        table.writerow(["id", "text", "gold"])
+        for number in range(120):
+            hostile = HOSTILE[number % len(HOSTILE)]
+            # Ids with what can't be seen are refused.
+            seen = "".join(filter(str.isprintable, hostile[:40]))
+            name = f"{seen} {number}" if number < 21 else f"plain {number}"
+            table.writerow([name, f"{number} {hostile}", number % 3])
+    job = ("run", "-d", "texts.csv", "--id-column", "id", "--gold-column", "gold", "--quiet")
+    judgeq(folder, *job, "-s", "listwise6")
+    judgeq(folder, "report", "--positive-over", "1", "--quiet")
+    (page,) = folder.glob("runs/*/report.html")
+    return page
+
+
+@pytest.fixture
+def seen(report: Path) -> Iterator[Seen]:
+    with opened(report.as_uri()) as seen:
+        seen.page.wait_for_selector("#table tbody tr")
+        yield seen
+        assert seen.errors == []
+        assert seen.asked == [report.as_uri()]
+        assert seen.page.evaluate("window.hacked") is None
+
+
+def rows(page: Any) -> list[str]:
+    names: list[str] = page.locator("#table [data-item]").all_inner_texts()
+    return names
+
+
+def test_the_table_sorts_searches_filters_and_turns(seen: Seen) -> None:
+    page = seen.page
+    first = rows(page)
+    assert len(first) == 50
+    assert page.get_by_role("status").inner_text() == "1 to 50 of 120"
+    page.get_by_role("button", name="Later").click()
+    assert page.get_by_role("status").inner_text() == "51 to 100 of 120"
+    assert rows(page) != first
+    page.get_by_role("button", name="Score").click()  # from the highest, as the ranking
+    assert rows(page) == first
+    assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "descending"
+    page.get_by_role("button", name="Score").click()
+    assert page.locator("th[aria-sort]").get_attribute("aria-sort") == "ascending"
+    assert rows(page) != first
+    page.get_by_label("Search").fill("plain 10")
+    assert sorted(rows(page)) == [f"plain {number}" for number in range(100, 111)]
+    page.get_by_role("combobox", name="Gold label").select_option("2")
+    assert sorted(rows(page)) == ["plain 101", "plain 104", "plain 107", "plain 110"]
+    page.get_by_label("Search").fill("no such words")
+    assert page.get_by_role("status").inner_text() == "No item matches."
+
+
+def test_an_item_opens_to_its_text_and_judgments_by_keyboard_alone(seen: Seen) -> None:
+    page = seen.page
+    page.get_by_label("Search").focus()
+    page.keyboard.type("<script>window.hacked")
+    name = page.locator("#table [data-item]").first
+    while page.evaluate("document.activeElement.dataset.item") is None:
+        page.keyboard.press("Tab")
+    page.keyboard.press("Enter")
+    assert name.get_attribute("aria-expanded") == "true"
+    assert page.evaluate("document.activeElement.dataset.item") is not None  # focus stays
+    detail = page.locator("tr.detail")
+    assert "<script>window.hacked = 1</script>" in detail.inner_text()
+    assert detail.locator("li").count() == 3
+    assert " > " in detail.locator("li").first.inner_text()
+    assert "round " in detail.locator("li").first.inner_text()
+    page.keyboard.press("Space")
+    assert detail.count() == 0
+
+
+def test_what_cannot_be_seen_is_not_there(seen: Seen) -> None:
+    text = seen.page.content()
+    assert not set(text) & {"\x1b", "\x07", "\x00", "\u202e", "\u202c"}
+
+
+@pytest.mark.parametrize("scheme", ["light", "dark"])
+@pytest.mark.parametrize("width", [390, 1200])
+def test_it_is_accessible_and_fits_in_light_and_dark(report: Path, scheme: str, width: int) -> None:
+    size = {"width": width, "height": 800}
+    with opened(report.as_uri(), color_scheme=scheme, viewport=size) as seen:
+        seen.page.wait_for_selector("#table tbody tr")
+        seen.page.locator("#table [data-item]").first.click()
+        assert violations(seen.page) == []
+        assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+        assert seen.errors == []
+
+
+def test_it_prints_without_its_controls(seen: Seen) -> None:
+    seen.page.emulate_media(media="print")
+    assert not seen.page.get_by_label("Search").is_visible()
+    assert not seen.page.get_by_role("navigation").is_visible()
+    assert seen.page.locator("#table tbody tr").first.is_visible()
+    assert len(seen.page.pdf()) > 50_000
