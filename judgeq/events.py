@@ -7,14 +7,14 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from judgeq.certainty import Certainty
-from judgeq.types import Counts, JobState, Totals, Usage
+from judgeq.types import Counts, Failure, JobState, Totals, Usage
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
     by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
-    where that is known beforehand."""
+    where that is known beforehand. `watched`: other processes work on the run (`Looked`)."""
 
     run: str
     items: int
@@ -23,6 +23,7 @@ class RunStarted:
     planned: Sequence[Counts] = ()
     totals: Totals = Totals()  # noqa: RUF009  (immutable)
     sizes: Sequence[int] = ()
+    watched: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +96,19 @@ class RoundRated:
 
 
 @dataclass(frozen=True, slots=True)
+class Looked:
+    """What the ledger says now of a run that other processes work on: the jobs of its planned rounds,
+    round by round, of which `round` is judged (0: none is planned), what all calls add up to, the last
+    that brought no answer, and whether somebody works on it."""
+
+    round: int
+    planned: Sequence[Counts]
+    totals: Totals
+    failure: Failure | None = None
+    running: bool = True
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something the user should know, in one sentence."""
 
@@ -115,6 +129,7 @@ Event: TypeAlias = (
     | CallEnded
     | JobEnded
     | RoundRated
+    | Looked
     | EndedEarly
     | Notice
     | Stopping

@@ -14,29 +14,27 @@ from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
 
-import numpy as np
-
 from judgeq import seeds
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import extent, knowing, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
+from judgeq.engine.ranking import round_rated
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError
-from judgeq.events import EndedEarly, Event, Notice, Placed, RoundRated, RoundStarted, RunStarted
+from judgeq.events import EndedEarly, Event, Notice, RoundStarted, RunStarted
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
-from judgeq.rating import GoOn, correlation, position_bias
+from judgeq.rating import GoOn, position_bias
 from judgeq.runs import whoami
 from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import Counts, Floats, Matches
+from judgeq.types import Counts, Matches
 
-SHOWN = 3
 BARRIER_WAIT = 1.0
 """Seconds between two looks at jobs that other workers hold."""
 Sleep = Callable[[float], Awaitable[None]]
@@ -141,7 +139,10 @@ async def _all_rounds(session: Session, epoch: int) -> History:
         known = None
         if round >= len(started.planned):  # of what was planned before, only the last matters
             known = await _known(session, history)
-        session.emit(_rated(session, round, before, history, known))
+        dataset = run.dataset
+        session.emit(
+            round_rated(round, before, history.latest[1], dataset.ids, dataset.texts, known)
+        )
         if known is not None and knowing.enough(history, known):
             await _ended(session, history, known)
             break
@@ -296,27 +297,3 @@ async def _state(session: Session, round: int) -> Counts:
             "on it."
         )
     return counts
-
-
-def _rated(
-    session: Session, round: int, before: Floats, history: History, known: Certainty | None
-) -> RoundRated:
-    after = np.nan_to_num(history.latest[1])
-    moved = (
-        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
-    )
-    shown = min(SHOWN, len(after))
-    order = np.lexsort((np.arange(len(after)), -after))
-    return RoundRated(
-        round,
-        moved,
-        top=[_placed(session, row, after) for row in order[:shown].tolist()],
-        bottom=[_placed(session, row, after) for row in order[-shown:].tolist()],
-        known=known,
-    )
-
-
-def _placed(session: Session, row: int, ratings: Floats) -> Placed:
-    texts = session.run.dataset.texts
-    text = texts[row][:200] if texts is not None else None
-    return Placed(session.run.dataset.ids[row], text, float(ratings[row]))

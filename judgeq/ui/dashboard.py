@@ -272,7 +272,13 @@ def picture(progress: Progress, now: float, width: int, height: int) -> Renderab
 def _title(progress: Progress, width: int) -> Text:
     title = _line().append("judgeq", "bold")
     title.append(" · ", "dim").append(plain(progress.run, max(8, width // 2)))
-    return title.append(" · ", "dim").append(plain(progress.judge, width), "cyan")
+    title.append(" · ", "dim").append(plain(progress.judge, width), "cyan")
+    if progress.watched:
+        title.append(" · ", "dim")
+        title.append(
+            "not running" if progress.idle else "watched", "yellow" if progress.idle else ""
+        )
+    return title
 
 
 def _bars(progress: Progress, label: int) -> Table:

@@ -18,6 +18,7 @@ from judgeq.events import (
     Event,
     JobEnded,
     JobStarted,
+    Looked,
     Notice,
     Placed,
     RoundRated,
@@ -46,7 +47,8 @@ class Progress:
     This session's alone are the jobs `claimed`, of which `ended` got an outcome and `given_back`
     none, and the calls `sent`, of which `returned` have come back. `cost` is in dollars over the
     calls with a known cost; `unpriced` counts the others, and `uncounted` those that brought a reply
-    without its tokens. `retries` are calls without a reply, `unusable` those whose reply was no verdict.
+    without its tokens. `watched`: it is another process's session; `idle`: nobody works on the run.
+    `retries` are calls without a reply, `unusable` those whose reply was no verdict.
     Replies from the cache are `cache_hits`, not calls. `failing` counts the
     calls without an answer since the last that had one; `last_error` is why.
     """
@@ -94,6 +96,8 @@ class Progress:
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES))
     notices_lost: int = 0
     stopping: bool = False
+    watched: bool = False
+    idle: bool = False
 
     _sizes: tuple[int, ...] = ()
     _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
@@ -216,7 +220,7 @@ class Progress:
 
     def time_left(self, now: float) -> float | None:
         """Seconds to the end at this session's pace of finished jobs; None while it has none."""
-        if self.working_since is None or not self.ended:
+        if self.working_since is None or not self.ended or self.idle:
             return None
         return self.left * max(0.0, now - self.working_since) / self.ended
 
@@ -242,9 +246,10 @@ class Progress:
         match event:
             case RunStarted():
                 self.run, self.judge, self.items = event.run, event.judge, event.items
-                self.rounds, self.started = event.rounds, now
+                self.rounds, self.started, self.watched = event.rounds, now, event.watched
                 self._earlier, self._sizes = len(event.planned), tuple(event.sizes)
                 self._planned = dict(enumerate(event.planned, start=1))
+                self.before = event.totals
                 self._take_over(event.totals)
                 self._turn(now)
             case RoundStarted():
@@ -256,6 +261,8 @@ class Progress:
                 self.known = event.known or self.known
                 self.top = tuple(sorted(event.top, key=_rating, reverse=True)[:ENDS])
                 self.bottom = tuple(sorted(event.bottom, key=_rating)[:ENDS][::-1])
+            case Looked():
+                self._look(event, now)
             case EndedEarly():
                 self.rounds = event.rounds
             case Notice():
@@ -267,17 +274,45 @@ class Progress:
                 pass
 
     def _take_over(self, totals: Totals) -> None:
-        """Begin with what earlier sessions spent."""
-        self.before = totals
+        """Begin with what was spent."""
         self.calls, self.retries = totals.calls, totals.retries
         self.input, self.cached, self.output, self.reasoning = totals.usage
         self.cost, self.unpriced = totals.cost, totals.unpriced
         self.unusable, self.uncounted = totals.unusable, totals.uncounted
 
+    def _look(self, event: Looked, now: float) -> None:
+        """Take over what the ledger says in place of a session's own counts. The pace is that since the
+        first look."""
+        if now >= self._slot_end:
+            self._turn(now)
+        before, after = (
+            sum(counts, Counts()) for counts in (self._planned.values(), event.planned)
+        )
+        if self.round:
+            self.ended += max(0, after.total - after.left - (before.total - before.left))
+        self.claimed, self.given_back = self.ended + after.running, 0
+        self._planned = dict(enumerate(event.planned, start=1))
+        if event.round:
+            if self.working_since is None:
+                self.working_since = now
+            self._begin_round(event.round, event.planned[event.round - 1])
+        self._take_over(event.totals)
+        self.cache_hits = event.totals.hits
+        self.returned = self.calls - self.before.calls
+        self.sent = self.returned + event.totals.in_flight
+        self.idle = not event.running
+        failure = event.failure
+        self.failing, self.last_error = (
+            (0, "") if failure is None else (failure.in_a_row, failure.error)
+        )
+
     def _start_round(self, round: int, counts: Counts) -> None:
         if self.round:
             self._planned[self.round] = self.of_round
         self._planned[round] = counts
+        self._begin_round(round, counts)
+
+    def _begin_round(self, round: int, counts: Counts) -> None:
         self.round, self.total = round, counts.total
         self.done, self.invalid, self.failed = counts.done, counts.invalid, counts.failed
 

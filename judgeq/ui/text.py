@@ -52,10 +52,11 @@ def duration(seconds: float) -> str:
 
 def start_line(progress: Progress) -> str:
     """What begins: the run, its judge and size, and what earlier sessions left."""
-    state = "new run"
+    state = "watched: nothing is planned yet" if progress.watched else "new run"
     if progress.resumed:
         counts = progress.of_run
         known = "resumed" if progress.left else "finished before"
+        known = "watched" if progress.watched else known
         state = (
             f"{known}: {several(counts.done, 'job')} done, {count(counts.failed)} failed, "
             f"{count(counts.invalid)} invalid, {count(counts.left)} left"
