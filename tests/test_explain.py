@@ -148,7 +148,7 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     shown = judgeq(tmp_path, "explain", "last", never["item"]["id"], "--replies").stdout
     assert "(the run isn't finished)" in shown
     assert "–: it was never judged" in shown
-    assert "without a verdict" in shown
+    assert "Without a verdict" in shown
     assert "unusable" in shown
     assert "more; --json has all)" in shown
     assert not set(shown) & NEVER
@@ -177,7 +177,7 @@ def test_texts_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:
         assert "[bold red]x[/]" in shown
         assert "more)" in shown
         assert not set(shown) & NEVER
-        assert "imported judgments have no calls" in shown
+        assert "the ledger has none: imported" in shown
         assert max(map(len, shown.splitlines())) < 600
     (tmp_path / "h.jsonl").write_text(json.dumps(texts[0]))
     gone = judgeq(tmp_path, "explain", "last", "t1")

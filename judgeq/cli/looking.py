@@ -155,10 +155,12 @@ def _opened(name: str, runs_dir: Path, store: str | None, flags: dict[str, Any])
     result = asyncio.run(results.read(folder, settings))
     if not settings.texts:
         return result
-    result = session.with_texts(result, settings, session.dataset_of(folder))
-    if result.scores.texts is None:
+    dataset = session.dataset_of(folder)
+    if dataset is None:
         complain(NO_TEXTS)
-    return result
+    elif dataset.texts is None and dataset.source != "synthetic":
+        complain(dataset.missing_texts)
+    return session.with_texts(result, settings, dataset)
 
 
 @command("explain")

@@ -21,7 +21,6 @@ SINGLE = {
     "uncertain": "whose ratings are least certain",
     "contested": "whose judgments contradict one another most",
     "against gold": "that judge and gold place furthest apart",
-    "all": "",
 }
 NOTES = {
     "spread": "spread: the standard deviation of the scores that the item was given.",
@@ -40,35 +39,37 @@ def views(
     of = several(left, "item")
     if where:
         of += f" where {' and '.join(where)}"
+    yield Section(f"{result.run.id}: {result.state}")
     for view in views:
         if not view.rows:
-            title = f"{result.run.id}: items {SINGLE.get(view.name) or of}"
-            yield Section(title, notes=[f"–: {view.why or 'there is none'}."])
+            why = view.why or "there is none"
+            yield Section(_title(view, scores, of), notes=[f"–: {why}."])
             continue
-        title = f"{result.run.id}: {_title(view, scores, of)}"
         yield Section(
-            title,
+            _title(view, scores, of),
             *table(scores, view.rows, [*_further(view, scores)], first=_first(view)),
             notes=[NOTES[name] for name in view.measures if name in NOTES],
         )
     warnings = [] if (note := apart(scores)) is None else [note]
+    if never := int((~scores.judged).sum()):
+        warnings.append(f"{several(never, 'item')} without a verdict so far: not ranked.")
     if result.partial:
         warnings.append("The run isn't finished: these are the ratings of what was judged so far.")
     yield Section(warnings=warnings, close=True)
 
 
 def _title(view: View, scores: Scores, of: str) -> str:
-    shown, rating = len(view.rows), scores.main[0]
+    shown, rating = count(len(view.rows)), scores.main[0]
     match view.name:
         case "top":
-            return f"the highest {count(shown)} of {of}, by {rating}"
+            return f"The highest {shown} of {of}, by {rating}"
         case "bottom":
-            return f"the lowest {count(shown)} of {of}, by {rating}"
+            return f"The lowest {shown} of {of}, by {rating}"
         case "around":
-            return f"the items around {'' if view.marked is None else scores.ids[view.marked]}"
+            return f"The items around {'' if view.marked is None else scores.ids[view.marked]}"
         case "all":
-            return f"{of}, by {rating}"
-    return f"{count(shown)} of {of} {SINGLE[view.name]}"
+            return f"{of[:1].upper()}{of[1:]}, by {rating}"
+    return f"{shown} of {of} {SINGLE[view.name]}"
 
 
 def _first(view: View) -> list[Further]:

@@ -159,6 +159,8 @@ def _facts(result: Result, row: int) -> Iterator[tuple[str, str]]:
 
 def _met(result: Result, trail: Trail) -> Iterator[tuple[str, str]]:
     """How often it was judged, and against which."""
+    if not trail.appearances:
+        return
     rated = [one for one in trail.appearances if one.judgment.rated]
     higher = sum(one.residual > 0 for one in rated)
     lower = sum(one.residual < 0 for one in rated)
@@ -299,13 +301,14 @@ def _without(result: Result, trail: Trail, ledger: Ledger) -> Iterator[Section]:
         for match in unanswered
     ]
     yield Section(
-        "Questions about it without a verdict (failed, invalid, or still to come)",
+        "Without a verdict",
         columns=[
             *numbers("round", "job"),
             Column("with", at_most=50, least=16),
             *(words("calls", at_most=40) if any(row[3] for row in rows) else ()),
         ],
         rows=rows if any(row[3] for row in rows) else [row[:3] for row in rows],
+        notes=["These questions about it failed, were invalid, or are still to come."],
     )
 
 
@@ -344,10 +347,10 @@ def _moved(trail: Trail, ledger: Ledger) -> Section:
 
 def _replies(jobs: Sequence[int], ledger: Ledger) -> Iterator[Section]:
     """The raw replies, call by call; their lines stand apart from ours."""
+    if not jobs:
+        return
     if not any(ledger.calls.get(job) for job in jobs):
-        yield Section(
-            "Replies", notes=["–: the ledger has none (imported judgments have no calls)."]
-        )
+        yield Section("Replies", notes=["–: the ledger has none: imported, or not asked yet."])
         return
     yield Section("Replies")
     for job in jobs:
