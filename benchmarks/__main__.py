@@ -19,6 +19,7 @@ from benchmarks.comparing import comparing
 from benchmarks.hybrid import hybrid
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
+from benchmarks.reporting import report
 from benchmarks.stores import plans, stores
 from benchmarks.thresholds import thresholds
 
@@ -130,6 +131,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "simulation": simulation,
     "comparing": comparing,
     "ratings": ratings,
+    "report": report,
     "thresholds": thresholds,
     "hybrid": hybrid,
     "adaptive": adaptive,

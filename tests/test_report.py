@@ -14,6 +14,7 @@ from judgeq.ui import html, markdown
 from judgeq.ui.drawing import inline
 from judgeq.ui.sections import Chapter, Section, words
 from tests.cli import judgeq, only_run
+from tests.postgres import new_store
 
 JOB = ("run", "-d", "demo", "--limit", "60", "--quiet")
 
@@ -255,3 +256,20 @@ def test_a_figure_takes_the_colours_of_its_page() -> None:
     assert "metadata" not in svg
     assert all(name.startswith("one-") for name in re.findall(r'\bid="([^"]*)"', svg))
     assert all(name.startswith("one-") for name in re.findall(r"url\(#([^)]*)\)", svg))
+
+
+def test_a_run_in_a_store_has_the_same_report(tmp_path: Path) -> None:
+    flags = ("--store", new_store(), "--share-texts")
+    judgeq(tmp_path, *JOB, *flags)
+    judgeq(tmp_path, *JOB)
+    pages = [
+        judgeq(tmp_path, "report", "--format", "json", "--json", *more).stdout
+        for more in (("--store", flags[1]), ())
+    ]
+    stored, own = (
+        json.loads((tmp_path / json.loads(page)["files"][0]).read_text()) for page in pages
+    )
+    assert stored["texts"] == own["texts"]
+    for one, other in zip(stored["chapters"], own["chapters"], strict=True):
+        if one["anchor"] not in ("money", "again"):  # when it was, and where
+            assert one == other

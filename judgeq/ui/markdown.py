@@ -11,8 +11,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from judgeq.ui.sections import Chapter, Section
 from judgeq.untrusted import escaped, multiline, plain
 
-_ACTIVE = re.compile(r"([\\`*_{}\[\]()<>#+!|~&$@:-])")
-_AT_START = re.compile(r"^(\d+)([.)])")
+_ACTIVE = re.compile(r"([\\`*_\[\]<>|~&$@])|:(?=//)|(?<=www)\.", re.IGNORECASE)
+_AT_START = re.compile(r"^(\d*)([.)#=+-])")
 LONGEST = 10_000
 
 
@@ -61,7 +61,7 @@ def _table(section: Section) -> str:
 
 def text(words: str) -> str:
     """Words on one line, that Markdown shows as they are."""
-    line = _ACTIVE.sub(r"\\\1", plain(escaped(words), LONGEST))
+    line = _ACTIVE.sub(r"\\\g<0>", plain(escaped(words), LONGEST))
     return _AT_START.sub(r"\1\\\2", line)
 
 

@@ -414,4 +414,4 @@ def _example(record: Record) -> Iterator[Section]:
     ]
     if example.reply is not None:
         blocks.append(("the raw reply", example.reply))
-    yield Section(f"Question {count(example.job)}, as it was sent", blocks=blocks)
+    yield Section(f"The question of job {count(example.job)}, as it was sent", blocks=blocks)
