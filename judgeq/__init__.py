@@ -18,7 +18,8 @@ if TYPE_CHECKING:
     from judgeq.api import compare, estimate, evaluate, load_dataset, open_run, resume, run
     from judgeq.datasets import Dataset
     from judgeq.engine.estimate import Estimate
-    from judgeq.engine.results import Result, Scores
+    from judgeq.engine.results import Result
+    from judgeq.engine.scores import Scores
     from judgeq.errors import (
         BudgetError,
         DataError,
@@ -58,7 +59,7 @@ _HOMES = {
     "Dataset": "datasets",
     "Estimate": "engine.estimate",
     "Result": "engine.results",
-    "Scores": "engine.results",
+    "Scores": "engine.scores",
 }
 
 

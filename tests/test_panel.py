@@ -22,7 +22,8 @@ from numpy.testing import assert_array_equal
 
 from judgeq import api, config, prompts, recordings, seeds
 from judgeq.engine import estimate, importing, results, session
-from judgeq.engine.results import Result, write_scores
+from judgeq.engine.results import Result
+from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.events import Notice

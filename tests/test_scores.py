@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 import os
+import sys
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
@@ -12,7 +14,7 @@ import pytest
 import judgeq as package
 from judgeq import runs
 from judgeq.engine import session
-from judgeq.engine.results import SURE, Scores, write_scores
+from judgeq.engine.scores import SURE, Scores, write_scores
 from judgeq.rating.intervals import Intervals
 from judgeq.untrusted import excerpt
 from tests.cli import judgeq, only_run, score_columns, scores
@@ -149,3 +151,52 @@ def test_an_import_shows_the_texts_of_its_dataset(tmp_path: Path, run: Path) -> 
     judgeq(tmp_path, "import", "-d", "d.csv", "j.jsonl")
     (imported,) = (path for path in run.parent.iterdir() if "imported" in path.name)
     assert score_columns(imported)["text"][1] == "second"
+
+
+# DataFrames
+
+PART = replace(
+    scores_of([-0.0, 0.1 + 0.2, np.nan, 1e-300], [1, 2, 0, 2]),
+    ids=["=1", "007", "", "x\x00y"],
+    gold=np.array([1.0, np.nan, 0.0, 2.0]),
+    texts=["=1+1\n", "b" * 300, "", "d"],
+)
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_hold_what_the_scores_do(library: str) -> None:
+    pytest.importorskip(library)
+    frame: Any = PART.to_pandas() if library == "pandas" else PART.to_polars()
+    assert list(frame.columns) == PART.columns
+    assert list(frame["id"]) == PART.ids
+    assert list(frame["text"]) == PART.texts  # whole: no spreadsheet runs it
+    kinds = dict(zip(frame.columns, map(str, frame.dtypes), strict=True))
+    for name, values in PART.numbers.items():
+        column = frame[name]
+        kind = "Float64" if values.dtype.kind == "f" else "Int64"
+        assert kinds[name] == (kind.lower() if library == "pandas" and kind[0] == "F" else kind)
+        gone = list(column.isna() if library == "pandas" else column.is_null())
+        none = np.isnan(values) if kind[0] == "F" else (values == 0) & (name != "matches")
+        assert gone == none.tolist(), name
+        had = [value for value, missing in zip(column, gone, strict=True) if not missing]
+        assert np.array(had, values.dtype).tobytes() == values[~none].tobytes(), name
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_a_data_frame_without_its_library_says_what_to_install(
+    library: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(sys.modules, library, None)
+    with pytest.raises(package.UsageError, match=f"needs {library}: pip install {library}"):
+        getattr(PART, f"to_{library}")()
+
+
+@pytest.mark.parametrize("library", ["pandas", "polars"])
+def test_data_frames_of_no_items_and_of_runs(library: str, tmp_path: Path) -> None:
+    pytest.importorskip(library)
+    nothing = getattr(scores_of([]), f"to_{library}")()
+    assert nothing.shape == (0, 8)
+    result = package.run("demo", limit=40, runs_dir=tmp_path, progress=False)
+    frame = getattr(result.scores, f"to_{library}")()
+    assert list(frame["se"]) == result.scores.se.tolist()
+    assert list(frame["tier"]) == result.scores.numbers["tier"].tolist()

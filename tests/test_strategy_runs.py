@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 
-from judgeq.engine.results import SURE
+from judgeq.engine.scores import SURE
 from tests.cli import (
     has_answered,
     judgeq,

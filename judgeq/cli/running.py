@@ -246,7 +246,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
     import asyncio
 
     from judgeq.engine import results, session
-    from judgeq.engine.results import write_scores
+    from judgeq.engine.scores import write_scores
     from judgeq.engine.status import state
     from judgeq.ui import run_sections
 

@@ -51,7 +51,7 @@ def rate_run(folder: RunPlace, settings: Settings, quiet: bool, as_json: bool) -
     import asyncio
 
     from judgeq.engine import results, session
-    from judgeq.engine.results import write_scores
+    from judgeq.engine.scores import write_scores
 
     result = asyncio.run(results.read(folder, settings))
     if settings.texts:

@@ -16,7 +16,7 @@ import numpy as np
 from judgeq import prompts
 from judgeq.config import Settings
 from judgeq.engine import results
-from judgeq.engine.results import SURE, Scores
+from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.rating import comparisons
 from judgeq.runs import RunPlace
@@ -60,7 +60,7 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
     Raises NoVerdictsError where nothing was judged, and RunError.
     """
     rated = (await results.read(run, settings)).scores
-    columns = dict(_columns(rated))
+    columns = rated.numbers
     kinds: dict[str, type] = {"id": str}
     for name, column in columns.items():
         kinds[name] = float if column.dtype.kind == "f" else int
@@ -68,33 +68,10 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
     async def batches() -> AsyncIterator[Batch]:
         for rows in _spans(len(rated.ids)):
             part = slice(rows.start, rows.stop)
-            numbers = (_known(name, column[part]) for name, column in columns.items())
+            numbers = (cells(name, column[part]) for name, column in columns.items())
             yield [[rated.ids[row] for row in rows], *numbers]
 
     return Table(kinds, batches())
-
-
-def _columns(rated: Scores) -> Iterator[tuple[str, Any]]:
-    """The columns of numbers; 0 and nan where an item was never judged."""
-    yield "rank", rated.rank
-    yield from rated.ratings.items()
-    for name in SURE if rated.intervals is not None else ():
-        values = getattr(rated.intervals, name)
-        exact = values.dtype.kind == "f"
-        yield name, np.where(rated.judged, values, np.nan) if exact else values
-    yield "matches", rated.matches
-    yield "wins", rated.wins
-    yield "left_after", rated.left_after
-    yield "gold", rated.gold
-    if rated.apart:
-        yield "component", rated.component
-
-
-def _known(name: str, column: Any) -> Any:
-    """The column's numbers, None for the 0 of a rank, a tier, a round or a component that isn't one."""
-    if column.dtype.kind == "f" or name == "matches":
-        return column
-    return [number or None for number in column.tolist()]
 
 
 async def comparisons_of(run: RunPlace) -> Table:

@@ -1,16 +1,12 @@
-"""What a run's ledger says: the scores of its items, scores.csv, and what they cost. Always made again
-from it."""
+"""What a run's ledger says: the scores of its items, and what they cost. Always made again from it."""
 
 from __future__ import annotations
 
-import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-import orjson
 
 from judgeq import rating
 from judgeq.certainty import Certainty
@@ -18,9 +14,9 @@ from judgeq.config import Settings
 from judgeq.datasets.tables import did_you_mean, shown
 from judgeq.engine import knowing
 from judgeq.engine.queue import Stop
+from judgeq.engine.scores import Scores
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
-from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.rating import (
     Estimator,
     Fit,
@@ -30,7 +26,7 @@ from judgeq.rating import (
     position_bias,
     position_effect,
 )
-from judgeq.rating.intervals import Intervals, intervals
+from judgeq.rating.intervals import intervals
 from judgeq.rating.position_bias import Flips, Slots
 from judgeq.rating.position_effect import Effect
 from judgeq.rating.posterior import Posterior
@@ -38,94 +34,10 @@ from judgeq.runs import RunInfo, RunPlace
 from judgeq.runs.info import Ended
 from judgeq.store import Items, Store
 from judgeq.strategies import MOST_ROUNDS, History, Strategy
-from judgeq.types import Bools, Counts, Floats, Offsets, Totals, Verdicts
-from judgeq.untrusted import excerpt, for_spreadsheet
+from judgeq.types import Counts, Totals, Verdicts
 
-SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
-"""The columns of scores.csv that say how sure the main rating is."""
 _NEAR, _LOOKED_AT = 200, 50_000
 """Ids of so many characters at most, of the first so many items, are looked at for near ones."""
-TEXT = 200
-"""So many characters of a text stand in scores.csv."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Scores:
-    """The ratings of n items; all arrays of shape (n,).
-
-    `ratings` are by the estimators' columns, the main one last: `elo` starts at 1500, `pl` and `bt`
-    are the θ of Plackett-Luce and Bradley-Terry; or `direct`, the score of each item judged alone (nan
-    for none). `matches` counts the judged questions that the item was in; `wins` the comparisons they
-    imply that it won (a tie counts ½); `left_after` is the round after which it left early, or 0;
-    `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
-    connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
-    the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
-    where its estimator has no errors. `texts` are the items' texts, where they are shown.
-    """
-
-    ids: Sequence[str]
-    ratings: Mapping[str, Floats]
-    matches: Offsets
-    wins: Floats
-    left_after: Offsets
-    gold: Floats
-    component: Offsets
-    texts: Sequence[str] | None = None
-    intervals: Intervals | None = None
-
-    def __repr__(self) -> str:
-        judged = int(self.judged.sum())
-        return f"<Scores of {len(self.ids):,} items, {judged:,} judged: {', '.join(self.ratings)}>"
-
-    @property
-    def judged(self) -> Bools:
-        """Which items a judge has said something about, shape (n,)."""
-        judged: Bools = self.matches > 0
-        return judged
-
-    @property
-    def columns(self) -> list[str]:
-        """The columns of scores.csv."""
-        more = ["component"] if self.apart else []
-        text = [] if self.texts is None else ["text"]
-        sure = [] if self.intervals is None else [*SURE]
-        counts = ["matches", "wins", "left_after", "gold"]
-        return ["id", "rank", *self.ratings, *sure, *counts, *more, *text]
-
-    @property
-    def se(self) -> Floats:
-        """The standard errors of the main rating, shape (n,); nan where there is none."""
-        if self.intervals is None:
-            return np.full(len(self.ids), np.nan)
-        return np.where(self.judged, self.intervals.se, np.nan)
-
-    @property
-    def main(self) -> tuple[str, Floats]:
-        """The main rating, by which items are ranked, and its name."""
-        return list(self.ratings.items())[-1]
-
-    @property
-    def rank(self) -> Offsets:
-        """The rank of each item within its component, shape (n,): 1 for most of the feature; ties have
-        the lowest of their ranks (1, 2, 2, 4); 0 for an item that was never judged."""
-        values = self.main[1]
-        rows = np.flatnonzero(self.judged & ~np.isnan(values))
-        rows = rows[np.lexsort((-values[rows], self.component[rows]))]
-        component, values = self.component[rows], values[rows]
-        begins = np.ones(len(rows), dtype=np.bool_)
-        begins[1:] = component[1:] != component[:-1]
-        untied = begins.copy()
-        untied[1:] |= values[1:] != values[:-1]
-        place = np.arange(len(rows))
-        first, tied = (np.maximum.accumulate(np.where(at, place, 0)) for at in (begins, untied))
-        rank = np.zeros(len(self.ids), dtype=np.int64)
-        rank[rows] = tied - first + 1
-        return rank
-
-    @property
-    def apart(self) -> bool:
-        """Whether there are several components."""
-        return bool(self.component.max(initial=0) > 1)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -373,56 +285,3 @@ async def fold_round(history: History, store: Store, judges: int) -> Counts | No
     active = await store.active(round + 1)
     history.add(verdicts, counts.total, active, history.matches)
     return counts
-
-
-def write_scores(scores: Scores, path: Path) -> None:
-    """scores.csv, whole or not at all: `scores.columns`, where empty cells say that there is none.
-
-    Numbers are written so that reading them gives the same bits, and ids to the letter; texts so that
-    a spreadsheet runs none.
-    """
-    columns = (
-        scores.ids,
-        [rank or "" for rank in scores.rank.tolist()],
-        *(_cells(values) for values in scores.ratings.values()),
-        *_sure(scores),
-        scores.matches.tolist(),
-        _cells(scores.wins),
-        [round or "" for round in scores.left_after.tolist()],
-        _cells(scores.gold),
-        *([[number or "" for number in scores.component.tolist()]] if scores.apart else []),
-        *([] if scores.texts is None else [_excerpts(scores.texts)]),
-    )
-    refuse_linked_folder(path.parent)
-    try:
-        path.parent.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(path.parent, error) from error
-    with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(scores.columns)
-        writer.writerows(zip(*columns, strict=True))
-
-
-def _sure(scores: Scores) -> list[list[Any]]:
-    """The cells of SURE; empty for items that were never judged."""
-    if scores.intervals is None:
-        return []
-    columns: list[list[Any]] = []
-    for name in SURE:
-        values = getattr(scores.intervals, name)
-        if values.dtype == np.float64:
-            columns.append(_cells(np.where(scores.judged, values, np.nan)))
-        else:
-            columns.append([number or "" for number in values.tolist()])
-    return columns
-
-
-def _cells(values: Floats) -> list[str]:
-    """Numbers as the shortest text that reads back as the same bits; "" for nan."""
-    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()
-    return ["" if cell == "null" else cell for cell in text[1:-1].split(",")]
-
-
-def _excerpts(texts: Sequence[str]) -> list[object]:
-    return [for_spreadsheet(excerpt(text, TEXT)) for text in texts]

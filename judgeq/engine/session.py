@@ -20,8 +20,8 @@ from judgeq.datasets.frames import Frame
 from judgeq.engine import assembly, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
-from judgeq.engine.results import write_scores
 from judgeq.engine.runner import Session, go_through
+from judgeq.engine.scores import write_scores
 from judgeq.engine.stopping import Interrupts, signals
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice, Stopping

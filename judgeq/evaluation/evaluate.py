@@ -20,7 +20,8 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.datasets.tables import did_you_mean, listed, shown
-from judgeq.engine.results import Result, Scores
+from judgeq.engine.results import Result
+from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
 from judgeq.evaluation import metrics
 from judgeq.evaluation.agreement import PanelAgreement

@@ -10,7 +10,8 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from judgeq.datasets.tables import did_you_mean, shown
-from judgeq.engine.results import Result, Scores
+from judgeq.engine.results import Result
+from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Order

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 import numpy as np
 
 from judgeq import seeds
-from judgeq.engine.results import Scores
+from judgeq.engine.scores import Scores
 from judgeq.evaluation import metrics
 from judgeq.evaluation.evaluate import measured
 from judgeq.evaluation.metrics import Measured

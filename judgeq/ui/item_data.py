@@ -7,7 +7,8 @@ from collections.abc import Iterator, Sequence
 from typing import Any
 
 from judgeq.engine.result_data import about
-from judgeq.engine.results import SURE, TEXT, Result
+from judgeq.engine.results import Result
+from judgeq.engine.scores import SURE, TEXT
 from judgeq.evaluation.items import View
 from judgeq.untrusted import excerpt
 

@@ -6,7 +6,8 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from judgeq.engine.results import TEXT, Result, Scores
+from judgeq.engine.results import Result
+from judgeq.engine.scores import TEXT, Scores
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
 from judgeq.evaluation.metrics import Measured

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from judgeq.engine.results import Scores
+from judgeq.engine.scores import Scores
 from judgeq.rating import correlation
 from judgeq.rating.position_bias import Slots
 from judgeq.types import Bools, Floats, Offsets

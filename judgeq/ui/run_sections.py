@@ -10,8 +10,9 @@ import numpy as np
 
 from judgeq.certainty import Certainty
 from judgeq.engine.estimate import Estimate
-from judgeq.engine.results import Result, Scores
+from judgeq.engine.results import Result
 from judgeq.engine.samples import Range
+from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
 from judgeq.rating import THRESHOLDS, of_run

@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from judgeq import prompts, seeds
-from judgeq.engine.results import Result, Scores
+from judgeq.engine.results import Result
+from judgeq.engine.scores import Scores
 from judgeq.evaluation import trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Judgment, Trail

@@ -1,0 +1,188 @@
+"""The scores of a run's items: arrays, scores.csv, DataFrames."""
+
+from __future__ import annotations
+
+import csv
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import orjson
+
+from judgeq.errors import UsageError
+from judgeq.files import refuse_linked_folder, replacing, unwritable
+from judgeq.rating.intervals import Intervals
+from judgeq.types import Bools, Floats, Offsets
+from judgeq.untrusted import excerpt, for_spreadsheet
+
+if TYPE_CHECKING:
+    import pandas
+    import polars
+
+SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
+"""The columns of scores.csv that say how sure the main rating is."""
+TEXT = 200
+"""So many characters of a text stand in scores.csv."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Scores:
+    """The ratings of n items; all arrays of shape (n,).
+
+    `ratings` are by the estimators' columns, the main one last: `elo` starts at 1500, `pl` and `bt`
+    are the θ of Plackett-Luce and Bradley-Terry; or `direct`, the score of each item judged alone (nan
+    for none). `matches` counts the judged questions that the item was in; `wins` the comparisons they
+    imply that it won (a tie counts ½); `left_after` is the round after which it left early, or 0;
+    `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
+    connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
+    the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
+    where its estimator has no errors. `texts` are the items' texts, where they are shown.
+    """
+
+    ids: Sequence[str]
+    ratings: Mapping[str, Floats]
+    matches: Offsets
+    wins: Floats
+    left_after: Offsets
+    gold: Floats
+    component: Offsets
+    texts: Sequence[str] | None = None
+    intervals: Intervals | None = None
+
+    def __repr__(self) -> str:
+        judged = int(self.judged.sum())
+        return f"<Scores of {len(self.ids):,} items, {judged:,} judged: {', '.join(self.ratings)}>"
+
+    @property
+    def judged(self) -> Bools:
+        """Which items a judge has said something about, shape (n,)."""
+        judged: Bools = self.matches > 0
+        return judged
+
+    @property
+    def columns(self) -> list[str]:
+        """The columns of scores.csv."""
+        more = ["component"] if self.apart else []
+        text = [] if self.texts is None else ["text"]
+        sure = [] if self.intervals is None else [*SURE]
+        counts = ["matches", "wins", "left_after", "gold"]
+        return ["id", "rank", *self.ratings, *sure, *counts, *more, *text]
+
+    @property
+    def numbers(self) -> dict[str, Offsets | Floats]:
+        """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
+        those of integers but `matches`, where it is a number (`cells`)."""
+        return {name: self._number(name) for name in self.columns if name not in ("id", "text")}
+
+    def _number(self, name: str) -> Offsets | Floats:
+        if name in self.ratings:
+            return self.ratings[name]
+        if name not in SURE:
+            values: Offsets | Floats = getattr(self, name)
+            return values
+        values = getattr(self.intervals, name)
+        return np.where(self.judged, values, np.nan) if values.dtype.kind == "f" else values
+
+    @property
+    def se(self) -> Floats:
+        """The standard errors of the main rating, shape (n,); nan where there is none."""
+        if self.intervals is None:
+            return np.full(len(self.ids), np.nan)
+        return np.where(self.judged, self.intervals.se, np.nan)
+
+    @property
+    def main(self) -> tuple[str, Floats]:
+        """The main rating, by which items are ranked, and its name."""
+        return list(self.ratings.items())[-1]
+
+    @property
+    def rank(self) -> Offsets:
+        """The rank of each item within its component, shape (n,): 1 for most of the feature; ties have
+        the lowest of their ranks (1, 2, 2, 4); 0 for an item that was never judged."""
+        values = self.main[1]
+        rows = np.flatnonzero(self.judged & ~np.isnan(values))
+        rows = rows[np.lexsort((-values[rows], self.component[rows]))]
+        component, values = self.component[rows], values[rows]
+        begins = np.ones(len(rows), dtype=np.bool_)
+        begins[1:] = component[1:] != component[:-1]
+        untied = begins.copy()
+        untied[1:] |= values[1:] != values[:-1]
+        place = np.arange(len(rows))
+        first, tied = (np.maximum.accumulate(np.where(at, place, 0)) for at in (begins, untied))
+        rank = np.zeros(len(self.ids), dtype=np.int64)
+        rank[rows] = tied - first + 1
+        return rank
+
+    @property
+    def apart(self) -> bool:
+        """Whether there are several components."""
+        return bool(self.component.max(initial=0) > 1)
+
+    def to_pandas(self) -> pandas.DataFrame:
+        """The columns of scores.csv as a DataFrame of pandas: ids and whole texts to the letter, numbers
+        to the bit, as float64 with nan and Int64 with NA. Raises UsageError without pandas."""
+        try:
+            import pandas as pd
+        except ImportError as error:
+            raise UsageError("to_pandas needs pandas: pip install pandas.") from error
+        columns: dict[str, Any] = {"id": [*self.ids]}
+        for name, values in self.numbers.items():
+            exact = values.dtype.kind == "f"
+            columns[name] = values if exact else pd.array(cells(name, values), dtype="Int64")
+        return pd.DataFrame(columns if self.texts is None else columns | {"text": [*self.texts]})
+
+    def to_polars(self) -> polars.DataFrame:
+        """The columns of scores.csv as a DataFrame of polars: ids and whole texts to the letter, numbers
+        to the bit, as Float64 and Int64 with null. Raises UsageError without polars."""
+        try:
+            import polars as pl
+        except ImportError as error:
+            raise UsageError("to_polars needs polars: pip install polars.") from error
+        columns: dict[str, Any] = {"id": pl.Series([*self.ids], dtype=pl.String)}
+        for name, values in self.numbers.items():
+            exact = values.dtype.kind == "f"
+            kind = pl.Float64 if exact else pl.Int64
+            columns[name] = pl.Series(cells(name, values), dtype=kind, nan_to_null=exact)
+        if self.texts is not None:
+            columns["text"] = pl.Series([*self.texts], dtype=pl.String)
+        return pl.DataFrame(columns)
+
+
+def cells(name: str, column: Offsets | Floats) -> Any:
+    """A column of `Scores.numbers`: floats as they are, integers with None for the 0 of a rank, a tier,
+    a round or a component that isn't one."""
+    if column.dtype.kind == "f":
+        return column
+    numbers = column.tolist()
+    return numbers if name == "matches" else [number or None for number in numbers]
+
+
+def write_scores(scores: Scores, path: Path) -> None:
+    """scores.csv, whole or not at all: `scores.columns`, where empty cells say that there is none.
+
+    Numbers are written so that reading them gives the same bits, and ids to the letter; texts so that
+    a spreadsheet runs none.
+    """
+    columns: list[Sequence[object]] = [scores.ids]
+    for name, values in scores.numbers.items():
+        column = cells(name, values)
+        columns.append(_written(column) if values.dtype.kind == "f" else column)
+    if scores.texts is not None:
+        columns.append([for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts])
+    refuse_linked_folder(path.parent)
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+    with replacing(path) as file:
+        writer = csv.writer(file, lineterminator="\n")
+        writer.writerow(scores.columns)
+        writer.writerows(zip(*columns, strict=True))
+
+
+def _written(values: Floats) -> list[str]:
+    """Numbers as the shortest text that reads back as the same bits; "" for nan."""
+    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    return ["" if cell == "null" else cell for cell in text[1:-1].split(",")]
