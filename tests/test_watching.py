@@ -16,7 +16,7 @@ from filelock import FileLock
 
 from judgeq import api, config
 from judgeq.engine import session
-from judgeq.engine.watching import EVERY, Watch
+from judgeq.engine.watching import EVERY, QUIET, Watch
 from judgeq.errors import RunError
 from judgeq.events import EndedEarly, Event, Looked, Notice, RoundRated, RunStarted
 from judgeq.runs import RunPlace
@@ -179,13 +179,14 @@ def test_of_a_run_that_nobody_works_on_it_says_so_and_waits(other: Other) -> Non
     other.plan(1)
     other.answer(5)
     other.steps = [lambda: None, other.hold, lambda: other.answer(7), lambda: None, other.let_go]
+    other.steps += (QUIET - 2) * [lambda: None]
     with pytest.raises(TimeoutError):
         other.follow()
     texts = [event.text for event in other.events if isinstance(event, Notice)]
     nobody = f"Nobody works on the run now: `judgeq resume {other.run.argument}` goes on with it."
     assert texts == [nobody, "Somebody works on the run again.", nobody]
     running = [event.running for event in other.events if isinstance(event, Looked)]
-    assert running == [False, False, False, True, True, False]
+    assert running == [False] * 3 + [True] * QUIET + [False]
 
 
 def test_its_lock_is_left_alone_while_nobody_works_on_it(
@@ -274,7 +275,7 @@ def test_a_run_that_ends_early_ends_the_watch(other: Other) -> None:
 def test_a_run_that_is_deleted_meanwhile_ends_it_with_an_error(other: Other) -> None:
     other.hold()
     other.plan(1)
-    other.steps = [lambda: shutil.rmtree(other.run.path), *3 * [lambda: None]]
+    other.steps = [lambda: shutil.rmtree(other.run.path), *QUIET * [lambda: None]]
     with pytest.raises(RunError, match="is no run"):
         other.follow()
 

@@ -3,8 +3,8 @@ reported as the events that a face folds.
 
 Nothing is written. Each look is some short statements, each a transaction of its own, which keep no
 writer waiting; of a large ledger they take longer, and come more seldom. Whether a process is at a
-run of a folder is asked by trying its lock, so only where its ledger hasn't changed since the last look,
-and not again until it does.
+run of a folder is asked by trying its lock, so only where its ledger hasn't changed for some looks, and
+once nobody is, not again until it does.
 """
 
 from __future__ import annotations
@@ -25,6 +25,8 @@ from judgeq.types import Counts, Failure, Floats, Totals
 
 EVERY = 1.0
 """Seconds between two looks, where these are quick."""
+QUIET = 5
+"""Looks in a row that see nothing new, before it is asked whether somebody still works on the run."""
 SHARE = 0.05
 """Of the time may be spent looking."""
 Sleep = Callable[[float], Awaitable[None]]
@@ -73,6 +75,8 @@ class Watch:
     finished: bool = False
     _seen: Seen = Seen()
     _rated: int = 0
+    _quiet: int = 0
+    _retries: int = 0
     _failure: Failure | None = None
     _ids: Sequence[str] = ()
 
@@ -154,17 +158,17 @@ class Watch:
     async def _note_failure(self, store: Store, before: Seen) -> None:
         """Ask for the last call without an answer only where there was one since: it takes a while."""
         totals = self._seen.totals
-        if totals.retries > before.totals.retries or (totals.retries and self._failure is None):
-            self._failure = await store.last_failure()
+        if totals.retries != self._retries:
+            self._retries, self._failure = totals.retries, await store.last_failure()
         elif self._failure is not None and totals.calls > before.totals.calls:
             self._failure = self._failure._replace(in_a_row=0)
 
     async def _note_running(self, before: Seen, whole: bool) -> None:
         """Whether a process works on the run: who changes the ledger does."""
-        was = self.running
+        was, self._quiet = self.running, self._quiet + 1
         if self._seen != before:
-            self.running = True
-        elif was:
+            self.running, self._quiet = True, 0
+        elif was and (whole or self._quiet >= QUIET):
             with suppress(StoreAwayError):  # then it isn't known
                 self.running = await asyncio.to_thread(self.run.is_running)
         if self.running and not was:

@@ -241,6 +241,15 @@ def standings(before: Standings) -> tuple[bytes, bytes]:
     return before.elo.astype("<f8").tobytes(), bits.tobytes()
 
 
+def ratings(kept: bytes, n: int) -> Floats:
+    """The ratings of n items that a round was made from. Raises ValueError for those of another
+    number."""
+    values = np.frombuffer(kept, dtype="<f8").astype(np.float64)
+    if len(values) != n:
+        raise ValueError("a round's ratings are not those of the run")
+    return values
+
+
 def active(bits: bytes, n: int) -> Bools:
     """Which of n items a round could ask about. Raises ValueError for bits of another number."""
     if len(bits) != -(-n // 8):

@@ -259,9 +259,7 @@ class SqliteStore:
             kept = self._db.execute(
                 "SELECT ratings FROM rounds WHERE round = ?", (round,)
             ).fetchone()
-            if kept is None:
-                return None
-            return np.frombuffer(kept[0], dtype="<f8").astype(np.float64)
+            return None if kept is None else rows.ratings(kept[0], self._n())
 
     async def active(self, round: int) -> Bools | None:
         """See Store."""

@@ -180,8 +180,9 @@ class PostgresReader:
         kept = await self._row(
             "SELECT ratings FROM @.rounds WHERE run = %s AND round = %s", self._run, round
         )
+        n = await self._n()
         with self._reading():
-            return None if kept is None else np.frombuffer(kept[0], "<f8").astype(np.float64)
+            return None if kept is None else rows.ratings(kept[0], n)
 
     async def active(self, round: int) -> Bools | None:
         """See Store."""
