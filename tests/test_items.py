@@ -7,12 +7,15 @@ import io
 import json
 import sqlite3
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from dataclasses import replace
+from functools import cache
 from pathlib import Path
 
 import numpy as np
 import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 from rich.console import Console
 
@@ -121,6 +124,25 @@ def test_other_conditions_are_refused(runs: Path, condition: str, message: str) 
     assert message in str(refused.value)
     assert str(refused.value).isprintable()
     assert len(str(refused.value)) < 400
+
+
+FIELDS = ("rank", "gold", "id", "text", "subset", "pl", "Ä", "")
+
+
+@given(
+    st.sampled_from(FIELDS),
+    st.sampled_from(("<", "<=", "=", "!=", "~", "!~", "==", "", "<>")),
+    st.text(max_size=20) | st.floats().map(str),
+)
+@settings(max_examples=200, suppress_health_check=[HealthCheck.function_scoped_fixture])
+def test_any_condition_is_applied_or_refused(runs: Path, name: str, sign: str, value: str) -> None:
+    with suppress(UsageError):
+        assert items.left(cached(runs), [f"{name}{sign}{value}"]).shape == (60,)
+
+
+@cache
+def cached(runs: Path) -> Result:
+    return opened(runs)
 
 
 def test_conditions_on_texts_need_them_and_subsets_are_named(runs: Path) -> None:

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from judgeq.cli.app import command
-from judgeq.cli.options import Json, RunName, RunsDir, StoreAddress, given, with_settings
+from judgeq.cli.options import Json, NamedRun, RunName, RunsDir, StoreAddress, given, with_settings
 from judgeq.cli.printing import complain, console, print_json, show, spare
 from judgeq.errors import UsageError
 
@@ -166,7 +166,7 @@ def _opened(name: str, runs_dir: Path, store: str | None, flags: dict[str, Any])
 @command("explain")
 @with_settings("rating", "sigma", "unbias_position", "texts")
 def explain(
-    name: RunName,
+    name: NamedRun,
     item: ItemName,
     vs: Other = None,
     replies: Replies = False,

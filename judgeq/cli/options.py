@@ -84,6 +84,14 @@ RunName = Annotated[
         show_default=False,
     ),
 ]
+NamedRun = Annotated[
+    str,
+    typer.Argument(
+        metavar="RUN",
+        help="A run's id, a unique beginning of it, its folder, or 'last'.",
+        autocompletion=_completing(_runs),
+    ),
+]
 RunNames = Annotated[
     list[str],
     typer.Argument(
