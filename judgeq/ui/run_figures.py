@@ -1,14 +1,19 @@
-"""The figures of a run: its scale, its gold, its judge, its money."""
+"""The figures of a run: its scale, its gold, its judge, its money.
+
+Each is drawn into Axes, by what they show: those of a report's figure, or a user's own.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Mapping, Sequence
 from itertools import pairwise
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from judgeq.engine.scores import Scores
+from judgeq.evaluation.gold import Gold
+from judgeq.evaluation.length import lengths
 from judgeq.rating import correlation
 from judgeq.rating.position_bias import Slots
 from judgeq.types import Bools, Floats, Offsets
@@ -28,15 +33,30 @@ POINTS = 2_000
 CLASSES = 6
 """Gold of more different labels than these is no class."""
 BINS = 40
+TIMES = 60
+"""So many bars are the most that say how often items were judged."""
 
 
-def _axes(height: float, **labels: Any) -> tuple[Figure, Axes]:
+def figure(draw: Callable[..., None], *shown: object) -> Figure:
+    """A figure of its own, in our style, as one of the functions below draws it."""
     from matplotlib.figure import Figure
 
-    figure = Figure(figsize=(WIDTH, height), layout="constrained")
-    axes = figure.subplots()
-    axes.set(**labels)
-    return figure, axes
+    with drawing.style():
+        figure = Figure(figsize=size(draw), layout="constrained")
+        draw(figure.subplots(), *shown)
+        figure.draw_without_rendering()  # ticks take their style when first drawn
+    return figure
+
+
+def size(draw: Callable[..., None]) -> tuple[float, float]:
+    """The width and height, in inches, of what one of the functions below draws."""
+    return WIDTH, HEIGHTS[draw]
+
+
+def known(scores: Scores) -> Bools:
+    """Which items were judged and have a score, shape (n,)."""
+    known: Bools = scores.judged & ~np.isnan(scores.main[1])
+    return known
 
 
 def _whole_numbers(axes: Axes) -> None:
@@ -55,29 +75,22 @@ def _logarithmic(axes: Axes) -> None:
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
 
 
-def _many(n: int) -> bool:
-    return n > POINTS
-
-
-def distribution(scores: Scores, gold: Floats | None) -> Figure:
+def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
     """How the scores are spread; by the classes of the gold labels, where they are few."""
     name, values = scores.main
-    known = scores.judged & ~np.isnan(values)
-    values = values[known]
-    with drawing.style():
-        figure, axes = _axes(2.6, xlabel=f"Score ({name})", ylabel="Items")
-        bins = min(BINS, max(8, round(len(values) ** 0.5)))
-        edges = np.histogram_bin_edges(values, bins=bins).tolist()
-        groups = _classes(gold[known]) if gold is not None else []
-        if groups:
-            labels = [f"gold {label:g}" for label, _ in groups]
-            data = [values[rows] for _, rows in groups]
-            axes.hist(data, edges, stacked=True, color=PALETTE[: len(data)], label=labels)
-            axes.legend(frameon=False)
-        else:
-            axes.hist(values, edges, color=PALETTE[0])
-        figure.draw_without_rendering()  # ticks take their style when first drawn
-    return figure
+    rows = known(scores)
+    values = values[rows]
+    axes.set(xlabel=f"Score ({name})", ylabel="Items")
+    bins = min(BINS, max(8, round(len(values) ** 0.5)))
+    edges = np.histogram_bin_edges(values, bins=bins).tolist()
+    groups = _classes(gold[rows]) if gold is not None else []
+    if groups:
+        labels = [f"gold {label:g}" for label, _ in groups]
+        data = [values[rows] for _, rows in groups]
+        axes.hist(data, edges, stacked=True, color=PALETTE[: len(data)], label=labels)
+        axes.legend(frameon=False)
+    else:
+        axes.hist(values, edges, color=PALETTE[0])
 
 
 def _classes(gold: Floats) -> list[tuple[float, Bools]]:
@@ -88,36 +101,27 @@ def _classes(gold: Floats) -> list[tuple[float, Bools]]:
     return [(float(label), gold == label) for label in labels]
 
 
-def caterpillar(scores: Scores) -> Figure:
+def caterpillar(axes: Axes, scores: Scores) -> None:
     """All judged items by score, with their 95 % intervals."""
     name, values = scores.main
     sure = scores.intervals
-    rows = np.flatnonzero(scores.judged & ~np.isnan(values))
+    rows = np.flatnonzero(known(scores))
     rows = rows[np.argsort(values[rows], kind="stable")]
     place = np.arange(1, len(rows) + 1)
-    with drawing.style():
-        figure, axes = _axes(3.2, xlabel="Items, by score", ylabel=f"Score ({name})")
-        axes.axhline(0, color=GRID, linewidth=1)
-        if sure is not None:
-            low, high = sure.low[rows], sure.high[rows]
-            if len(rows) <= EACH:
-                axes.vlines(place, low, high, color=PALETTE[4], linewidth=1.2)
-            else:
-                at = np.unique(np.linspace(0, len(rows) - 1, EACH).round().astype(int))
-                axes.fill_between(
-                    place[at],
-                    _smooth(low, at),
-                    _smooth(high, at),
-                    color=PALETTE[4],
-                    alpha=0.5,
-                    lw=0,
-                )
+    axes.set(xlabel="Items, by score", ylabel=f"Score ({name})")
+    axes.axhline(0, color=GRID, linewidth=1)
+    if sure is not None:
+        low, high = sure.low[rows], sure.high[rows]
         if len(rows) <= EACH:
-            axes.plot(place, values[rows], "o", ms=2.5, color=PALETTE[0])
+            axes.vlines(place, low, high, color=PALETTE[4], linewidth=1.2)
         else:
-            axes.plot(place, values[rows], color=PALETTE[0], linewidth=1.2, rasterized=False)
-        figure.draw_without_rendering()
-    return figure
+            at = np.unique(np.linspace(0, len(rows) - 1, EACH).round().astype(int))
+            band = _smooth(low, at), _smooth(high, at)
+            axes.fill_between(place[at], *band, color=PALETTE[4], alpha=0.5, lw=0)
+    if len(rows) <= EACH:
+        axes.plot(place, values[rows], "o", ms=2.5, color=PALETTE[0])
+    else:
+        axes.plot(place, values[rows], color=PALETTE[0], linewidth=1.2, rasterized=False)
 
 
 def _smooth(values: Floats, at: Offsets) -> Floats:
@@ -126,131 +130,134 @@ def _smooth(values: Floats, at: Offsets) -> Floats:
     return np.array([values[a : max(b, a + 1)].mean() for a, b in pairwise(ends)])
 
 
-def settling(agreement: Sequence[float | None]) -> Figure:
-    """How near the ratings after each round were to those in the end."""
-    rounds = np.arange(1, len(agreement) + 1)
+def settling(axes: Axes, scores: Scores, elo: Sequence[Floats]) -> None:
+    """How near the ratings after each round, shape (n,), were to the scores in the end."""
+    agreement = agreement_with_end(elo, scores.main[1], scores.judged)
     values = np.array([np.nan if value is None else value for value in agreement])
-    with drawing.style():
-        figure, axes = _axes(2.4, xlabel="After round", ylabel="Spearman’s ρ with the end")
-        axes.grid(color=GRID, linewidth=0.6)
-        axes.plot(rounds, values, "o-", color=PALETTE[0], ms=4)
-        _whole_numbers(axes)
-        figure.draw_without_rendering()
-    return figure
+    axes.set(xlabel="After round", ylabel="Spearman’s ρ with the end")
+    axes.grid(color=GRID, linewidth=0.6)
+    axes.plot(np.arange(1, len(values) + 1), values, "o-", color=PALETTE[0], ms=4)
+    _whole_numbers(axes)
 
 
-def roc(curves: Sequence[tuple[str, Floats, Bools]]) -> Figure:
-    """The ROC curve of each rating: (name, scores, positive)."""
-    with drawing.style():
-        figure, axes = _axes(
-            3.4, xlabel="False positive rate", ylabel="True positive rate", aspect="equal"
-        )
-        axes.plot([0, 1], [0, 1], color=GRID)
-        for (name, scores, positive), colour in zip(curves, PALETTE * 9, strict=False):
-            order = np.argsort(-scores, kind="stable")
-            new = np.append(scores[order][1:] != scores[order][:-1], True)
-            true = np.cumsum(positive[order])[new] / max(1, positive.sum())
-            false = np.cumsum(~positive[order])[new] / max(1, (~positive).sum())
-            keep = np.unique(np.linspace(0, len(true) - 1, EACH).round().astype(int))
-            axes.plot([0, *false[keep]], [0, *true[keep]], color=colour, label=name)
-        axes.legend(frameon=False, loc="lower right")
-        figure.draw_without_rendering()
-    return figure
+def roc(axes: Axes, scores: Scores, gold: Gold) -> None:
+    """The ROC curve of each rating that all items with gold have."""
+    both, positive = _labelled(scores, gold)
+    axes.set(xlabel="False positive rate", ylabel="True positive rate", aspect="equal")
+    axes.plot([0, 1], [0, 1], color=GRID)
+    for (name, ratings), colour in zip(scores.ratings.items(), PALETTE * 9, strict=False):
+        values = ratings[both]
+        if np.isnan(values).any():
+            continue
+        order = np.argsort(-values, kind="stable")
+        new = np.append(values[order][1:] != values[order][:-1], True)
+        true = np.cumsum(positive[order])[new] / max(1, positive.sum())
+        false = np.cumsum(~positive[order])[new] / max(1, (~positive).sum())
+        keep = np.unique(np.linspace(0, len(true) - 1, EACH).round().astype(int))
+        axes.plot([0, *false[keep]], [0, *true[keep]], color=colour, label=name)
+    axes.legend(frameon=False, loc="lower right")
 
 
-def thresholds(name: str, scores: Floats, positive: Bools, chosen: float | None) -> Figure:
+def thresholds(axes: Axes, scores: Scores, gold: Gold, chosen: float | None) -> None:
     """Precision, recall and F1 by the score over which an item is labelled positive."""
-    order = np.argsort(-scores, kind="stable")
-    cut = scores[order]
+    both, positive = _labelled(scores, gold)
+    name, values = scores.main[0], scores.main[1][both]
+    order = np.argsort(-values, kind="stable")
+    cut = values[order]
     true = np.cumsum(positive[order])
     labelled = np.arange(1, len(cut) + 1)
-    last = np.append(cut[1:] != cut[:-1], True)
-    keep = np.flatnonzero(last)
+    keep = np.flatnonzero(np.append(cut[1:] != cut[:-1], True))
     keep = keep[np.unique(np.linspace(0, len(keep) - 1, EACH).round().astype(int))]
     recall, precision = true / max(1, positive.sum()), true / labelled
     f1 = 2 * true / (labelled + positive.sum())
-    with drawing.style():
-        figure, axes = _axes(2.6, xlabel=f"Threshold ({name})", ylim=(0, 1.02))
-        axes.grid(color=GRID, linewidth=0.6)
-        for label, values, colour in (
-            ("precision", precision, PALETTE[0]),
-            ("recall", recall, PALETTE[1]),
-            ("F1", f1, PALETTE[2]),
-        ):
-            axes.plot(cut[keep], values[keep], color=colour, label=label)
-        if chosen is not None:
-            axes.axvline(chosen, color=FAINT, linestyle="--", linewidth=1)
-        axes.legend(frameon=False)
-        figure.draw_without_rendering()
-    return figure
+    axes.set(xlabel=f"Threshold ({name})", ylim=(0, 1.02))
+    axes.grid(color=GRID, linewidth=0.6)
+    for label, measure, colour in (
+        ("precision", precision, PALETTE[0]),
+        ("recall", recall, PALETTE[1]),
+        ("F1", f1, PALETTE[2]),
+    ):
+        axes.plot(cut[keep], measure[keep], color=colour, label=label)
+    if chosen is not None:
+        axes.axvline(chosen, color=FAINT, linestyle="--", linewidth=1)
+    axes.legend(frameon=False)
 
 
-def scatter(x: Floats, y: Floats, xlabel: str, ylabel: str, *, log: bool = False) -> Figure:
+def _labelled(scores: Scores, gold: Gold) -> tuple[Bools, Bools]:
+    """Which items have a score and a gold label, shape (n,), and which of those are positive."""
+    both: Bools = known(scores) & ~np.isnan(gold.values)
+    positive = np.zeros(0, np.bool_) if gold.positive is None else gold.positive[both]
+    return both, positive
+
+
+def by_gold(axes: Axes, scores: Scores, gold: Floats) -> None:
+    """Each item's score by its gold label."""
+    both = known(scores) & ~np.isnan(gold)
+    axes.set(xlabel="Gold", ylabel=f"Score ({scores.main[0]})")
+    _scatter(axes, gold[both], scores.main[1][both])
+
+
+def by_length(axes: Axes, scores: Scores, texts: Sequence[str]) -> None:
+    """Each item's score by the length of its text."""
+    rows = known(scores)
+    axes.set(xlabel="Characters", ylabel=f"Score ({scores.main[0]})")
+    _logarithmic(axes)
+    _scatter(axes, np.maximum(lengths(texts)[rows], 1), scores.main[1][rows])
+
+
+def _scatter(axes: Axes, x: Floats, y: Floats) -> None:
     """Points, all alike."""
-    with drawing.style():
-        figure, axes = _axes(3.2, xlabel=xlabel, ylabel=ylabel)
-        if log:
-            _logarithmic(axes)
-        many = _many(len(x))
-        axes.plot(
-            x,
-            y,
-            ".",
-            ms=3 if many else 5,
-            alpha=0.25 if many else 0.5,
-            mew=0,
-            color=PALETTE[0],
-            rasterized=many,
-        )
-        figure.draw_without_rendering()
-    return figure
+    many = len(x) > POINTS
+    size, alpha = (3, 0.25) if many else (5, 0.5)
+    axes.plot(x, y, ".", ms=size, alpha=alpha, mew=0, color=PALETTE[0], rasterized=many)
 
 
-def win_rates(slots: Slots) -> Figure:
+def win_rates(axes: Axes, slots: Slots) -> None:
     """The win rate of each slot, with its 95 % interval."""
     place = np.arange(1, len(slots.rate) + 1)
-    with drawing.style():
-        figure, axes = _axes(2.4, xlabel="Slot, in the order presented", ylabel="Win rate")
-        axes.axhline(0.5, color=FAINT, linestyle="--", linewidth=1)
-        errors = np.stack([slots.rate - slots.low, slots.high - slots.rate])
-        axes.errorbar(
-            place, slots.rate, np.maximum(errors, 0), fmt="o", ms=4, color=PALETTE[0], capsize=2
-        )
-        _whole_numbers(axes)
-        figure.draw_without_rendering()
-    return figure
+    axes.set(xlabel="Slot, in the order presented", ylabel="Win rate")
+    axes.axhline(0.5, color=FAINT, linestyle="--", linewidth=1)
+    errors = np.stack([slots.rate - slots.low, slots.high - slots.rate])
+    axes.errorbar(
+        place, slots.rate, np.maximum(errors, 0), fmt="o", ms=4, color=PALETTE[0], capsize=2
+    )
+    _whole_numbers(axes)
 
 
-def bars(values: Sequence[float], xlabel: str, ylabel: str, first: int = 1) -> Figure:
-    """A bar for each whole number from `first` on."""
-    with drawing.style():
-        figure, axes = _axes(2.2, xlabel=xlabel, ylabel=ylabel)
-        axes.bar(np.arange(first, first + len(values)), values, color=PALETTE[0])
-        _whole_numbers(axes)
-        figure.draw_without_rendering()
-    return figure
+def judgments(axes: Axes, scores: Scores) -> None:
+    """How many items were judged how often."""
+    times = np.bincount(scores.matches)
+    first = int(np.flatnonzero(times)[0])
+    shown = times[first : first + TIMES]
+    axes.set(xlabel="Judgments", ylabel="Items")
+    axes.bar(np.arange(first, first + len(shown)), shown, color=PALETTE[0])
+    _whole_numbers(axes)
 
 
-def time_line(edges: Floats, parts: Sequence[tuple[str, Floats]], unit: str) -> Figure:
+def time_line(axes: Axes, edges: Floats, parts: Sequence[tuple[str, Floats]], unit: str) -> None:
     """Calls over time, by what became of them; `edges`, shape (bins + 1,), in the unit."""
-    with drawing.style():
-        figure, axes = _axes(2.4, xlabel=f"Time since the first call ({unit})", ylabel="Calls")
-        width, below = np.diff(edges), np.zeros(len(edges) - 1)
-        for (name, counts), colour in zip(parts, PALETTE * 9, strict=False):
-            axes.bar(
-                edges[:-1],
-                counts,
-                width,
-                below,
-                align="edge",
-                color=colour,
-                label=name,
-                linewidth=0,
-            )
-            below = below + counts
-        axes.legend(frameon=False)
-        figure.draw_without_rendering()
-    return figure
+    axes.set(xlabel=f"Time since the first call ({unit})", ylabel="Calls")
+    width, below = np.diff(edges), np.zeros(len(edges) - 1)
+    for (name, counts), colour in zip(parts, PALETTE * 9, strict=False):
+        look = {"color": colour, "label": name, "linewidth": 0}
+        axes.bar(edges[:-1], counts, width, below, align="edge", **look)  # type: ignore[arg-type]
+        below = below + counts
+    axes.legend(frameon=False)
+
+
+HEIGHTS: Mapping[Callable[..., None], float] = {
+    distribution: 2.6,
+    caterpillar: 3.2,
+    settling: 2.4,
+    roc: 3.4,
+    thresholds: 2.6,
+    by_gold: 3.2,
+    by_length: 3.2,
+    win_rates: 2.4,
+    judgments: 2.2,
+    time_line: 2.4,
+}
+"""Inches."""
 
 
 def agreement_with_end(

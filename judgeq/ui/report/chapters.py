@@ -11,7 +11,6 @@ import orjson
 
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import gap_to_gold
-from judgeq.evaluation.length import lengths
 from judgeq.evaluation.record import Record, Round
 from judgeq.rating import comparisons, of_run
 from judgeq.types import Floats
@@ -23,6 +22,7 @@ from judgeq.ui import (
     scale_sections,
 )
 from judgeq.ui.report import methods
+from judgeq.ui.run_figures import figure
 from judgeq.ui.sections import Chapter, Column, Picture, Section, numbers, words
 from judgeq.ui.text import count, duration, money, several
 from judgeq.untrusted import excerpt
@@ -110,7 +110,9 @@ def scale(record: Record) -> Iterator[Section]:
         picture=Picture(
             "distribution",
             f"How many items have which score ({name}){coloured}.",
-            partial(run_figures.distribution, scores, None if gold is None else gold.values),
+            partial(
+                figure, run_figures.distribution, scores, None if gold is None else gold.values
+            ),
         ),
     )
     if scores.intervals is not None:
@@ -120,19 +122,18 @@ def scale(record: Record) -> Iterator[Section]:
                 "intervals",
                 f"All judged items by score ({name}), with their 95 % intervals; of more than "
                 f"{run_figures.EACH} the intervals are shown as a band.",
-                partial(run_figures.caterpillar, scores),
+                partial(figure, run_figures.caterpillar, scores),
             ),
         )
     yield from scale_sections.reliability(record.evaluation.reliability)
     if len(record.elo) > 1:
-        agreement = run_figures.agreement_with_end(record.elo, scores.main[1], scores.judged)
         yield Section(
             "How the order settled",
             picture=Picture(
                 "settling",
                 f"Spearman's correlation of the ratings after each round with the scores ({name}) in "
                 "the end.",
-                partial(run_figures.settling, agreement),
+                partial(figure, run_figures.settling, scores, record.elo),
             ),
         )
 
@@ -147,22 +148,15 @@ def against_gold(record: Record) -> Iterator[Section]:
         facts=[*evaluation_sections.gold_facts(gold, evaluation.plan, [evaluation.assessments])]
     )
     yield from evaluation_sections.against_gold(evaluation)
-    values = np.where(run.scores.judged, run.scores.main[1], np.nan)
     name = run.scores.main[0]
-    both = ~(np.isnan(values) | np.isnan(gold.values))
-    if gold.positive is not None and both.any():
-        positive = gold.positive[both]
-        curves = [
-            (column, np.asarray(ratings)[both], positive)
-            for column, ratings in run.scores.ratings.items()
-            if not np.isnan(ratings[both]).any()
-        ]
+    labelled = (run_figures.known(run.scores) & ~np.isnan(gold.values)).any()
+    if gold.positive is not None and labelled:
         yield Section(
             "ROC curves",
             picture=Picture(
                 "roc",
                 f"ROC curve of each rating ({gold.classes}).",
-                partial(run_figures.roc, curves),
+                partial(figure, run_figures.roc, run.scores, gold),
             ),
         )
         cuts = [one for one in evaluation.assessments if one.rating == name and one.items == "all"]
@@ -173,18 +167,16 @@ def against_gold(record: Record) -> Iterator[Section]:
                 "thresholds",
                 f"Precision, recall and F1 by the score ({name}) over which an item is labelled "
                 "positive; the dashed line is the threshold used.",
-                partial(run_figures.thresholds, name, values[both], positive, cut),
+                partial(figure, run_figures.thresholds, run.scores, gold, cut),
             ),
         )
-    elif both.any():
+    elif labelled:
         yield Section(
             "Scores and gold labels",
             picture=Picture(
                 "gold",
                 f"Each item's score ({name}) by its gold label.",
-                partial(
-                    run_figures.scatter, gold.values[both], values[both], "Gold", f"Score ({name})"
-                ),
+                partial(figure, run_figures.by_gold, run.scores, gold.values),
             ),
         )
     yield from _odds(record, gap_to_gold(replace(run.scores, gold=gold.values)), gold.values)
@@ -234,7 +226,7 @@ def judge(record: Record) -> Iterator[Section]:
                 "slots",
                 "The win rate of each slot in the order presented, with its 95 % interval; at 0.5 the "
                 "place makes no difference.",
-                partial(run_figures.win_rates, run.slots),
+                partial(figure, run_figures.win_rates, run.slots),
             ),
         )
     yield from order_sections.order(run)
@@ -242,22 +234,13 @@ def judge(record: Record) -> Iterator[Section]:
     if evaluation.judges is not None:
         yield from evaluation_sections.agreement_of_judges(evaluation.judges)
     if evaluation.length is not None and record.texts is not None:
-        name, values = run.scores.main
-        known = run.scores.judged & ~np.isnan(values)
-        length = np.maximum(lengths(record.texts)[known], 1)
+        name = run.scores.main[0]
         yield Section(
             "Does length decide?",
             picture=Picture(
                 "length",
                 f"Each item's score ({name}) by the length of its text.",
-                partial(
-                    run_figures.scatter,
-                    length,
-                    values[known],
-                    "Characters",
-                    f"Score ({name})",
-                    log=True,
-                ),
+                partial(figure, run_figures.by_length, run.scores, record.texts),
             ),
         )
         yield evaluation_sections.length(name, evaluation.length)
@@ -332,7 +315,7 @@ def _time_line(record: Record) -> Section:
         picture=Picture(
             "time",
             f"Calls by when they ended (in {unit} since the first), and what became of them.",
-            partial(run_figures.time_line, edges / size, parts, unit),
+            partial(figure, run_figures.time_line, edges / size, parts, unit),
         ),
         notes=notes,
     )
@@ -362,11 +345,10 @@ def design(record: Record) -> Iterator[Section]:
     first = int(np.flatnonzero(times)[0])
     picture = None
     if len(times) > first + 1:
-        shown = times[first : first + 60]
         picture = Picture(
             "judgments",
             "How many items were judged how often.",
-            partial(run_figures.bars, shown.tolist(), "Judgments", "Items", first),
+            partial(figure, run_figures.judgments, run.scores),
         )
     yield Section("How often items were judged", facts=facts, picture=picture)
 
