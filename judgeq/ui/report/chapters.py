@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import platform
 from collections.abc import Iterator
 from dataclasses import replace
 from functools import partial
+from importlib.metadata import version
 
 import numpy as np
 import orjson
@@ -364,7 +366,8 @@ def again(record: Record) -> Iterator[Section]:
             ("run", run.run.id),
             ("fingerprint", info.fingerprint),
             ("begun", f"{info.created:%Y-%m-%d %H:%M:%S %Z}"),
-            ("judgeq", info.judgeq),
+            ("judged with", f"judgeq {info.judgeq}"),
+            ("rated with", _versions()),
             ("dataset", f"{info.dataset} ({info.source})"),
             ("licence", info.licence or "unknown"),
             ("checksum of the texts", str(info.facts.get("dataset", "unknown"))),
@@ -381,6 +384,12 @@ def again(record: Record) -> Iterator[Section]:
         yield Section("The prompt set", blocks=parts)
     if record.example is not None:
         yield from _example(record)
+
+
+def _versions() -> str:
+    """Those that a rating depends on."""
+    names = ", ".join(f"{name} {version(name)}" for name in ("judgeq", "numpy"))
+    return f"{names}, Python {platform.python_version()}"
 
 
 def _pretty(values: object) -> str:
