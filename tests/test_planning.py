@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 from pathlib import Path
 
 import pytest
@@ -11,7 +12,7 @@ from judgeq import strategies
 from judgeq.errors import UsageError
 from judgeq.settings import Simulation
 from judgeq.strategies import REGISTRY
-from judgeq.study import planning
+from judgeq.study import planning, processes
 from judgeq.study.planning import Request, lines, plan
 from tests.cli import judgeq
 
@@ -157,3 +158,17 @@ def test_a_datasets_items_are_counted(tmp_path: Path) -> None:
 )
 def test_what_is_asked_wrongly_is_said(tmp_path: Path, words: str, given: tuple[str, ...]) -> None:
     assert words in judgeq(tmp_path, "plan", *given, expect=2).stderr
+
+
+def environment(_: int) -> dict[str, str | None]:
+    return {name: os.environ.get(name) for name in processes.THREADS}
+
+
+def test_each_process_does_linear_algebra_by_one_thread(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("OMP_NUM_THREADS", "3")  # as the user says
+    for name in ("OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS"):
+        monkeypatch.delenv(name, raising=False)
+    before = dict(os.environ)
+    (outcome,) = [outcome for _, outcome in processes.spread(environment, [1], 2)]
+    assert outcome == dict(zip(processes.THREADS, ("1", "3", "1"), strict=True))
+    assert dict(os.environ) == before
