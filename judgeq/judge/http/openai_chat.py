@@ -1,185 +1,42 @@
-"""Chat completions of OpenAI and of servers that speak like it, posted with aiohttp.
-
-One session, pooled connections, bodies built with orjson: through the openai package a call costs
-several times the CPU. Knows nothing of retries, limits or the cache: it sends one request, and says
-what became of it.
-"""
+"""Chat completions of OpenAI and of servers that speak like it."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import time
-from collections.abc import Callable, Mapping
-from functools import partial
-from typing import Any, NamedTuple
+from collections.abc import Mapping, Sequence
+from typing import Any
 from urllib.parse import urlsplit
 
-import aiohttp
 import orjson
 
-from judgeq import prompts
-from judgeq.errors import (
-    CallTimeoutError,
-    ConnectionFailedError,
-    JudgeError,
-    RefusedRequestError,
-    ServerFailedError,
-    SteppedDownError,
-    UnusableReplyError,
-)
-from judgeq.judge.backend import Memory, Prepared, Reply, Request, key_of
-from judgeq.judge.bounds import Bounds
-from judgeq.judge.http import errors as http_errors
-from judgeq.judge.http import headers
-from judgeq.judge.http.bodies import read_all
-from judgeq.judge.http.deadlines import Deadlines
-from judgeq.judge.http.gone import Gone
-from judgeq.judge.http.network import connects, proxy_for, tls_of
-from judgeq.judge.http.replies import read_choice, read_usage
-from judgeq.judge.limiter import RateHeaders
-from judgeq.judge.masking import Mask
-from judgeq.judge.model import REASON, api_key, extra_headers, output_bound
-from judgeq.judge.prices import Pricing
-from judgeq.settings.model import LIMIT_FIELDS, Access, Model
-from judgeq.types import Usage
-
-STEPS = ("schema", "json", "text")
-KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
+from judgeq.judge.http.model_backend import ModelBackend
+from judgeq.judge.http.replies import Answer, read_completion
+from judgeq.settings.model import LIMIT_FIELDS
 
 
-class Listed(NamedTuple):
-    """The names of a server's models, and its Date header."""
+class OpenAIChat(ModelBackend):
+    """The backend."""
 
-    names: list[str]
-    date: str | None
+    path = "chat/completions"
 
-
-class OpenAIChat:
-    """The backend.
-
-    `memory` keeps what was learned about the server: which structured replies it can do, and what it
-    calls the limit on output; without one no reply is to be kept, either. `believe` gets every
-    answer's rate limits, `warn` what the user should know about costs.
-    """
-
-    def __init__(
-        self,
-        name: str,
-        model: Model,
-        access: Access,
-        pricing: Pricing | None,
-        *,
-        ties: bool = False,
-        reasons: bool = False,
-        connections: int = 100,
-        memory: Memory | None = None,
-        believe: Callable[[RateHeaders], None] = lambda _: None,
-        warn: Callable[[str], None] = lambda _: None,
-        wall_clock: Callable[[], float] = time.time,
-    ) -> None:
-        self.name = name
-        self.version = 0
-        self.model = model
-        self._access = access
-        self._pricing = pricing
-        self._schema = partial(prompts.schema, ties=ties, reasons=reasons)
-        self._connections = connections
-        self._memory = memory
-        self._believe = believe
-        self._wall_clock = wall_clock
-        self._url = completions_url(model.address)
-        self._server = f"{model.address} {name}"
-        self.mode = STEPS[0] if model.structured == "auto" else model.structured
+    def start(self) -> None:
+        """See ModelBackend."""
         # OpenAI's reasoning models refuse the old name, and many other servers don't know the new.
-        self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(model.address) else 1]
-        self._head = b'{"model":' + orjson.dumps(name) + b',"messages":'
-        self._tails: dict[int, bytes] = {}
-        self._bounds = Bounds(pricing, model.output_limit, warn, output_bound(reasons))
-        self._session: aiohttp.ClientSession | None = None
-        self._deadlines = Deadlines(silence=access.first_byte_timeout, total=access.timeout)
-        self._gone = Gone(self._deadlines, self._connects)
-        self._proxy: str | None = None
-        self._mask = Mask(())
-        # Learned from usage, for the estimate that limits work with.
-        self._tokens_a_byte = 0.25
-        self._output_a_call: float | None = None
-        self._reason = REASON[1] if reasons else 0
+        self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(self.model.address) else 1]
+        self._head = b'{"model":' + orjson.dumps(self.name) + b',"messages":'
 
-    async def open(self) -> None:
-        """Take the key, and make the session; once.
-
-        Raises KeyMissingError or UsageError for a key, certificate or header that can't be had.
-        """
-        if self._session is not None:
-            return
-        secret = api_key(self.model, self._access)
-        sent = extra_headers(self._access)
-        self._proxy = proxy_for(self._url, self._access)
-        self._mask = Mask.of(self._access, secret, sent, self._proxy)
-        if secret is not None and not any(name.lower() == "authorization" for name in sent):
-            sent["Authorization"] = f"Bearer {secret}"
+    def authorize(self, headers: dict[str, str], secret: str | None) -> None:
+        """See ModelBackend. Azure takes its own header."""
+        if secret is not None and not any(name.lower() == "authorization" for name in headers):
+            headers["Authorization"] = f"Bearer {secret}"
             if _is_azure(self.model.address):
-                sent.setdefault("api-key", secret)
-        sent |= {"Content-Type": "application/json", "Accept-Encoding": "identity"}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._connections,
-                keepalive_timeout=KEEP_ALIVE,
-                ttl_dns_cache=300,
-                ssl=tls_of(self._access),
-            ),
-            # Before a connection is made nothing is sent: that may end by aiohttp's own timer.
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=self._access.connect_timeout, sock_read=None
-            ),
-            headers=sent,
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
+                headers.setdefault("api-key", secret)
 
-    async def _connects(self) -> bool | None:
-        """Whether the server takes connections; None where that can't be said, behind a proxy."""
-        if self._proxy is not None:
-            return None
-        parts = urlsplit(self._url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        return await connects(parts.hostname or "", port, self._access.connect_timeout)
+    def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
+        """See ModelBackend."""
+        return self._head + orjson.dumps(messages)
 
-    async def close(self) -> None:
-        """Let go of the connections."""
-        self._gone.close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
-
-    def prepare(self, request: Request) -> Prepared:
-        """The body that would be sent now, and what it may take."""
-        k = len(request.match.items)
-        tail = self._tails.get(k)
-        if tail is None:
-            tail = self._tails[k] = self._tail(k)
-        body = self._head + orjson.dumps(request.messages()) + tail
-        size = len(body)
-        output = (
-            self._output_a_call if self._output_a_call is not None else 8.0 * k + 16 + self._reason
-        )
-        return Prepared(
-            body=body,
-            key=None if self._memory is None else self._key(body, request.match.repeat),
-            tokens=size * self._tokens_a_byte + output,
-            bound=self._bounds.most(size),
-            version=self.version,
-            lost=self._bounds.lost(size),
-        )
-
-    def _key(self, body: bytes, repeat: int) -> str:
-        """What the reply is kept under. What is asked again on purpose has a key of its own."""
-        more = (b"repeat %d" % repeat,) if repeat else ()
-        return key_of(self._url.encode(), body, *more)
-
-    def _tail(self, k: int) -> bytes:
-        """All of the body that comes after the messages."""
+    def fields(self, k: int) -> dict[str, Any]:
+        """See ModelBackend."""
         model = self.model
         fields: dict[str, Any] = {
             "temperature": model.temperature,
@@ -197,202 +54,32 @@ class OpenAIChat:
                 "json_schema": {
                     "name": "answer",
                     "strict": True,
-                    "schema": self._schema(k),
+                    "schema": self.schema(k),
                 },
             }
         elif self.mode == "json":
             sent["response_format"] = {"type": "json_object"}
-        return b"," + orjson.dumps(sent)[1:] if sent else b"}"
+        return sent
 
-    async def complete(self, request: Request, prepared: Prepared) -> Reply:
-        """Post it. Raises JudgeErrors as the answer, or the want of one, says."""
-        try:
-            status, answer_headers, data = await self._exchange("POST", self._url, prepared.body)
-            rate = headers.rate(answer_headers)
-            if rate is not None:
-                self._believe(rate)
-            if status != 200:
-                raise http_errors.error_for(
-                    status,
-                    answer_headers,
-                    data,
-                    model=self.name,
-                    url=self._url,
-                    now=self._wall_clock(),
-                )
-            reply = self._read(data, len(prepared.body))
-            if reply.cost is None:  # a LiteLLM proxy may know it
-                reply = reply._replace(cost=headers.price(answer_headers))
-            return reply
-        except SteppedDownError as error:
-            raise self._stepped_down(error, prepared) from None
-        except UnusableReplyError as error:
-            return Reply(str(error), Usage(), error.cost, str(error))
+    def read(self, answer: Mapping[str, Any]) -> Answer:
+        """See ModelBackend."""
+        return read_completion(answer)
 
-    async def listed(self) -> Listed:
-        """The models that the server lists. Raises JudgeErrors as `complete`."""
-        url = _beside(self.model.address, "models")
-        status, answer_headers, data = await self._exchange("GET", url)
-        if status != 200:
-            raise http_errors.error_for(
-                status, answer_headers, data, model=self.name, url=url, now=self._wall_clock()
-            )
-        return Listed(_names(data), answer_headers.get("Date"))
+    def step_down(self, what: str) -> bool:
+        """See ModelBackend: the limit on output has two names."""
+        if what != self._limit_field:
+            return False
+        self._limit_field = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(what)]
+        return True
 
-    async def _exchange(
-        self, method: str, url: str, body: bytes | None = None
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body of the answer. All that comes in is masked here, before anything
-        is cut or parsed; of a success's headers only numbers are read."""
-        if self._session is None:
-            raise JudgeError("the backend was not opened")
-        try:
-            async with asyncio.timeout(None) as scope:
-                call = self._deadlines.begin(scope)
-                try:
-                    async with self._session.request(
-                        method, url, data=body, proxy=self._proxy, allow_redirects=False
-                    ) as response:
-                        call.body = response.content
-                        self._gone.answered(call)
-                        data = self._mask.body(await read_all(response))
-                        if response.status == 200:
-                            return 200, response.headers, data
-                        return response.status, self._mask.headers(response.headers), data
-                finally:
-                    self._deadlines.end(call)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            if call.why is not None:
-                raise ConnectionFailedError(
-                    f"{url} was silent for {self._deadlines.seconds(call.started):.0f} s, and "
-                    f"{call.why}: the server that had the call is gone."
-                ) from None
-            raise self._broken(error) from None  # its own words are not masked
+    def learned(self) -> dict[str, str]:
+        """See ModelBackend."""
+        return {"limit": self._limit_field}
 
-    def _broken(self, error: BaseException) -> JudgeError:
-        """What aiohttp's errors mean: whether it was sent, and whether another try may mend it."""
-        what = f"{self._url}: {self._mask.text(str(error)) or type(error).__name__}"
-        match error:
-            case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-                return RefusedRequestError(
-                    f"{what}. Its certificate is not trusted: name the authority's with --ca-file."
-                )
-            case aiohttp.ClientHttpProxyError():
-                return RefusedRequestError(f"the proxy refused: {what}. See --proxy.")
-            case aiohttp.ConnectionTimeoutError():
-                seconds = f"{self._access.connect_timeout:g} s"
-                return CallTimeoutError(
-                    f"no connection to {self._url} within {seconds}.", cost=0.0, unavailable=True
-                )
-            case TimeoutError():
-                access = self._access
-                return CallTimeoutError(
-                    f"{self._url} did not answer in time (--first-byte-timeout "
-                    f"{access.first_byte_timeout:g}, --timeout {access.timeout:g})."
-                )
-            case aiohttp.ClientConnectorError():
-                if isinstance(error.os_error, ConnectionRefusedError):
-                    self._gone.refused()
-                full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here
-                return ConnectionFailedError(
-                    f"no connection: {what}.", cost=0.0, unavailable=True, too_many=full
-                )
-        return ConnectionFailedError(f"the connection broke: {what}.")
-
-    def _read(self, data: bytes, size: int) -> Reply:
-        """The reply in a successful answer, which may still hold an error."""
-        try:
-            answer = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            answer = None
-        if not isinstance(answer, dict):
-            raise ServerFailedError(
-                f"{self._url} answered with something other than JSON: "
-                f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
-            )
-        error = http_errors.error_in(answer, model=self.name, url=self._url, now=self._wall_clock())
-        if error is not None:
-            raise error
-        usage = read_usage(answer.get("usage"))
-        cost = None if usage is None or self._pricing is None else self._pricing.cost(usage)
-        if usage is not None:
-            self._observe(usage, size)
-            if self._bounds.learn(size, usage, cost):
-                self.version += 1  # those that wait have the old bound
-        text, problem = read_choice(answer)
-        return Reply(text, usage or Usage(), cost, problem)
-
-    def _observe(self, usage: Usage, size: int) -> None:
-        """Learn what a call takes: a moving average over about the last fifty."""
-        seen = (usage.input + usage.cached) / size
-        self._tokens_a_byte += (seen - self._tokens_a_byte) * 0.02
-        if self._output_a_call is None:
-            self._output_a_call, self._tokens_a_byte = float(usage.output), seen
-        self._output_a_call += (usage.output - self._output_a_call) * 0.02
-
-    def _stepped_down(self, error: SteppedDownError, prepared: Prepared) -> JudgeError:
-        """Ask for less from now on, if there is less and we may."""
-        said = str(error)
-        if prepared.version != self.version:
-            return error  # another call has found out already
-        if error.what != "structured":
-            other = LIMIT_FIELDS[1 - LIMIT_FIELDS.index(self._limit_field)]
-            if error.what != self._limit_field:
-                return RefusedRequestError(f"{said} Leave --max-output-tokens out.")
-            self._limit_field = other
-        else:
-            if self.model.structured != "auto":
-                return RefusedRequestError(
-                    f"{said} The server can't do --structured {self.model.structured}: take auto."
-                )
-            if self.mode == STEPS[-1]:
-                return RefusedRequestError(said)
-            self.mode = STEPS[STEPS.index(self.mode) + 1]
-        self._changed()
-        if self._memory is not None:
-            notes = {"structured": self.mode, "limit": self._limit_field}
-            self._memory.remember(self._server, notes)
-        return error
-
-    async def learn(self) -> None:
-        """Recall what an earlier run found out about the server."""
-        notes = await self._memory.recall(self._server) if self._memory is not None else None
-        if notes is None:
-            return
-        mode, limit = notes.get("structured"), notes.get("limit")
-        if self.model.structured == "auto" and mode in STEPS:
-            self.mode = str(mode)
-        if limit in LIMIT_FIELDS:
-            self._limit_field = str(limit)
-        self._changed()
-
-    def _changed(self) -> None:
-        self.version += 1
-        self._tails.clear()
-
-
-def completions_url(base: str) -> str:
-    """Where chat completions are posted."""
-    return _beside(base, "chat/completions")
-
-
-def _beside(base: str, name: str) -> str:
-    """An address of the API: the path before the query, if there is one (Azure)."""
-    parts = urlsplit(base)
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
-
-
-def _names(data: bytes) -> list[str]:
-    """The ids in a list of models; none where it is no such list."""
-    try:
-        answer = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return []
-    models = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(models, list):
-        return []
-    ids = [model.get("id") for model in models if isinstance(model, dict)]
-    return [name for name in ids if isinstance(name, str)]
+    def recall(self, notes: Mapping[str, Any]) -> None:
+        """See ModelBackend."""
+        if notes.get("limit") in LIMIT_FIELDS:
+            self._limit_field = str(notes["limit"])
 
 
 def _host(address: str) -> str:

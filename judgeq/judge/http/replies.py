@@ -6,9 +6,23 @@ A server may be anybody's: whatever is not as documented is reported as a proble
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any
+from typing import Any, NamedTuple
 
 from judgeq.types import Usage
+
+
+class Answer(NamedTuple):
+    """What a successful answer says: its tokens (None where it doesn't say), its text, and why that is
+    no answer, if it is none."""
+
+    usage: Usage | None
+    text: str
+    problem: str | None
+
+
+def read_completion(answer: Mapping[str, Any]) -> Answer:
+    """What a chat completion says."""
+    return Answer(read_usage(answer.get("usage")), *read_choice(answer))
 
 
 def read_usage(usage: Any) -> Usage | None:
