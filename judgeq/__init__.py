@@ -18,8 +18,6 @@ if TYPE_CHECKING:
     from judgeq.api import compare, estimate, evaluate, load_dataset, open_run, resume, run
     from judgeq.datasets import Dataset
     from judgeq.engine.estimate import Estimate
-    from judgeq.engine.results import Result
-    from judgeq.engine.scores import Scores
     from judgeq.errors import (
         BudgetError,
         DataError,
@@ -31,6 +29,7 @@ if TYPE_CHECKING:
         StoppedError,
         UsageError,
     )
+    from judgeq.ui.notebook import Result, Scores
 
 __all__ = [
     "BudgetError",
@@ -58,8 +57,8 @@ __all__ = [
 _HOMES = {
     "Dataset": "datasets",
     "Estimate": "engine.estimate",
-    "Result": "engine.results",
-    "Scores": "engine.scores",
+    "Result": "ui.notebook",
+    "Scores": "ui.notebook",
 }
 
 

@@ -7,11 +7,9 @@ The same call goes on with the run.
 
 from __future__ import annotations
 
-import asyncio
 import os
 import sys
-from collections.abc import Callable, Coroutine, Mapping, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, Literal, TypeVar, Unpack
 
@@ -23,9 +21,8 @@ from judgeq.engine import pilot as pilots
 from judgeq.engine import results, session
 from judgeq.engine.assembly import Run
 from judgeq.engine.pilot import Pilot
-from judgeq.engine.results import Result
 from judgeq.engine.session import Emit
-from judgeq.engine.stopping import Interrupts, given_up
+from judgeq.engine.stopping import Interrupts, awaited, outside_a_loop
 from judgeq.errors import UsageError
 from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
@@ -34,6 +31,8 @@ from judgeq.evaluation.evaluate import Plan
 from judgeq.events import Event
 from judgeq.keywords import DatasetSettings, EvaluationSettings, RunSettings, SessionSettings
 from judgeq.ui import evaluation_data as data
+from judgeq.ui import notebook
+from judgeq.ui.notebook import Result
 
 T = TypeVar("T")
 Data = str | os.PathLike[str] | DataFrame | Sequence[str]
@@ -121,7 +120,7 @@ def estimate(
             return pilots.ask(prepared, pilot, emit, new=new, **more)
 
         asked = _shown(ask, progress, on_event)
-    return _awaited(lambda: estimates.estimate(prepared, asked))
+    return awaited(lambda: estimates.estimate(prepared, asked))
 
 
 def open_run(
@@ -137,7 +136,8 @@ def open_run(
 
     Made from the ledger, whether or not the run is finished. Raises RunError.
     """
-    return evaluating.evaluated(_opened(name, runs_dir, store, rating, sigma, unbias_position))
+    opened = _opened(name, runs_dir, store, rating, sigma, unbias_position)
+    return notebook.shown(evaluating.evaluated(opened))
 
 
 def evaluate(
@@ -198,10 +198,10 @@ def _named(dataset: Data, text_column: str | None) -> tuple[str, Frame | None]:
 def _played(
     prepared: Run, retry_failed: bool, progress: bool | None, on_event: OnEvent | None
 ) -> Result:
-    def execute(emit: Emit, **more: Any) -> Result:
+    def execute(emit: Emit, **more: Any) -> results.Result:
         return session.execute(prepared, emit, retry_failed=retry_failed, **more)
 
-    return evaluating.evaluated(_shown(execute, progress, on_event))
+    return notebook.shown(evaluating.evaluated(_shown(execute, progress, on_event)))
 
 
 def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
@@ -219,52 +219,23 @@ def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | No
         with face:
             return work(emit, beside=face.draw_forever, interrupts=interrupts)
 
-    return _outside_a_loop(in_sight)
+    return outside_a_loop(in_sight)
 
 
 def _opened(
-    run: str | Result,
+    run: str | results.Result,
     runs_dir: str | Path,
     store: str | None,
     rating: str | None,
     sigma: float | None,
     unbias_position: bool | None,
-) -> Result:
+) -> results.Result:
     at = Path(runs_dir)
-    folder = run.run if isinstance(run, Result) else runs.runs_in(at, store).find(run)
-    if isinstance(run, Result):  # as it was rated
+    folder = run.run if isinstance(run, results.Result) else runs.runs_in(at, store).find(run)
+    if isinstance(run, results.Result):  # as it was rated
         rating, sigma = rating or run.rating, sigma or run.parameters.sigma
         if unbias_position is None:
             unbias_position = run.parameters.position
     changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
     settings = folder.info().settings_with(changes)
-    return _awaited(lambda: results.read(folder, settings))
-
-
-def _awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What `work`, which can be interrupted, returns."""
-    return _outside_a_loop(lambda interrupts: asyncio.run(given_up(work(), interrupts)))
-
-
-def _outside_a_loop(work: Callable[[Interrupts], T]) -> T:
-    """Run `work`, which starts an event loop, also where one is running (a notebook): in a thread.
-
-    `work` is given what Ctrl-C interrupts meanwhile. Without a running loop that is nothing: signals
-    then reach the loop of `work`, which is in this thread.
-    """
-    interrupts = Interrupts()
-    if not _in_a_loop():
-        return work(interrupts)
-    with ThreadPoolExecutor(1) as pool, interrupts.by_sigint():
-        try:
-            return pool.submit(work, interrupts).result()
-        except asyncio.CancelledError:
-            raise KeyboardInterrupt from None
-
-
-def _in_a_loop() -> bool:
-    try:
-        asyncio.get_running_loop()
-    except RuntimeError:
-        return False
-    return True
+    return awaited(lambda: results.read(folder, settings))

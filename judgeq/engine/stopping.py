@@ -1,4 +1,5 @@
-"""How a run is asked to stop: by signals, by another thread; and long work that can be given up."""
+"""How a run is asked to stop: by signals, by another thread; and long work that can be given up, also
+where an event loop is running."""
 
 from __future__ import annotations
 
@@ -6,6 +7,7 @@ import asyncio
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator, Mapping
+from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
 
@@ -130,3 +132,32 @@ async def given_up(work: Coroutine[Any, Any, T], interrupts: Interrupts) -> T:
     task = asyncio.ensure_future(work)
     with interrupts.listening(task.cancel):
         return await task
+
+
+def awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What `work`, which can be interrupted, returns."""
+    return outside_a_loop(lambda interrupts: asyncio.run(given_up(work(), interrupts)))
+
+
+def outside_a_loop(work: Callable[[Interrupts], T]) -> T:
+    """Run `work`, which starts an event loop, also where one is running (a notebook): in a thread.
+
+    `work` is given what Ctrl-C interrupts meanwhile. Without a running loop that is nothing: signals
+    then reach the loop of `work`, which is in this thread.
+    """
+    interrupts = Interrupts()
+    if not _in_a_loop():
+        return work(interrupts)
+    with ThreadPoolExecutor(1) as pool, interrupts.by_sigint():
+        try:
+            return pool.submit(work, interrupts).result()
+        except asyncio.CancelledError:
+            raise KeyboardInterrupt from None
+
+
+def _in_a_loop() -> bool:
+    try:
+        asyncio.get_running_loop()
+    except RuntimeError:
+        return False
+    return True

@@ -129,6 +129,15 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     )
 
 
+async def elo_by_round(run: results.Result) -> list[Floats]:
+    """The Elo after each round, shape (n,) each. Raises RunError."""
+    store = run.run.store(read_only=True)
+    try:
+        return await _elo(run, store)
+    finally:
+        await store.close()
+
+
 async def _elo(run: results.Result, store: Store) -> list[Floats]:
     """After each round; the last are those in the end."""
     later = [await store.ratings(number) for number in range(2, run.rounds_planned + 1)]

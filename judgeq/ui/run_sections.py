@@ -42,7 +42,7 @@ def result(result: Result) -> Iterator[Section]:
         yield Section(warnings=[note], close=True)
     yield from order_sections.order(result)
     if result.scores.texts is not None:
-        yield _texts(result.scores)
+        yield ends(result.scores)
     yield from simulated(result)
     yield Section(
         notes=[
@@ -218,13 +218,14 @@ def _failure(last: Failure) -> str:
     return f"{at}: {plain(last.error, 400)}"
 
 
-def _texts(scores: Scores) -> Section:
-    """The texts at the top and at the bottom of the ranking, with the 95 % intervals of rank and rating
+def ends(scores: Scores) -> Section:
+    """The items at the top and at the bottom of the ranking, with the 95 % intervals of rank and rating
     where there are some."""
     rating, values = scores.main
     rows = [row for part in _ends(np.where(scores.rank > 0, values, np.nan)) for row in part]
     sure = "" if scores.intervals is None else ", with 95 % intervals"
-    title = f"The highest and the lowest texts, by {rating}{sure}"
+    of = "items" if scores.texts is None else "texts"
+    title = f"The highest and the lowest {of}, by {rating}{sure}"
     return Section(title, *item_sections.table(scores, rows))
 
 

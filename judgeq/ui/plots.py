@@ -1,0 +1,121 @@
+"""`result.plot`: the figures of a run, drawn by the user, in the user's own style."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from judgeq.engine import session
+from judgeq.engine.results import Result
+from judgeq.engine.stopping import awaited
+from judgeq.errors import UsageError
+from judgeq.evaluation import record
+from judgeq.evaluation.evaluate import Plan, gold_for
+from judgeq.evaluation.gold import Gold
+from judgeq.rating import THRESHOLDS
+from judgeq.ui import run_figures
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+
+NAMES = (
+    *("scale", "intervals", "settling", "gold", "roc", "thresholds", "slots", "length"),
+    "judgments",
+)
+
+
+class Plots:
+    """The figures of a run. Each is drawn into the Matplotlib axes `ax`, or into those of a new figure
+    of pyplot's, and returns them. Raises UsageError where there is nothing to draw, and says why."""
+
+    __slots__ = ("_result",)
+
+    def __init__(self, result: Result) -> None:
+        self._result = result
+
+    def __repr__(self) -> str:
+        return f"<Plots of {self._result.run.id}: {', '.join(NAMES)}>"
+
+    def scale(self, ax: Axes | None = None) -> Axes:
+        """How many items have which score, in the colours of the gold labels where these are few."""
+        return _drawn(ax, run_figures.distribution, self._result.scores, self._result.items.gold)
+
+    def intervals(self, ax: Axes | None = None) -> Axes:
+        """All judged items by score, with their 95 % intervals; of many a band."""
+        if self._result.scores.intervals is None:
+            raise UsageError(
+                f"plot.intervals: the rating {self._result.scores.main[0]} has no standard errors. "
+                "Comparisons rated by pl or bt have."
+            )
+        return _drawn(ax, run_figures.caterpillar, self._result.scores)
+
+    def settling(self, ax: Axes | None = None) -> Axes:
+        """How near the Elo after each round was to the scores in the end (Spearman's ρ)."""
+        if self._result.rounds_planned < 2:
+            raise UsageError("plot.settling: the run has one round: there is nothing to settle.")
+        elo = awaited(lambda: record.elo_by_round(self._result))
+        return _drawn(ax, run_figures.settling, self._result.scores, elo)
+
+    def gold(self, ax: Axes | None = None) -> Axes:
+        """Each item's score by its gold label."""
+        gold = self._gold("gold")
+        return _drawn(ax, run_figures.by_gold, self._result.scores, gold.values)
+
+    def roc(self, ax: Axes | None = None, *, positive_over: float | None = None) -> Axes:
+        """The ROC curve of each rating; items of gold over `positive_over` are positive (None: of two
+        labels the larger)."""
+        gold = self._classes("roc", positive_over)
+        return _drawn(ax, run_figures.roc, self._result.scores, gold)
+
+    def thresholds(self, ax: Axes | None = None, *, positive_over: float | None = None) -> Axes:
+        """Precision, recall and F1 by the score over which an item is labelled positive, and the default
+        threshold; `positive_over` as of `roc`."""
+        gold, scores = self._classes("thresholds", positive_over), self._result.scores
+        return _drawn(ax, run_figures.thresholds, scores, gold, THRESHOLDS[scores.main[0]])
+
+    def slots(self, ax: Axes | None = None) -> Axes:
+        """The win rate of each slot in the order presented, with its 95 % interval."""
+        slots = self._result.slots
+        if slots is None or not len(slots.rate):
+            raise UsageError("plot.slots: no comparison was shown in an order that is known.")
+        return _drawn(ax, run_figures.win_rates, slots)
+
+    def length(self, ax: Axes | None = None) -> Axes:
+        """Each item's score by the length of its text, in characters."""
+        texts = self._result.scores.texts
+        if texts is None and (dataset := session.dataset_of(self._result.run)) is not None:
+            texts = dataset.texts
+        if texts is None:
+            raise UsageError("plot.length: the texts of this run aren't here.")
+        return _drawn(ax, run_figures.by_length, self._result.scores, texts)
+
+    def judgments(self, ax: Axes | None = None) -> Axes:
+        """How many items were judged how often."""
+        return _drawn(ax, run_figures.judgments, self._result.scores)
+
+    def _gold(self, name: str, positive_over: float | None = None) -> Gold:
+        gold = self._result.items.gold
+        if gold is None or np.isnan(gold[run_figures.known(self._result.scores)]).all():
+            raise UsageError(f"plot.{name}: no judged item has a gold label.")
+        return gold_for(self._result, Plan(positive_over=positive_over))
+
+    def _classes(self, name: str, positive_over: float | None) -> Gold:
+        gold = self._gold(name, positive_over)
+        if gold.positive is None:
+            raise UsageError(
+                f"plot.{name}: the gold labels aren't of two classes: plot.{name}(positive_over=X) "
+                "makes those above X positive."
+            )
+        return gold
+
+
+def _drawn(ax: Axes | None, draw: Callable[..., None], *shown: object) -> Axes:
+    """The axes, with what `draw` draws of `shown`."""
+    if ax is None:
+        from matplotlib import pyplot
+
+        _, ax = pyplot.subplots(figsize=run_figures.size(draw), layout="constrained")
+    draw(ax, *shown)
+    return ax

@@ -1,0 +1,272 @@
+"""Results in a notebook: what they show of themselves, and the figures drawn from them."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+import judgeq
+from judgeq.types import JobState
+from judgeq.ui import drawing, html, plots, run_figures
+from tests.browser import opened
+from tests.cli import judgeq as run_command
+from tests.test_api import Frame
+from tests.test_report import Structure
+
+HOSTILE = "</style><script>alert(1)</script><img src=x onerror=alert(2)>\"'&{{7*7}}\x1b[31m\u202e"
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+    monkeypatch.setenv("MPLBACKEND", "agg")
+    yield
+    from matplotlib import pyplot
+
+    pyplot.close("all")
+
+
+def run(folder: Path, dataset: Any = "demo", **settings: Any) -> judgeq.Result:
+    return judgeq.run(dataset, runs_dir=folder / "runs", progress=False, **settings)
+
+
+@pytest.fixture(scope="module")
+def result(tmp_path_factory: pytest.TempPathFactory) -> judgeq.Result:
+    return run(tmp_path_factory.mktemp("notebook"), limit=60)
+
+
+def shown(result: Any) -> str:
+    """What a notebook shows: whole elements, nothing that runs or is asked for."""
+    page: str = result._repr_html_()
+    structure = Structure()
+    structure.feed(page)
+    assert structure.open == structure.ids == structure.links == []
+    assert not {"script", "img", "iframe", "link", "svg"} & {*structure.elements}
+    assert structure.elements[:2] == ["div", "style"]
+    assert structure.elements.count("style") == 1
+    return page
+
+
+def test_what_run_open_and_resume_return_shows_itself(result: judgeq.Result) -> None:
+    page = shown(result)
+    assert "60 items" in page
+    assert "Correlation with the gold labels" in page
+    assert "<details><summary>Win rate by slot" in page
+    again = judgeq.open_run(result.run.id, runs_dir=result.run.scores.parents[1])
+    assert type(again) is type(result) is judgeq.Result
+    assert isinstance(result.scores, judgeq.Scores)
+    assert shown(again.scores).count("<tr>") == 1 + 6
+    assert "<h3>The highest and the lowest items, by pl" in shown(again.scores)
+    assert "<h3>The highest and the lowest texts, by pl" in shown(result.scores)
+    assert "plot" in dir(result)
+    assert replace(result)._repr_html_() == page
+
+
+def test_every_rule_of_the_style_holds_for_our_part_alone() -> None:
+    style = re.sub(r"/\*.*?\*/", "", html.asset("notebook.css"), flags=re.DOTALL)
+    assert "@" not in style
+    selectors = re.findall(r"([^{}]+)\{", style)
+    assert selectors
+    for selector in ",".join(selectors).split(","):
+        assert selector.strip().startswith(".judgeq.judgeq.judgeq"), selector
+
+
+def test_hostile_texts_and_ids_stay_text(tmp_path: Path) -> None:
+    rows = range(12)
+    ids, texts = [f"{row}{HOSTILE}" for row in rows], [f"{HOSTILE} {row}" for row in rows]
+    result = run(tmp_path, Frame(id=ids, text=texts, g=rows), gold_column="g")
+    info = result.info.model_copy(update={"dataset": HOSTILE, "judge": HOSTILE})
+    for page in (shown(replace(result, info=info)), shown(result.scores)):
+        assert "&lt;script&gt;alert(1)&lt;/script&gt;" in page
+        assert "\x1b" not in page
+        assert "\u202e" not in page
+        assert "{{7*7}}" in page
+
+
+# Figures
+
+
+@pytest.mark.parametrize("name", plots.NAMES)
+def test_a_figure_is_drawn_into_axes_of_ours_or_the_users(name: str, tmp_path: Path) -> None:
+    from matplotlib import pyplot
+    from matplotlib.figure import Figure
+
+    result = run(tmp_path, "demo", limit=40)
+    more = {"positive_over": 2} if name in ("roc", "thresholds") else {}
+    figure = Figure()
+    axes = figure.subplots(2)[1]
+    draw = getattr(result.plot, name)
+    assert draw(axes, **more) is axes
+    assert axes.has_data()
+    assert axes.get_xlabel()
+    assert not figure.axes[0].has_data()
+    assert not pyplot.get_fignums()
+    own = draw(**more)
+    assert own.figure is pyplot.gcf()
+    assert draw.__doc__
+
+
+def test_all_figures_are_named(result: judgeq.Result) -> None:
+    public = [name for name in dir(result.plot) if not name.startswith("_")]
+    assert sorted(public) == sorted(plots.NAMES)
+    assert repr(result.plot).endswith(": " + ", ".join(plots.NAMES) + ">")
+
+
+def test_a_figure_shows_the_runs_numbers(result: judgeq.Result) -> None:
+    scores = result.scores
+    bars = result.plot.scale().patches
+    assert sum(bar.get_height() for bar in bars) == 60  # type: ignore[attr-defined]
+    (line,) = result.plot.gold().lines
+    assert np.array_equal(line.get_xydata(), np.stack([scores.gold, scores.ratings["pl"]], 1))
+    assert len(result.plot.settling().lines[0].get_xdata()) == 3  # type: ignore[arg-type]
+    assert result.slots is not None
+    assert len(result.plot.slots().lines[1].get_xdata()) == len(result.slots.rate)  # type: ignore[arg-type]
+
+
+@pytest.mark.parametrize(
+    ("settings", "name", "why"),
+    [
+        (
+            {"strategy": "direct", "latent_column": "g"},
+            "intervals",
+            "rating direct has no standard errors",
+        ),
+        ({"strategy": "direct", "latent_column": "g"}, "slots", "no comparison was shown"),
+        ({"strategy": "direct", "latent_column": "g"}, "settling", "has one round"),
+        ({"latent_column": "g"}, "gold", "no judged item has a gold label"),
+        ({"latent_column": "g"}, "roc", "no judged item has a gold label"),
+        ({"gold_column": "g"}, "roc", r"aren't of two classes: plot\.roc\(positive_over=X\)"),
+        ({"gold_column": "g"}, "thresholds", r"aren't of two classes"),
+    ],
+)
+def test_what_cannot_be_drawn_says_why(
+    settings: dict[str, Any], name: str, why: str, tmp_path: Path
+) -> None:
+    file = tmp_path / "d.csv"
+    file.write_text("id,text,g\n" + "".join(f"{n},t {n},{n % 5}\n" for n in range(20)))
+    result = run(tmp_path, file, **settings)
+    with pytest.raises(judgeq.UsageError, match=f"plot.{name}: .*{why}"):
+        getattr(result.plot, name)()
+    assert result.plot.scale().has_data()
+    shown(result)
+
+
+def test_length_needs_texts(tmp_path: Path) -> None:
+    result = run(tmp_path, "synthetic:linear", n=30)
+    with pytest.raises(judgeq.UsageError, match=r"plot\.length: the texts of this run aren't here"):
+        result.plot.length()
+    hybrid = run(tmp_path, strategy="hybrid10", limit=40, texts=False)
+    assert hybrid.plot.length().has_data()  # which shows none of the texts
+    assert hybrid.plot.intervals().has_data()
+    shown(hybrid)
+
+
+def test_a_run_that_was_stopped_shows_what_was_judged(tmp_path: Path) -> None:
+    ended: list[object] = []
+
+    def stop(event: Any) -> None:
+        ended.append(getattr(event, "state", None))
+        if ended.count(JobState.DONE) == 7:
+            raise judgeq.StoppedError("for the test")
+
+    with pytest.raises(judgeq.StoppedError):
+        run(tmp_path, limit=40, on_event=stop, concurrency=1)
+    partial = judgeq.open_run(runs_dir=tmp_path / "runs")
+    assert partial.partial
+    assert ": partial</h3>" in shown(partial)
+    for name in ("scale", "intervals", "gold", "slots", "length", "judgments", "settling"):
+        assert getattr(partial.plot, name)().has_data()
+
+
+def test_an_imported_recording_can_be_drawn(result: judgeq.Result, tmp_path: Path) -> None:
+    folder = result.run.scores.parents[2]
+    exported = tmp_path / "judgments.jsonl"
+    run_command(folder, "export", "-o", str(exported))
+    run_command(tmp_path, "import", str(exported), "-d", "demo", "--limit", "60")
+    imported = judgeq.open_run(runs_dir=tmp_path / "runs")
+    shown(imported)
+    assert imported.plot.settling().has_data()
+
+
+def test_a_large_result_stays_small(result: judgeq.Result) -> None:
+    """What is shown of 10⁵ items is no more than of 60."""
+    n = 100_000
+    values = np.linspace(-3, 3, n)
+    scores = replace(
+        result.scores,
+        ids=[f"item {row}" for row in range(n)],
+        ratings={"pl": values},
+        matches=np.ones(n, np.int64),
+        wins=values,
+        left_after=np.zeros(n, np.int64),
+        gold=values,
+        component=np.ones(n, np.int64),
+        texts=None,
+        intervals=None,
+    )
+    assert len(shown(replace(result, scores=scores))) < 20_000
+    assert len(shown(scores)) < 5_000
+    figure = run_figures.figure(run_figures.by_gold, scores, scores.gold)
+    assert len(drawing.content(figure, "svg")) < 300_000
+
+
+# In a page, and in a kernel
+
+
+def test_neither_the_page_breaks_it_nor_it_the_page(result: judgeq.Result, tmp_path: Path) -> None:
+    page = tmp_path / "page.html"
+    theirs = (
+        ".output tbody tr:nth-child(odd) td { background: red; text-align: center; padding: 40px }"
+        "body { color: rgb(1, 2, 3) } dl dd { display: none } h3 { color: red; font-size: 60px }"
+    )
+    own = "<table id='t'><tbody><tr><td>a</td></tr></tbody></table>"
+    page.write_text(
+        f"<!doctype html><title>n</title><style>{theirs}</style><div class='output'>"
+        f"{own}{result._repr_html_()}</div>",
+        encoding="utf-8",
+    )
+
+    def style(of: str, name: str) -> str:
+        return f"getComputedStyle(document.querySelector({of!r}))[{name!r}]"
+
+    with opened(page.as_uri(), color_scheme="dark") as seen:
+        look = seen.page.evaluate
+        assert look(style(".judgeq td", "backgroundColor")) == "rgba(0, 0, 0, 0)"
+        assert look(style(".judgeq td", "color")) == "rgb(1, 2, 3)"
+        assert look(style(".judgeq h3", "color")) == "rgb(1, 2, 3)"
+        assert look(style(".judgeq dd", "display")) == "block"
+        assert look(style("#t td", "padding")) == "40px"
+        assert look(style("#t td", "backgroundColor")) == "rgb(255, 0, 0)"
+        assert not seen.errors
+        assert seen.asked == [page.as_uri()]
+
+
+def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.delenv("MPLBACKEND")
+    nbformat = pytest.importorskip("nbformat")
+    nbclient = pytest.importorskip("nbclient")
+    pytest.importorskip("ipykernel")
+    cells = [
+        "import judgeq, asyncio\n"
+        "asyncio.get_running_loop()\n"
+        f"result = judgeq.run('demo', limit=20, strategy='listwise10x2', runs_dir={str(tmp_path)!r})",
+        "result",
+        "result.plot.settling()",
+    ]
+    notebook = nbformat.v4.new_notebook()
+    notebook.cells = [nbformat.v4.new_code_cell(cell) for cell in cells]
+    nbclient.NotebookClient(notebook, kernel_name="python3", timeout=60).execute()
+    ran, showed, drew = (cell.outputs for cell in notebook.cells)
+    progress = "".join(output.text for output in ran if output.output_type == "stream")
+    assert "█" * 20 + " round 2/2 · 2/2 jobs" in progress
+    assert showed[0].data["text/plain"].startswith("<Result demo-listwise10x2")
+    assert showed[0].data["text/html"].startswith('<div class="judgeq">')
+    assert [name for output in drew for name in output.data] == [
+        *("text/plain", "text/plain", "image/png"),
+    ]
