@@ -376,7 +376,7 @@ def test_ctrl_c_ends_the_watch_and_nothing_else(tmp_path: Path) -> None:
     process.send_signal(signal.SIGINT)
     _, err = process.communicate(timeout=60)
     assert process.returncode == 0, err
-    assert err == "judgeq: no longer watched; the run goes on untouched.\n"
+    assert err == "judgeq: no longer watched; nothing was changed.\n"
 
 
 def test_hostile_ids_and_names_stay_text(other: Other) -> None:

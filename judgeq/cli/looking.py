@@ -266,7 +266,8 @@ def watch(
             work = session.with_beside(face.draw_forever, watched.follow(once=once))
             session.run_loop(work)
     except (KeyboardInterrupt, StoppedError):
-        complain("no longer watched; the run goes on untouched.")
+        left = "the run goes on untouched" if watched.running else "nothing was changed"
+        complain(f"no longer watched; {left}.")
         return
     if watched.finished:
         show(f"Run {folder.id} is finished: `judgeq rate {folder.argument}` shows its result.")
