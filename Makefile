@@ -5,7 +5,7 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .DELETE_ON_ERROR:
-.PHONY: help demo test lint format settings bench clean
+.PHONY: help demo test lint format settings pictures bench clean
 
 help:
 	@echo "make demo    set everything up and run the main job, offline"
@@ -13,6 +13,7 @@ help:
 	@echo "make lint    ruff and mypy"
 	@echo "make format  let ruff rewrite the layout of the code"
 	@echo "make bench   print the numbers of benchmarks/"
+	@echo "make pictures  draw the pictures of the README anew"
 	@echo "make clean   remove what these made, but no run"
 
 $(BIN)/python:
@@ -40,6 +41,9 @@ test: $(VENV)/.developer
 
 settings: $(VENV)/.developer
 	$(BIN)/python -c 'from judgeq.reference import reference as r; open("judgeq/settings.md", "w").write(r())'
+
+pictures: $(VENV)/.developer
+	$(BIN)/python -m benchmarks.pictures
 
 lint: $(VENV)/.developer
 	$(BIN)/ruff check .

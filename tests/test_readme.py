@@ -8,7 +8,11 @@ import subprocess
 import sys
 import tomllib
 from pathlib import Path
+from xml.etree import ElementTree
 
+import pytest
+
+from benchmarks import pictures
 from judgeq.datasets.corpora import Corpus
 from tests.cli import REPO, environment, judgeq
 
@@ -83,3 +87,30 @@ def test_the_python_interface_works_inside_a_running_loop(tmp_path: Path) -> Non
         "asyncio.run(main())\n"
     )
     python(tmp_path, code)
+
+
+def test_its_pictures_are_there_and_ask_nobody_for_anything() -> None:
+    linked = re.findall(r"!\[[^\]]+\]\(([^)]+)\)", README)
+    assert {*linked} == {f"benchmarks/{name}.svg" for name in ("dashboard", "scale", "comparing")}
+    assert README.index("benchmarks/dashboard.svg") < README.index("\n## ")
+    for path in linked:
+        picture = (REPO / path).read_text(encoding="utf-8")
+        root = ElementTree.fromstring(picture)
+        assert root.tag.endswith("}svg")
+        assert len(picture.encode()) < 150_000
+        assert not {element.tag.rpartition("}")[2] for element in root.iter()} & {
+            *("script", "foreignObject", "image"),
+        }
+        references = re.findall(r"""(?:href="|url\(|@import)["']?([^"')]*)""", picture)
+        assert not [one for one in references if not one.startswith("#")]
+
+
+def test_its_pictures_can_be_drawn_anew(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    for name in ("DASHBOARD", "SCALE"):
+        monkeypatch.setattr(pictures, name, tmp_path / f"{name}.svg")
+    pictures.main()
+    words = ElementTree.parse(tmp_path / "DASHBOARD.svg").getroot().itertext()
+    shown = " ".join("".join(words).split())
+    assert "round 3/3" in shown
+    assert "simulated" in shown
+    assert len((tmp_path / "SCALE.svg").read_bytes()) > 50_000
