@@ -88,7 +88,7 @@ def scale(result: judgeq.Result) -> str:
         result.plot.scale(left)
         result.plot.intervals(right)
         figure.draw_without_rendering()
-    return drawing.content(figure, "svg", **{"svg.fonttype": "none"}).decode()
+    return drawing.content(figure, "svg", clear=False, **{"svg.fonttype": "none"}).decode()
 
 
 def _write(path: Path, svg: str) -> None:
