@@ -110,18 +110,16 @@ def caterpillar(axes: Axes, scores: Scores) -> None:
     place = np.arange(1, len(rows) + 1)
     axes.set(xlabel="Items, by score", ylabel=f"Score ({name})")
     axes.axhline(0, color=GRID, linewidth=1)
-    if sure is not None:
-        low, high = sure.low[rows], sure.high[rows]
-        if len(rows) <= EACH:
-            axes.vlines(place, low, high, color=PALETTE[4], linewidth=1.2)
-        else:
-            at = np.unique(np.linspace(0, len(rows) - 1, EACH).round().astype(int))
-            band = _smooth(low, at), _smooth(high, at)
-            axes.fill_between(place[at], *band, color=PALETTE[4], alpha=0.5, lw=0)
     if len(rows) <= EACH:
+        if sure is not None:
+            axes.vlines(place, sure.low[rows], sure.high[rows], color=PALETTE[4], linewidth=1.2)
         axes.plot(place, values[rows], "o", ms=2.5, color=PALETTE[0])
-    else:
-        axes.plot(place, values[rows], color=PALETTE[0], linewidth=1.2, rasterized=False)
+        return
+    at = np.unique(np.linspace(0, len(rows) - 1, EACH).round().astype(int))
+    if sure is not None:
+        band = _smooth(sure.low[rows], at), _smooth(sure.high[rows], at)
+        axes.fill_between(place[at], *band, color=PALETTE[4], alpha=0.5, lw=0)
+    axes.plot(place[at], values[rows][at], color=PALETTE[0], linewidth=1.2)
 
 
 def _smooth(values: Floats, at: Offsets) -> Floats:
