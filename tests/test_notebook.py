@@ -16,6 +16,7 @@ from judgeq.types import JobState
 from judgeq.ui import drawing, html, plots, run_figures
 from tests.browser import opened
 from tests.cli import judgeq as run_command
+from tests.postgres import new_store
 from tests.test_api import Frame
 from tests.test_report import Structure
 
@@ -155,6 +156,19 @@ def test_what_cannot_be_drawn_says_why(
         getattr(result.plot, name)()
     assert result.plot.scale().has_data()
     shown(result)
+
+
+def test_a_rating_without_errors_is_named_with_one_that_has_them(result: judgeq.Result) -> None:
+    rated = judgeq.open_run(runs_dir=result.run.scores.parents[1], rating="bt-mm")
+    with pytest.raises(judgeq.UsageError, match=r"bt-mm has no standard errors\. .*rating=\"pl\""):
+        rated.plot.intervals()
+
+
+def test_a_run_of_a_store_is_shown_and_drawn_alike(tmp_path: Path) -> None:
+    local, stored = run(tmp_path, limit=30), run(tmp_path, limit=30, store=new_store())
+    assert shown(stored.scores) == shown(local.scores)
+    one, other = (of.plot.settling().lines[0].get_xydata() for of in (local, stored))
+    assert np.array_equal(one, other)
 
 
 def test_length_needs_texts(tmp_path: Path) -> None:

@@ -45,10 +45,9 @@ class Plots:
     def intervals(self, ax: Axes | None = None) -> Axes:
         """All judged items by score, with their 95 % intervals; of many a band."""
         if self._result.scores.intervals is None:
-            raise UsageError(
-                f"plot.intervals: the rating {self._result.scores.main[0]} has no standard errors. "
-                "Comparisons rated by pl or bt have."
-            )
+            name, compared = self._result.main.name, not self._result.history.alone
+            hint = ' judgeq.open_run(…, rating="pl") has.' if compared else ""
+            raise UsageError(f"plot.intervals: the rating {name} has no standard errors.{hint}")
         return _drawn(ax, run_figures.caterpillar, self._result.scores)
 
     def settling(self, ax: Axes | None = None) -> Axes:
