@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import json
 import re
+import sqlite3
+from contextlib import closing
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
@@ -273,3 +275,41 @@ def test_a_run_in_a_store_has_the_same_report(tmp_path: Path) -> None:
     for one, other in zip(stored["chapters"], own["chapters"], strict=True):
         if one["anchor"] not in ("money", "again"):  # when it was, and where
             assert one == other
+
+
+HOSTILE = "</script></pre><script>x</script><img src=x onerror=x>\x1b[2J\u202e"
+
+
+def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--reasons")
+    run = only_run(tmp_path)
+    config = json.loads((run / "config.json").read_text())
+    config |= dict.fromkeys(("dataset", "source", "strategy", "licence", "gold_meaning"), HOSTILE)
+    config["facts"]["prompt"] = dict.fromkeys(
+        ("name", "feature", "system", "pair", "list", "direct"), HOSTILE
+    )
+    (run / "config.json").write_text(json.dumps(config))
+    reply = json.dumps({"reason": HOSTILE, "ranking": []})
+    with closing(sqlite3.connect(run / "run.db", isolation_level=None)) as db:
+        db.execute("UPDATE items SET id = ? || id WHERE row < 9", (HOSTILE,))
+        db.execute("UPDATE calls SET reply = ?", (reply,))
+    page = report(tmp_path)
+    structure = Structure()
+    structure.feed(page)
+    assert structure.open == []
+    assert structure.elements.count("script") == 2
+    assert "img" not in structure.elements
+    assert not set(page) & {"\x1b", "\u202e"}
+    assert not set(report(tmp_path, "--format", "md")) & {"\x1b", "\u202e"}
+
+
+@pytest.mark.parametrize(
+    "prompt", [5, {"name": []}, {"name": "x", "personas": 7}, {"feature": {"a": 1}}, []]
+)
+def test_facts_that_hold_no_prompt_set_are_no_matter(tmp_path: Path, prompt: object) -> None:
+    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--n", "20", "--quiet")
+    path = only_run(tmp_path) / "config.json"
+    config = json.loads(path.read_text())
+    config["facts"] |= {"prompt": prompt, "personas": [["a"]]}
+    path.write_text(json.dumps(config))
+    assert "The prompt set" not in report(tmp_path)
