@@ -12,10 +12,10 @@ from collections.abc import Mapping
 from difflib import get_close_matches
 from itertools import product
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, Self
 
 import orjson
-from pydantic import ValidationError
+from pydantic import ValidationError, model_validator
 
 from judgeq import judge, recordings, strategies
 from judgeq.datasets import Dataset
@@ -25,7 +25,7 @@ from judgeq.files import read_toml
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation, simulation_facts
-from judgeq.settings.model import Access, Model
+from judgeq.settings.model import PROVIDERS, Access, Model
 from judgeq.strategies import Strategy
 from judgeq.strategies.goal import Goal
 
@@ -44,6 +44,8 @@ class Panelist(NamedTuple):
 
 NEVER_KEPT: dict[str, Any] = {"store": None, "share_texts": False, "workers": 1}
 """Settings that say where the run itself is: they aren't written down there."""
+SENT_TO_ALL = ("api_key_env", "api_key_file", "headers", "extra_body")
+"""Settings that every model's server is sent, and that may hold a key."""
 SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
 """Settings that may change between one session of a run and the next: they don't decide the result."""
 
@@ -73,6 +75,21 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
     def models(self) -> tuple[str, ...]:
         """Those of the judges that are models: they read texts, and cost money."""
         return tuple(name for name in self.judge if judge.kind_of(name).costs_money)
+
+    @model_validator(mode="after")
+    def _one_provider(self) -> Self:
+        """What is sent to the server of every model may hold a key: never to two providers'."""
+        asked = {self.address_of(name) for name in self.models}
+        sent = [name for name in SENT_TO_ALL if getattr(self, name)]
+        if len(asked) > 1 and sent:
+            names = [provider for provider in PROVIDERS.values() if provider.address in asked]
+            flags = ", ".join(SETTINGS[name].flag for name in sent)
+            raise ValueError(
+                f"{flags}: the judges are models of {' and '.join(one.name for one in names)}, and "
+                "it would be sent to both. Leave it out (each has its own key in "
+                f"{' and '.join(f'${one.key}' for one in names)}), or ask one provider's models"
+            )
+        return self
 
     @property
     def parameters(self) -> Parameters:

@@ -35,7 +35,7 @@ from judgeq.errors import (
 )
 from judgeq.judge.backend import Reply, Request
 from judgeq.judge.cache import folder as cache_folder
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.model import api_key, extra_headers
 from judgeq.judge.prices import Pricing
@@ -71,8 +71,10 @@ async def examine(settings: Settings, runs_dir: Path) -> list[Check]:
     if key.state == "failed":
         return [*checks, key]
     rates: list[RateHeaders] = []
-    pricing = assembly.price_of(settings, settings.judge[0])
-    backend = OpenAIChat(settings.judge[0], settings, settings, pricing, believe=rates.append)
+    name = settings.judge[0]
+    pricing = assembly.price_of(settings, name)
+    make = assembly.backend_of(settings, name)
+    backend = make(name, settings, settings, pricing, believe=rates.append)
     try:
         await backend.open()
         listed, refused = await _listed(backend)
@@ -133,7 +135,7 @@ def _cache(settings: Settings) -> Check:
 
 def _key(settings: Settings) -> Check:
     try:
-        key = api_key(settings, settings)
+        key = api_key(settings.judge[0], settings, settings)
         extra_headers(settings)
     except JudgeqError as error:
         return Check("key", "failed", str(error))
@@ -142,10 +144,10 @@ def _key(settings: Settings) -> Check:
     return Check("key", "ok", "there (not shown)")
 
 
-async def _listed(backend: OpenAIChat) -> tuple[list[Check], bool]:
+async def _listed(backend: ModelBackend) -> tuple[list[Check], bool]:
     """Whether the server answers, knows the model, and agrees on the time; whether it refused the
     key."""
-    url = backend.model.address
+    url = backend.address
     there = Check("address", "ok", f"{url} answers")
     try:
         async with asyncio.timeout(LISTED_WITHIN):
@@ -193,7 +195,7 @@ def from_clock(date: str | None, now: float) -> Check:
     return Check("clock", "ok" if abs(off) < CLOCK_OFF else "warning", report)
 
 
-async def _asked(backend: OpenAIChat, pricing: Pricing | None) -> tuple[list[Check], bool | None]:
+async def _asked(backend: ModelBackend, pricing: Pricing | None) -> tuple[list[Check], bool | None]:
     """One tiny question, as a run would ask it; whether the key was refused (None: not known)."""
     started = time.monotonic()
     try:
@@ -206,7 +208,7 @@ async def _asked(backend: OpenAIChat, pricing: Pricing | None) -> tuple[list[Che
     return list(_of_call(reply, backend.mode, contrary, seconds, pricing)), False
 
 
-async def _answer(backend: OpenAIChat) -> tuple[Reply, bool]:
+async def _answer(backend: ModelBackend) -> tuple[Reply, bool]:
     """The reply, and whether a schema that contradicts the prompt was sent."""
     prompt = prompts.load("bias")
     request = Request(PAIR, 1, 1, lambda: prompts.messages(prompt, TEXTS))
@@ -214,7 +216,7 @@ async def _answer(backend: OpenAIChat) -> tuple[Reply, bool]:
         prepared = backend.prepare(request)
         contrary = backend.mode == "schema"
         if contrary:
-            prepared = prepared._replace(body=_contradicted(prepared.body))
+            prepared = prepared._replace(body=_contradicted(backend, prepared.body))
         try:
             return await backend.complete(request, prepared), contrary
         except SteppedDownError as error:
@@ -222,12 +224,11 @@ async def _answer(backend: OpenAIChat) -> tuple[Reply, bool]:
     raise last
 
 
-def _contradicted(body: bytes) -> bytes:
+def _contradicted(backend: ModelBackend, body: bytes) -> bytes:
     """The same question with a schema that allows other words than the prompt asks for: a server
     that doesn't keep to schemas is known by answering as the prompt says."""
     sent = orjson.loads(body)
-    winner = sent["response_format"]["json_schema"]["schema"]["properties"]["winner"]
-    winner["enum"] = list(CONTRARY)
+    backend.schema_in(sent)["properties"]["winner"]["enum"] = list(CONTRARY)
     return orjson.dumps(sent)
 
 

@@ -89,6 +89,7 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     feature: str | None
     seed: int
     base_url: str | None
+    api: Literal["openai", "anthropic"] | None
     temperature: float | None
     top_p: float | None
     reasoning_effort: str | None

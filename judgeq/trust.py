@@ -28,7 +28,16 @@ from judgeq.untrusted import quoted
 OPENED = ("dataset", "data_dir", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""
 OF_MODELS = (
-    *("base_url", "extra_body", "api_key_env", "api_key_file", "headers", "proxy", "ca_file"),
+    *(
+        "base_url",
+        "api",
+        "extra_body",
+        "api_key_env",
+        "api_key_file",
+        "headers",
+        "proxy",
+        "ca_file",
+    ),
     *("cache_dir", "max_cost", "price_in", "price_out", "price_cached", "prices"),
 )
 """Settings by which a model is reached and paid: secrets, addresses, files, the cap, the prices."""

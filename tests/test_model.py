@@ -37,7 +37,7 @@ def _no_keys_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_one_address_one_spelling(given: str | None, kept: str | None) -> None:
     model = Model(base_url=given)
     assert model.base_url == kept
-    assert model.address == kept or model.address == "https://api.openai.com/v1"
+    assert model.address_of("m") == kept or model.address_of("m") == "https://api.openai.com/v1"
 
 
 @pytest.mark.parametrize(
@@ -98,28 +98,28 @@ def test_the_limit_of_output(given: dict[str, Any], limit: int | None) -> None:
 
 def test_openai_takes_its_key_from_the_environment(monkeypatch: pytest.MonkeyPatch) -> None:
     with pytest.raises(KeyMissingError, match="OPENAI_API_KEY is not set"):
-        api_key(Model(), Access())
+        api_key("m", Model(), Access())
     monkeypatch.setenv("OPENAI_API_KEY", " sk-1\n")
-    assert api_key(Model(), Access()) == "sk-1"
-    assert api_key(HERE, Access()) is None  # never sent elsewhere
-    assert api_key(HERE, Access(api_key_env="OPENAI_API_KEY")) == "sk-1"  # unless it is named
+    assert api_key("m", Model(), Access()) == "sk-1"
+    assert api_key("m", HERE, Access()) is None  # never sent elsewhere
+    assert api_key("m", HERE, Access(api_key_env="OPENAI_API_KEY")) == "sk-1"  # unless it is named
 
 
 def test_another_server_may_do_without(monkeypatch: pytest.MonkeyPatch) -> None:
-    assert api_key(HERE, Access()) is None
+    assert api_key("m", HERE, Access()) is None
     monkeypatch.setenv("JUDGEQ_API_KEY", "local")
-    assert api_key(HERE, Access()) == "local"
+    assert api_key("m", HERE, Access()) == "local"
     with pytest.raises(KeyMissingError, match="MINE is not set"):
-        api_key(HERE, Access(api_key_env="MINE"))
+        api_key("m", HERE, Access(api_key_env="MINE"))
 
 
 def test_a_key_from_a_file(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("OPENAI_API_KEY", "sk-environment")
     path = tmp_path / "key"
     path.write_text("sk-file\n")
-    assert api_key(Model(), Access(api_key_file=path)) == "sk-file"
+    assert api_key("m", Model(), Access(api_key_file=path)) == "sk-file"
     with pytest.raises(UsageError, match=r"--api-key-file .*none can't be read: No such file"):
-        api_key(Model(), Access(api_key_file=tmp_path / "none"))
+        api_key("m", Model(), Access(api_key_file=tmp_path / "none"))
 
 
 @pytest.mark.parametrize(
@@ -129,7 +129,7 @@ def test_a_file_that_holds_no_key_is_not_shown(tmp_path: Path, content: bytes) -
     path = tmp_path / "key"
     path.write_bytes(content)
     with pytest.raises(UsageError) as caught:
-        api_key(Model(), Access(api_key_file=path))
+        api_key("m", Model(), Access(api_key_file=path))
     assert str(path) in str(caught.value)
     assert "words" not in str(caught.value)
 

@@ -33,7 +33,7 @@ from judgeq.errors import (
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request
 from judgeq.judge.http.bodies import LARGEST_REPLY
-from judgeq.judge.http.model_backend import beside
+from judgeq.judge.http.model_backend import ModelBackend, beside
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.judge.limiter import RateHeaders
 from judgeq.settings.model import Access, Model, Price
@@ -80,7 +80,7 @@ async def backend(
         await made.close()
 
 
-async def ask(made: OpenAIChat, match: Match = PAIR) -> Reply:
+async def ask(made: ModelBackend, match: Match = PAIR) -> Reply:
     return await made.complete(request(match), made.prepare(request(match)))
 
 

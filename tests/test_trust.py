@@ -93,6 +93,7 @@ def refused(folder: RunPlace, *flags: str, **changes: Any) -> str:
 
 ASKS: dict[str, tuple[Any, str]] = {
     "base_url": ("http://thief.example/v1", "--base-url http://thief.example/v1"),
+    "api": ("anthropic", "--api anthropic"),
     "api_key_env": ("OPENAI_API_KEY", "--api-key-env OPENAI_API_KEY"),
     "api_key_file": ("/home/me/.key", "--api-key-file /home/me/.key"),
     "headers": (("X-Team: env:AWS_SECRET",), "--header 'X-Team: env:AWS_SECRET'"),

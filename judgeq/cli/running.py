@@ -50,7 +50,7 @@ if TYPE_CHECKING:
 
 ALL = [name for name, setting in SETTINGS.items() if setting.flag]
 RESUMED = [
-    *("dataset", "data_dir", "judge", "prompt", "base_url", "extra_body"),
+    *("dataset", "data_dir", "judge", "prompt", "base_url", "api", "extra_body"),
     *(name for name in ALL if SETTINGS[name].declared.session),
 ]
 """What may change when a run is resumed, and what a folder that isn't one's own is asked for."""

@@ -25,7 +25,16 @@ UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 @command("doctor")
 @with_settings(
-    *("base_url", "structured", "price_in", "price_out", "api_key_env", "api_key_file", "headers"),
+    *(
+        "base_url",
+        "api",
+        "structured",
+        "price_in",
+        "price_out",
+        "api_key_env",
+        "api_key_file",
+        "headers",
+    ),
     *("proxy", "ca_file", "timeout", "cache_dir"),
 )
 def doctor(
@@ -43,7 +52,7 @@ def doctor(
 
     Examples:
 
-      judgeq doctor --judge gpt-5-mini
+      judgeq doctor --judge claude-haiku-4-5
 
       judgeq doctor --judge my-model --base-url http://127.0.0.1:8000/v1
     """

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
     from judgeq.engine.joining import Given
 
 OF_WORKERS = [
-    *("store", "data_dir", "base_url", "extra_body", "concurrency", "max_invalid"),
+    *("store", "data_dir", "base_url", "api", "extra_body", "concurrency", "max_invalid"),
     *(name for name in Access.model_fields if SETTINGS[name].flag),
     *Faults.model_fields,
 ]
@@ -273,11 +273,11 @@ def _print_script(on: str, n: int, mine: Given, time: str, image: str) -> None:
     from judgeq.store.postgres.address import parse
 
     settings = _checked(mine)
-    needs = settings.models and settings.api_key_file is None
+    needs = settings.api_key_file is None
     needs = needs and (settings.base_url is None or settings.api_key_env is not None)
-    key = key_name(settings, settings) if needs else None
+    keys = {key_name(name, settings, settings) for name in settings.models if needs}
     store = None if settings.store is None else parse(settings.store).shown
-    plan = scripts.Plan(n, scripts.words(mine), store, key, settings.timeout + 30)
+    plan = scripts.Plan(n, scripts.words(mine), store, sorted(keys), settings.timeout + 30)
     show_text(scripts.slurm(plan, time) if on == "slurm" else scripts.kubernetes(plan, image))
 
 

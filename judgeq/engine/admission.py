@@ -26,10 +26,11 @@ from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.files import problems
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
+from judgeq.settings.model import PROVIDERS
 from judgeq.strategies import Strategy
 from judgeq.untrusted import quoted
 
-OWN = ("base_url", "extra_body", "data_dir")
+OWN = ("base_url", "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
 what else it is sent, and a folder."""
 
@@ -104,11 +105,16 @@ def _check_judges(place: RunPlace, asked: Settings, own: Settings) -> None:
 def _check_server(place: RunPlace, asked: Settings, own: Settings, named: bool) -> None:
     """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
     didn't give. Of a run that was named, a server that was given stands in for the run's."""
-    if asked.base_url != own.base_url and not (named and own.base_url is not None):
-        theirs, ours = asked.address, own.address
+    for name in asked.models if not (named and own.base_url is not None) else ():
+        theirs, ours = asked.address_of(name), own.address_of(name)
+        if (theirs, asked.api_of(name)) == (ours, own.api_of(name)):
+            continue
+        form = PROVIDERS[asked.api_of(name)].name
+        api = f" --api {asked.api_of(name)}" if asked.api_of(name) != "openai" or asked.api else ""
         raise UsageError(
-            f"run {place.id} asks its models at {theirs}, and this worker asks them at {ours}. "
-            f"--base-url {quoted(theirs)} takes this worker there"
+            f"run {place.id} asks {name} at {theirs}, in the form of {form}'s API, and this worker "
+            f"asks it at {ours}, in that of {PROVIDERS[own.api_of(name)].name}'s. "
+            f"--base-url {quoted(theirs)}{api} takes this worker there"
             + ("" if own.base_url is None else "; naming the run has it asked here all the same")
             + "."
         )

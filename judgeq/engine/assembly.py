@@ -8,7 +8,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
 
 from judgeq import judge, recordings
@@ -42,7 +42,12 @@ from judgeq.store import Items
 from judgeq.strategies import Strategy
 from judgeq.types import Totals
 
+if TYPE_CHECKING:
+    from judgeq.judge.http.model_backend import ModelBackend
+
 Emit = Callable[[Event], None]
+SURCHARGED = frozenset({"speed", "inference_geo"})
+"""Fields of --extra-body by which Anthropic bills more than genai-prices knows."""
 Prices = Mapping[str, Pricing | None]
 """What a call is priced by, by model; None where that is unknown."""
 
@@ -105,9 +110,12 @@ def check_prices(prices: Prices, cap: float) -> None:
 
 def price_of(settings: Settings, model: str) -> Pricing | None:
     """What a call of a model is priced by today; None where that is unknown."""
+    surcharged = SURCHARGED.intersection(settings.extra_body or ())
+    if surcharged and settings.price is None and model not in settings.prices:
+        return None
     return prices.find(
         model,
-        base_url=settings.address,
+        base_url=settings.address_of(model),
         flat=settings.price,
         table=settings.prices,
         service_tier=settings.service_tier,
@@ -118,7 +126,8 @@ def price_of(settings: Settings, model: str) -> Pricing | None:
 def check_access(settings: Settings) -> None:
     """Raise KeyMissingError or UsageError for a key or header that can't be had."""
     if settings.models and settings.workers:
-        api_key(settings, settings)
+        for name in settings.models:
+            api_key(name, settings, settings)
         extra_headers(settings)
 
 
@@ -234,9 +243,9 @@ def _bucket(name: str, run: Run) -> str:
     if judge.kind_of(name) is not judge.MODEL:
         return f"{name} in {run.folder.id}"
     settings = run.settings
-    server = urlsplit(settings.address)
+    server = urlsplit(settings.address_of(name))
     where = f"{server.hostname}{f':{server.port}' if server.port else ''}{server.path}"
-    return f"{name} at {where} by {key_name(settings, settings)}"
+    return f"{name} at {where} by {key_name(name, settings, settings)}"
 
 
 async def _backend(
@@ -279,11 +288,17 @@ def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
     return RecordedJudge(name, judgments)
 
 
+def backend_of(settings: Settings, model: str) -> type[ModelBackend]:
+    """The backend that speaks the API that a model is asked in."""
+    from judgeq.judge.http.anthropic import AnthropicMessages  # brings aiohttp
+    from judgeq.judge.http.openai_chat import OpenAIChat
+
+    return AnthropicMessages if settings.api_of(model) == "anthropic" else OpenAIChat
+
+
 async def _model(
     run: Run, name: str, limiter: Limiter, cache: ReplyCache | None, emit: Emit
 ) -> Backend:
-    from judgeq.judge.http.openai_chat import OpenAIChat  # brings aiohttp
-
     settings, pricing = run.settings, run.pricing[name]
     for text in _on_cost(name, settings, pricing):
         emit(Notice(text))
@@ -292,7 +307,7 @@ async def _model(
         if settings.max_cost is not None:
             emit(Notice(text, warning=True))
 
-    backend = OpenAIChat(
+    backend = backend_of(settings, name)(
         name,
         settings,
         settings,
@@ -326,6 +341,13 @@ def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
         )
     elif settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)
+        if settings.api_of(model) == "anthropic":
+            yield (
+                f"{model} has to be sent a limit of output tokens, and none is set: it is sent "
+                f"{most:,}, and for --max-cost each call is reserved as if it took them "
+                f"(${pricing.bound(0, most):.2g}). --max-output-tokens sets it lower."
+            )
+            return
         yield (
             f"No limit of output tokens is set: for --max-cost each call is reserved as if it took "
             f"{most:,} of them (${pricing.bound(0, most):.2g}). The cap holds as "

@@ -105,10 +105,10 @@ class Joined:
         """See Runs."""
         run = await asyncio.to_thread(self._admitted, name)
         if run.settings.models and run.settings.base_url != run.folder.info().settings.base_url:
+            here = run.settings.address_of(run.settings.models[0])
             self._emit(
                 Notice(
-                    f"run {name} is worked on at {run.settings.address}, in place of the server that "
-                    "it was begun with."
+                    f"run {name} is worked on at {here}, in place of the server that it was begun with."
                 )
             )
         return run

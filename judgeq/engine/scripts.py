@@ -24,13 +24,13 @@ _TIME = re.compile(r"(?:(\d+)-)?(\d+):([0-5]\d):([0-5]\d)")
 
 class Plan(NamedTuple):
     """How many workers, with which words after `judgeq worker`; the store's address without its
-    password (None: it comes from the environment there), and the name of the variable with the key
-    (None: none is needed). `grace` seconds are enough for a call in flight to end."""
+    password (None: it comes from the environment there), and the names of the variables
+    with keys. `grace` seconds are enough for a call in flight to end."""
 
     n: int
     words: Sequence[str]
     store: str | None
-    key: str | None
+    keys: Sequence[str]
     grace: float
 
 
@@ -80,7 +80,7 @@ def slurm(plan: Plan, time: str) -> str:
     store = ': "${JUDGEQ_STORE:?set it to the store: postgresql://user@host/database}"'
     if plan.store is not None:
         store = f'[ -n "${{JUDGEQ_STORE:-}}" ] || export JUDGEQ_STORE={shlex.quote(plan.store)}'
-    key = "" if plan.key is None else f': "${{{plan.key}:?set it to the key of the server}}"\n'
+    key = "".join(f': "${{{key}:?set it to the key of the server}}"\n' for key in plan.keys)
     return f"""#!/bin/bash
 # {plan.n} workers of judgeq, as the tasks of one array job.
 #
@@ -120,13 +120,14 @@ exec {line}
 def kubernetes(plan: Plan, image: str) -> str:
     """A manifest for `kubectl apply`: a Job of which each pod is a worker."""
     arguments = "\n".join(f"            - {_yaml(word)}" for word in ("worker", *plan.words))
-    key = ""
-    if plan.key is not None:
-        key = f"""
-            - name: {plan.key}
+    secrets = "".join(
+        f"""
+            - name: {key}
               valueFrom:
-                secretKeyRef: {{name: judgeq, key: {plan.key}}}"""
-    literal = "" if plan.key is None else f" \\\n#     --from-literal={plan.key}=…"
+                secretKeyRef: {{name: judgeq, key: {key}}}"""
+        for key in plan.keys
+    )
+    literal = "".join(f" \\\n#     --from-literal={key}=…" for key in plan.keys)
     return f"""# {plan.n} workers of judgeq, as the pods of one Job.
 #
 #   kubectl create secret generic judgeq \\
@@ -172,7 +173,7 @@ spec:
             # Names of secrets; their values stand nowhere here.
             - name: JUDGEQ_STORE
               valueFrom:
-                secretKeyRef: {{name: judgeq, key: JUDGEQ_STORE}}{key}
+                secretKeyRef: {{name: judgeq, key: JUDGEQ_STORE}}{secrets}
           resources:
             requests: {{cpu: 250m, memory: 512Mi}}
             limits: {{memory: 2Gi}}

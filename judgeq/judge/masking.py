@@ -34,7 +34,13 @@ _PUBLIC = (
     "content_filter usage prompt_tokens completion_tokens total_tokens prompt_tokens_details "
     "cached_tokens completion_tokens_details reasoning_tokens prompt_cache_hit_tokens "
     "error code detail status metadata assistant Bearer Basic Token "
+    "input_tokens output_tokens cache_creation cache_creation_input_tokens cache_read_input_tokens "
+    "ephemeral_5m_input_tokens ephemeral_1h_input_tokens output_tokens_details thinking_tokens "
+    "stop_reason end_turn max_tokens model_context_window_exceeded pause_turn tool_use thinking input "
 )
+
+# What only answers of models hold, and no errors.
+_ANSWERS = (b'"choices"', b'"stop_reason"')
 
 # Invisible characters are dropped by whoever shows a text, and would then give the secret back.
 _INVISIBLE = (
@@ -114,7 +120,7 @@ class Mask:
     def body(self, body: bytes) -> bytes:
         """An answer's body without the secrets, still JSON if it was."""
         text = body.decode(errors="replace")
-        if b'"choices"' in body and not self._hidden_in(text):
+        if any(mark in body for mark in _ANSWERS) and not self._hidden_in(text):
             return body  # a model's words: it knows no secret to give a piece of
         masked = self.text(text)
         if masked == text:

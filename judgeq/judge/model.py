@@ -5,7 +5,7 @@ from __future__ import annotations
 import os
 
 from judgeq.errors import KeyMissingError, UsageError
-from judgeq.settings.model import VARIABLE, Access, Model
+from judgeq.settings.model import PROVIDERS, VARIABLE, Access, Model
 
 OUTPUT_BOUND = 16_384
 """Tokens that a reply is taken to have at most where no limit is sent to the server."""
@@ -41,14 +41,15 @@ def from_environment(value: str, what: str) -> str:
     return held
 
 
-def api_key(model: Model, access: Access) -> str | None:
-    """The API key: from the file or the variable named, else from $OPENAI_API_KEY for OpenAI and
-    from $JUDGEQ_API_KEY for any other server, which may do without.
+def api_key(judge: str, model: Model, access: Access) -> str | None:
+    """The API key of a model: from the file or the variable named, else from its provider's own
+    variable ($OPENAI_API_KEY, $ANTHROPIC_API_KEY), or from $JUDGEQ_API_KEY for any other server, which
+    may do without.
 
     Raises KeyMissingError when the server needs one and none is there, and UsageError when what was
-    named holds none. OpenAI's key is never sent elsewhere unless it is named.
+    named holds none. A provider's key is never sent elsewhere unless it is named.
     """
-    name = key_name(model, access)
+    name = key_name(judge, model, access)
     if access.api_key_file is not None:
         try:
             key = access.api_key_file.read_text(encoding="utf-8").strip()
@@ -63,9 +64,9 @@ def api_key(model: Model, access: Access) -> str | None:
         key = os.environ.get(name, "").strip()
         if not key and (official or access.api_key_env):
             raise KeyMissingError(
-                f"no API key: the environment variable {name} is not set. Set it, or name another "
-                "with --api-key-env, or a file that holds the key with --api-key-file. For a "
-                "server of your own give --base-url. Nothing was sent."
+                f"no API key: the environment variable {name} is not set, which {judge} needs. Set it, "
+                "or name another with --api-key-env, or a file that holds the key with "
+                "--api-key-file. For a server of your own give --base-url. Nothing was sent."
             )
         if not key:
             return None
@@ -75,11 +76,12 @@ def api_key(model: Model, access: Access) -> str | None:
     return key
 
 
-def key_name(model: Model, access: Access) -> str:
-    """The variable, or the file, that holds the API key."""
+def key_name(judge: str, model: Model, access: Access) -> str:
+    """The variable, or the file, that holds the API key of a model."""
     if access.api_key_file is not None:
         return str(access.api_key_file)
-    return access.api_key_env or ("OPENAI_API_KEY" if model.base_url is None else "JUDGEQ_API_KEY")
+    own = PROVIDERS[model.api_of(judge)].key if model.base_url is None else "JUDGEQ_API_KEY"
+    return access.api_key_env or own
 
 
 def extra_headers(access: Access) -> dict[str, str]:

@@ -21,6 +21,8 @@ if TYPE_CHECKING:
     from genai_prices.types import ModelInfo, ModelPrice
 
 MILLION = 1_000_000
+_NO_TIER = (None, "auto", "default", "standard", "standard_only")
+_NO_TIER = (None, "auto", "default", "standard", "standard_only")
 _KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok"}
 
 
@@ -76,7 +78,7 @@ def find(
         provider, info = get_snapshot().find_provider_model(model, None, None, base_url)
     except LookupError:
         return None
-    tier = None if service_tier in (None, "auto", "default", "standard") else service_tier
+    tier = None if service_tier in _NO_TIER else service_tier
     if tier is not None and not _knows_tier(info, tier, at):
         return None
     context = {"service_tier": tier} if tier else None

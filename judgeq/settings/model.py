@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, Self
+from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, field_validator, model_validator
@@ -20,11 +21,27 @@ from judgeq.settings.declaration import (
 )
 
 OPENAI = "https://api.openai.com/v1"
+ANTHROPIC = "https://api.anthropic.com/v1"
 SECRETIVE = re.compile(r"key|token|secret|sig|password|auth", re.IGNORECASE)
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 Structured = Literal["auto", "schema", "json", "text"]
+Api = Literal["openai", "anthropic"]
+
+
+class Provider(NamedTuple):
+    """Whose API a form is: their name, their own address, and the variable that holds its key."""
+
+    name: str
+    address: str
+    key: str
+
+
+PROVIDERS: Mapping[Api, Provider] = {
+    "openai": Provider("OpenAI", OPENAI, "OPENAI_API_KEY"),
+    "anthropic": Provider("Anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
+}
 
 
 class Model(Declarations):
@@ -32,7 +49,12 @@ class Model(Declarations):
 
     base_url: str | None = setting(
         "An OpenAI-compatible server. As http://127.0.0.1:8000/v1.", MODEL, None,
-        common=True, secretive=True, unset="OpenAI's", metavar="URL",
+        common=True, secretive=True, unset="the provider's own", metavar="URL",
+    )  # fmt: skip
+    api: Api | None = setting(
+        "The form of API that the models' server speaks: OpenAI's chat completions, or Anthropic's "
+        "messages.",
+        MODEL, None, unset="anthropic for claude-… without --base-url, else openai",
     )  # fmt: skip
     temperature: float | None = setting(
         "Sampling temperature; some models refuse it.", MODEL, None, limits={"ge": 0, "le": 10}
@@ -70,6 +92,21 @@ class Model(Declarations):
         "auto",
     )
 
+    @model_validator(mode="before")
+    @classmethod
+    def _official(cls, given: Any) -> Any:
+        """A provider's own address is none of the user's: there the default key may go."""
+        if not isinstance(given, dict) or not isinstance(url := given.get("base_url"), str):
+            return given
+        here = re.sub(r"/(chat/completions|messages)?$", "", url.strip().rstrip("/"))
+        if here == OPENAI and given.get("api") == "anthropic":
+            raise ValueError("--api anthropic: that is not what OpenAI's own address speaks")
+        if here == OPENAI:
+            return {**given, "api": "openai"}
+        if here == ANTHROPIC and given.get("api") == "anthropic":
+            return {**given, "base_url": None}
+        return given
+
     @field_validator("base_url")
     @classmethod
     def _address(cls, url: str | None) -> str | None:
@@ -85,7 +122,9 @@ class Model(Declarations):
                 raise ValueError(
                     f"no key in the address ({name}=…): it is kept on disk; use --header"
                 )
-        path = parts.path.rstrip("/").removesuffix("/chat/completions")
+        path = parts.path.rstrip("/")
+        for end in ("/chat/completions", "/messages"):
+            path = path.removesuffix(end)
         clean = parts._replace(path=path, fragment="").geturl()
         return None if clean == OPENAI else clean
 
@@ -103,10 +142,14 @@ class Model(Declarations):
             raise ValueError(f"it can't be sent as JSON: {error}") from error
         return body or None
 
-    @property
-    def address(self) -> str:
-        """The base URL, OpenAI's by default."""
-        return self.base_url or OPENAI
+    def api_of(self, name: str) -> Api:
+        """The form of API that a model is asked in."""
+        named = self.base_url is None and name.startswith("claude-")
+        return self.api or ("anthropic" if named else "openai")
+
+    def address_of(self, name: str) -> str:
+        """The base URL that a model is asked at: by default its provider's own."""
+        return self.base_url or PROVIDERS[self.api_of(name)].address
 
     @property
     def output_limit(self) -> int | None:
@@ -119,8 +162,11 @@ class Model(Declarations):
         return max(limits) if limits and len(limits) == len(given) else None
 
     def deciding(self) -> dict[str, Any]:
-        """What of this is set, for the fingerprint."""
-        return self.model_dump(include=set(Model.model_fields), exclude_defaults=True)
+        """What of this is set, for the fingerprint. OpenAI's API is what all were asked in once."""
+        decided = self.model_dump(include=set(Model.model_fields), exclude_defaults=True)
+        return {
+            name: value for name, value in decided.items() if (name, value) != ("api", "openai")
+        }
 
 
 class Price(Declarations):
@@ -138,7 +184,8 @@ class Access(Declarations):
     api_key_env: str | None = setting(
         "The environment variable that holds the API key.", CONNECTION, None,
         common=True, session=True, secretive=True, metavar="NAME",
-        unset="OPENAI_API_KEY, else JUDGEQ_API_KEY", limits={"min_length": 1})  # fmt: skip
+        unset="the provider's own; JUDGEQ_API_KEY with --base-url",
+        limits={"min_length": 1})  # fmt: skip
     api_key_file: Path | None = setting(
         "A file that holds the API key.", CONNECTION, None, session=True
     )

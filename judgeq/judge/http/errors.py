@@ -36,6 +36,7 @@ FLAGS = {
     "max_completion_tokens": "--max-output-tokens",
     "seed": "--api-seed",
     "service_tier": "--service-tier",
+    "effort": "--reasoning-effort",
 }
 _LIMIT_FIELDS: tuple[Literal["max_tokens", "max_completion_tokens"], ...] = (
     "max_tokens",
@@ -49,7 +50,8 @@ _UNAVAILABLE = (502, 503, 521, 522, 523, 529)
 _TOO_LONG = re.compile(
     r"context[ _]?length|context[ _]?window|context size|maximum context|max(imum)?[ _]model[ _]len"
     r"|exceed_context_size|prompt is too long|too many (input )?tokens|input is too long"
-    r"|string_above_max_length|input tokens exceed|reduce the length|maximum (input )?length",
+    r"|exceed context limit|string_above_max_length|input tokens exceed|reduce the length"
+    r"|maximum (input )?length",
     re.IGNORECASE,
 )
 # llama.cpp: the slots share one pool of context, and what all of them hold together was too much.
@@ -63,11 +65,13 @@ _QUOTA = re.compile(
     r"|(billing|spend|usage)_(hard_)?limit_(reached|exceeded)|billing_not_active"
     r"|credit_balance_exhausted|exceeded_?budget|exceeded budget|crossed budget|over budget"
     r"|budget_exceeded|budget has been exceeded|credit balance|out of credits|payment required"
+    r"|spend_limit_reached|reached your specified (workspace )?(api )?usage limits"
     r"|quota exhausted|out of call volume quota|arrearage|free-models-per-day",
     re.IGNORECASE,
 )
 _STRUCTURED = re.compile(
     r"response_format|response format|json_schema|json_object|json mode|structured[ _]output"
+    r"|output_config(?!\.effort)|output[_ ]format|tool_choice|support tool"
     r"|guided[ _](decoding|json)|grammar|required for format|handle the requested parameters",
     re.IGNORECASE,
 )
@@ -77,7 +81,7 @@ _CANT = re.compile(
 )
 _NO_JSON_CAME = re.compile(r"json_validate_failed|failed to generate json", re.IGNORECASE)
 _FILTERED = re.compile(
-    r"content_?filter|content_?policy|content management policy|responsibleaipolicy|invalid_prompt"
+    r"content[_ ]?filter|content_?policy|content management policy|responsibleaipolicy|invalid_prompt"
     r"|moderation|flagged|usage policy|safety system|content exists risk|data_?inspection_?failed",
     re.IGNORECASE,
 )
@@ -90,6 +94,8 @@ _NO_MODEL = re.compile(
     r"|does not have access to model|server is pinned to ",
     re.IGNORECASE,
 )
+# Anthropic names the field first: "max_tokens: 9000 > 8192, which is …".
+_FIELD_FIRST = re.compile(r"([a-z_]+(?:\.\w+)*): ")
 _NO_SUCH_ADDRESS = re.compile(r"unexpected endpoint", re.IGNORECASE)
 _KEY = re.compile(
     r"no connected db"  # LiteLLM without a database knows no key but its master's
@@ -104,7 +110,7 @@ _IN_WORDS = re.compile(
 )
 _PARAMETER = re.compile(rf"\b({'|'.join(FLAGS)})\b")
 _REFUSING = re.compile(
-    r"not supported?|unsupported|unknown|unrecognized|unexpected|extra|not (permitted|allowed)",
+    r"not support(ed)?|unsupported|unknown|unrecognized|unexpected|extra|not (permitted|allowed)",
     re.IGNORECASE,
 )
 _TOO_MUCH_OUTPUT = re.compile(r"(max_(?:completion_)?tokens)['\"`]? is too (?:large|high)", re.I)
@@ -227,6 +233,11 @@ def _from(answer: Mapping[str, Any]) -> Said:
     code = fields.get("code")
     if code is None:
         code = fields.get("status") or fields.get("statusCode")
+    if answer.get("type") == "error":  # Anthropic
+        first = _FIELD_FIRST.match(_text(message))
+        parameter = parameter or (first and first[1])
+        details = fields.get("details")
+        code = code or (isinstance(details, dict) and details.get("error_code")) or None
     kind = fields.get("type") or fields.get("status") or answer.get("error_type")
     return Said(*(_one_line(_text(part)) for part in (message, code, kind, parameter)))
 
@@ -280,6 +291,8 @@ def _status(said: Said) -> int:
         return 429
     if _NO_SUCH_ADDRESS.search(said.all):
         return 404
+    if "overloaded" in said.kind:
+        return 529
     known = (_TOO_LONG, _FILTERED, _NO_MODEL, _KEY)
     if any(pattern.search(said.all) for pattern in known) or re.search(
         r"invalid_?request|bad_?request|validation", said.all, re.IGNORECASE
@@ -343,7 +356,9 @@ def _refused(answer: _Answer) -> JudgeError:
     limit = _limit_field(said)
     if limit is not None:
         return SteppedDownError(words, what=limit)
-    no_model = _NO_MODEL.search(said.all) is not None
+    no_model = _NO_MODEL.search(said.all) is not None or (
+        status == 404 and said.parameter == "model"
+    )
     if no_model and (status == 404 or said.code.lower() == "model_not_found"):
         return _unknown_model(answer)
     if _NO_JSON_CAME.search(said.all):
@@ -397,7 +412,7 @@ def _limit_field(said: Said) -> Literal["max_tokens", "max_completion_tokens"] |
 
 def _parameter(said: Said) -> str | None:
     """Which parameter of ours is refused: as the server names it, else as its words do."""
-    name = re.split(r"[.\[]", said.parameter)[0]
+    name = re.split(r"[.\[]", said.parameter.removeprefix("output_config."))[0]
     if name in FLAGS:
         return name
     if named := _TOO_MUCH_OUTPUT.search(said.message):

@@ -42,6 +42,13 @@ _OWNED = {
     "remaining-tokens": "tokens_remaining",
     "limit-max_parallel_requests": "calls_limit",
 }
+# Anthropic's. Of tokens it limits input and output apart, and sums them up under "tokens": what is asked
+# here is mostly input (platform.claude.com/docs/en/api/rate-limits).
+_ANTHROPIC = {
+    f"anthropic-ratelimit-{kind}-{what}": f"{kind.removeprefix('input-')}_{what}"
+    for kind in ("requests", "tokens", "input-tokens")
+    for what in ("limit", "remaining", "reset")
+}
 # A proxy's own wish comes before that of the server behind it, as LiteLLM passes it on.
 _WAITS = ("", "llm_provider-")
 
@@ -68,8 +75,8 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
 
 
 def rate(headers: Mapping[str, str], now: float | None = None) -> RateHeaders | None:
-    """What the x-ratelimit headers say of limits a minute, and of calls together; None where they
-    say nothing.
+    """What x-ratelimit headers, and Anthropic's, say of limits a minute, and of calls together; None
+    where they say nothing.
 
     A reset that is a moment is counted from `now` (seconds since the epoch), else from the answer's
     own `date`. Groq's limit on requests is one a day (console.groq.com/docs/rate-limits), and left
@@ -91,6 +98,9 @@ def rate(headers: Mapping[str, str], now: float | None = None) -> RateHeaders | 
                 owner, _, what = name.partition("-")
                 if owner in _OWNERS and what in _OWNED:
                     owned.append((_OWNED[what], value))
+        elif name in _ANTHROPIC:
+            if "-input-" in name or _ANTHROPIC[name] not in texts:
+                texts[_ANTHROPIC[name]] = value
         elif name == "date":
             date = value
         elif name == "x-groq-region":

@@ -66,6 +66,8 @@ class ModelBackend(ABC):
 
     path: ClassVar[str]
     """Where questions are posted, from the base URL on."""
+    reading: int = 1
+    """How many times the price of input a token that is read may cost."""
 
     def __init__(
         self,
@@ -92,11 +94,13 @@ class ModelBackend(ABC):
         self._memory = memory
         self._believe = believe
         self._wall_clock = wall_clock
-        self._url = beside(model.address, self.path)
-        self._server = f"{model.address} {name}"
+        self.address = model.address_of(name)
+        self._url = beside(self.address, self.path)
+        self._server = f"{self.address} {name}"
         self.mode = STEPS[0] if model.structured == "auto" else model.structured
         self._tails: dict[int, bytes] = {}
-        self._bounds = Bounds(pricing, model.output_limit, warn, output_bound(reasons))
+        self.output_bound = output_bound(reasons)
+        self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
         self._session: aiohttp.ClientSession | None = None
         self._deadlines = Deadlines(silence=access.first_byte_timeout, total=access.timeout)
         self._gone = Gone(self._deadlines, self._connects)
@@ -127,6 +131,10 @@ class ModelBackend(ABC):
         """What follows in the body of a question about k texts."""
 
     @abstractmethod
+    def schema_in(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """The schema within a body that was prepared with one."""
+
+    @abstractmethod
     def read(self, answer: Mapping[str, Any]) -> Answer:
         """What a successful answer says."""
 
@@ -134,6 +142,10 @@ class ModelBackend(ABC):
         """Ask otherwise from now on, for the server refuses a field of ours; False where there is no
         other way."""
         return False
+
+    def models_url(self) -> str:
+        """Where the server lists its models."""
+        return beside(self.address, "models")
 
     def learned(self) -> dict[str, str]:
         """What was learned about the server, but for how it can structure replies."""
@@ -151,7 +163,7 @@ class ModelBackend(ABC):
         """
         if self._session is not None:
             return
-        secret = api_key(self.model, self._access)
+        secret = api_key(self.name, self.model, self._access)
         sent = extra_headers(self._access)
         self._proxy = proxy_for(self._url, self._access)
         self._mask = Mask.of(self._access, secret, sent, self._proxy)
@@ -204,9 +216,9 @@ class ModelBackend(ABC):
             body=body,
             key=None if self._memory is None else self._key(body, request.match.repeat),
             tokens=size * self._tokens_a_byte + output,
-            bound=self._bounds.most(size),
+            bound=self._bounds.most(size * self.reading),
             version=self.version,
-            lost=self._bounds.lost(size),
+            lost=self._bounds.lost(size * self.reading),
         )
 
     def _key(self, body: bytes, repeat: int) -> str:
@@ -241,7 +253,7 @@ class ModelBackend(ABC):
 
     async def listed(self) -> Listed:
         """The models that the server lists. Raises JudgeErrors as `complete`."""
-        url = beside(self.model.address, "models")
+        url = self.models_url()
         status, answer_headers, data = await self._exchange("GET", url)
         if status != 200:
             raise http_errors.error_for(
@@ -323,11 +335,13 @@ class ModelBackend(ABC):
         error = http_errors.error_in(answer, model=self.name, url=self._url, now=self._wall_clock())
         if error is not None:
             raise error
-        usage, text, problem = self.read(answer)
-        cost = None if usage is None or self._pricing is None else self._pricing.cost(usage)
+        usage, text, problem, more = self.read(answer)
+        cost = None
+        if usage is not None and self._pricing is not None:
+            cost = self._pricing.cost(usage._replace(input=usage.input + more))
         if usage is not None:
             self._observe(usage, size)
-            if self._bounds.learn(size, usage, cost):
+            if self._bounds.learn(size * self.reading, usage, cost):
                 self.version += 1  # those that wait have the old bound
         return Reply(text, usage or Usage(), cost, problem)
 

@@ -21,14 +21,14 @@ class OpenAIChat(ModelBackend):
     def start(self) -> None:
         """See ModelBackend."""
         # OpenAI's reasoning models refuse the old name, and many other servers don't know the new.
-        self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(self.model.address) else 1]
+        self._limit_field = LIMIT_FIELDS[0 if _knows_new_limit(self.address) else 1]
         self._head = b'{"model":' + orjson.dumps(self.name) + b',"messages":'
 
     def authorize(self, headers: dict[str, str], secret: str | None) -> None:
         """See ModelBackend. Azure takes its own header."""
         if secret is not None and not any(name.lower() == "authorization" for name in headers):
             headers["Authorization"] = f"Bearer {secret}"
-            if _is_azure(self.model.address):
+            if _is_azure(self.address):
                 headers.setdefault("api-key", secret)
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
@@ -60,6 +60,11 @@ class OpenAIChat(ModelBackend):
         elif self.mode == "json":
             sent["response_format"] = {"type": "json_object"}
         return sent
+
+    def schema_in(self, body: Mapping[str, Any]) -> dict[str, Any]:
+        """See ModelBackend."""
+        schema: dict[str, Any] = body["response_format"]["json_schema"]["schema"]
+        return schema
 
     def read(self, answer: Mapping[str, Any]) -> Answer:
         """See ModelBackend."""

@@ -1,4 +1,4 @@
-"""What a chat completion says: its text, why it may be none, and what it took.
+"""What an answer says, by the form of API: its text, why it may be none, and what it took.
 
 A server may be anybody's: whatever is not as documented is reported as a problem, never guessed.
 """
@@ -8,16 +8,19 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NamedTuple
 
+import orjson
+
 from judgeq.types import Usage
 
 
 class Answer(NamedTuple):
     """What a successful answer says: its tokens (None where it doesn't say), its text, and why that is
-    no answer, if it is none."""
+    no answer, if it is none. It is billed as if it had read so many tokens `more`."""
 
     usage: Usage | None
     text: str
     problem: str | None
+    more: int = 0
 
 
 def read_completion(answer: Mapping[str, Any]) -> Answer:
@@ -82,3 +85,56 @@ def _text(content: Any) -> str:
         return ""
     parts = [part.get("text") for part in content if isinstance(part, dict)]
     return "".join(part for part in parts if isinstance(part, str))
+
+
+_CUT_OFF = {
+    "max_tokens": "the answer was cut off at the limit of output tokens.",
+    "model_context_window_exceeded": "the answer was cut off at the end of the model's context.",
+    "pause_turn": "the model paused before its answer was whole.",
+}
+
+
+def read_message(answer: Mapping[str, Any]) -> Answer:
+    """What a message of Anthropic's API says: the input of a tool that was called, else its text.
+
+    What it thought is left out. What was written to the provider's cache costs 1.25 times what other
+    input does, and kept for an hour twice as much, as is assumed where it doesn't say for how long.
+    """
+    usage, more = _message_usage(answer.get("usage"))
+    content = answer.get("content")
+    if not isinstance(content, list):
+        return Answer(usage, "", "the answer held no message.", more)
+    blocks = [block for block in content if isinstance(block, dict)]
+    called = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
+    text = "".join(
+        block["text"]
+        for block in blocks
+        if block.get("type") == "text" and isinstance(block.get("text"), str)
+    )
+    if called and isinstance(called[0], dict):
+        text = orjson.dumps(called[0]).decode()
+    reason = answer.get("stop_reason")
+    problem = _CUT_OFF.get(reason) if isinstance(reason, str) else None
+    if reason == "refusal":
+        problem = "the model refused to answer."
+    elif problem is None and not text.strip():
+        problem = "the answer was empty."
+    return Answer(usage, text, problem, more)
+
+
+def _message_usage(usage: Any) -> tuple[Usage | None, int]:
+    """Tokens of a message, and how many more it is billed as for writing to the cache."""
+    if not isinstance(usage, dict):
+        return None, 0
+    read, output = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    if read is None or output is None:
+        return None, 0
+    cached = _count(usage, "cache_read_input_tokens") or 0
+    briefly = _count(usage.get("cache_creation"), "ephemeral_5m_input_tokens") or 0
+    written = _count(usage, "cache_creation_input_tokens") or 0
+    written = max(
+        written, briefly + (_count(usage.get("cache_creation"), "ephemeral_1h_input_tokens") or 0)
+    )
+    thought = _count(usage.get("output_tokens_details"), "thinking_tokens") or 0
+    more = written - briefly + (briefly + 3) // 4
+    return Usage(read + written, cached, output, min(thought, output)), more
