@@ -61,7 +61,8 @@ def test_what_run_open_and_resume_return_shows_itself(result: judgeq.Result) -> 
     assert "<details><summary>Win rate by slot" in page
     again = judgeq.open_run(result.run.id, runs_dir=result.run.scores.parents[1])
     assert type(again) is type(result) is judgeq.Result
-    assert isinstance(result.scores, judgeq.Scores)
+    scores: judgeq.Scores = result.scores  # also for mypy
+    assert isinstance(scores, judgeq.Scores)
     assert shown(again.scores).count("<tr>") == 1 + 6
     assert "<h3>The highest and the lowest items, by pl" in shown(again.scores)
     assert "<h3>The highest and the lowest texts, by pl" in shown(result.scores)

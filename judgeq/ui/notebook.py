@@ -27,6 +27,7 @@ class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
 class Result(results.Result):  # noqa: D101  (its base's docstring)
     __slots__ = ()
     __doc__ = results.Result.__doc__
+    scores: Scores
 
     @property
     def plot(self) -> Plots:
