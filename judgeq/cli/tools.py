@@ -301,7 +301,7 @@ def mock_server(
     usage: Annotated[bool, _trouble("Whether replies say their tokens.")] = True,
     as_json: Json = False,
 ) -> None:
-    """A local server that speaks like OpenAI's, for rehearsals.
+    """A local server like OpenAI's and Anthropic's, for rehearsals.
 
     It answers as the simulated judge does, takes time, enforces limits and
     fails as it is asked to; /stats shows what it saw. Ctrl-C ends it.
@@ -311,6 +311,8 @@ def mock_server(
       judgeq mock-server --latency 0.5 --rate-limited 0.1
 
       judgeq run -d demo --judge mock --base-url http://127.0.0.1:8000/v1
+
+      judgeq run -d demo -j mock --api anthropic --base-url http://127.0.0.1:8000/v1
     """
     given = {
         name: value

@@ -1,4 +1,5 @@
-"""`judgeq mock-server`: a local server that speaks like OpenAI's, and answers as the simulated judge.
+"""`judgeq mock-server`: a local server that speaks like OpenAI's and Anthropic's, and answers as the
+simulated judge.
 
 For rehearsals, benchmarks and tests: it takes time, enforces limits, and fails as it is told. The
 same question always gets the same answer; faults depend on the seed, the question and how often it
@@ -23,14 +24,18 @@ from aiohttp import web
 from judgeq import fences, prompts, seeds
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel
 from judgeq.judge.simulated import reason_for
-from judgeq.mock_server.asked import Asked, read
+from judgeq.mock_server.anthropic import AnthropicForm
+from judgeq.mock_server.asked import Asked
 from judgeq.mock_server.behaviour import Limit, MockSettings, Stats, question_id
+from judgeq.mock_server.forms import Answered, Form
 from judgeq.mock_server.logprobs import logprobs, tokens
-from judgeq.mock_server.wire import as_json, drop, error, kept_to, no_model, spoilt
+from judgeq.mock_server.openai import OpenAIForm
+from judgeq.mock_server.wire import as_json, drop, error, kept_to, spoilt
 from judgeq.settings import Simulation
 from judgeq.types import Match, Usage, Verdict
 
 CAN = {"schema": 2, "ignored": 2, "json": 1, "text": 0}
+OPENAI, ANTHROPIC = OpenAIForm(), AnthropicForm()
 LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 
@@ -65,6 +70,7 @@ class MockServer:
         """The routes."""
         app = web.Application(client_max_size=64 * 1024 * 1024)
         app.router.add_post("/v1/chat/completions", self.complete)
+        app.router.add_post("/v1/messages", self.complete)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/v1/models/{name:.+}", self.model)
         app.router.add_get("/stats", self.show_stats)
@@ -73,23 +79,23 @@ class MockServer:
         app.on_response_prepare.append(self._number)
         return app
 
-    async def _number(self, _: web.Request, response: web.StreamResponse) -> None:
+    async def _number(self, request: web.Request, response: web.StreamResponse) -> None:
         """Give an answer the id that a provider's support asks for."""
-        response.headers["x-request-id"] = f"req_{next(self._ids):032x}"
+        name = "request-id" if _form(request) is ANTHROPIC else "x-request-id"
+        response.headers[name] = f"req_{next(self._ids):032x}"
 
     # The lists and the statistics
 
     async def models(self, request: web.Request) -> web.Response:
         """The models: one."""
-        listed = [{"id": self._name, "object": "model", "created": 0, "owned_by": "judgeq"}]
-        return self._key_refused(request) or as_json({"object": "list", "data": listed})
+        return self._key_refused(request) or _form(request).listed(self._name)
 
     async def model(self, request: web.Request) -> web.Response:
         """One model, if it is known."""
         name = request.match_info["name"]
         if self.settings.only_model not in (None, name):
-            return no_model(name)
-        return self._key_refused(request) or as_json({"id": name, "object": "model", "created": 0})
+            return _form(request).no_model(name)
+        return self._key_refused(request) or _form(request).model(name)
 
     async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""
@@ -126,10 +132,10 @@ class MockServer:
         self.stats.asked[number] += 1
         answer = self._answer(number, asked)
         usage = self._usage(asked, answer)
-        limited = self._limited(usage)
+        limited = self._limited(usage, _form(request))
         if limited is not None:
             return limited
-        headers = self._requests.headers("requests") | self._tokens.headers("tokens")
+        headers = self._rates(_form(request))
         fault, late = self._draw(number)
         if self.settings.latency:
             await self._sleep(self.settings.latency * (0.5 + late))
@@ -139,53 +145,40 @@ class MockServer:
         """What is asked for, or the refusal of it."""
         if (refused := self._key_refused(request)) is not None:
             return refused
-        asked = read(await request.read())
+        asked = _form(request).read(await request.read(), request.headers)
         return asked if isinstance(asked, web.Response) else self._refusal(request, asked) or asked
 
     def _refusal(self, request: web.Request, asked: Asked) -> web.Response | None:
         """What a server refuses before it does anything."""
-        settings = self.settings
+        settings, form = self.settings, _form(request)
         name = asked.body["model"]
         if settings.only_model not in (None, name):
-            return no_model(name)
+            return form.no_model(name)
         if asked.structured > CAN[settings.structured]:
-            kind = asked.body["response_format"]["type"]
-            return error(
-                400,
-                f"Invalid parameter: 'response_format' of type '{kind}' is not supported with this "
-                f"model.{self._echo(request)}",
-                param="response_format",
-            )
+            return form.unstructured(asked, self._echo(request))
         longest = settings.max_input_tokens
         if longest is not None and (sent := _tokens(asked.content)) > longest:
-            return error(
-                400,
-                f"This model's maximum context length is {longest} tokens. However, your messages "
-                f"resulted in {sent} tokens. Please reduce the length of the messages.",
-                code="context_length_exceeded",
-                param="messages",
-            )
+            return form.too_long(sent, longest)
         if settings.quota_after is not None and self.stats.answered >= settings.quota_after:
-            return error(
-                429,
-                "You exceeded your current quota, please check your plan and billing details.",
-                kind="insufficient_quota",
-                code="insufficient_quota",
-            )
+            return form.no_quota()
         return None
 
     def _key_refused(self, request: web.Request) -> web.Response | None:
-        key = self.settings.key
-        if key is None or request.headers.get("Authorization") == f"Bearer {key}":
+        key, form = self.settings.key, _form(request)
+        if key is None or form.fits(key, request.headers):
             return None
-        shown = self._echo(request) or " ***."
-        return error(401, f"Incorrect API key provided:{shown}", code="invalid_api_key")
+        return form.wrong_key(self._echo(request))
 
     def _echo(self, request: web.Request) -> str:
         """The key received, as some servers repeat it."""
-        return f" {request.headers.get('Authorization')}" if self.settings.echo_key else ""
+        return f" {_form(request).key_in(request.headers)}" if self.settings.echo_key else ""
 
-    def _limited(self, usage: Usage) -> web.Response | None:
+    def _rates(self, form: Form) -> dict[str, str]:
+        """The headers that report limits."""
+        rooms = {"requests": self._requests.room(), "tokens": self._tokens.room()}
+        return form.rates(rooms, self._wall_clock())
+
+    def _limited(self, usage: Usage, form: Form) -> web.Response | None:
         """The refusal of what exceeds the limits, which then doesn't count; else it is counted."""
         tokens = usage.input + usage.cached + usage.output
         wait = max(self._requests.wait(1), self._tokens.wait(tokens))
@@ -195,18 +188,7 @@ class MockServer:
             return None
         self.stats.limited += 1
         self.stats.outcomes["limited"] += 1
-        headers = self._requests.headers("requests") | self._tokens.headers("tokens")
-        headers |= {
-            "Retry-After": str(math.ceil(wait)),
-            "retry-after-ms": str(math.ceil(wait * 1000)),
-        }
-        return error(
-            429,
-            f"Rate limit reached. Please try again in {wait:.3f}s.",
-            kind="requests",
-            code="rate_limit_exceeded",
-            headers=headers,
-        )
+        return form.limited(wait, self._rates(form))
 
     def _draw(self, number: str) -> tuple[str, float]:
         """The fault of this request, or "", and how long it takes (0 to 1): by how often it came."""
@@ -231,13 +213,12 @@ class MockServer:
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
         stats, even = self.stats, _even(self.stats.asked[number], number)
+        form = _form(request)
         stats.outcomes[fault or "ok"] += 1
         if fault == "rate_limited":
-            seconds = self.settings.retry_after
-            more = {"Retry-After": f"{seconds:g}"} if even else {}
-            return error(429, "Slow down.", code="rate_limit_exceeded", headers=more)
+            return form.slow_down(self.settings.retry_after if even else None)
         if fault == "errors":
-            return error(500, f"The server had an error.{self._echo(request)}", kind="server_error")
+            return form.failed(self._echo(request), even=even)
         if fault == "hung":
             await self.closing.wait()
             return web.Response()
@@ -247,7 +228,16 @@ class MockServer:
         if limits and usage.output - beside > min(limits):
             message, reason = {"content": answer[: len(answer) // 2]}, "length"
             usage = usage._replace(output=min(limits), reasoning=min(usage.reasoning, *limits))
-        body = orjson.dumps(self._completion(asked, message, reason, usage))
+        answered = Answered(
+            stats.requests,
+            self._wall_clock(),
+            message,
+            reason,
+            usage if self.settings.usage else None,
+            usage.reasoning if self.settings.reasoning_beside else 0,
+            self._logprobs(asked, message),
+        )
+        body = orjson.dumps(form.answer(asked, answered))
         if fault == "dropped":
             return await drop(request, body, half=even)
         if request.transport is None or request.transport.is_closing():
@@ -257,35 +247,6 @@ class MockServer:
         stats.delivered[number] += 1
         stats.tokens = [a + b for a, b in zip(stats.tokens, usage, strict=True)]
         return web.Response(body=body, content_type="application/json", headers=headers)
-
-    def _completion(
-        self, asked: Asked, message: Mapping[str, Any], reason: str, usage: Usage
-    ) -> dict[str, Any]:
-        completion: dict[str, Any] = {
-            "id": f"chatcmpl-{self.stats.requests}",
-            "object": "chat.completion",
-            "created": int(self._wall_clock()),
-            "model": asked.body["model"],
-            "choices": [
-                {
-                    "index": 0,
-                    "message": {"role": "assistant", "refusal": None, **message},
-                    "logprobs": self._logprobs(asked, message),
-                    "finish_reason": reason,
-                }
-            ],
-        }
-        if self.settings.usage:
-            prompt = usage.input + usage.cached
-            beside = usage.reasoning if self.settings.reasoning_beside else 0
-            completion["usage"] = {
-                "prompt_tokens": prompt,
-                "completion_tokens": usage.output - beside,
-                "total_tokens": prompt + usage.output,
-                "prompt_tokens_details": {"cached_tokens": usage.cached},
-                "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
-            }
-        return completion
 
     def _logprobs(self, asked: Asked, message: Mapping[str, Any]) -> dict[str, Any] | None:
         """How sure the server is of the tokens of a message, where that was asked for."""
@@ -341,6 +302,14 @@ class MockServer:
     @property
     def _name(self) -> str:
         return self.settings.only_model or "mock"
+
+
+def _form(request: web.Request) -> Form:
+    """The form of API that a request speaks: by its path, of lists of models by its headers."""
+    if request.path == "/v1/chat/completions":
+        return OPENAI
+    named = {"x-api-key", "anthropic-version"}.intersection(map(str.lower, request.headers))
+    return ANTHROPIC if request.path == "/v1/messages" or named else OPENAI
 
 
 def _even(times: int, number: str) -> bool:

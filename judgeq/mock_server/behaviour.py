@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, Literal, NamedTuple
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -102,6 +102,14 @@ def question_id(messages: Sequence[Mapping[str, Any]]) -> str:
     return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
+class Room(NamedTuple):
+    """A limit a minute, what is left of it, and seconds until more is."""
+
+    limit: float
+    remaining: float
+    reset: float
+
+
 class Limit:
     """At most `limit` in any 60 seconds, exactly: a log of what was let through."""
 
@@ -133,13 +141,9 @@ class Limit:
             self._log.append((self._clock(), amount))
             self._sum += amount
 
-    def headers(self, name: str) -> dict[str, str]:
-        """As OpenAI tells its limits."""
+    def room(self) -> Room | None:
+        """What is left; None where nothing is limited."""
         if self.limit is None:
-            return {}
+            return None
         reset = self._log[0][0] + WINDOW - self._clock() if self._log else 0.0
-        return {
-            f"x-ratelimit-limit-{name}": f"{self.limit:.0f}",
-            f"x-ratelimit-remaining-{name}": f"{max(0.0, self.limit - self._sum):.0f}",
-            f"x-ratelimit-reset-{name}": f"{max(0.0, reset):.3f}s",
-        }
+        return Room(self.limit, max(0.0, self.limit - self._sum), max(0.0, reset))

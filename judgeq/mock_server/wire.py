@@ -1,4 +1,4 @@
-"""Answers of the mock server as they go over the wire: errors in OpenAI's form, answers spoilt."""
+"""Answers of the mock server as they go over the wire: OpenAI's errors, answers spoilt."""
 
 from __future__ import annotations
 
@@ -79,12 +79,3 @@ def error(
     """An error as OpenAI writes it."""
     fields = {"message": message, "type": kind, "param": param, "code": code}
     return as_json({"error": fields}, status, headers)
-
-
-def no_model(name: object) -> web.Response:
-    """The refusal of a model that isn't known."""
-    return error(
-        404,
-        f"The model `{name}` does not exist or you do not have access to it.",
-        code="model_not_found",
-    )

@@ -1,0 +1,264 @@
+"""The mock server speaks Anthropic's messages, and is as strict about them as that API is."""
+
+from __future__ import annotations
+
+import asyncio
+from pathlib import Path
+from typing import Any
+
+import aiohttp
+import orjson
+import pytest
+
+from judgeq import prompts
+from judgeq.judge.http.replies import read_message
+from judgeq.mock_server import MockServer, running
+from judgeq.mock_server.behaviour import MockSettings
+from judgeq.types import Match, Usage
+from tests.mock import mock
+from tests.test_mock_server import SCORES, TEXTS, Story
+
+BIAS = prompts.load("bias")
+SENT = {"x-api-key": "sk-1", "anthropic-version": "2023-06-01"}
+LISTED = Match(0, 1, (0, 1, 2, 3))
+SCHEMA: dict[str, Any] = prompts.schema(4, False)
+
+
+def body(texts: list[str] = TEXTS, **more: Any) -> dict[str, Any]:
+    system, *others = prompts.messages(BIAS, texts)
+    asked = {"model": "m", "max_tokens": 100, "system": system["content"], "messages": others}
+    return {name: value for name, value in {**asked, **more}.items() if value is not None}
+
+
+def structured(schema: Any) -> dict[str, Any]:
+    return {"format": {"type": "json_schema", "schema": schema}}
+
+
+def tool(schema: Any = SCHEMA) -> dict[str, Any]:
+    return {
+        "tools": [{"name": "answer", "input_schema": schema}],
+        "tool_choice": {"type": "tool", "name": "answer"},
+    }
+
+
+async def post(
+    session: aiohttp.ClientSession, url: str, sent: Any, headers: dict[str, str] | None = None
+) -> Any:
+    how = SENT if headers is None else headers
+    async with session.post(f"{url}/messages", json=sent, headers=how) as answer:
+        return answer.status, answer.headers, await answer.json()
+
+
+def serving(story: Story, **settings: Any) -> None:
+    async def run() -> None:
+        made = MockSettings(port=0, **settings)
+        async with running(made, SCORES) as (url, server), aiohttp.ClientSession() as session:
+            await story(session, url, server)
+
+    asyncio.run(run())
+
+
+@pytest.mark.parametrize("how", [{}, {"output_config": structured(SCHEMA)}, tool()])
+def test_it_ranks_the_texts_by_their_scores(how: dict[str, Any]) -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        status, headers, answer = await post(session, url, body(**how))
+        assert status == 200
+        assert headers["request-id"].startswith("req_")
+        assert answer["type"] == "message"
+        assert answer["stop_reason"] == ("tool_use" if how == tool() else "end_turn")
+        read = read_message(answer)
+        verdict = prompts.parse(read.text, LISTED)
+        assert verdict.items.index(2) < verdict.items.index(0)
+        assert read.usage is not None
+        assert server.stats.as_json()["tokens"] == read.usage._asdict()
+
+    serving(story)
+
+
+def test_tokens_by_their_kinds() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        _, _, answer = await post(session, url, body())
+        usage, _, _, more = read_message(answer)
+        assert usage is not None
+        assert usage.cached > usage.input > 0
+        assert (usage.reasoning, more) == (5, 0)
+        assert answer["content"][0]["type"] == "thinking"
+        hour = {"type": "ephemeral", "ttl": "1h"}
+        _, _, answer = await post(session, url, body(cache_control=hour))
+        written = read_message(answer)
+        assert written.usage is not None
+        assert written.more == written.usage.input
+
+    serving(story, cached_share=0.75, reasoning_tokens=5)
+
+
+@pytest.mark.parametrize(
+    ("fault", "reason", "problem"),
+    [
+        ("refused", "refusal", "refused to answer"),
+        ("filtered", "refusal", "refused to answer"),
+        ("cut_off", "max_tokens", "cut off"),
+        ("wrapped", "end_turn", None),
+    ],
+)
+def test_spoilt_answers(fault: str, reason: str, problem: str | None) -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        _, _, answer = await post(session, url, body())
+        assert answer["stop_reason"] == reason
+        said = read_message(answer).problem
+        assert said is None if problem is None else problem in (said or "")
+
+    shares: dict[str, Any] = {fault: 1.0}
+    serving(story, **shares)
+
+
+def test_a_limit_of_output_is_kept_to() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        _, _, answer = await post(session, url, body(max_tokens=1))
+        assert answer["stop_reason"] == "max_tokens"
+        assert answer["usage"]["output_tokens"] == 1
+
+    serving(story)
+
+
+@pytest.mark.parametrize(
+    ("settings", "status", "kind", "words"),
+    [
+        ({"key": "other"}, 401, "authentication_error", "invalid x-api-key"),
+        ({"key": "other", "echo_key": True}, 401, "authentication_error", "sk-1"),
+        ({"only_model": "other"}, 404, "not_found_error", "model: m"),
+        ({"max_input_tokens": 5}, 400, "invalid_request_error", "prompt is too long: "),
+        ({"quota_after": 0}, 400, "invalid_request_error", "credit balance is too low"),
+        ({"structured": "json"}, 400, "invalid_request_error", "output_config.format: Extra"),
+        ({"rate_limited": 1.0}, 429, "rate_limit_error", "exceeded"),
+    ],
+)
+def test_refusals(settings: dict[str, Any], status: int, kind: str, words: str) -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        got, _, answer = await post(session, url, body(output_config=structured(SCHEMA)))
+        assert (got, answer["type"], answer["error"]["type"]) == (status, "error", kind)
+        assert words in answer["error"]["message"]
+        assert server.stats.answered == 0
+
+    serving(story, **settings)
+
+
+def test_it_breaks_or_is_overloaded() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        said = {(await post(session, url, body([f"{i}", "x"])))[0] for i in range(12)}
+        assert said == {500, 529}
+
+    serving(story, errors=1.0)
+
+
+BAD: list[tuple[dict[str, Any], str]] = [
+    (body(max_tokens=None), "max_tokens: Field required"),
+    (body(messages=prompts.messages(BIAS, TEXTS)), 'Unexpected role "system"'),
+    (body(messages=[]), "messages: "),
+    (body(seed=1), "seed: Extra inputs are not permitted"),
+    (body(response_format={"type": "text"}), "response_format: Extra inputs are not permitted"),
+    (body(max_completion_tokens=1), "max_completion_tokens: Extra inputs are not permitted"),
+    (body(temperature=1.5), "temperature: "),
+    (body(service_tier="flex"), "service_tier: "),
+    (body(output_config={"effort": "minimal"}), "output_config.effort: "),
+    (body(tool_choice={"type": "tool", "name": "x"}), "Tool 'x' not found"),
+    (body(thinking={"type": "adaptive"}, **tool()), "Thinking may not be enabled"),
+    (
+        body(output_config=structured({"type": "object", "properties": {}})),
+        "'additionalProperties' must be explicitly set to false",
+    ),
+    (
+        body(output_config=structured({**SCHEMA, "properties": {"n": {"minimum": 1}}})),
+        "property 'minimum' is not supported",
+    ),
+]
+
+
+@pytest.mark.parametrize(("sent", "words"), BAD)
+def test_what_the_api_would_refuse(sent: dict[str, Any], words: str) -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        status, _, answer = await post(session, url, sent)
+        assert status == 400
+        assert words in answer["error"]["message"]
+
+    serving(story)
+
+
+def test_the_version_has_to_be_named() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        status, _, answer = await post(session, url, body(), {})
+        assert (status, answer["error"]["message"]) == (
+            400,
+            "anthropic-version: header is required",
+        )
+
+    serving(story)
+
+
+@pytest.mark.parametrize(
+    ("k", "ties", "reasons"), [(1, False, True), (2, True, True), (5, True, False)]
+)
+def test_our_schemas_are_what_the_api_takes(k: int, ties: bool, reasons: bool) -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        config = structured(prompts.schema(k, ties, reasons))
+        status, _, _ = await post(session, url, body([*"abcde"][:k], output_config=config))
+        assert status == 200
+
+    serving(story)
+
+
+def test_limits_are_reported_by_moments_and_enforced() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        _, headers, _ = await post(session, url, body())
+        assert headers["anthropic-ratelimit-requests-limit"] == "1"
+        assert headers["anthropic-ratelimit-requests-remaining"] == "0"
+        assert headers["anthropic-ratelimit-requests-reset"].endswith("Z")
+        status, headers, _ = await post(session, url, body())
+        assert status == 429
+        assert 0 < int(headers["retry-after"]) <= 60
+
+    serving(story, rpm=1)
+
+
+def test_lists_of_models_have_the_form_of_who_asks() -> None:
+    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
+        async with session.get(f"{url}/models?limit=1000", headers=SENT) as answer:
+            page = await answer.json()
+        assert [model["id"] for model in page["data"]] == ["mock"]
+        assert page["has_more"] is False
+        async with session.get(f"{url}/models/mock", headers=SENT) as answer:
+            assert (await answer.json())["type"] == "model"
+        async with session.get(f"{url}/models") as answer:
+            assert (await answer.json())["object"] == "list"
+
+    serving(story)
+
+
+def test_the_anthropic_package_drives_it(tmp_path: Path) -> None:
+    """The real client as a check of the mock."""
+    anthropic = pytest.importorskip("anthropic", reason="the anthropic package is not installed")
+
+    def client(url: str, key: str = "sk-1") -> Any:
+        address = url.removesuffix("/v1")
+        return anthropic.Anthropic(api_key=key, base_url=address, max_retries=0)
+
+    with mock(tmp_path, "--key", "sk-1", "--cached-share", "0.5") as url:
+        with client(url) as ours:
+            answer = ours.messages.create(**body(output_config=structured(SCHEMA)))
+            assert prompts.parse(answer.content[0].text, LISTED)
+            assert answer.stop_reason == "end_turn"
+            assert answer.usage.cache_read_input_tokens > 0
+            assert isinstance(read_message(answer.model_dump()).usage, Usage)
+            called = ours.messages.create(**body(**tool()))
+            assert prompts.parse(orjson.dumps(called.content[0].input).decode(), LISTED)
+            assert [model.id for model in ours.models.list()] == ["mock"]
+            with pytest.raises(anthropic.BadRequestError, match="max_tokens"):
+                ours.messages.create(**body(max_tokens=-1))
+        with client(url, "sk-2") as theirs, pytest.raises(anthropic.AuthenticationError):
+            theirs.messages.create(**body())
+    with (
+        mock(tmp_path, "--rate-limited", "1") as url,
+        client(url) as ours,
+        pytest.raises(anthropic.RateLimitError),
+    ):
+        ours.messages.create(**body())
