@@ -116,6 +116,10 @@ class RunFolder:
         """See RunPlace."""
         return self.path.exists()
 
+    def anew(self) -> RunFolder:
+        """See RunPlace."""
+        return self
+
     def facts(self) -> dict[str, str]:
         """See RunPlace."""
         return {"run": self.id, "folder": str(self.path)}

@@ -79,6 +79,10 @@ class RunPlace(Protocol):
     def begun(self) -> bool:
         """Whether there is a ledger, of whatever kind."""
 
+    def anew(self) -> RunPlace:
+        """The same place, of which nothing is known: a run that was listed may know what was there
+        then."""
+
     def facts(self) -> dict[str, str]:
         """Which run it is, as plain JSON."""
 

@@ -121,6 +121,10 @@ class StoredRun:
             raise RunError(f"there is no run {self.id!r} in {self.address.shown}.")
         return row
 
+    def anew(self) -> StoredRun:
+        """See RunPlace."""
+        return replace(self, seen=None)
+
     def facts(self) -> dict[str, str]:
         """See RunPlace."""
         return {"run": self.id, "folder": str(self.path), "store": self.address.shown}
@@ -253,7 +257,7 @@ class StoredRuns:
     def find(self, name: str) -> StoredRun:
         """See Runs."""
         listing = shlex.join(("judgeq", "runs", "--store", self.shown))
-        return replace(choose(self.all(), name, self.shown, listing), seen=None)
+        return choose(self.all(), name, self.shown, listing).anew()
 
 
 def _latest(run: StoredRun) -> tuple[Any, ...]:

@@ -43,6 +43,7 @@ from judgeq.ui.text import (
     moved,
     progress_line,
     rate,
+    rating,
     round_line,
     several,
     spent,
@@ -281,20 +282,31 @@ def _title(progress: Progress, width: int) -> Text:
     return title
 
 
+def bars(progress: Progress) -> list[tuple[str, int, int, str]]:
+    """What is under way, the smallest first: its name, jobs done, jobs in all, and "~" before a number
+    that is only expected."""
+    of_run, expected = progress.of_run, progress.expected
+    rows = [("run", of_run.done, expected, "~" if expected > of_run.total else "")]
+    if progress.round:
+        rows.insert(0, (_round(progress), progress.done, progress.total, ""))
+    return rows
+
+
+def percent(done: int, total: int) -> int:
+    """Whole percents: 100 only where all is done."""
+    return math.floor(100 * done / max(total, 1))
+
+
 def _bars(progress: Progress, label: int) -> Table:
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True, width=label - 1)
     grid.add_column(ratio=1, no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True, width=5)
-    of_run, expected = progress.of_run, progress.expected
-    rows = [("run", of_run.done, expected, "~" if expected > of_run.total else "")]
-    if progress.round:
-        rows.insert(0, (_round(progress), progress.done, progress.total, ""))
-    for name, done, total, about in rows:
+    for name, done, total, about in bars(progress):
         bar = ProgressBar(max(total, 1), done, complete_style="cyan", finished_style="green")
-        percent = Text(f"{math.floor(100 * done / max(total, 1))} %", "bold")
-        grid.add_row(Text(name), bar, Text(f"{count(done)}/{about}{count(total)}"), percent)
+        share = Text(f"{percent(done, total)} %", "bold")
+        grid.add_row(Text(name), bar, Text(f"{count(done)}/{about}{count(total)}"), share)
     return grid
 
 
@@ -302,7 +314,8 @@ def _round(progress: Progress) -> str:
     return f"round {progress.round}/{progress.rounds}"
 
 
-def _figures(progress: Progress, now: float, label: int, width: int) -> list[Text]:
+def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
+    """The numbers of this moment, by name."""
     of_run = progress.of_run
     clock = [(f"{duration(now - (progress.started or now))} so far", "")]
     left = progress.time_left(now)
@@ -331,10 +344,13 @@ def _figures(progress: Progress, now: float, label: int, width: int) -> list[Tex
         rows["ranking"] = [(moved(progress, progress.moved), "")]
     if progress.known is not None:
         rows["known"] = [(part, "") for part in certainty(progress.known)]
+    return {name: parts for name, parts in rows.items() if parts}
+
+
+def _figures(progress: Progress, now: float, label: int, width: int) -> list[Text]:
     return [
         line
-        for name, parts in rows.items()
-        if parts
+        for name, parts in figures(progress, now).items()
         for line in _rows(name.ljust(label), parts, width)
     ]
 
@@ -386,7 +402,7 @@ def _ends(progress: Progress, label: int, width: int) -> list[Text]:
     for name, placed in ends:
         for index, item in enumerate(placed):
             line = _line().append(("" if index else name).ljust(label), "dim")
-            line.append(f"{item.rating:4.0f} " if item.rating > 1 else f"{item.rating:4.2f} ")
+            line.append(f"{rating(item):>4} ")
             line.append(set_cell_size(ids[len(lines)], column), "cyan")
             room = max(1, width - line.cell_len - 1)
             lines.append(line.append(f" {plain(item.text or '', room)}", "dim"))

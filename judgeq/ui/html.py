@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import base64
 import hashlib
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from functools import cache
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -25,6 +25,11 @@ if TYPE_CHECKING:
     from markupsafe import Markup
 
 FOLDER = Path(__file__).parent / "templates"
+POLICY = (
+    "default-src 'none'; script-src 'self'; style-src-elem 'self'; style-src-attr 'unsafe-inline'; "
+    "img-src data:; connect-src 'self'; base-uri 'none'; form-action 'self'; frame-ancestors 'none'"
+)
+"""The Content-Security-Policy of a served page: our own script and style sheet, from where it is."""
 
 
 @cache
@@ -58,8 +63,19 @@ def sections(sections: Iterable[Section]) -> Markup:
     """Sections one below the other."""
     from markupsafe import Markup
 
+    return Markup("\n").join(_show(section) for section in sections)
+
+
+def linked(section: Section, column: str, links: Sequence[str | None]) -> Markup:
+    """A section with a table, in which the cells of the column so named lead somewhere: a row each."""
+    names = [one.name for one in section.columns]
+    return _show(section, names.index(column) if column in names else None, links)
+
+
+def _show(section: Section, at: int | None = None, links: Sequence[str | None] = ()) -> Markup:
     show = _environment().get_template("sections.html").module.show  # type: ignore[attr-defined]
-    return Markup("\n").join(show(section) for section in sections)
+    shown: Markup = show(section, at, links)
+    return shown
 
 
 def asset(name: str) -> str:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 
 from judgeq.certainty import Certainty
+from judgeq.events import Placed
 from judgeq.ui.progress import Progress
 from judgeq.untrusted import plain
 
@@ -22,6 +23,11 @@ def several(n: int, one: str, more: str = "") -> str:
 def rate(x: float) -> str:
     """23.14 → "23.1", 5012.3 → "5,012"."""
     return f"{x:,.1f}" if x < 100 else f"{x:,.0f}"
+
+
+def rating(placed: Placed) -> str:
+    """1503.7 → "1504", of Elo; 0.71 → "0.71", of a score."""
+    return f"{placed.rating:.0f}" if placed.rating > 1 else f"{placed.rating:.2f}"
 
 
 def money(x: float, digits: int = 3) -> str:

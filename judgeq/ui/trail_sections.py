@@ -20,6 +20,7 @@ IN_A_TIE = 4
 MOST = 3
 """So many of the judgments that argue most, of the opponents, and of those that both of two met."""
 NAME, SHORT = 24, 16
+NO_CALLS = "–: the ledger has none: imported, or not asked yet."
 RESIDUAL = (
     "Residual: how much a judgment argues for a higher place (+) or a lower one (−) than the item has, "
     "in standard deviations of what its rating lets expect. Surprise: how unexpected the whole judgment "
@@ -350,7 +351,7 @@ def _replies(jobs: Sequence[int], ledger: Ledger) -> Iterator[Section]:
     if not jobs:
         return
     if not any(ledger.calls.get(job) for job in jobs):
-        yield Section("Replies", notes=["–: the ledger has none: imported, or not asked yet."])
+        yield Section("Replies", notes=[NO_CALLS])
         return
     yield Section("Replies")
     for job in jobs:
@@ -367,6 +368,16 @@ def _replies(jobs: Sequence[int], ledger: Ledger) -> Iterator[Section]:
                 notes=[f"  {line}" for line in shown],
                 close=True,
             )
+
+
+def whole_replies(jobs: Sequence[int], ledger: Ledger) -> Section:
+    """The same in full, as blocks."""
+    calls = [(job, call) for job in jobs for call in ledger.calls.get(job, ())]
+    if not calls:
+        return Section("Replies", notes=[NO_CALLS])
+    return Section(
+        "Replies", blocks=[(f"job {job}, {_call(call)}", call.reply or "–") for job, call in calls]
+    )
 
 
 def _call(call: Call) -> str:

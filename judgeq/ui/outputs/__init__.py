@@ -8,7 +8,13 @@ from pydantic import TypeAdapter
 
 from judgeq.errors import UsageError
 from judgeq.ui.outputs.evaluations import CompareOutput, EvaluateOutput
-from judgeq.ui.outputs.items import ExplainOutput, ReportOutput, ShowOutput, VersusOutput
+from judgeq.ui.outputs.items import (
+    ExplainOutput,
+    ReportOutput,
+    ServeOutput,
+    ShowOutput,
+    VersusOutput,
+)
 from judgeq.ui.outputs.lists import (
     CacheOutput,
     CheckFacts,
@@ -48,6 +54,7 @@ OUTPUTS: dict[str, Any] = {
     "runs": list[StatusOutput | UnreadableRun],
     "show": ShowOutput,
     "report": ReportOutput,
+    "serve": ServeOutput,
     "explain": ExplainOutput | VersusOutput,  # the latter with --vs
     "evaluate": EvaluateOutput,
     "compare": CompareOutput,

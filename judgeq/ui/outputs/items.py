@@ -194,3 +194,10 @@ class VersusOutput(OfRun):
     direct: Met
     together: list[JudgedTwo]
     through: ThroughFacts
+
+
+class ServeOutput(Output):
+    """Where the runs are served, a line once it listens."""
+
+    address: str
+    """To open in a browser; with the token, where one is asked for."""

@@ -33,12 +33,13 @@ def title(record: Record) -> str:
     return f"{record.evaluation.run.info.dataset}: {record.evaluation.run.run.id}"
 
 
-def page(record: Record, texts: Texts) -> str:
-    """The whole page."""
+def page(record: Record, texts: Texts, home: str | None = None) -> str:
+    """The whole page; where it is served, it leads back `home`."""
     style, script = html.asset("style.css"), html.asset("table.js")
     return html.rendered(
         "report.html",
         title=title(record),
+        home=home,
         chapters=chapters.chapters(record),
         sections=html.sections,
         texts=texts,

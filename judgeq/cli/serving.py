@@ -1,0 +1,85 @@
+"""The command that shows all runs in the browser: serve."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from judgeq.cli.app import command
+from judgeq.cli.options import Json, RunsDir, StoreAddress, given, with_settings
+from judgeq.cli.printing import show_text
+from judgeq.errors import UsageError
+
+if TYPE_CHECKING:
+    from judgeq.ui.web.guard import Guard
+
+
+@command("serve")
+@with_settings("texts")
+def serve(
+    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8765,
+    host: Annotated[
+        str,
+        typer.Option(help="The address to listen on; another than this machine's needs the token."),
+    ] = "127.0.0.1",
+    token: Annotated[
+        bool,
+        typer.Option(
+            "--token",
+            help="Ask for the token on this machine's own address, too: where others log in to it.",
+        ),
+    ] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Show all runs in the browser: live progress, reports, items.
+
+    On this machine's own address, for nobody else: an overview of the runs, the
+    progress of one that goes on, the report of each, and its items with the
+    judgments behind each score, their texts and raw replies, with search. Runs
+    are only read. With another --host, whoever opens the page needs the link that
+    is printed, which has a token; what is sent isn't encrypted. Ctrl-C ends it.
+
+    Examples:
+
+      judgeq serve --open
+
+      judgeq serve --runs-dir studies --port 9000 --no-texts
+
+      judgeq serve --store postgresql://db/judgeq --token
+    """
+    import json
+    import secrets
+
+    from judgeq import runs
+    from judgeq.cli.running import restore_ctrl_c
+    from judgeq.engine import session
+    from judgeq.ui.web import guard, server
+
+    there = runs.runs_in(runs_dir, store)
+    shown = given(flags).get("texts", True)
+    secret = secrets.token_urlsafe(32) if token or not guard.is_local(host) else None
+
+    def ready(at: Guard) -> None:
+        if as_json:
+            show_text(json.dumps({"address": at.address}))
+        else:
+            show_text(f"{at.address}\nThe runs in {there.shown}; Ctrl-C ends it.")
+        if browser:
+            typer.launch(at.address)
+
+    restore_ctrl_c()
+    try:
+        session.run_loop(server.serve(there, host, port, ready, token=secret, shown=shown))
+    except KeyboardInterrupt:
+        return
+    except OSError as error:
+        reason = error.strerror or str(error)
+        raise UsageError(
+            f"can't listen on {host}, port {port}: {reason}. Another --port (0: any free one) may do."
+        ) from error

@@ -1,0 +1,133 @@
+"""Who may ask the server for something: no page of another site, nobody by another name, and on an
+address that others reach only whoever has the token.
+
+A page that a user has open elsewhere can send requests to this machine. It can read none of the answers
+(they say so by their headers), and those that a browser marks as another site's aren't answered at all.
+A name of an attacker's that leads to this machine (DNS rebinding) is known by the Host header.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+import socket
+from dataclasses import dataclass, field
+
+from aiohttp import web
+
+from judgeq.ui import html
+
+HEADERS = {
+    "Cache-Control": "private, no-store",
+    "Cross-Origin-Opener-Policy": "same-origin",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "Server": "judgeq",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+LOCAL = ("localhost", "127.0.0.1", "::1")
+ANY = ("0.0.0.0", "::", "")  # noqa: S104  (recognised, not bound)
+OWN = ("same-origin", "none", None)
+"""Sec-Fetch-Site of requests that no other site made; browsers that are old send none."""
+
+
+class RefusedError(Exception):
+    """A request that isn't answered: the status, and why."""
+
+    def __init__(self, status: int, why: str) -> None:
+        super().__init__(why)
+        self.status = status
+
+
+def is_local(host: str) -> bool:
+    """Whether only this machine reaches an address."""
+    try:
+        return host in LOCAL or ipaddress.ip_address(host).is_loopback
+    except ValueError:  # a name
+        return False
+
+
+def in_address(host: str) -> str:
+    """A host as it stands in an address: IPv6 in brackets."""
+    return f"[{host}]" if ":" in host else host
+
+
+@dataclass(slots=True)
+class Guard:
+    """What is asked of a request: `host` and `port` are those that are listened on; `token` is None
+    where none is needed. The cookie holds another secret than the link."""
+
+    host: str
+    port: int
+    token: str | None = field(default=None, repr=False)
+    session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
+
+    @property
+    def cookie(self) -> str:
+        """The cookie's name: cookies of one host are those of all its ports."""
+        return f"judgeq-{self.port}"
+
+    @property
+    def address(self) -> str:
+        """Where to find the server, as a link; with the token, if there is one."""
+        host = socket.gethostname() if self.host in ANY else self.host
+        token = "" if self.token is None else f"?token={self.token}"
+        return f"http://{in_address(host)}:{self.port}/{token}"
+
+    def check(self, request: web.Request) -> bool:
+        """Whether the request comes with the token, so that it is to be given the cookie. Raises
+        RefusedError for one that isn't to be answered."""
+        names = request.headers.getall("Host", [])
+        if len(names) != 1 or names[0].lower() not in self._names(request):
+            raise RefusedError(421, f"This server answers by the name {self.address_shown}.")
+        if request.method not in ("GET", "HEAD"):
+            raise RefusedError(405, "Nothing can be changed here: only GET and HEAD are answered.")
+        self._check_site(request)
+        if self.token is None or request.path.startswith("/assets/"):
+            return False
+        given = request.query.get("token")
+        if given is not None and _same(given, self.token):
+            return True
+        if not _same(request.cookies.get(self.cookie, ""), self.session):
+            raise RefusedError(401, "Open the link that `judgeq serve` printed: it has the token.")
+        return False
+
+    @property
+    def address_shown(self) -> str:
+        """The address without the token."""
+        return self.address.partition("?")[0]
+
+    def _names(self, request: web.Request) -> set[str]:
+        """The Host headers that are answered. Where all addresses are listened on, the connection's own
+        is: an attacker has a name to give, not this machine's address."""
+        hosts = [self.host]
+        if self.host in ANY:
+            own = request.get_extra_info("sockname")
+            hosts = [socket.gethostname(), *([own[0]] if own else [])]
+        names = {in_address(host).lower() for host in (*LOCAL, *hosts)}
+        return {f"{name}:{self.port}" for name in names} | (names if self.port == 80 else set())
+
+    def _check_site(self, request: web.Request) -> None:
+        """Another site may lead here by a link, and no other way."""
+        if request.headers.get("Sec-Fetch-Site") in OWN:
+            return
+        mode, use = (request.headers.get(f"Sec-Fetch-{name}") for name in ("Mode", "Dest"))
+        if (mode, use) != ("navigate", "document"):
+            raise RefusedError(403, "Another site's page may not ask for this.")
+
+    def let_in(self, response: web.Response) -> None:
+        """Give whoever brought the token the cookie."""
+        response.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict")
+
+
+def _same(given: str, secret: str) -> bool:
+    """Compared in a time that says nothing of where they differ."""
+    return secrets.compare_digest(given.encode("utf-8", "surrogatepass"), secret.encode())
+
+
+async def protect(_: web.Request, response: web.StreamResponse) -> None:
+    """The headers that go with every answer; a page with a policy of its own keeps that."""
+    for name, value in HEADERS.items():
+        response.headers[name] = value
+    response.headers.setdefault("Content-Security-Policy", html.POLICY)

@@ -1,0 +1,192 @@
+"""The served pages in a real browser: nothing goes wrong or out, and a run that goes on is followed."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+from collections.abc import AsyncIterator, Iterator
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from aiohttp import web
+
+from judgeq.mock_server import MockServer
+from judgeq.mock_server.behaviour import MockSettings
+from tests.browser import Seen, opened, violations
+from tests.cli import LONGEST, start
+from tests.test_report_page import HOSTILE
+from tests.test_serve import Served, original, served, with_texts
+from tests.web import in_thread
+
+
+@pytest.fixture(scope="module")
+def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
+    """A run over hostile texts, served."""
+    folder = tmp_path_factory.mktemp("served")
+    rows = [
+        # Ids with what can't be seen are refused.
+        ("".join(filter(str.isprintable, text[:40])) + f" {number}", f"{number} {text}")
+        for number, text in enumerate(HOSTILE * 9)
+    ]
+    with with_texts(folder, rows), served(folder) as here:
+        yield here
+
+
+@contextmanager
+def seen_at(here: Served, path: str, **context: Any) -> Iterator[Seen]:
+    """A page in a browser, in which nothing goes wrong, and which asks nobody else."""
+    home = here.guard.address
+    with opened(home.rstrip("/") + path, **context) as seen:
+        yield seen
+        assert seen.errors == []
+        assert [address for address in seen.asked if not address.startswith(home)] == []
+        assert seen.page.evaluate("window.hacked") is None
+
+
+def test_one_finds_an_item_and_its_evidence(here: Served) -> None:
+    with seen_at(here, "/") as seen:
+        page = seen.page
+        page.get_by_role("link", name=original(here.folder).name).click()
+        page.get_by_role("link", name="Items").click()
+        assert page.get_by_role("status").inner_text() == "1 to 50 of 63 items"
+        page.get_by_role("link", name="Later").click()
+        assert page.get_by_role("status").inner_text() == "51 to 63 of 63 items"
+        page.get_by_role("searchbox").fill("<script>window.hacked 1")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/items?q=**")
+        assert page.get_by_role("searchbox").input_value() == "<script>window.hacked 1"
+        page.get_by_role("link", name="</script><script>").first.click()
+        assert page.get_by_role("heading", level=1).inner_text().startswith("</script><script>")
+        text = page.get_by_role("region", name="The text").inner_text()
+        assert "</script><script>window.hacked = 1</script>" in text
+        assert page.get_by_text("attempt 1: ok").count() == 0
+        page.get_by_role("link", name="With the raw replies").click()
+        assert page.get_by_text("attempt 1: ok").count() == 2
+        name = page.get_by_role("link").nth(4).inner_text()
+        page.get_by_role("link", name=name).first.click()
+        assert page.get_by_role("heading", level=1).inner_text() == name
+
+
+def test_the_report_is_served_as_it_is_written(here: Served) -> None:
+    with seen_at(here, here.run("report")) as seen:
+        seen.page.wait_for_selector("#table tbody tr")
+        assert seen.page.locator("figure svg").count() > 3
+        seen.page.locator("#table [data-item]").first.click()
+        assert seen.page.locator("tr.detail").count() == 1
+        seen.page.get_by_role("link", name="The run").click()
+        assert seen.page.get_by_role("link", name="Report").is_visible()
+
+
+@pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1200)])
+def test_all_pages_are_accessible_and_fit(here: Served, scheme: str, width: int) -> None:
+    size = {"width": width, "height": 800}
+    with seen_at(here, "/", color_scheme=scheme, viewport=size) as seen:
+        for more in (None, (), ("items",), ("items", "2?replies=1"), ("items?q=nothing",)):
+            path = "/" if more is None else here.run(*more)
+            seen.page.goto(here.guard.address.rstrip("/") + path)
+            assert violations(seen.page) == []
+            assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
+
+
+def test_all_is_there_by_keyboard_and_without_scripts(here: Served) -> None:
+    with seen_at(here, here.run("items"), java_script_enabled=False) as seen:
+        page = seen.page
+        page.keyboard.press("Tab")
+        page.keyboard.press("Enter")
+        assert page.url.endswith("#content")
+        page.keyboard.press("Tab")
+        page.keyboard.type("😀")
+        page.keyboard.press("Enter")
+        page.wait_for_url("**/items?q=**")
+        assert page.get_by_role("status").inner_text() == "1 to 9 of 9 items"
+
+
+def test_the_link_with_the_token_lets_in(here: Served) -> None:
+    with served(here.folder, token="of-a-test") as guarded:
+        with opened(guarded.guard.address) as seen:
+            seen.page.get_by_role("heading", name="All runs").wait_for()
+            assert seen.errors == []
+            assert seen.page.evaluate("document.cookie") == ""
+        with opened(guarded.guard.address_shown) as other:
+            assert other.page.get_by_role("heading", name="A token is needed").is_visible()
+
+
+class Gate:
+    """Lets a server answer some questions, and the others when it is opened."""
+
+    def __init__(self, free: int) -> None:
+        self._free = free
+        self._open = threading.Event()
+
+    def open(self) -> None:
+        self._open.set()
+
+    async def wait(self, _: float) -> None:
+        self._free -= 1
+        if self._free < 0:
+            await asyncio.to_thread(self._open.wait, LONGEST)
+
+
+@asynccontextmanager
+async def gated(gate: Gate) -> AsyncIterator[str]:
+    """The base URL of a mock server whose answers wait at a gate."""
+    server = MockServer(MockSettings(latency=1.0), sleep=gate.wait)
+    runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
+    await runner.setup()
+    try:
+        await web.TCPSite(runner, "127.0.0.1", 0).start()
+        yield f"http://127.0.0.1:{runner.addresses[0][1]}/v1"
+    finally:
+        gate.open()
+        await runner.cleanup()
+
+
+def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
+    gate = Gate(30)
+    with in_thread(gated(gate)) as url, served(tmp_path) as here:
+        model = ("--judge", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        process = start(
+            tmp_path, "run", "-d", "demo", "-s", "listwise10x2", *model, "-q", "--concurrency", "4"
+        )
+        with seen_at(here, "/") as seen:
+            page = seen.page
+            while not page.get_by_role("cell", name="running").count():
+                assert process.poll() is None
+                page.reload()
+            page.locator("td a").click()
+            live = page.get_by_role("region", name="Live")
+            live.get_by_text("30 done").wait_for()
+            assert live.get_by_role("status").inner_text() == "running"
+            bar = live.get_by_role("progressbar", name="round 2/2 6 of 24 jobs, 25 %")
+            assert bar.is_visible()
+            assert live.get_by_text("4 in flight").is_visible()
+            assert live.get_by_text("$0.0").is_visible()
+            assert live.get_by_role("region", name="The ends of the ranking").is_visible()
+            assert violations(page) == []
+            gate.open()
+            live.get_by_text("The run is finished.").wait_for()
+            live.get_by_role("link", name="Show the run as it is now").click()
+            assert page.get_by_text("48 of 48 done").is_visible()
+            assert page.get_by_role("region", name="Live").count() == 0
+        assert process.wait(LONGEST) == 0
+        out, err = process.communicate()
+        assert (out, err) == ("", "")
+
+
+def test_a_run_that_goes_on_says_how_to_see_more_without_scripts(tmp_path: Path) -> None:
+    gate = Gate(4)
+    with in_thread(gated(gate)) as url, served(tmp_path) as here:
+        model = ("--judge", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        process = start(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", *model, "-q")
+        with seen_at(here, "/", java_script_enabled=False) as seen:
+            while not seen.page.get_by_role("cell", name="running").count():
+                assert process.poll() is None
+                seen.page.reload()
+            seen.page.locator("td a").click()
+            assert "reload this page" in seen.page.locator("noscript").inner_text()
+            assert seen.page.get_by_role("heading", name="When this page was opened").is_visible()
+            assert seen.page.get_by_role("heading", name="Live").count() == 0
+            gate.open()
+        assert process.wait(LONGEST) == 0
