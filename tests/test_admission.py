@@ -150,6 +150,17 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
             {"judge": ("a",)},
             """--extra-body '{"store":true}'""",
         ),
+        ({"judge": ("a",), "api": "anthropic"}, {"judge": ("a",)}, "--api anthropic"),
+        (
+            {"judge": ("a",)},
+            {"judge": ("a",), "api": "anthropic"},
+            "--base-url https://api.openai.com",
+        ),
+        (
+            {"judge": ("claude-x",)},
+            {"judge": ("claude-x",), "base_url": "http://127.0.0.1:1/v1"},
+            "--base-url https://api.anthropic.com/v1 --api anthropic",
+        ),
         ({"judge": ("a",)}, {"judge": ("a",), "extra_body": {"x": 1}}, "leave out --extra-body"),
     ],
 )

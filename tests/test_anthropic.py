@@ -6,7 +6,8 @@ import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager
 from datetime import UTC, datetime
-from typing import Any
+from pathlib import Path
+from typing import Any, cast
 
 import orjson
 import pytest
@@ -14,7 +15,7 @@ from aiohttp import web
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import judge, prompts
+from judgeq import judge, prompts, run
 from judgeq.config import settle
 from judgeq.engine import assembly
 from judgeq.errors import (
@@ -31,11 +32,13 @@ from judgeq.judge import prices
 from judgeq.judge.backend import Reply
 from judgeq.judge.http import headers
 from judgeq.judge.http.anthropic import AnthropicMessages
+from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.judge.http.replies import read_message
 from judgeq.judge.model import api_key, key_name, output_bound
-from judgeq.settings.model import ANTHROPIC, OPENAI, Access, Model, Price
+from judgeq.settings.model import ANTHROPIC, OPENAI, PROVIDERS, Access, Model, Price, Provider
 from judgeq.types import Usage
+from tests.mock import mock, stats
 from tests.test_openai_chat import KEY, LIST, Notes, ask, request, saying
 from tests.web import Handler, answering
 
@@ -102,11 +105,11 @@ def asked(
 ) -> None:
     """Run `check` on a backend whose server answers with `handler`."""
 
-    async def run() -> None:
+    async def story() -> None:
         async with answering(handler) as url, backend(url, access, memory, **model) as made:
             await check(made)
 
-    asyncio.run(run())
+    asyncio.run(story())
 
 
 def kept_bodies(answer: Any) -> tuple[Handler, list[tuple[web.Request, dict[str, Any]]]]:
@@ -228,7 +231,7 @@ def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_word
         made._changed()
         assert (await ask(made)).text == '{"winner":"B"}'
 
-    async def run() -> None:
+    async def story() -> None:
         notes = Notes()
         async with answering(handler) as url:
             async with backend(url, memory=notes) as made:
@@ -240,7 +243,7 @@ def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_word
             await openai.learn()
             assert openai.mode == "schema"  # a gateway may do it in one form, and not in the other
 
-    asyncio.run(run())
+    asyncio.run(story())
 
 
 def test_models_are_listed_in_one_page() -> None:
@@ -515,7 +518,60 @@ def test_a_providers_key_goes_nowhere_else(monkeypatch: pytest.MonkeyPatch) -> N
     assert api_key(CLAUDE, Model(base_url=ANTHROPIC), Access()) is None
 
 
+@pytest.mark.parametrize(("kind", "name"), [(OpenAIChat, "m"), (AnthropicMessages, CLAUDE)])
+def test_a_proxy_is_not_sent_what_is_meant_for_the_server(
+    kind: type[ModelBackend], name: str
+) -> None:
+    """A tunnel is asked for in the clear."""
+    seen: list[bytes] = []
+
+    async def proxy(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        seen.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 502 Bad Gateway\r\n\r\n")
+        writer.close()
+
+    async def story() -> None:
+        listening = await asyncio.start_server(proxy, "127.0.0.1", 0)
+        port = listening.sockets[0].getsockname()[1]
+        access = Access(proxy=f"http://127.0.0.1:{port}", headers=("X-Team: t3am-s3cret",))
+        made = kind(name, Model(base_url="https://model.invalid/v1"), access, None)
+        async with listening:
+            await made.open()
+            with pytest.raises(RefusedRequestError, match="the proxy refused"):
+                await ask(made)
+            with pytest.raises(RefusedRequestError, match="the proxy refused"):
+                await made.listed()
+            await made.close()
+
+    asyncio.run(story())
+    assert len(seen) == 2
+    for sent in seen:
+        assert sent.startswith(b"CONNECT model.invalid:443 ")
+        assert KEY.encode() not in sent
+        assert b"t3am-s3cret" not in sent
+
+
 BOTH = ("gpt-5-mini", CLAUDE)
+
+
+def test_each_provider_gets_its_own_key_and_questions_alone(
+    monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    providers = cast("dict[str, Provider]", PROVIDERS)
+    keys = {"openai": "sk-openai-0123456789", "anthropic": "sk-ant-0123456789"}
+    with (
+        mock(tmp_path, "--key", keys["openai"]) as openai,
+        mock(tmp_path, "--key", keys["anthropic"]) as anthropic,
+    ):
+        for api, url in (("openai", openai), ("anthropic", anthropic)):
+            provider = providers[api]._replace(address=url)
+            monkeypatch.setitem(providers, api, provider)
+            monkeypatch.setenv(provider.key, keys[api])
+        settings = {"judge": BOTH, "prompt": "bias", "strategy": "pairwise1", "cache": False}
+        run("demo", runs_dir=tmp_path, limit=20, **settings)  # type: ignore[arg-type]
+        for url in (openai, anthropic):
+            seen = stats(url)
+            assert seen["outcomes"] == {"ok": 5}
 
 
 @pytest.mark.parametrize(

@@ -105,6 +105,7 @@ class ModelBackend(ABC):
         self._deadlines = Deadlines(silence=access.first_byte_timeout, total=access.timeout)
         self._gone = Gone(self._deadlines, self._connects)
         self._proxy: str | None = None
+        self._sent: Mapping[str, str] = {}
         self._mask = Mask(())
         # Learned from usage, for the estimate that limits work with.
         self._tokens_a_byte = 0.25
@@ -168,7 +169,8 @@ class ModelBackend(ABC):
         self._proxy = proxy_for(self._url, self._access)
         self._mask = Mask.of(self._access, secret, sent, self._proxy)
         self.authorize(sent, secret)
-        sent |= {"Content-Type": "application/json", "Accept-Encoding": "identity"}
+        # Not the session's own: those aiohttp sends a proxy as well, in the clear.
+        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections,
@@ -180,7 +182,6 @@ class ModelBackend(ABC):
             timeout=aiohttp.ClientTimeout(
                 total=None, sock_connect=self._access.connect_timeout, sock_read=None
             ),
-            headers=sent,
             cookie_jar=aiohttp.DummyCookieJar(),
             auto_decompress=False,
         )
@@ -273,7 +274,12 @@ class ModelBackend(ABC):
                 call = self._deadlines.begin(scope)
                 try:
                     async with self._session.request(
-                        method, url, data=body, proxy=self._proxy, allow_redirects=False
+                        method,
+                        url,
+                        data=body,
+                        headers=self._sent,
+                        proxy=self._proxy,
+                        allow_redirects=False,
                     ) as response:
                         call.body = response.content
                         self._gone.answered(call)
