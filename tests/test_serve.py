@@ -22,7 +22,7 @@ import pytest
 
 from judgeq import runs
 from judgeq.ui import outputs
-from judgeq.ui.web import beside, desk
+from judgeq.ui.web import beside, desk, live
 from judgeq.ui.web.beside import BusyError, Shelf
 from judgeq.ui.web.guard import Guard, is_local
 from judgeq.ui.web.server import serving
@@ -321,6 +321,7 @@ def test_runs_on_a_store_are_shown_too(tmp_path: Path) -> None:
         assert "1 to 30 of 30 items" in here.page(f"{path}/items")
         assert "Judgments, in the order asked" in here.page(f"{path}/items/3?replies=1")
         assert "For a methods section" in here.page(f"{path}/report")
+        assert frames(here.ask(f"{path}/events"))[-1]["state"] == "The run is finished."
 
 
 def test_nothing_in_the_runs_is_changed(here: Served) -> None:
@@ -330,6 +331,71 @@ def test_nothing_in_the_runs_is_changed(here: Served) -> None:
         here.page(here.run(*more))
     assert all(path.read_bytes() == content for path, content in before.items())
     assert {path.name for path in run.iterdir()} - {path.name for path in before} <= {"run.db-shm"}
+
+
+# Live
+
+
+def frames(answer: Answer) -> list[dict[str, Any]]:
+    """The frames of a stream that has ended."""
+    assert answer.headers["Content-Type"] == "text/event-stream"
+    events = [event for event in answer.text.split("\n\n") if event.startswith("data: ")]
+    return [json.loads(event.removeprefix("data: ")) for event in events]
+
+
+def test_what_is_seen_of_a_run_ends_with_it(here: Served) -> None:
+    shown = frames(here.ask(here.run("events")))
+    last = shown[-1]
+    assert [frame["ended"] for frame in shown] == [False] * (len(shown) - 1) + [True]
+    assert {frame["state"] for frame in shown[:-1]} <= {"not running"}
+    assert last["state"] == "The run is finished."
+    assert last["bars"][0] == {"name": "round 2/2", "done": 10, "total": 10} | {
+        "text": "10 of 10 jobs, 100 %"
+    }
+    assert dict(last["figures"])["jobs"] == "20 done · 0 failed · 0 invalid"
+    assert len(last["ends"]) == 6
+    assert all(text.isprintable() for end in last["ends"] for text in end)
+
+
+def test_a_run_that_is_deleted_while_it_is_watched_ends_with_why(
+    folder: Path, tmp_path: Path
+) -> None:
+    shutil.copytree(original(folder), tmp_path / "runs" / "part")
+    database = tmp_path / "runs" / "part" / "run.db"
+    _change(database, "UPDATE jobs SET state = 'pending' WHERE id > 9")
+    with served(tmp_path) as here:
+        connection = http.client.HTTPConnection("127.0.0.1", here.guard.port, timeout=60)
+        connection.request("GET", here.run("events", name="part"))
+        with connection.getresponse() as answer:
+            first = json.loads(answer.readline().removeprefix(b"data: "))
+            assert first["state"] == "not running"
+            assert "Nobody works on the run now" in first["notices"][0]
+            shutil.rmtree(tmp_path / "runs" / "part")
+            lines = [line for line in answer if line.startswith(b"data: ")]
+        connection.close()
+        last = json.loads(lines[-1].removeprefix(b"data: "))
+        assert last["ended"]
+        assert "is no run" in last["state"]
+
+
+def test_only_so_many_look_on_at_once(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(live, "RUNS", 0)
+    answer = here.ask(here.run("events"))
+    assert answer.status == 503
+    assert answer.headers["Retry-After"] == "10"
+
+
+def test_the_server_ends_while_pages_look_on(folder: Path, tmp_path: Path) -> None:
+    shutil.copytree(original(folder), tmp_path / "runs" / "part")
+    _change(tmp_path / "runs" / "part" / "run.db", "UPDATE jobs SET state = 'pending' WHERE id > 9")
+    with served(tmp_path) as here:
+        connection = http.client.HTTPConnection("127.0.0.1", here.guard.port, timeout=60)
+        connection.request("GET", here.run("events", name="part"))
+        answer = connection.getresponse()
+        assert answer.readline().startswith(b"data: ")
+    assert b"The server has ended." in answer.read()
+    answer.close()
+    connection.close()
 
 
 # Who may ask

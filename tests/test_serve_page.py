@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import json
 import threading
 from collections.abc import AsyncIterator, Iterator
 from contextlib import asynccontextmanager, contextmanager
@@ -18,7 +19,7 @@ from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST, start
 from tests.test_report_page import HOSTILE
 from tests.test_serve import Served, original, served, with_texts
-from tests.web import in_thread
+from tests.web import in_thread, serving
 
 
 @pytest.fixture(scope="module")
@@ -111,6 +112,47 @@ def test_the_link_with_the_token_lets_in(here: Served) -> None:
             assert seen.page.evaluate("document.cookie") == ""
         with opened(guarded.guard.address_shown) as other:
             assert other.page.get_by_role("heading", name="A token is needed").is_visible()
+
+
+ATTACK = """<!doctype html><title>waiting</title><script>
+const tried = {};
+const of = (name, promise) => promise
+  .then((way) => { tried[name] = way; }, () => { tried[name] = "refused"; });
+const loaded = (name, tag, key) => of(name, new Promise((resolve, reject) => {
+  const element = document.createElement(tag);
+  element.onload = () => resolve("loaded");
+  element.onerror = () => reject();
+  element[key] = HOME + (tag === "script" ? "/assets/live.js" : "/");
+  document.head.append(element);
+}));
+const stream = new Promise((resolve, reject) => {
+  const source = new EventSource(HOME + RUN + "/events");
+  source.onmessage = () => resolve("read");
+  source.onerror = () => { source.close(); reject(); };
+});
+Promise.all([
+  of("read", fetch(HOME + "/").then((answer) => answer.text())),
+  of("seen", fetch(HOME + "/", {mode: "no-cors"}).then((answer) => answer.type)),
+  of("posted", fetch(HOME + "/", {method: "POST", body: "x"}).then((answer) => answer.text())),
+  of("stream", stream),
+  loaded("script", "script", "src"),
+  loaded("image", "img", "src"),
+]).then(() => { document.title = JSON.stringify(tried); });
+</script>"""
+
+
+def test_a_page_of_another_site_learns_nothing(here: Served) -> None:
+    home = here.guard.address.rstrip("/")
+    page = ATTACK.replace("HOME", f'"{home}"').replace("RUN", f'"{here.run()}"')
+
+    async def attack(_: web.Request) -> web.Response:
+        return web.Response(text=page, content_type="text/html")
+
+    with serving(attack) as url:
+        for site in (url, url.replace("127.0.0.1", "localhost")):  # of the same site, and another
+            with opened(site) as seen:
+                seen.page.wait_for_function("document.title !== 'waiting'")
+                assert set(json.loads(seen.page.title()).values()) == {"refused"}
 
 
 class Gate:

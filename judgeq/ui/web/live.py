@@ -14,7 +14,7 @@ from typing import Any
 
 from judgeq.engine.watching import Watch
 from judgeq.errors import JudgeqError
-from judgeq.events import Event, Notice
+from judgeq.events import Event, Looked, Notice
 from judgeq.runs import RunPlace
 from judgeq.ui import dashboard
 from judgeq.ui.dashboard import Face
@@ -68,6 +68,8 @@ class _Watched:
             self._face(event)
             if isinstance(event, Notice):
                 self._notices.append(plain(event.text, LONGEST))
+            if not isinstance(event, Looked) and self._face.progress.started is not None:
+                return  # what it says is shown with what is seen next
         with suppress(RuntimeError):  # the server has ended
             self._here.call_soon_threadsafe(self._announce)
 

@@ -19,8 +19,8 @@ from judgeq.untrusted import multiline, plain
 
 PAGE = 50
 """So many items stand on a page."""
-LONGEST = 200
-"""Characters of a name in a title or a link."""
+LONGEST, SHORT, REASON = 200, 80, 1_000
+"""Characters of a name in a title or a link, of one in a table, of why a run can't be read."""
 TEXT = 100_000
 """Characters of a text that are shown."""
 
@@ -53,7 +53,11 @@ def overview(states: Sequence[State | Unreadable], where: str, now: datetime) ->
         ],
         rows=[
             (
-                *(state.run.id, state.info.dataset, state.info.strategy, state.info.judge),
+                plain(state.run.id, LONGEST),
+                *(
+                    plain(name, SHORT)
+                    for name in (state.info.dataset, state.info.strategy, state.info.judge)
+                ),
                 *(state.word, state.info.items),
                 f"{count(state.counts.done)} of {count(state.counts.total)}",
                 state.totals.calls,
@@ -65,7 +69,7 @@ def overview(states: Sequence[State | Unreadable], where: str, now: datetime) ->
     )
     unreadable = Section(
         columns=words("run", "why"),
-        rows=[(state.run.id, state.reason) for state in others],
+        rows=[(plain(state.run.id, LONGEST), plain(state.reason, REASON)) for state in others],
     )
     parts = [html.linked(listed, "run", [address_of(state.run) for state in readable])]
     return _page(
