@@ -44,6 +44,12 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return path
 
 
+@pytest.fixture(params=["openai", "anthropic"])
+def form(request: pytest.FixtureRequest) -> tuple[str, str]:
+    """The flags that say which form of API the server speaks."""
+    return ("--api", request.param)
+
+
 def job(texts: Path, url: str, *flags: str) -> tuple[str, ...]:
     return (
         *("run", "-d", str(texts), "--prompt", "bias", "--judge", "mock", "--base-url", url),
@@ -138,12 +144,14 @@ def test_equal_texts_are_asked_about_once(tmp_path: Path) -> None:
 
 
 @pytest.mark.usefixtures("short_waits")
-def test_a_storm_ends_with_every_job_done_or_honestly_invalid(tmp_path: Path, texts: Path) -> None:
+def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
+    tmp_path: Path, texts: Path, form: tuple[str, str]
+) -> None:
     faults = {"rate-limited": 0.2, "errors": 0.1, "dropped": 0.05, "hung": 0.05, "unreadable": 0.05}
     flags = [part for name, share in faults.items() for part in (f"--{name}", str(share))]
     with mock(tmp_path, *flags, "--retry-after", "0.05", "--seed", "3") as url:
         # The server means 0.05 s by Retry-After; half of its 429s don't say so.
-        judgeq(tmp_path, *job(texts, url, "--first-byte-timeout", "0.5", "--rounds", "2"))
+        judgeq(tmp_path, *job(texts, url, *form, "--first-byte-timeout", "0.5", "--rounds", "2"))
         seen = stats(url, questions=True)
     run = only_run(tmp_path)
     states = counted(run, "jobs", "state")
@@ -167,11 +175,11 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(tmp_path: Path, te
 
 
 def test_wrapped_answers_are_read_and_incomplete_ones_asked_again(
-    tmp_path: Path, texts: Path
+    tmp_path: Path, texts: Path, form: tuple[str, str]
 ) -> None:
     spoilt = ("--wrapped", "0.3", "--incomplete", "0.2", "--refused", "0.1", "--cut-off", "0.1")
     with mock(tmp_path, *spoilt, "--filtered", "0.1") as url:
-        judgeq(tmp_path, *job(texts, url, "--rounds", "1"))
+        judgeq(tmp_path, *job(texts, url, *form, "--rounds", "1"))
         seen = stats(url)["outcomes"]
     run = only_run(tmp_path)
     outcomes = counted(run, "calls", "outcome")
@@ -208,7 +216,9 @@ def busy(folder: Path, enough: int) -> bool:
     return answered(folder) >= enough and in_flight(folder) > 0
 
 
-def test_killed_six_times_no_committed_answer_is_bought_again(tmp_path: Path, texts: Path) -> None:
+def test_killed_six_times_no_committed_answer_is_bought_again(
+    tmp_path: Path, texts: Path, form: tuple[str, str]
+) -> None:
     moments = random.Random(7)
     with texts.open(encoding="utf-8", newline="") as file:
         whole = [row["text"] for row in csv.DictReader(file)]
@@ -217,7 +227,7 @@ def test_killed_six_times_no_committed_answer_is_bought_again(tmp_path: Path, te
     with mock(tmp_path, "--latency", "0.15") as url:
         for _ in range(KILLS):
             enough = answered(tmp_path) + moments.randint(0, 10)
-            process = start(tmp_path, *job(texts, url, *mine))
+            process = start(tmp_path, *job(texts, url, *form, *mine))
             wait_until(partial(busy, tmp_path, enough), process)
             process.kill()
             process.communicate()
@@ -229,7 +239,7 @@ def test_killed_six_times_no_committed_answer_is_bought_again(tmp_path: Path, te
             assert question_of(run, number, whole) in asked
         before_end = {number: question_of(run, number, whole) for number in at_kills[-1]}
         counts = {number: asked[question]["asked"] for number, question in before_end.items()}
-        judgeq(tmp_path, *job(texts, url, *mine), "--json")
+        judgeq(tmp_path, *job(texts, url, *form, *mine), "--json")
         asked = stats(url, questions=True)["by_question"]
         for number, question in before_end.items():
             assert asked[question]["asked"] == counts[number], "a committed answer was bought again"
@@ -284,11 +294,13 @@ def test_replies_without_usage_took_unknown_tokens_at_unknown_cost(
 # The cap
 
 
-def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(tmp_path: Path, texts: Path) -> None:
+def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
+    tmp_path: Path, texts: Path, form: tuple[str, str]
+) -> None:
     mine = ("--strategy", "pairwise3", "--concurrency", "500", "--max-output-tokens", "60")
     flags = ("--latency", "0.05", "--reasoning-tokens", "30", "--dropped", "0.05")
     with mock(tmp_path, *flags) as url:
-        cheap = job(texts, url, *mine)
+        cheap = job(texts, url, *form, *mine)
         told = json.loads(judgeq(tmp_path, *cheap, "--dry-run", "--json").stdout)
         assert stats(url)["requests"] == 0
         assert not (tmp_path / "runs").exists()
@@ -390,10 +402,10 @@ def test_a_judge_that_gets_worse_is_stopped_and_goes_on_when_it_may(
     ],
 )
 def test_what_no_other_try_mends_stops_the_run_at_once(
-    tmp_path: Path, texts: Path, flags: tuple[str, ...], told: str
+    tmp_path: Path, texts: Path, form: tuple[str, str], flags: tuple[str, ...], told: str
 ) -> None:
     with mock(tmp_path, *flags) as url:
-        done = judgeq(tmp_path, *job(texts, url), expect=4)
+        done = judgeq(tmp_path, *job(texts, url, *form), expect=4)
         assert told in done.stderr
         assert "goes on" in done.stderr
         seen = stats(url)
@@ -403,21 +415,25 @@ def test_what_no_other_try_mends_stops_the_run_at_once(
     run = only_run(tmp_path)
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
     with mock(tmp_path) as url:  # mended; another address is another run
-        assert judgeq(tmp_path, *job(texts, url)).returncode == 0
+        assert judgeq(tmp_path, *job(texts, url, *form)).returncode == 0
 
 
-def test_a_server_that_can_do_no_schemas_is_asked_for_less(tmp_path: Path, texts: Path) -> None:
+def test_a_server_that_can_do_no_schemas_is_asked_for_less(
+    tmp_path: Path, texts: Path, form: tuple[str, str]
+) -> None:
     with mock(tmp_path, "--structured", "text") as url:
-        judgeq(tmp_path, *job(texts, url, "--rounds", "1"))
+        judgeq(tmp_path, *job(texts, url, *form, "--rounds", "1"))
         seen = stats(url)
         assert (seen["answered"], seen["requests"]) == (40, 42)
-        judgeq(tmp_path, *job(texts, url, "--rounds", "1", "--seed", "1"))
+        judgeq(tmp_path, *job(texts, url, *form, "--rounds", "1", "--seed", "1"))
         assert stats(url)["requests"] == 82, "it was remembered"
 
 
-def test_limits_are_kept_and_learned_from_headers(tmp_path: Path, texts: Path) -> None:
+def test_limits_are_kept_and_learned_from_headers(
+    tmp_path: Path, texts: Path, form: tuple[str, str]
+) -> None:
     with mock(tmp_path, "--rpm", "3000") as url:
-        done = judgeq(tmp_path, *(part for part in job(texts, url) if part != "--quiet"))
+        done = judgeq(tmp_path, *(part for part in job(texts, url, *form) if part != "--quiet"))
         assert "The server allows 3,000 requests a minute" in done.stderr
         assert stats(url)["refused_by_limits"] == 0
 
@@ -472,7 +488,9 @@ HEADER = "header-secret-0123456789"
 
 @pytest.mark.usefixtures("short_waits")
 @pytest.mark.parametrize("fault", ["none", "errors", "refused_request", "wrong_key", "dropped"])
-def test_no_key_is_left_behind_anywhere(tmp_path: Path, texts: Path, fault: str) -> None:
+def test_no_key_is_left_behind_anywhere(
+    tmp_path: Path, texts: Path, form: tuple[str, str], fault: str
+) -> None:
     flags = {
         "none": ("--key", KEY),
         "errors": ("--key", KEY, "--errors", "0.3"),
@@ -483,7 +501,7 @@ def test_no_key_is_left_behind_anywhere(tmp_path: Path, texts: Path, fault: str)
     with mock(tmp_path, "--echo-key", "--retry-after", "0.05", *flags) as url:
         done = judgeq(
             tmp_path,
-            *job(texts, url, "--rounds", "1", "--log", "log.txt", "--json"),
+            *job(texts, url, *form, "--rounds", "1", "--log", "log.txt", "--json"),
             *("--header", f"X-Team: {HEADER}"),
             expect=4 if fault == "wrong_key" else 0,
             variables={"JUDGEQ_API_KEY": KEY, "PYTHONASYNCIODEBUG": "1"},

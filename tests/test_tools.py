@@ -86,9 +86,10 @@ def checks(folder: Path, *flags: str, expect: int = 0) -> dict[str, tuple[str, s
     return found
 
 
-def test_a_doctor_finds_all_well(tmp_path: Path) -> None:
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
+def test_a_doctor_finds_all_well(tmp_path: Path, api: str) -> None:
     with mock(tmp_path, "--rpm", "600") as url:
-        found = checks(tmp_path, "--judge", "mock", "--base-url", url, *PRICES)
+        found = checks(tmp_path, "--judge", "mock", "--base-url", url, "--api", api, *PRICES)
         assert stats(url)["answered"] == 1
     assert {state for state, _ in found.values()} == {"ok"}
     assert {"disk", "cache", "key", "address", "model", "clock", "call", "price"} <= set(found)
@@ -97,6 +98,7 @@ def test_a_doctor_finds_all_well(tmp_path: Path) -> None:
     assert "tokens in" in found["call"][1]
 
 
+@pytest.mark.parametrize("api", ["openai", "anthropic"])
 @pytest.mark.parametrize(
     ("server", "name", "state", "told"),
     [
@@ -108,15 +110,15 @@ def test_a_doctor_finds_all_well(tmp_path: Path) -> None:
         (("--only-model", "mocks"), "call", "failed", "doesn't know the model"),
         (("--key", "sk-1"), "key", "failed", "none, and the server wants one"),
         (("--unreadable", "1"), "call", "failed", "not usably"),
-        (("--errors", "1"), "call", "failed", "answered 500"),
+        (("--errors", "1"), "call", "failed", "answered 5"),
     ],
 )
 def test_a_doctor_tells_what_is_wrong(
-    tmp_path: Path, server: tuple[str, ...], name: str, state: str, told: str
+    tmp_path: Path, api: str, server: tuple[str, ...], name: str, state: str, told: str
 ) -> None:
     expect = 4 if state == "failed" or name == "model" or "--unreadable" in server else 0
     with mock(tmp_path, *server) as url:
-        found = checks(tmp_path, "--judge", "mock", "--base-url", url, expect=expect)
+        found = checks(tmp_path, "--judge", "mock", "--base-url", url, "--api", api, expect=expect)
     assert found[name][0] == state
     assert told in found[name][1]
 
