@@ -447,6 +447,7 @@ def test_limits_are_those_of_input_where_they_are_given_apart() -> None:
         (CLAUDE, {"base_url": "http://h/v1"}, "openai", "http://h/v1", "JUDGEQ_API_KEY"),
         (CLAUDE, {"base_url": ANTHROPIC}, "openai", ANTHROPIC, "JUDGEQ_API_KEY"),
         (CLAUDE, {"base_url": OPENAI}, "openai", OPENAI, "OPENAI_API_KEY"),
+        (CLAUDE, {"base_url": f"{OPENAI}/#x"}, "openai", OPENAI, "OPENAI_API_KEY"),
         (CLAUDE, {"api": "openai"}, "openai", OPENAI, "OPENAI_API_KEY"),
         ("x", {"api": "anthropic"}, "anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
         (

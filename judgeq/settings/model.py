@@ -98,7 +98,7 @@ class Model(Declarations):
         """A provider's own address is none of the user's: there the default key may go."""
         if not isinstance(given, dict) or not isinstance(url := given.get("base_url"), str):
             return given
-        here = re.sub(r"/(chat/completions|messages)?$", "", url.strip().rstrip("/"))
+        here = _base(url)
         if here == OPENAI and given.get("api") == "anthropic":
             raise ValueError("--api anthropic: that is not what OpenAI's own address speaks")
         if here == OPENAI:
@@ -122,10 +122,7 @@ class Model(Declarations):
                 raise ValueError(
                     f"no key in the address ({name}=…): it is kept on disk; use --header"
                 )
-        path = parts.path.rstrip("/")
-        for end in ("/chat/completions", "/messages"):
-            path = path.removesuffix(end)
-        clean = parts._replace(path=path, fragment="").geturl()
+        clean = _base(url)
         return None if clean == OPENAI else clean
 
     @field_validator("extra_body")
@@ -167,6 +164,18 @@ class Model(Declarations):
         return {
             name: value for name, value in decided.items() if (name, value) != ("api", "openai")
         }
+
+
+def _base(url: str) -> str:
+    """An API's address without what is asked there; as it is where it can't be one."""
+    try:
+        parts = urlsplit(url)
+    except ValueError:
+        return url
+    path = parts.path.rstrip("/")
+    for end in ("/chat/completions", "/messages"):
+        path = path.removesuffix(end)
+    return parts._replace(path=path, fragment="").geturl()
 
 
 class Price(Declarations):
