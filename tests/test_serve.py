@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, urlsplit
+from urllib.parse import quote, unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
@@ -600,11 +600,33 @@ def test_it_says_where_it_is_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     with urlopen(address, timeout=60) as answer:
         assert answer.status == 200
     taken = judgeq(tmp_path, "serve", "--port", str(parts.port), expect=2)
-    assert f"port {parts.port}" in taken.stderr
+    assert f"port {parts.port}: it is in use" in taken.stderr
     assert "--port" in taken.stderr
     process.send_signal(signal.SIGINT)
     out, err = process.communicate(timeout=60)
     assert (process.returncode, out, err) == (0, "", "")
+
+
+def test_a_browser_is_opened_without_the_token_in_a_commands_words(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[tuple[str, str]] = []
+
+    def launch(url: str) -> None:
+        path = Path(unquote(urlsplit(url).path))
+        seen.append((url, path.read_text() if url.startswith("file:") else ""))
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr("typer.launch", launch)
+    shown = judgeq(tmp_path, "serve", "--port", "0", "--open").stdout
+    assert seen.pop() == (shown.split("\n")[0], "")
+    shown = judgeq(tmp_path, "serve", "--port", "0", "--open", "--token").stdout
+    link = shown.split("\n")[0]
+    ((url, content),) = seen
+    assert "?token=" in link
+    assert "token" not in url
+    assert f'url={link}"' in content
+    assert not Path(unquote(urlsplit(url).path)).exists()
 
 
 def test_addresses_that_cannot_be_are_named(tmp_path: Path) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -55,6 +56,7 @@ def serve(
     """
     import json
     import secrets
+    import tempfile
 
     from judgeq import runs
     from judgeq.cli.running import restore_ctrl_c
@@ -71,15 +73,33 @@ def serve(
         else:
             show_text(f"{at.address}\nThe runs in {there.shown}; Ctrl-C ends it.")
         if browser:
-            typer.launch(at.address)
+            typer.launch(at.address if secret is None else _private(Path(folder), at.address))
 
     restore_ctrl_c()
-    try:
-        session.run_loop(server.serve(there, host, port, ready, token=secret, shown=shown))
-    except KeyboardInterrupt:
-        return
-    except OSError as error:
-        reason = error.strerror or str(error)
-        raise UsageError(
-            f"can't listen on {host}, port {port}: {reason}. Another --port (0: any free one) may do."
-        ) from error
+    with tempfile.TemporaryDirectory(prefix="judgeq-") as folder:
+        try:
+            session.run_loop(server.serve(there, host, port, ready, token=secret, shown=shown))
+        except KeyboardInterrupt:
+            return
+        except BrokenPipeError:  # nobody reads what is printed
+            raise
+        except OSError as error:
+            raise _unable(host, port, error) from error
+
+
+def _private(folder: Path, address: str) -> str:
+    """A file that leads to an address, in a folder that only this user can read: the words of the
+    command that opens a browser are seen by all who are on the machine."""
+    from judgeq.ui import html
+
+    file = folder / "open.html"
+    file.write_text(html.rendered("open.html", address=address), encoding="utf-8")
+    return file.as_uri()
+
+
+def _unable(host: str, port: int, error: OSError) -> UsageError:
+    what = f"can't listen on {host}, port {port}"
+    if error.errno == errno.EADDRINUSE:
+        return UsageError(f"{what}: it is in use. Give another --port; 0 takes any free one.")
+    reason = error.strerror or str(error)
+    return UsageError(f"{what}: {reason}. Give another --port, or a --host of this machine.")
