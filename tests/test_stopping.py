@@ -309,6 +309,23 @@ def test_rate_can_be_given_up(tmp_path: Path) -> None:
         assert err == "judgeq: stopped.\n"
 
 
+UNSEEN = ENDLESS.replace(
+    "    while True:",
+    """    import signal, threading
+    time.sleep(0.5)  # the loop's thread sleeps by now
+    signal.pthread_kill(threading.get_ident(), signal.SIGINT)  # which doesn't wake it
+    while True:""",
+)
+
+
+def test_a_signal_that_does_not_wake_the_loop_is_seen(tmp_path: Path) -> None:
+    """As one that comes just before the loop sleeps."""
+    judgeq(tmp_path, *JOB, "--quiet")
+    process = python(tmp_path, UNSEEN, "rate")
+    _, err = process.communicate(timeout=60)
+    assert (process.returncode, err) == (5, "judgeq: stopped.\n")
+
+
 def test_the_dashboard_lives_on_during_the_fit(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

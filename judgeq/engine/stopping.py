@@ -16,6 +16,8 @@ from judgeq.errors import StoppedError
 from judgeq.rating import GoOn
 
 T = TypeVar("T")
+LOOK = 0.25
+"""Seconds after which a loop that waits for a thread looks for signals, at least."""
 
 
 class Interrupts:
@@ -119,11 +121,16 @@ async def in_thread(
         if abandoned.is_set() or (stop is not None and stop.asked):
             raise StoppedError(why)
 
+    task = asyncio.ensure_future(asyncio.to_thread(work, go_on))
     try:
-        made = await asyncio.to_thread(work, go_on)
+        # A signal that comes just before the loop sleeps doesn't wake it, and waits until it does.
+        while not task.done():
+            await asyncio.wait((task,), timeout=LOOK)
+        made = task.result()
         finished.set()
     finally:
         abandoned.set()
+        task.cancel()
     return made
 
 
