@@ -18,6 +18,22 @@ LONGEST = 300
 """Seconds that a test may take; the slowest take ten."""
 
 
+FIRST = (
+    "test_chaos",
+    "test_shared_spending",
+    "test_open_files",
+    "test_adaptive",
+    "test_report_page",
+)
+"""The files of tests that take longest: begun last, they would keep one process when all others are
+done."""
+
+
+def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
+    """Begin with the tests that take longest."""
+    items.sort(key=lambda item: item.path.stem not in FIRST)
+
+
 def pytest_configure(config: pytest.Config) -> None:
     """Have all processes of the tests share what they compile, beside the repository's own files:
     without, each of hundreds compiles all of judgeq, which takes longer than what it does."""
