@@ -59,7 +59,7 @@ def _draw(curves: dict[str, list[tuple[float, float]]]) -> None:
     axes.set_xlabel("input tokens for 240 short texts")
     axes.set_ylabel("Spearman's ρ with the truth")
     axes.grid(alpha=0.3)
-    axes.legend(frameon=False)
+    axes.legend(frameon=False, loc="lower right")
     figure.savefig(FIGURE, metadata={"Date": None})
     pyplot.close(figure)
     print(f"drawn: {FIGURE}")

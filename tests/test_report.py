@@ -211,6 +211,19 @@ def test_every_kind_of_run_has_one(tmp_path: Path, strategy: tuple[str, ...]) ->
     assert structure.open == []
 
 
+def test_no_figure_looks_for_a_place_for_its_legend(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """It warns where that takes more than a second, as on a busy machine."""
+    from matplotlib.legend import Legend
+
+    def looked(*_: object) -> None:
+        raise AssertionError("the best place was looked for")
+
+    monkeypatch.setattr(Legend, "_find_best_position", looked)
+    assert "ROC curves" in report(folder, "--positive-over", "2")
+
+
 # Hostile words
 
 

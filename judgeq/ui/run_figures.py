@@ -65,6 +65,11 @@ def _whole_numbers(axes: Axes) -> None:
     axes.xaxis.set_major_locator(MaxNLocator(integer=True))
 
 
+def _legend(axes: Axes) -> None:
+    """Beside the axes: to look for the best place within takes seconds where much is drawn."""
+    axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
+
+
 def _logarithmic(axes: Axes) -> None:
     """Across, with plain numbers: Matplotlib's own are formulas."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
@@ -88,7 +93,7 @@ def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
         labels = [f"gold {label:g}" for label, _ in groups]
         data = [values[rows] for _, rows in groups]
         axes.hist(data, edges, stacked=True, color=PALETTE[: len(data)], label=labels)
-        axes.legend(frameon=False)
+        _legend(axes)
     else:
         axes.hist(values, edges, color=PALETTE[0])
 
@@ -178,7 +183,7 @@ def thresholds(axes: Axes, scores: Scores, gold: Gold, chosen: float | None) -> 
         axes.plot(cut[keep], measure[keep], color=colour, label=label)
     if chosen is not None:
         axes.axvline(chosen, color=FAINT, linestyle="--", linewidth=1)
-    axes.legend(frameon=False)
+    _legend(axes)
 
 
 def _labelled(scores: Scores, gold: Gold) -> tuple[Bools, Bools]:
@@ -240,7 +245,7 @@ def time_line(axes: Axes, edges: Floats, parts: Sequence[tuple[str, Floats]], un
         look = {"color": colour, "label": name, "linewidth": 0}
         axes.bar(edges[:-1], counts, width, below, align="edge", **look)  # type: ignore[arg-type]
         below = below + counts
-    axes.legend(frameon=False)
+    _legend(axes)
 
 
 HEIGHTS: Mapping[Callable[..., None], float] = {
