@@ -62,6 +62,12 @@ class Scores:
         return judged
 
     @property
+    def scored(self) -> Bools:
+        """Which items were judged and have a main rating, shape (n,)."""
+        scored: Bools = self.judged & ~np.isnan(self.main[1])
+        return scored
+
+    @property
     def columns(self) -> list[str]:
         """The columns of scores.csv."""
         more = ["component"] if self.apart else []
@@ -102,7 +108,7 @@ class Scores:
         """The rank of each item within its component, shape (n,): 1 for most of the feature; ties have
         the lowest of their ranks (1, 2, 2, 4); 0 for an item that was never judged."""
         values = self.main[1]
-        rows = np.flatnonzero(self.judged & ~np.isnan(values))
+        rows = np.flatnonzero(self.scored)
         rows = rows[np.lexsort((-values[rows], self.component[rows]))]
         component, values = self.component[rows], values[rows]
         begins = np.ones(len(rows), dtype=np.bool_)

@@ -70,12 +70,13 @@ def left(run: Result, conditions: Sequence[str]) -> Bools:
     on it. Raises UsageError for anything else.
     """
     keep = np.ones(len(run.scores.ids), dtype=np.bool_)
+    numbers = numbers_of(run.scores) if conditions else {}
     for condition in conditions:
-        keep &= _holds(run, condition)
+        keep &= _holds(run, numbers, condition)
     return keep
 
 
-def _holds(run: Result, condition: str) -> Bools:
+def _holds(run: Result, numbers: Mapping[str, Floats], condition: str) -> Bools:
     parts = _CONDITION.fullmatch(condition)
     if parts is None:
         raise UsageError(
@@ -83,7 +84,6 @@ def _holds(run: Result, condition: str) -> Bools:
             'value, as in --where "rank<=20" or --where "text~word".'
         )
     name, sign, value = parts[1].casefold(), parts[2].replace("==", "="), parts[3]
-    numbers = numbers_of(run.scores)
     if name in numbers:
         return _compared(condition, numbers[name], sign, value)
     fields = [*numbers, "id", "text", "subset"]
@@ -214,7 +214,7 @@ def gap_to_gold(scores: Scores) -> Floats:
     classes gold's ranks are two, so that a positive at the very bottom is near −1."""
     rating = scores.main[1]
     gap = np.full(len(rating), np.nan)
-    known = scores.judged & ~np.isnan(rating) & ~np.isnan(scores.gold)
+    known = scores.scored & ~np.isnan(scores.gold)
     for component in np.unique(scores.component[known]).tolist():
         rows = np.flatnonzero(known & (scores.component == component))
         by_rating, by_gold = (

@@ -23,10 +23,9 @@ def lengths(texts: Sequence[str]) -> Floats:
 def with_length(scores: Scores, texts: Sequence[str], resamples: int, seed: int) -> Measured:
     """Spearman's ρ of the main rating with the length of the texts, over judged items, with its 95 %
     interval by a bootstrap."""
-    values = scores.main[1]
-    known = scores.judged & ~np.isnan(values)
-    n = int(known.sum())
-    measure = correlation.spearman(values[known], lengths(texts)[known])
+    rows = np.flatnonzero(scores.scored)
+    n = len(rows)
+    measure = correlation.spearman(scores.main[1][rows], lengths(texts)[rows])
     value = correlation.point(measure, n)
     if value is None:
         return Measured(None, why="all texts are of one length, or all scores equal")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 import numpy as np
 
 from judgeq import prompts, recordings
-from judgeq.datasets import Dataset
 from judgeq.engine import results, session
 from judgeq.evaluation import trail, whole
 from judgeq.evaluation.evaluate import Plan
@@ -85,23 +84,18 @@ class Example:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Record:
-    """A run's evaluation and the evidence behind its scores; `dataset` is None where the texts aren't
-    here. `elo` are the ratings after each round, shape (n,) each. `prompt` is the prompt set, where the
+    """A run's evaluation and the evidence behind its scores; `texts` are the items', None where they
+    aren't here. `elo` is that after each round, shape (rounds, n). `prompt` is the prompt set, where the
     judge was asked with one. `failures`: why the recording looks as if it held failures."""
 
     evaluation: Evaluation
     evidence: Evidence
-    dataset: Dataset | None
-    elo: Sequence[Floats]
+    texts: Sequence[str] | None
+    elo: Floats
     spending: Spending
     prompt: PromptSet | None
     example: Example | None
     failures: str | None
-
-    @property
-    def texts(self) -> Sequence[str] | None:
-        """The items' texts, where they are here."""
-        return None if self.dataset is None else self.dataset.texts
 
 
 async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Record:
@@ -112,7 +106,7 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     evidence = trail.gathered(run)
     store = run.run.store(read_only=True)
     try:
-        spending, elo = await _spending(run, store), await _elo(run, store)
+        spending, elo = await _spending(run, store), await trail.elo_by_round(run, store)
         prompt = _prompt(run)
         example = await _example(run, store, prompt, texts)
     finally:
@@ -120,8 +114,8 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     return Record(
         evaluation=whole.evaluation(run, plan, texts=texts),
         evidence=evidence,
-        dataset=dataset,
-        elo=elo,
+        texts=texts,
+        elo=elo[1:],
         spending=spending,
         prompt=prompt,
         example=example,
@@ -129,19 +123,13 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     )
 
 
-async def elo_by_round(run: results.Result) -> list[Floats]:
-    """The Elo after each round, shape (n,) each. Raises RunError."""
+async def elo_by_round(run: results.Result) -> Floats:
+    """The Elo after each round, shape (rounds, n). Raises RunError."""
     store = run.run.store(read_only=True)
     try:
-        return await _elo(run, store)
+        return (await trail.elo_by_round(run, store))[1:]
     finally:
         await store.close()
-
-
-async def _elo(run: results.Result, store: Store) -> list[Floats]:
-    """After each round; the last are those in the end."""
-    later = [await store.ratings(number) for number in range(2, run.rounds_planned + 1)]
-    return [*(ratings for ratings in later if ratings is not None), run.history.standings.elo]
 
 
 async def _spending(run: results.Result, store: Store) -> Spending:
@@ -185,8 +173,7 @@ async def _example(
         prompt = prompt.as_persona(persona)
     messages = prompts.messages(prompt, [texts[row] for row in presented], reasons=settings.reasons)
     calls = (await store.calls([job])).get(job, ())
-    replies = [call.reply for call in calls if call.outcome in ("ok", "cached")]
-    return Example(job, messages, replies[-1] if replies else None)
+    return Example(job, messages, trail.answer(calls))
 
 
 def _failures(evidence: Evidence) -> str | None:

@@ -301,6 +301,15 @@ def _won_elsewhere(trail: Trail, without: Collection[int]) -> dict[int, tuple[fl
 
 # What the ledger holds beside the verdicts
 
+ANSWERED = ("ok", "cached")
+"""The outcomes of calls that brought a verdict."""
+
+
+def answer(calls: Sequence[Call]) -> str | None:
+    """The raw reply that gave a question's verdict, of the calls about it; None where none did."""
+    replies = [call.reply for call in calls if call.outcome in ANSWERED]
+    return replies[-1] if replies else None
+
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Ledger:
@@ -320,7 +329,7 @@ async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = F
     rows = tuple(trail.row for trail in trails)
     store = run.run.store(read_only=True)
     try:
-        elo = await _elo(run, store)
+        elo = await elo_by_round(run, store)
         unanswered = await _open(run, store, rows)
         jobs = {one.judgment.job for trail in trails for one in trail.appearances}
         jobs |= {match.id for matches in unanswered.values() for match in matches}
@@ -330,7 +339,7 @@ async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = F
         await store.close()
 
 
-async def _elo(run: Result, store: Store) -> Floats:
+async def elo_by_round(run: Result, store: Store) -> Floats:
     """Before the first round and after each, shape (rounds + 1, all items)."""
     before = [await store.ratings(number + 1) for number in range(run.rounds_planned)]
     known = [ratings for ratings in before if ratings is not None]

@@ -96,7 +96,7 @@ class Plots:
 
     def _gold(self, name: str, positive_over: float | None = None) -> Gold:
         gold = self._result.items.gold
-        if gold is None or np.isnan(gold[run_figures.known(self._result.scores)]).all():
+        if gold is None or np.isnan(gold[self._result.scores.scored]).all():
             raise UsageError(f"plot.{name}: no judged item has a gold label.")
         return gold_for(self._result, Plan(positive_over=positive_over))
 

@@ -53,12 +53,6 @@ def size(draw: Callable[..., None]) -> tuple[float, float]:
     return WIDTH, HEIGHTS[draw]
 
 
-def known(scores: Scores) -> Bools:
-    """Which items were judged and have a score, shape (n,)."""
-    known: Bools = scores.judged & ~np.isnan(scores.main[1])
-    return known
-
-
 def _whole_numbers(axes: Axes) -> None:
     from matplotlib.ticker import MaxNLocator
 
@@ -83,7 +77,7 @@ def _logarithmic(axes: Axes) -> None:
 def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
     """How the scores are spread; by the classes of the gold labels, where they are few."""
     name, values = scores.main
-    rows = known(scores)
+    rows = scores.scored
     values = values[rows]
     axes.set(xlabel=f"Score ({name})", ylabel="Items")
     bins = min(BINS, max(8, round(len(values) ** 0.5)))
@@ -110,7 +104,7 @@ def caterpillar(axes: Axes, scores: Scores) -> None:
     """All judged items by score, with their 95 % intervals."""
     name, values = scores.main
     sure = scores.intervals
-    rows = np.flatnonzero(known(scores))
+    rows = np.flatnonzero(scores.scored)
     rows = rows[np.argsort(values[rows], kind="stable")]
     place = np.arange(1, len(rows) + 1)
     axes.set(xlabel="Items, by score", ylabel=f"Score ({name})")
@@ -135,7 +129,11 @@ def _smooth(values: Floats, at: Offsets) -> Floats:
 
 def settling(axes: Axes, scores: Scores, elo: Sequence[Floats]) -> None:
     """How near the ratings after each round, shape (n,), were to the scores in the end."""
-    agreement = agreement_with_end(elo, scores.main[1], scores.judged)
+    rows = np.flatnonzero(scores.scored)
+    theta = scores.main[1][rows]
+    agreement = [
+        correlation.point(correlation.spearman(rating[rows], theta), len(rows)) for rating in elo
+    ]
     values = np.array([np.nan if value is None else value for value in agreement])
     axes.set(xlabel="After round", ylabel="Spearman’s ρ with the end")
     axes.grid(color=GRID, linewidth=0.6)
@@ -188,21 +186,21 @@ def thresholds(axes: Axes, scores: Scores, gold: Gold, chosen: float | None) -> 
 
 def _labelled(scores: Scores, gold: Gold) -> tuple[Bools, Bools]:
     """Which items have a score and a gold label, shape (n,), and which of those are positive."""
-    both: Bools = known(scores) & ~np.isnan(gold.values)
+    both: Bools = scores.scored & ~np.isnan(gold.values)
     positive = np.zeros(0, np.bool_) if gold.positive is None else gold.positive[both]
     return both, positive
 
 
 def by_gold(axes: Axes, scores: Scores, gold: Floats) -> None:
     """Each item's score by its gold label."""
-    both = known(scores) & ~np.isnan(gold)
+    both = scores.scored & ~np.isnan(gold)
     axes.set(xlabel="Gold", ylabel=f"Score ({scores.main[0]})")
     _scatter(axes, gold[both], scores.main[1][both])
 
 
 def by_length(axes: Axes, scores: Scores, texts: Sequence[str]) -> None:
     """Each item's score by the length of its text."""
-    rows = known(scores)
+    rows = scores.scored
     axes.set(xlabel="Characters", ylabel=f"Score ({scores.main[0]})")
     _logarithmic(axes)
     _scatter(axes, np.maximum(lengths(texts)[rows], 1), scores.main[1][rows])
@@ -261,14 +259,3 @@ HEIGHTS: Mapping[Callable[..., None], float] = {
     time_line: 2.4,
 }
 """Inches."""
-
-
-def agreement_with_end(
-    rounds: Sequence[Floats], theta: Floats, judged: Bools
-) -> list[float | None]:
-    """Spearman's ρ of the ratings after each round, shape (n,), with those in the end."""
-    known = judged & ~np.isnan(theta)
-    return [
-        correlation.point(correlation.spearman(rating[known], theta[known]), int(known.sum()))
-        for rating in rounds
-    ]

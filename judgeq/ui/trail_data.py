@@ -9,12 +9,9 @@ from typing import Any
 from judgeq import prompts
 from judgeq.engine.result_data import about
 from judgeq.engine.results import Result
-from judgeq.evaluation.trail import Judgment, Ledger, Opponent, Trail, Versus
+from judgeq.evaluation.trail import Judgment, Ledger, Opponent, Trail, Versus, answer
 from judgeq.types import Call, Match
 from judgeq.ui.item_data import items_json, number
-
-ANSWERED = ("ok", "cached")
-"""The outcomes of calls that brought a verdict."""
 
 
 def explain_json(
@@ -124,7 +121,5 @@ def _calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
 
 def reason(ledger: Ledger, job: int) -> str | None:
     """The reason that was given for a verdict; None where none was, or replies weren't read."""
-    answers = [call for call in ledger.calls.get(job, ()) if call.outcome in ANSWERED]
-    if not answers or answers[-1].reply is None:
-        return None
-    return prompts.reason(answers[-1].reply)
+    reply = answer(ledger.calls.get(job, ()))
+    return None if reply is None else prompts.reason(reply)

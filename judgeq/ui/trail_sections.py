@@ -133,11 +133,12 @@ def _facts(result: Result, row: int) -> Iterator[tuple[str, str]]:
         more = len(text) - TEXT
         rest = f" … ({several(more, 'character')} more)" if more > 0 else ""
         yield "text", excerpt(text, TEXT) + rest
-    rank, (main, values) = int(scores.rank[row]), scores.main
+    ranks, (main, values) = scores.rank, scores.main
+    rank = int(ranks[row])
     if not rank:
         yield "rank", "–: it was never judged"
     else:
-        ranked = int(((scores.rank > 0) & (scores.component == scores.component[row])).sum())
+        ranked = int(((ranks > 0) & (scores.component == scores.component[row])).sum())
         where = f"{count(rank)} of {count(ranked)}"
         rating = f"{values[row]:z.3f}"
         if sure is not None:

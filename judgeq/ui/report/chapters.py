@@ -11,11 +11,11 @@ from importlib.metadata import version
 import numpy as np
 import orjson
 
+from judgeq.engine.results import Result
+from judgeq.evaluation import items
 from judgeq.evaluation.evaluate import apart
-from judgeq.evaluation.items import gap_to_gold
 from judgeq.evaluation.record import Record, Round
 from judgeq.rating import comparisons, of_run
-from judgeq.types import Floats
 from judgeq.ui import (
     evaluation_sections,
     order_sections,
@@ -30,7 +30,7 @@ from judgeq.ui.text import count, duration, money, several
 from judgeq.untrusted import excerpt
 
 AT_ODDS = 10
-"""So many items are listed at whose place judge and gold disagree most, to either side."""
+"""So many items are listed on whose place judge and gold disagree most."""
 EXCERPT = 160
 FAST = 0.01
 """Seconds that a call takes at least whose duration is reported: a simulated judge takes less."""
@@ -151,7 +151,7 @@ def against_gold(record: Record) -> Iterator[Section]:
     )
     yield from evaluation_sections.against_gold(evaluation)
     name = run.scores.main[0]
-    labelled = (run_figures.known(run.scores) & ~np.isnan(gold.values)).any()
+    labelled = (run.scores.scored & ~np.isnan(gold.values)).any()
     if gold.positive is not None and labelled:
         yield Section(
             "ROC curves",
@@ -181,16 +181,16 @@ def against_gold(record: Record) -> Iterator[Section]:
                 partial(figure, run_figures.by_gold, run.scores, gold.values),
             ),
         )
-    yield from _odds(record, gap_to_gold(replace(run.scores, gold=gold.values)), gold.values)
+    yield from _odds(record, replace(run, scores=replace(run.scores, gold=gold.values)))
 
 
-def _odds(record: Record, distance: Floats, gold: Floats) -> Iterator[Section]:
-    rows = np.flatnonzero(~np.isnan(distance))
-    rows = rows[np.argsort(-np.abs(distance[rows]), kind="stable")][:AT_ODDS]
-    if not len(rows):
+def _odds(record: Record, run: Result) -> Iterator[Section]:
+    """The items that `judgeq show --against-gold` lists first, of a run with the gold of the report."""
+    scores, texts = run.scores, record.texts
+    view = items.against_gold(run, np.ones(len(scores.ids), np.bool_), AT_ODDS)
+    if not view.rows:
         return
-    scores, texts = record.evaluation.run.scores, record.texts
-    rank = scores.rank
+    rank, gap = scores.rank, view.measures["gap"]
     yield Section(
         "Where judge and gold disagree most",
         columns=[
@@ -204,11 +204,11 @@ def _odds(record: Record, distance: Floats, gold: Floats) -> Iterator[Section]:
                 scores.ids[row],
                 int(rank[row]),
                 float(scores.main[1][row]),
-                float(gold[row]),
-                float(distance[row]),
+                float(scores.gold[row]),
+                float(gap[row]),
                 *([] if texts is None else [excerpt(texts[row], EXCERPT)]),
             )
-            for row in rows.tolist()
+            for row in view.rows
         ],
         notes=[
             "Places apart: by score less by gold, of all places; +50 % stands half of the scale higher "

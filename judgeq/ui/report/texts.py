@@ -5,7 +5,7 @@ and what the page's script is given of them.
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,7 +16,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.evaluation import trail
 from judgeq.evaluation.record import Record
-from judgeq.evaluation.trail import Judgment, Trail
+from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Offsets
 from judgeq.untrusted import multiline, plain
 
@@ -72,20 +72,20 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     run = record.evaluation.run
     rows, why = chosen(run.scores, most, run.info.settings.seed)
     trails = trail.trails(record.evidence, rows.tolist())
-    kept = [_listed(one) for one in trails]
-    judgments = {one.judgment.job: one.judgment for part in kept for one in part}
-    reasons = {} if record.texts is None else await _reasons(run, [*judgments])
-    return Texts(rows.tolist(), why, _data(run, rows, trails, record.texts, reasons))
+    listed = [_listed(one) for one in trails]
+    jobs = {one.judgment.job for part in listed for one in part}
+    reasons = {} if record.texts is None else await _reasons(run, jobs)
+    return Texts(rows.tolist(), why, _data(run, trails, listed, record.texts, reasons))
 
 
-def _listed(one: Trail) -> Sequence[trail.Appearance]:
+def _listed(one: Trail) -> Sequence[Appearance]:
     if len(one.appearances) <= LISTED:
         return one.appearances
     most = {id(appearance) for appearance in one.against[:LISTED]}
     return [appearance for appearance in one.appearances if id(appearance) in most]
 
 
-async def _reasons(run: Result, jobs: Sequence[int]) -> dict[int, str]:
+async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
     """The reasons that were given, by job, where they were asked for."""
     if not run.info.settings.reasons or not jobs:
         return {}
@@ -96,25 +96,24 @@ async def _reasons(run: Result, jobs: Sequence[int]) -> dict[int, str]:
         await store.close()
     reasons = {}
     for job, of_job in calls.items():
-        for call in of_job:
-            if call.outcome in ("ok", "cached") and call.reply is not None:
-                reason = prompts.reason(call.reply)
-                if reason is not None:
-                    reasons[job] = plain(reason, REASON)
+        reply = trail.answer(of_job)
+        reason = None if reply is None else prompts.reason(reply)
+        if reason is not None:
+            reasons[job] = plain(reason, REASON)
     return reasons
 
 
 def _data(
     run: Result,
-    rows: Offsets,
     trails: Sequence[Trail],
+    listed: Sequence[Sequence[Appearance]],
     texts: Sequence[str] | None,
     reasons: Mapping[int, str],
 ) -> dict[str, Any]:
     scores = run.scores
     name, values = scores.main
     sure, rank = scores.intervals, scores.rank
-    place = {row: at for at, row in enumerate(rows.tolist())}
+    place = {one.row: at for at, one in enumerate(trails)}
     numbers: dict[int, int] = {}
     judgments: list[dict[str, Any]] = []
 
@@ -128,8 +127,8 @@ def _data(
         return numbers[judgment.job]
 
     items = []
-    for row, one in zip(rows.tolist(), trails, strict=True):
-        listed = _listed(one)
+    for one, appearances in zip(trails, listed, strict=True):
+        row = one.row
         items.append(
             {
                 "id": plain(scores.ids[row], 200),
@@ -142,9 +141,10 @@ def _data(
                 "text": None if texts is None else multiline(texts[row][:LONGEST]),
                 "cut": texts is not None and len(texts[row]) > LONGEST,
                 "judgments": [
-                    [number(seen.judgment), seen.slot, _rounded(seen.residual)] for seen in listed
+                    [number(seen.judgment), seen.slot, _rounded(seen.residual)]
+                    for seen in appearances
                 ],
-                "more": len(one.appearances) - len(listed),
+                "more": len(one.appearances) - len(appearances),
             }
         )
     others = [plain(scores.ids[row], 80) for row in list(place)[len(items) :]]
