@@ -16,6 +16,7 @@ from pathlib import Path
 import diskcache
 import pytest
 
+from judgeq import paths
 from judgeq.engine.session import run_loop
 from judgeq.errors import DataError, StoppedError
 from judgeq.judge.backend import Cached, key_of
@@ -557,3 +558,8 @@ def test_where_no_links_can_be_made_the_file_of_who_was_faster_stays(
 def _put_and_close(folder: Path, number: int) -> None:
     with closing(Table(folder)) as table:
         table.put([(f"k{number}", "m", b"{}")], 0.0)
+
+
+def test_no_test_knows_what_another_kept(tmp_path: Path) -> None:
+    """A mock server had the port of an earlier test's: all was known, and nothing was asked."""
+    assert paths.user_cache().is_relative_to(tmp_path)
