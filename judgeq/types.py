@@ -185,6 +185,60 @@ class Attempt(NamedTuple):
     bound: float | None = 0.0
 
 
+class BatchState(StrEnum):
+    """Where a batch of requests stands: written down, at the provider, all settled, or none."""
+
+    INTENDED = "intended"  # about to be created: the provider may have it, and we don't know its id
+    SENT = "sent"  # the provider has it, and not all of its jobs are settled
+    COLLECTED = "collected"  # all of its jobs are settled
+    REFUSED = "refused"  # the provider didn't take it: nothing was paid
+    LOST = "lost"  # it can't be had from the provider (any more): it may have been paid
+
+
+class Batch(NamedTuple):
+    """Many requests that are sent together, and answered within a day.
+
+    `name` is random: the provider is sent it, and finds the batch by it. `remote` is the provider's
+    own id (None: not known), `status` the provider's last word on it, `total`, `done` and `failed` its
+    counts, seen at `seen`. `reserved` is the most that it can cost in dollars (None: unknown), `tokens`
+    about what it takes. `cost` is what its lines cost that are settled, in dollars, `answered` those
+    that brought a reply. `error` says what went wrong with the batch as a whole. `left` and `at_risk`
+    are the store's own, when it is read: the jobs that it still has, and the most that these may cost
+    (None: unknown). Times are seconds since the epoch.
+    """
+
+    name: str
+    judge: int
+    api: str
+    address: str
+    made: float
+    jobs: int
+    reserved: float | None
+    tokens: float
+    state: BatchState = BatchState.INTENDED
+    remote: str | None = None
+    status: str = ""
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    seen: float | None = None
+    expires: float | None = None
+    cost: float = 0.0
+    answered: int = 0
+    error: str | None = None
+    left: int = 0
+    at_risk: float | None = 0.0
+
+
+class Line(NamedTuple):
+    """A job in a batch: the most that its request can cost in dollars (None: unknown), and the bytes of
+    its body."""
+
+    job: Job
+    bound: float | None
+    size: int
+
+
 class Outcome(NamedTuple):
     """What a worker has to say about a job: its new state, the verdict if any, and the calls since.
 
