@@ -28,9 +28,10 @@ class Body(Protocol):
 class InFlight:
     """A call whose answer is waited for. `started` and `heard` are ticks; `body` is the answer's
     stream once its headers are there, `received` the bytes of it that had come at the last tick.
-    `why` says why it was given up before its time."""
+    `why` says why it was given up before its time. `limited`: in all, and not only in its silence.
+    """
 
-    __slots__ = ("body", "heard", "received", "scope", "started", "why")
+    __slots__ = ("body", "heard", "limited", "received", "scope", "started", "why")
 
     def __init__(self, scope: asyncio.Timeout, tick: int) -> None:
         self.scope = scope
@@ -38,6 +39,7 @@ class InFlight:
         self.body: Body | None = None
         self.received = -1
         self.why: str | None = None
+        self.limited = True
 
 
 class Deadlines:
@@ -108,7 +110,8 @@ class Deadlines:
             if call.body is not None and call.body.total_bytes != call.received:
                 call.received, call.heard = call.body.total_bytes, self._tick
             # The first tick was only a part of one.
-            if self._tick - call.started > self._total or self._tick - call.heard > self._silence:
+            late = call.limited and self._tick - call.started > self._total
+            if late or self._tick - call.heard > self._silence:
                 overdue.append(call)
         for call in overdue:
             self.calls.discard(call)

@@ -1,14 +1,11 @@
 """What the backends of models behind an API share, whatever form the API has; posted with aiohttp.
 
-One session, pooled connections, bodies built with orjson: through a provider's package a call costs
-several times the CPU. Knows nothing of retries, limits or the cache: it sends one request, and says
-what became of it.
+Bodies are built with orjson: through a provider's package a call costs several times the CPU. Knows
+nothing of retries, limits or the cache: it sends one request, and says what became of it.
 """
 
 from __future__ import annotations
 
-import asyncio
-import errno
 import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
@@ -16,13 +13,11 @@ from functools import partial
 from typing import Any, ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
-import aiohttp
 import orjson
 
 from judgeq import prompts
 from judgeq.errors import (
-    CallTimeoutError,
-    ConnectionFailedError,
+    CallError,
     JudgeError,
     RefusedRequestError,
     ServerFailedError,
@@ -30,23 +25,19 @@ from judgeq.errors import (
     UnusableReplyError,
 )
 from judgeq.judge.backend import Memory, Prepared, Reply, Request, key_of
+from judgeq.judge.batches import Result
 from judgeq.judge.bounds import Bounds
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
-from judgeq.judge.http.bodies import read_all
-from judgeq.judge.http.deadlines import Deadlines
-from judgeq.judge.http.gone import Gone
-from judgeq.judge.http.network import connects, proxy_for, tls_of
+from judgeq.judge.http.connection import Connection
 from judgeq.judge.http.replies import Answer
 from judgeq.judge.limiter import RateHeaders
-from judgeq.judge.masking import Mask
-from judgeq.judge.model import REASON, api_key, extra_headers, output_bound
+from judgeq.judge.model import REASON, api_key, output_bound
 from judgeq.judge.prices import Pricing
 from judgeq.settings.model import Access, Model
 from judgeq.types import Usage
 
 STEPS = ("schema", "json", "text")
-KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
 
 
 class Listed(NamedTuple):
@@ -90,7 +81,6 @@ class ModelBackend(ABC):
         self._access = access
         self._pricing = pricing
         self.schema = partial(prompts.schema, ties=ties, reasons=reasons)
-        self._connections = connections
         self._memory = memory
         self._believe = believe
         self._wall_clock = wall_clock
@@ -101,12 +91,9 @@ class ModelBackend(ABC):
         self._tails: dict[int, bytes] = {}
         self.output_bound = output_bound(reasons)
         self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
-        self._session: aiohttp.ClientSession | None = None
-        self._deadlines = Deadlines(silence=access.first_byte_timeout, total=access.timeout)
-        self._gone = Gone(self._deadlines, self._connects)
-        self._proxy: str | None = None
-        self._sent: Mapping[str, str] = {}
-        self._mask = Mask(())
+        self.connection = Connection(
+            name, self._url, access, connections=connections, wall_clock=wall_clock
+        )
         # Learned from usage, for the estimate that limits work with.
         self._tokens_a_byte = 0.25
         self._output_a_call: float | None = None
@@ -162,44 +149,13 @@ class ModelBackend(ABC):
 
         Raises KeyMissingError or UsageError for a key, certificate or header that can't be had.
         """
-        if self._session is not None:
-            return
-        secret = api_key(self.name, self.model, self._access)
-        sent = extra_headers(self._access)
-        self._proxy = proxy_for(self._url, self._access)
-        self._mask = Mask.of(self._access, secret, sent, self._proxy)
-        self.authorize(sent, secret)
-        # Not the session's own: those aiohttp sends a proxy as well, in the clear.
-        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
-        self._session = aiohttp.ClientSession(
-            connector=aiohttp.TCPConnector(
-                limit=self._connections,
-                keepalive_timeout=KEEP_ALIVE,
-                ttl_dns_cache=300,
-                ssl=tls_of(self._access),
-            ),
-            # Before a connection is made nothing is sent: that may end by aiohttp's own timer.
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=self._access.connect_timeout, sock_read=None
-            ),
-            cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
-        )
-
-    async def _connects(self) -> bool | None:
-        """Whether the server takes connections; None where that can't be said, behind a proxy."""
-        if self._proxy is not None:
-            return None
-        parts = urlsplit(self._url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        return await connects(parts.hostname or "", port, self._access.connect_timeout)
+        if not self.connection.is_open:
+            secret = api_key(self.name, self.model, self._access)
+            await self.connection.open(secret, self.authorize)
 
     async def close(self) -> None:
         """Let go of the connections."""
-        self._gone.close()
-        if self._session is not None:
-            await self._session.close()
-            self._session = None
+        await self.connection.close()
 
     def prepare(self, request: Request) -> Prepared:
         """The body that would be sent now, and what it may take."""
@@ -230,102 +186,59 @@ class ModelBackend(ABC):
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Post it. Raises JudgeErrors as the answer, or the want of one, says."""
         try:
-            status, answer_headers, data = await self._exchange("POST", self._url, prepared.body)
-            rate = headers.rate(answer_headers)
-            if rate is not None:
-                self._believe(rate)
+            answer = await self.connection.exchange("POST", self._url, prepared.body)
+        except UnusableReplyError as error:
+            return _unusable(error)
+        rate = headers.rate(answer[1])
+        if rate is not None:
+            self._believe(rate)
+        return self._reply(*answer, len(prepared.body), prepared.version == self.version)
+
+    @property
+    def form(self) -> str:
+        """How questions are asked now: what a batch was sent as, for `read_result`."""
+        return " ".join((self.mode, *self.learned().values()))
+
+    def read_result(self, result: Result, size: int, form: str) -> Reply:
+        """The reply in a line of a batch's results, of a request of `size` bytes that was sent in that
+        `form`. Raises JudgeErrors as the line says; one that failed was not billed."""
+        if result.ended is not None:
+            raise ServerFailedError(
+                f"the batch was {result.ended} before this was asked.", cost=0.0
+            )
+        if result.status == 0:
+            raise ServerFailedError("the batch's results don't say what became of this request.")
+        try:
+            return self._reply(result.status, {}, result.body, size, form == self.form)
+        except CallError as error:
+            if result.status == 429 or result.status >= 500:
+                error.cost = 0.0
+            raise
+
+    def _reply(
+        self, status: int, answer_headers: Mapping[str, str], data: bytes, size: int, current: bool
+    ) -> Reply:
+        """What an answer says to a request of `size` bytes; `current`: one that would be sent as it was
+        once more."""
+        try:
             if status != 200:
-                raise http_errors.error_for(
-                    status,
-                    answer_headers,
-                    data,
-                    model=self.name,
-                    url=self._url,
-                    now=self._wall_clock(),
-                )
-            reply = self._read(data, len(prepared.body))
+                raise self.connection.refusal(status, answer_headers, data, self._url)
+            reply = self._read(data, size)
             if reply.cost is None:  # a LiteLLM proxy may know it
                 reply = reply._replace(cost=headers.price(answer_headers))
             return reply
         except SteppedDownError as error:
-            raise self._stepped_down(error, prepared) from None
+            raise self._stepped_down(error, current) from None
         except UnusableReplyError as error:
-            return Reply(str(error), Usage(), error.cost, str(error))
+            return _unusable(error)
 
     async def listed(self) -> Listed:
         """The models that the server lists. Raises JudgeErrors as `complete`."""
         url = self.models_url()
-        status, answer_headers, data = await self._exchange("GET", url)
+        status, answer_headers, data = await self.connection.exchange("GET", url)
         if status != 200:
-            raise http_errors.error_for(
-                status, answer_headers, data, model=self.name, url=url, now=self._wall_clock()
-            )
+            raise self.connection.refusal(status, answer_headers, data, url)
         return Listed(_names(data), answer_headers.get("Date"))
-
-    async def _exchange(
-        self, method: str, url: str, body: bytes | None = None
-    ) -> tuple[int, Mapping[str, str], bytes]:
-        """Status, headers and body of the answer. All that comes in is masked here, before anything
-        is cut or parsed; of a success's headers only numbers are read."""
-        if self._session is None:
-            raise JudgeError("the backend was not opened")
-        try:
-            async with asyncio.timeout(None) as scope:
-                call = self._deadlines.begin(scope)
-                try:
-                    async with self._session.request(
-                        method,
-                        url,
-                        data=body,
-                        headers=self._sent,
-                        proxy=self._proxy,
-                        allow_redirects=False,
-                    ) as response:
-                        call.body = response.content
-                        self._gone.answered(call)
-                        data = self._mask.body(await read_all(response))
-                        if response.status == 200:
-                            return 200, response.headers, data
-                        return response.status, self._mask.headers(response.headers), data
-                finally:
-                    self._deadlines.end(call)
-        except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            if call.why is not None:
-                raise ConnectionFailedError(
-                    f"{url} was silent for {self._deadlines.seconds(call.started):.0f} s, and "
-                    f"{call.why}: the server that had the call is gone."
-                ) from None
-            raise self._broken(error) from None  # its own words are not masked
-
-    def _broken(self, error: BaseException) -> JudgeError:
-        """What aiohttp's errors mean: whether it was sent, and whether another try may mend it."""
-        what = f"{self._url}: {self._mask.text(str(error)) or type(error).__name__}"
-        match error:
-            case aiohttp.ClientConnectorCertificateError() | aiohttp.ClientConnectorSSLError():
-                return RefusedRequestError(
-                    f"{what}. Its certificate is not trusted: name the authority's with --ca-file."
-                )
-            case aiohttp.ClientHttpProxyError():
-                return RefusedRequestError(f"the proxy refused: {what}. See --proxy.")
-            case aiohttp.ConnectionTimeoutError():
-                seconds = f"{self._access.connect_timeout:g} s"
-                return CallTimeoutError(
-                    f"no connection to {self._url} within {seconds}.", cost=0.0, unavailable=True
-                )
-            case TimeoutError():
-                access = self._access
-                return CallTimeoutError(
-                    f"{self._url} did not answer in time (--first-byte-timeout "
-                    f"{access.first_byte_timeout:g}, --timeout {access.timeout:g})."
-                )
-            case aiohttp.ClientConnectorError():
-                if isinstance(error.os_error, ConnectionRefusedError):
-                    self._gone.refused()
-                full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here
-                return ConnectionFailedError(
-                    f"no connection: {what}.", cost=0.0, unavailable=True, too_many=full
-                )
-        return ConnectionFailedError(f"the connection broke: {what}.")
 
     def _read(self, data: bytes, size: int) -> Reply:
         """The reply in a successful answer, which may still hold an error."""
@@ -359,10 +272,10 @@ class ModelBackend(ABC):
             self._output_a_call, self._tokens_a_byte = float(usage.output), seen
         self._output_a_call += (usage.output - self._output_a_call) * 0.02
 
-    def _stepped_down(self, error: SteppedDownError, prepared: Prepared) -> JudgeError:
+    def _stepped_down(self, error: SteppedDownError, current: bool) -> JudgeError:
         """Ask for less from now on, if there is less and we may."""
         said = str(error)
-        if prepared.version != self.version:
+        if not current:
             return error  # another call has found out already
         if error.what != "structured":
             if not self.step_down(error.what):
@@ -394,6 +307,10 @@ class ModelBackend(ABC):
     def _changed(self) -> None:
         self.version += 1
         self._tails.clear()
+
+
+def _unusable(error: UnusableReplyError) -> Reply:
+    return Reply(str(error), Usage(), error.cost, str(error))
 
 
 def beside(base: str, name: str) -> str:
