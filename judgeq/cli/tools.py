@@ -20,6 +20,10 @@ def _trouble(text: str, **more: Any) -> Any:
     return typer.Option(help=text, rich_help_panel="Behaviour", **more)
 
 
+def _batch(text: str, **more: Any) -> Any:
+    return typer.Option(help=text, rich_help_panel="Batches", **more)
+
+
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -299,16 +303,41 @@ def mock_server(
     ] = False,
     cached_share: Annotated[float, _trouble("Share of input that it says was cached.")] = 0.0,
     usage: Annotated[bool, _trouble("Whether replies say their tokens.")] = True,
+    batch_time: Annotated[float, _batch("Seconds that a batch takes.")] = 2.0,
+    batch_window: Annotated[float, _batch("Seconds after which a batch expires.")] = 86_400.0,
+    batch_crawl: Annotated[bool, _batch("No batch ends before it expires.")] = False,
+    batch_expire: Annotated[float, _batch("Share of batches that expire half-way.")] = 0.0,
+    batch_invalid: Annotated[float, _batch("Share of batches that fail validation.")] = 0.0,
+    batch_queue_tokens: Annotated[
+        int | None, _batch("The most tokens in batches that wait, at four bytes a token.")
+    ] = None,
+    batch_limited: Annotated[float, _batch("Share of creations refused with 429.")] = 0.0,
+    batch_unanswered: Annotated[
+        float, _batch("Share of creations that succeed and whose answer is lost.")
+    ] = 0.0,
+    batch_failing: Annotated[
+        float, _batch("Share of lines that fail, with 500, 429 or status 0.")
+    ] = 0.0,
+    batch_lost: Annotated[float, _batch("Share of answered lines that results lack.")] = 0.0,
+    batch_doubled: Annotated[float, _batch("Share of lines that results hold twice.")] = 0.0,
+    batch_broken: Annotated[float, _batch("Share of downloads that end half-way.")] = 0.0,
+    batch_page: Annotated[int | None, _batch("The most batches in a page of the list.")] = None,
+    batch_gone: Annotated[
+        float | None, _batch("Seconds after a batch's end when its results are deleted.")
+    ] = None,
     as_json: Json = False,
 ) -> None:
     """A local server like OpenAI's and Anthropic's, for rehearsals.
 
-    It answers as the simulated judge does, takes time, enforces limits and
-    fails as it is asked to; /stats shows what it saw. Ctrl-C ends it.
+    It answers as the simulated judge does, live and in batches, takes time,
+    enforces limits and fails as it is asked to; /stats shows what it saw.
+    Ctrl-C ends it.
 
     Examples:
 
       judgeq mock-server --latency 0.5 --rate-limited 0.1
+
+      judgeq mock-server --batch-time 60 --batch-expire 0.2 --batch-lost 0.01
 
       judgeq run -d demo --judge mock --base-url http://127.0.0.1:8000/v1
 

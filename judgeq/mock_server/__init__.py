@@ -9,8 +9,6 @@ came. `/stats` tells what it saw.
 from __future__ import annotations
 
 import asyncio
-import hashlib
-import math
 import signal
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
@@ -21,22 +19,20 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from judgeq import fences, prompts, seeds
-from judgeq.judge.error_model import HIGH, LOW, ErrorModel
-from judgeq.judge.simulated import reason_for
+from judgeq.mock_server.answering import Answering, even
 from judgeq.mock_server.anthropic import AnthropicForm
+from judgeq.mock_server.anthropic_batches import AnthropicBatches
 from judgeq.mock_server.asked import Asked
+from judgeq.mock_server.batches import Batches
 from judgeq.mock_server.behaviour import Limit, MockSettings, Stats, question_id
-from judgeq.mock_server.forms import Answered, Form
-from judgeq.mock_server.logprobs import logprobs, tokens
+from judgeq.mock_server.forms import Form
 from judgeq.mock_server.openai import OpenAIForm
-from judgeq.mock_server.wire import as_json, drop, error, kept_to, spoilt
-from judgeq.settings import Simulation
-from judgeq.types import Match, Usage, Verdict
+from judgeq.mock_server.openai_batches import OpenAIBatches
+from judgeq.mock_server.wire import as_json, drop, error
+from judgeq.types import Usage
 
-CAN = {"schema": 2, "ignored": 2, "json": 1, "text": 0}
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 OPENAI, ANTHROPIC = OpenAIForm(), AnthropicForm()
-LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 
 class MockServer:
@@ -53,18 +49,17 @@ class MockServer:
     ) -> None:
         self.settings = settings
         self.stats = Stats()
-        # As they stand between the fences of a prompt.
-        self._scores = {_as_fenced(text): score for text, score in (scores or {}).items()}
-        self._errors = ErrorModel(Simulation())
-        self._answers = seeds.Stream(settings.seed, "mock answers")
-        self._faults = seeds.Stream(settings.seed, "mock faults")
+        self._answering = Answering(settings, scores or {})
         self._requests = Limit(settings.rpm, clock)
         self._tokens = Limit(settings.tpm, clock)
         self._sleep = sleep
         self._wall_clock = wall_clock
         self._ids = count(1)
-        self._any_fault = any(share for _, share in settings.failures)
         self.closing = asyncio.Event()
+        begun, began = wall_clock(), clock()
+        self.batches = Batches(
+            settings, self._answering, lambda: self.stats, lambda: begun + clock() - began
+        )
 
     def app(self) -> web.Application:
         """The routes."""
@@ -73,11 +68,25 @@ class MockServer:
         app.router.add_post("/v1/messages", self.complete)
         app.router.add_get("/v1/models", self.models)
         app.router.add_get("/v1/models/{name:.+}", self.model)
+        for batches in (
+            OpenAIBatches(self.batches, OPENAI),
+            AnthropicBatches(self.batches, ANTHROPIC),
+        ):
+            for route in batches.routes():
+                app.router.add_route(route.method, route.path, self._with_key(route.handler))
         app.router.add_get("/stats", self.show_stats)
         app.router.add_post("/stats/reset", self.reset)
         app.router.add_route("*", "/{path:.*}", self.unknown)
         app.on_response_prepare.append(self._number)
         return app
+
+    def _with_key(self, handler: Handler) -> Handler:
+        """The handler, for requests with the right key."""
+
+        async def handle(request: web.Request) -> web.StreamResponse:
+            return self._key_refused(request) or await handler(request)
+
+        return handle
 
     async def _number(self, request: web.Request, response: web.StreamResponse) -> None:
         """Give an answer the id that a provider's support asks for."""
@@ -99,10 +108,15 @@ class MockServer:
 
     async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""
-        return as_json(self.stats.as_json(questions="questions" in request.query))
+        return as_json(await self.seen(questions="questions" in request.query))
+
+    async def seen(self, *, questions: bool = False) -> dict[str, Any]:
+        """What the server saw until now."""
+        batches = await self.batches.as_json()  # first: it answers what is due
+        return {**self.stats.as_json(questions=questions), "batches": batches}
 
     async def reset(self, _: web.Request) -> web.Response:
-        """Begin to count anew."""
+        """Begin to count anew; batches stay."""
         self.stats = Stats(in_flight=self.stats.in_flight)
         return as_json({})
 
@@ -130,13 +144,13 @@ class MockServer:
             return asked
         number = question_id(asked.messages)
         self.stats.asked[number] += 1
-        answer = self._answer(number, asked)
-        usage = self._usage(asked, answer)
+        answer = self._answering.answer(number, asked)
+        usage = self._answering.usage(asked, answer)
         limited = self._limited(usage, _form(request))
         if limited is not None:
             return limited
         headers = self._rates(_form(request))
-        fault, late = self._draw(number)
+        fault, late = self._answering.fault(number, self.stats.asked[number])
         if self.settings.latency:
             await self._sleep(self.settings.latency * (0.5 + late))
         return await self._respond(request, asked, number, answer, usage, fault, headers)
@@ -145,23 +159,11 @@ class MockServer:
         """What is asked for, or the refusal of it."""
         if (refused := self._key_refused(request)) is not None:
             return refused
-        asked = _form(request).read(await request.read(), request.headers)
-        return asked if isinstance(asked, web.Response) else self._refusal(request, asked) or asked
-
-    def _refusal(self, request: web.Request, asked: Asked) -> web.Response | None:
-        """What a server refuses before it does anything."""
-        settings, form = self.settings, _form(request)
-        name = asked.body["model"]
-        if settings.only_model not in (None, name):
-            return form.no_model(name)
-        if asked.structured > CAN[settings.structured]:
-            return form.unstructured(asked, self._echo(request))
-        longest = settings.max_input_tokens
-        if longest is not None and (sent := _tokens(asked.content)) > longest:
-            return form.too_long(sent, longest)
-        if settings.quota_after is not None and self.stats.answered >= settings.quota_after:
-            return form.no_quota()
-        return None
+        form = _form(request)
+        asked = form.read(await request.read(), request.headers)
+        if isinstance(asked, web.Response):
+            return asked
+        return self._answering.refusal(self.stats, form, asked, self._echo(request)) or asked
 
     def _key_refused(self, request: web.Request) -> web.Response | None:
         key, form = self.settings.key, _form(request)
@@ -190,18 +192,6 @@ class MockServer:
         self.stats.outcomes["limited"] += 1
         return form.limited(wait, self._rates(form))
 
-    def _draw(self, number: str) -> tuple[str, float]:
-        """The fault of this request, or "", and how long it takes (0 to 1): by how often it came."""
-        if not self._any_fault and not self.settings.latency:
-            return "", 0.0
-        times = self.stats.asked[number]
-        drawn, late = self._faults.at(int(number[:15], 16), times).random(2).tolist()
-        for name, share in self.settings.failures:
-            drawn -= share
-            if drawn < 0:
-                return name, late
-        return "", late
-
     async def _respond(
         self,
         request: web.Request,
@@ -212,92 +202,27 @@ class MockServer:
         fault: str,
         headers: Mapping[str, str],
     ) -> web.StreamResponse:
-        stats, even = self.stats, _even(self.stats.asked[number], number)
+        stats, coin = self.stats, even(self.stats.asked[number], number)
         form = _form(request)
         stats.outcomes[fault or "ok"] += 1
         if fault == "rate_limited":
-            return form.slow_down(self.settings.retry_after if even else None)
+            return form.slow_down(self.settings.retry_after if coin else None)
         if fault == "errors":
-            return form.failed(self._echo(request), even=even)
+            return form.failed(self._echo(request), even=coin)
         if fault == "hung":
             await self.closing.wait()
             return web.Response()
-        message, reason = spoilt(answer, fault)
-        limits = [value for name in LIMIT_FIELDS if isinstance(value := asked.body.get(name), int)]
-        beside = usage.reasoning if self.settings.reasoning_beside else 0
-        if limits and usage.output - beside > min(limits):
-            message, reason = {"content": answer[: len(answer) // 2]}, "length"
-            usage = usage._replace(output=min(limits), reasoning=min(usage.reasoning, *limits))
-        answered = Answered(
-            stats.requests,
-            self._wall_clock(),
-            message,
-            reason,
-            usage if self.settings.usage else None,
-            usage.reasoning if self.settings.reasoning_beside else 0,
-            self._logprobs(asked, message),
+        answered, usage = self._answering.answered(
+            asked, answer, usage, fault, stats.requests, self._wall_clock()
         )
         body = orjson.dumps(form.answer(asked, answered))
         if fault == "dropped":
-            return await drop(request, body, half=even)
+            return await drop(request, body, half=coin)
         if request.transport is None or request.transport.is_closing():
             stats.outcomes["gone"] += 1  # the client went while we thought
             return web.Response()
-        stats.answered += 1
-        stats.delivered[number] += 1
-        stats.tokens = [a + b for a, b in zip(stats.tokens, usage, strict=True)]
+        stats.count(number, usage)
         return web.Response(body=body, content_type="application/json", headers=headers)
-
-    def _logprobs(self, asked: Asked, message: Mapping[str, Any]) -> dict[str, Any] | None:
-        """How sure the server is of the tokens of a message, where that was asked for."""
-        if asked.top_logprobs is None:
-            return None
-        content = message["content"]
-        if content is None:
-            return {"content": None, "refusal": None}
-        scores = [self._score(text) for _, text in fences.texts_in(asked.content)]
-        labels = orjson.dumps(prompts.labels(len(scores))).decode()
-        by_label = dict(
-            zip(orjson.loads(self._in_form(labels, asked, len(scores))), scores, strict=True)
-        )
-        return logprobs(content, by_label, Simulation(), asked.top_logprobs)
-
-    def _usage(self, asked: Asked, answer: str) -> Usage:
-        prompt = sum(_tokens(text) + 8 for text in asked.texts)
-        cached = int(prompt * self.settings.cached_share)
-        reasoning = self.settings.reasoning_tokens
-        output = _tokens(answer) if asked.top_logprobs is None else len(tokens(answer))
-        return Usage(prompt - cached, cached, output + reasoning, reasoning)
-
-    def _answer(self, number: str, asked: Asked) -> str:
-        """What the simulated judge says to the texts between the fences."""
-        texts = [text for _, text in fences.texts_in(asked.content)]
-        scores = [self._score(text) for text in texts]
-        rng = self._answers.at(int(number[:15], 16))
-        match = Match(0, 1, tuple(range(len(texts))))
-        if len(texts) < 2:
-            verdict = Verdict(
-                match.items, (), self._errors.score(scores[0], rng) if scores else 0.5
-            )
-        else:
-            verdict = Verdict(tuple(self._errors.order(scores, rng)))
-        wanted = texts and prompts.ASK_REASON in asked.content
-        reason = reason_for(verdict, match, scores) if wanted else None
-        return self._in_form(prompts.reply(verdict, match, reason), asked, len(texts))
-
-    def _in_form(self, text: str, asked: Asked, k: int) -> str:
-        """The text in the words that the schema allows, if there is one and it is kept to."""
-        if asked.schema is None or self.settings.structured != "schema":
-            return text
-        return kept_to(text, prompts.labels(k), asked.schema)
-
-    def _score(self, text: str) -> float:
-        """The latent score of a text: as given, else by its hash."""
-        score = self._scores.get(text)
-        if score is None:
-            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
-            score = LOW + int.from_bytes(digest, "big") / 2**64 * (HIGH - LOW)
-        return score
 
     @property
     def _name(self) -> str:
@@ -306,33 +231,21 @@ class MockServer:
 
 def _form(request: web.Request) -> Form:
     """The form of API that a request speaks: by its path, of lists of models by its headers."""
-    if request.path == "/v1/chat/completions":
+    if request.path.startswith(("/v1/chat/completions", "/v1/files", "/v1/batches")):
         return OPENAI
     named = {"x-api-key", "anthropic-version"}.intersection(map(str.lower, request.headers))
-    return ANTHROPIC if request.path == "/v1/messages" or named else OPENAI
-
-
-def _even(times: int, number: str) -> bool:
-    """A fair coin of a question and how often it came."""
-    return (int(number[-2:], 16) + times) % 2 == 0
-
-
-def _as_fenced(text: str) -> str:
-    texts = fences.texts_in(fences.fenced("A", text))
-    return texts[0][1] if texts else text
-
-
-def _tokens(text: str) -> int:
-    """About four bytes a token; never more than there are bytes."""
-    return math.ceil(len(text.encode()) / 4)
+    return ANTHROPIC if request.path.startswith("/v1/messages") or named else OPENAI
 
 
 @asynccontextmanager
 async def running(
-    settings: MockSettings, scores: Mapping[str, float] | None = None
+    settings: MockSettings,
+    scores: Mapping[str, float] | None = None,
+    *,
+    clock: Callable[[], float] = time.monotonic,
 ) -> AsyncIterator[tuple[str, MockServer]]:
     """The server, listening: its base URL and itself. Raises OSError where it can't listen."""
-    server = MockServer(settings, scores)
+    server = MockServer(settings, scores, clock=clock)
     runner = web.AppRunner(server.app(), access_log=None, shutdown_timeout=1.0)
     await runner.setup()
     try:
@@ -360,4 +273,4 @@ async def serve(
     async with running(settings, scores) as (url, server):
         ready(url)
         await stop.wait()
-    return server.stats.as_json()
+        return await server.seen()

@@ -105,7 +105,7 @@ def read(data: bytes) -> Asked | web.Response:
     try:
         asked = _Body.model_validate(body)
     except ValidationError as invalid:
-        return _refusal(**invalid.errors()[0])
+        return refusal(**invalid.errors()[0])
     form = asked.response_format
     for name, value, only in (("stream", asked.stream, False), ("n", asked.n, 1)):
         if value is not None and value != only:
@@ -133,7 +133,7 @@ def read(data: bytes) -> Asked | web.Response:
     )
 
 
-def _refusal(type: str, loc: tuple[str | int, ...], input: Any, **more: Any) -> web.Response:  # noqa: A002
+def refusal(type: str, loc: tuple[str | int, ...], input: Any, **more: Any) -> web.Response:  # noqa: A002
     """The refusal of what pydantic found wrong."""
     param = "".join(f"[{part}]" if isinstance(part, int) else f".{part}" for part in loc)[1:]
     if type == "missing":

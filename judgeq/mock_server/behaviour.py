@@ -21,9 +21,12 @@ FAULTS = (
 
 
 class MockSettings(BaseModel):
-    """How the server behaves. Shares (0 to 1) are of requests.
+    """How the server behaves. Shares (0 to 1) are of requests, and of a batch's lines.
 
-    `structured` replies that it can do: with "ignored" it takes a schema and doesn't keep to it.
+    `structured` replies that it can do: with "ignored" it takes a schema and doesn't keep to it. Of
+    batches, `batch_expire` and `batch_invalid` are shares of batches, `batch_limited` and
+    `batch_unanswered` of requests to create one, `batch_failing`, `batch_lost` and `batch_doubled` of
+    lines, `batch_broken` of downloads; times are in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -55,6 +58,20 @@ class MockSettings(BaseModel):
     reasoning_beside: bool = False
     cached_share: float = Field(0.0, ge=0, le=1)
     usage: bool = True
+    batch_time: float = Field(2.0, ge=0)
+    batch_window: float = Field(86_400.0, gt=0)
+    batch_crawl: bool = False
+    batch_expire: float = Field(0.0, ge=0, le=1)
+    batch_invalid: float = Field(0.0, ge=0, le=1)
+    batch_queue_tokens: int | None = Field(None, ge=1)
+    batch_limited: float = Field(0.0, ge=0, le=1)
+    batch_unanswered: float = Field(0.0, ge=0, le=1)
+    batch_failing: float = Field(0.0, ge=0, le=1)
+    batch_lost: float = Field(0.0, ge=0, le=1)
+    batch_doubled: float = Field(0.0, ge=0, le=1)
+    batch_broken: float = Field(0.0, ge=0, le=1)
+    batch_page: int | None = Field(None, ge=1)
+    batch_gone: float | None = Field(None, ge=0)
 
     @property
     def failures(self) -> tuple[tuple[str, float], ...]:
@@ -75,6 +92,12 @@ class Stats:
     most_in_flight: int = 0
     asked: Counter[str] = field(default_factory=Counter)
     delivered: Counter[str] = field(default_factory=Counter)
+
+    def count(self, number: str, usage: Usage) -> None:
+        """Count a question that was answered, and the tokens that it took."""
+        self.answered += 1
+        self.delivered[number] += 1
+        self.tokens = [a + b for a, b in zip(self.tokens, usage, strict=True)]
 
     def as_json(self, *, questions: bool = False) -> dict[str, Any]:
         """As `/stats` tells it."""
