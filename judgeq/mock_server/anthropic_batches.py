@@ -6,6 +6,7 @@ in anthropic-sdk-python.
 
 from __future__ import annotations
 
+import asyncio
 import re
 from datetime import UTC, datetime
 from typing import Any
@@ -15,7 +16,7 @@ from aiohttp import web
 
 from judgeq.mock_server.answering import Reply
 from judgeq.mock_server.anthropic import error
-from judgeq.mock_server.batches import ENDED, Batch, Batches, Lines, State, line_of, read_all
+from judgeq.mock_server.batches import BURST, ENDED, Batch, Batches, Lines, State, line_of, read_all
 from judgeq.mock_server.forms import Form
 from judgeq.mock_server.wire import as_json, drop
 
@@ -55,6 +56,7 @@ class AnthropicBatches:
             asked = orjson.loads(body)
         except orjson.JSONDecodeError:
             return error(400, "The request body is not valid JSON.")
+        body.clear()
         requests: Any = asked.get("requests") if isinstance(asked, dict) else None
         if (problem := _problem(requests)) is not None:
             return error(400, problem)
@@ -65,10 +67,7 @@ class AnthropicBatches:
             return error(
                 400, f"requests.{int(drawn * len(requests))}.params: Input should be an object"
             )
-        names = ("custom_id", "params")
-        lines = Lines(
-            bytearray().join(line_of({name: line[name] for name in names}) for line in requests)
-        )
+        lines = Lines(await _in_lines(requests))
         if batches.full("anthropic", lines):
             return self.form.slow_down(batches.settings.retry_after)
         batch = batches.create("anthropic", self, lines)
@@ -107,12 +106,12 @@ class AnthropicBatches:
 
     async def batch(self, request: web.Request) -> web.Response:
         """How a batch stands."""
-        batch = self._found(request)
+        batch = self._named(request)
         return _no_batch(request) if batch is None else as_json(await self._view(request, batch))
 
     async def results(self, request: web.Request) -> web.StreamResponse:
         """What became of each line."""
-        batch = self._found(request)
+        batch = self._named(request)
         if batch is None:
             return _no_batch(request)
         now = await self._batches.catch_up(batch)
@@ -125,7 +124,7 @@ class AnthropicBatches:
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a batch."""
-        batch = self._found(request)
+        batch = self._named(request)
         if batch is None:
             return _no_batch(request)
         _, done = await self._batches.cancel(batch)
@@ -135,7 +134,7 @@ class AnthropicBatches:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a batch that ended."""
-        batch = self._found(request)
+        batch = self._named(request)
         if batch is None:
             return _no_batch(request)
         await self._batches.catch_up(batch)
@@ -145,7 +144,7 @@ class AnthropicBatches:
         batch.deleted = True
         return as_json({"id": batch.id, "type": "message_batch_deleted"})
 
-    def _found(self, request: web.Request) -> Batch | None:
+    def _named(self, request: web.Request) -> Batch | None:
         return self._batches.find("anthropic", request.match_info["id"])
 
     async def _view(self, request: web.Request, batch: Batch) -> dict[str, Any]:
@@ -222,6 +221,18 @@ def _problem(requests: Any) -> str | None:
             return f"requests.{number}.custom_id: must be unique, but '{custom_id}' came before"
         known.add(custom_id)
     return None
+
+
+async def _in_lines(requests: list[Any]) -> bytearray:
+    """The requests line by line; the list is used up."""
+    data = bytearray()
+    requests.reverse()
+    while requests:
+        request = requests.pop()
+        data += line_of({"custom_id": request["custom_id"], "params": request["params"]})
+        if len(requests) % BURST == 0:
+            await asyncio.sleep(0)
+    return data
 
 
 def _moment(seconds: float) -> str:

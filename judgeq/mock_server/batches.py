@@ -265,7 +265,11 @@ class Batches:
         most, now = self.settings.batch_queue_tokens, self.now()
         if most is None:
             return False
-        waiting = [batch.lines.size for batch in self.listed(api) if not batch.ended(now)]
+        waiting = [
+            batch.lines.size
+            for batch in self.listed(api)
+            if not batch.problems and not batch.ended(now)
+        ]
         return (sum(waiting) + lines.size) / 4 > most
 
     def drawn(self, fault: str) -> float | None:
@@ -367,7 +371,7 @@ class Batches:
         return response
 
     async def as_json(self) -> dict[str, Any]:
-        """As `/stats` tells it: all that were created, in order."""
+        """As `/stats` reports it: all that were created, in order."""
         shown: list[dict[str, Any]] = []
         for batch in list(self._batches.values()):
             now = await self.catch_up(batch)

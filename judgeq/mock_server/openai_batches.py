@@ -143,7 +143,7 @@ class OpenAIBatches:
         self._files[made] = File(made, name, purpose, data, now, expires, batch)
         return self._files[made]
 
-    def _found(self, request: web.Request) -> File | web.Response:
+    def _named(self, request: web.Request) -> File | web.Response:
         name, now = request.match_info["id"], self._batches.now()
         file = self._files.get(name)
         late = file is not None and file.expires is not None and now >= file.expires
@@ -153,12 +153,12 @@ class OpenAIBatches:
 
     async def file(self, request: web.Request) -> web.Response:
         """What a file is."""
-        file = self._found(request)
+        file = self._named(request)
         return file if isinstance(file, web.Response) else as_json(file.as_json())
 
     async def content(self, request: web.Request) -> web.StreamResponse:
         """What is in it."""
-        file = self._found(request)
+        file = self._named(request)
         if isinstance(file, web.Response):
             return file
         if file.batch is None:
@@ -167,7 +167,7 @@ class OpenAIBatches:
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a file."""
-        file = self._found(request)
+        file = self._named(request)
         if isinstance(file, web.Response):
             return file
         del self._files[file.id]
