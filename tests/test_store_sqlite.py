@@ -7,6 +7,7 @@ import os
 import shutil
 import signal
 import sqlite3
+import struct
 import subprocess
 import sys
 import threading
@@ -22,10 +23,23 @@ from judgeq.store import Items, flusher, schema
 from judgeq.store.flusher import Flusher
 from judgeq.store.place import Log, Place
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Verdict
+from judgeq.types import (
+    Attempt,
+    Batch,
+    Counts,
+    JobState,
+    Line,
+    Matches,
+    Outcome,
+    Standings,
+    Verdict,
+)
 from tests.fakes import Clock, call
 
 N = 4
+
+
+Read = Callable[[SqliteStore], Awaitable[object]]
 
 
 @contextmanager
@@ -163,6 +177,7 @@ def test_version_1_is_brought_up_to_date(path: Path) -> None:
     first, and job 2 was in flight when the process died."""
     execute(
         path,
+        "DROP TABLE batches",
         "ALTER TABLE verdicts DROP COLUMN score",
         "ALTER TABLE rounds DROP COLUMN active",
         *(
@@ -181,6 +196,69 @@ def test_version_1_is_brought_up_to_date(path: Path) -> None:
         assert asyncio.run(store.counts()) == Counts(running=1, done=2)
         assert asyncio.run(store.active(1)) is None
     assert query(path, "SELECT open, ordered FROM jobs") == [(1, 1), (0, 1), (1, 1)]
+
+
+def test_version_4_is_brought_up_to_date(path: Path) -> None:
+    execute(path, "DROP TABLE batches", "PRAGMA user_version = 4")
+    before = path.read_bytes()
+    with opened(path, read_only=True) as store:
+        assert asyncio.run(store.batches()) == []
+        assert asyncio.run(store.counts()) == Counts(pending=1, done=2)
+    assert path.read_bytes() == before
+    with opened(path) as store:
+        (job,) = asyncio.run(store.claim("w", 1, 60))
+        batch = Batch("b", 0, "openai", "h", 1.0, 1, 0.5, 1.0)
+        assert not asyncio.run(store.hand_over("w", batch, [Line(job, 0.5, 1)]))
+    with opened(path, read_only=True) as store:
+        assert asyncio.run(store.batches()) == [batch._replace(left=1, at_risk=0.5)]
+
+
+BATCHES: Read = lambda store: store.batches()  # noqa: E731
+LINES: Read = lambda store: store.lines("b")  # noqa: E731
+
+
+def line(job: int = 2, bound: float = 0.5, size: int = 1) -> str:
+    return f"x'{struct.pack('<qdi', job, bound, size).hex()}'"
+
+
+@pytest.mark.parametrize(
+    ("change", "read"),
+    [
+        *((f"name = '{name}'", BATCHES) for name in ("", "../b", "b'' --", "x" * 65, "b\x1b[m")),
+        *((f"{column} = -1", BATCHES) for column in ("judge", "jobs", "total", "done", "failed")),
+        *((f"{column} = {2**31}", BATCHES) for column in ("judge", "answered")),
+        *(
+            (f"{column} = -1.0", BATCHES)
+            for column in ("made", "seen", "expires", "cost", "tokens")
+        ),
+        *((f"{column} = 9e999", BATCHES) for column in ("made", "expires", "cost", "reserved")),
+        ("state = 'odd'", BATCHES),
+        ("sent = x''", BATCHES),
+        ("sent = x'00'", BATCHES),
+        (f"sent = {line(1)}", BATCHES),
+        ("sent = substr(sent, 1, 19)", LINES),
+        (f"sent = CAST({line()} || {line()} AS BLOB)", LINES),
+        (f"sent = CAST({line(3)} || {line(1)} AS BLOB)", BATCHES),
+        (f"sent = CAST({line(1)} || {line(3)} AS BLOB)", LINES),
+        (f"sent = {line(bound=-2.0)}", LINES),
+        (f"sent = {line(bound=float('nan'))}", LINES),
+        (f"sent = {line(bound=float('inf'))}", LINES),
+        (f"sent = {line(size=-1)}", LINES),
+    ],
+)
+def test_a_batch_that_can_not_be_is_told(path: Path, change: str, read: Read) -> None:
+    with opened(path) as store:
+        (job,) = asyncio.run(store.claim("w", 1, 60))
+        batch = Batch("b", 0, "openai", "h", 1.0, 1, 0.5, 1.0)
+        asyncio.run(store.hand_over("w", batch, [Line(job, 0.5, 1)]))
+    execute(path, f"UPDATE batches SET {change}")
+    if "name = " in change:
+        execute(path, "UPDATE jobs SET worker = (SELECT name FROM batches) WHERE id = 2")
+    with (
+        pytest.raises(RunError, match=r"run\.db is damaged"),
+        opened(path, read_only=True) as store,
+    ):
+        asyncio.run(read(store))  # type: ignore[arg-type]
 
 
 def test_a_migration_that_fails_leaves_the_file_as_it_was(
@@ -208,7 +286,6 @@ def undamaged(tmp_path_factory: pytest.TempPathFactory) -> bytes:
     return path.read_bytes()
 
 
-Read = Callable[[SqliteStore], Awaitable[object]]
 VERDICTS: Read = lambda store: store.verdicts()  # noqa: E731
 ITEMS: Read = lambda store: store.items()  # noqa: E731
 DAMAGE: list[tuple[str, Read]] = [

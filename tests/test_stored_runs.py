@@ -27,7 +27,7 @@ from judgeq.runs.stored import StoredRun, StoredRuns
 from judgeq.store import Store
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres import schema
-from judgeq.store.postgres.address import in_schema, parse, unreachable
+from judgeq.store.postgres.address import connect, in_schema, parse, unreachable
 from judgeq.types import Job
 from judgeq.ui.outputs import OUTPUTS, adapter
 from tests.cli import ended, judgeq, start
@@ -222,18 +222,23 @@ def test_an_older_schema_is_brought_up_to_date_and_others_are_left_alone(
 ) -> None:
     at = ("--store", store)
     run = made(there)
-    monkeypatch.setattr(schema, "VERSION", 2)
-    monkeypatch.setattr(schema, "MIGRATIONS", {2: ["ALTER TABLE @.runs ADD COLUMN more int"]})
+    today = schema.VERSION
+    monkeypatch.setattr(schema, "VERSION", today + 1)
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", {today + 1: ["ALTER TABLE @.runs ADD COLUMN more int"]}
+    )
     with pytest.raises(
         RunError, match=r"older judgeq .* `judgeq store check` brings it up to date"
     ):
         there.all()
     judge_demo(tmp_path, store)  # so does who writes
     assert execute(store, "SELECT more FROM @.runs") == [(None,)] * 2
-    monkeypatch.setattr(schema, "VERSION", 3)
-    monkeypatch.setattr(schema, "MIGRATIONS", {3: ["ALTER TABLE @.runs ADD COLUMN still int"]})
+    monkeypatch.setattr(schema, "VERSION", today + 2)
+    monkeypatch.setattr(
+        schema, "MIGRATIONS", {today + 2: ["ALTER TABLE @.runs ADD COLUMN still int"]}
+    )
     checked = json.loads(judgeq(tmp_path, "store", "check", *at, "--json").stdout)
-    assert (checked["version"], checked["migrated_from"]) == (3, 2)
+    assert (checked["version"], checked["migrated_from"]) == (today + 2, today + 1)
     assert execute(store, "SELECT still FROM @.runs") == [(None,)] * 2
     assert run in there.all()
     monkeypatch.undo()
@@ -416,7 +421,7 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert json.loads(judgeq(tmp_path, *estimate).stdout)["calls"] == 0
     checked = json.loads(judgeq(tmp_path, "store", "check", *at, "--json").stdout)
     OUTPUTS_OF["store check"].validate_python(checked)
-    assert checked["version"] == 1
+    assert checked["version"] == schema.VERSION
     assert {run["run"] for run in checked["runs"]} >= {folder.run.id}
     judgeq(tmp_path, "store", "check", *at)
     vacuumed = json.loads(judgeq(tmp_path, "store", "vacuum", *at, "--json").stdout)
@@ -520,7 +525,7 @@ def test_another_machine_lists_what_it_needs(
 # Copies
 
 
-TABLES = ["items", "subsets", "rounds", "jobs", "calls", "verdicts"]
+TABLES = ["items", "subsets", "rounds", "jobs", "calls", "verdicts", "batches"]
 
 
 def tables(database: str) -> dict[str, list[Any]]:
@@ -550,6 +555,11 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
             "INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency,"
             " reply, at) VALUES (3, 1, 'timeout', 5, 6, 7, 8, 0.1, 0.30000000000000004, 'ü\\', 1.5);"
             "INSERT INTO subsets SELECT 'odd', row FROM items WHERE row % 2;"
+            "INSERT INTO batches VALUES (1, 'jq_-2', 0, 'openai', 'h', 1.5, 1, 0.5, 2.5, 'collected',"
+            " 'r', 's', 1, 1, 0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (2, 'jq_-1', 0, 'openai',"
+            " 'h', 1.5, 1, NULL, 2.5, 'sent', NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü', x'05');"
+            "UPDATE jobs SET state = 'running', worker = 'jq_-1', open = 1, at_risk = 5 WHERE id = 5;"
+            "DELETE FROM verdicts WHERE job = 5;"
             "UPDATE items SET gold = NULL WHERE row = 5;"
         )
     ledger.close()
@@ -559,7 +569,9 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     (there,) = StoredRuns.at(store, tmp_path).all()
     assert there.info() == folder.run.info()
     ((spent, at_risk),) = execute(store, "SELECT sum(spent), sum(at_risk) FROM @.workers")
-    assert (spent, at_risk) == (100_000_000, 7)
+    assert (spent, at_risk) == (100_000_000, 7 + 5)
+    batches = "SELECT name, at_risk FROM @.workers WHERE until = 'infinity' ORDER BY worker"
+    assert execute(store, batches) == [("jq_-2", 0), ("jq_-1", 5)]
     refused = ended(tmp_path, "store", "copy", folder.run.id, "--to", store)
     assert (refused.returncode, "is there already" in refused.stderr) == (7, True)
 
@@ -569,8 +581,46 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
         judgeq(tmp_path, "rate", folder.run.id, "--runs-dir", root, *more)
     one, *others = (path.read_text() for path in sorted(tmp_path.glob("*/*/scores.csv")))
     assert others == [one, one]
+    # It goes on there, once the batch gave its job back.
+    execute(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
     result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
-    assert result.counts.failed == 0  # it goes on there
+    assert (result.counts.failed, result.counts.left) == (0, 0)
+
+
+def test_an_open_batch_does_not_work_on_a_run(
+    store: str, there: StoredRuns, tmp_path: Path
+) -> None:
+    """Nobody is at it for a day: it is listed as stopped, copied and dropped."""
+    run = made(there)
+    batch = "INSERT INTO @.workers (run, name, until) SELECT run, 'b', 'infinity' FROM @.runs"
+    execute(store, batch)
+    (listed,) = there.all()
+    assert not listed.is_running()
+    assert copying.copy(run, runs.FolderRuns(tmp_path)).info() == run.info()
+    judgeq(tmp_path, "store", "drop-run", run.id, "--store", store, "--yes")
+    assert execute(store, "SELECT * FROM @.workers") == []
+
+
+def test_version_1_of_a_store_becomes_as_one_that_is_new(store: str, there: StoredRuns) -> None:
+    columns = (
+        "SELECT table_name, column_name, data_type, column_default, is_nullable "
+        "FROM information_schema.columns WHERE table_schema = %s ORDER BY 1, ordinal_position"
+    )
+    address = there.address
+    run = made(there)
+    with connect(address) as connection:
+        new = connection.execute(columns, (address.schema,)).fetchall()
+        for statement in (
+            "DROP TABLE @.batches",
+            "ALTER TABLE @.workers DROP COLUMN handed",
+            "UPDATE @.meta SET version = 1",
+        ):
+            connection.execute(in_schema(statement, address.schema))
+        with pytest.raises(RunError, match=r"older judgeq \(version 1"):
+            there.all()
+        schema.prepare(connection, address)
+        assert connection.execute(columns, (address.schema,)).fetchall() == new
+    assert there.all() == [run]
 
 
 def test_a_run_that_is_worked_on_is_not_copied(

@@ -20,6 +20,7 @@ from judgeq.judge.leases import Keeper
 from judgeq.store.crew import Crew
 from judgeq.types import (
     Attempt,
+    Batch,
     Bools,
     Call,
     Counts,
@@ -27,6 +28,7 @@ from judgeq.types import (
     Floats,
     Job,
     JobState,
+    Line,
     Match,
     Matches,
     Outcome,
@@ -214,6 +216,24 @@ class Store(Protocol):
         leaves it as it is and only adds its calls. An outcome without an error leaves the last one
         standing.
         """
+
+    # Batches: each is a worker that never dies, under its own name, and holds its jobs
+
+    async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:
+        """In one transaction: write the batch down, give it these jobs of this worker, and commit one
+        more attempt of each with its bound. They are the batch's (state running) until it is settled,
+        whoever leads, reaps or leaves meanwhile. Nothing is done for those that are returned: they are
+        no longer this worker's. Raises RunError where the name is taken."""
+
+    async def note_batch(self, batch: Batch) -> None:
+        """Write down what is known of a batch by now; `left` and `at_risk` aside."""
+
+    async def batches(self) -> list[Batch]:
+        """All batches, in the order in which they were made. Raises RunError for one that can't be."""
+
+    async def lines(self, batch: str) -> list[Line]:
+        """The jobs that a batch still has, by number, with what they were handed over with. They are
+        settled in the batch's name, as its worker; a PENDING outcome gives one back."""
 
     async def renew(self, worker: str, lease: float) -> None:
         """Hold this worker's running jobs for `lease` seconds from now."""

@@ -152,6 +152,13 @@ def matches(jobs: Sequence[Sequence[Any]]) -> Matches:
     return Matches(unpacked(b"".join(items for items, _ in jobs)), offsets, judges)
 
 
+def text(value: str | None) -> str | None:
+    """A text as any store can hold it: without the character NUL, and without halves of characters."""
+    if value is None or (value.isascii() and "\0" not in value):
+        return value
+    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
+
+
 def nano(bound: float | None) -> tuple[int, int]:
     """What an attempt adds to `at_risk` (nano-dollars, rounded up) and to `unbounded`."""
     return (0, 1) if bound is None else (math.ceil(bound * 1e9), 0)

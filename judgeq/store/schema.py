@@ -1,20 +1,21 @@
 """The SQLite schema of a run, and how an older one is brought up to date.
 
 `user_version` carries the version and `application_id` says whose file it is. To change the schema,
-put new columns last into their tables in SCHEMA and, word by word, into ADDED, raise VERSION, and say
-in `migrate` what older runs hold in them; an old version is SCHEMA without what was added later.
+put new columns last into their tables in SCHEMA and, word by word, into ADDED, or a new table into
+SCHEMA and its name into CREATED, raise VERSION, and say in `migrate` what older runs hold in them; an
+old version is SCHEMA without what was added later.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from judgeq.errors import RunError
 
 APPLICATION_ID = 0x6A716462  # "jqdb"
-VERSION = 4
+VERSION = 5
 
 # No STRICT, RETURNING and the like: clusters run Python 3.11 over SQLite 3.26.
 # Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot.
@@ -24,6 +25,8 @@ VERSION = 4
 # is 0 where the order presented isn't known (an import may say so). `active` of a round says which
 # items could be asked about in it, one bit an item, the first in the lowest bit; NULL in rounds that
 # version 3 or older planned. `buckets` is unused: a process that has the run to itself keeps limits.
+# A batch is a worker that never dies: a running job whose `worker` is a batch's name has no lease, and
+# is nobody else's before it is settled. `sent` are its lines, packed (batches.py).
 SCHEMA = """
 CREATE TABLE lead (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,
                    holder TEXT NOT NULL, until REAL NOT NULL);
@@ -49,6 +52,13 @@ CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB
 CREATE TABLE buckets (name TEXT PRIMARY KEY, requests_a_minute REAL NOT NULL,
                       tokens_a_minute REAL NOT NULL, requests REAL NOT NULL, tokens REAL NOT NULL,
                       at REAL NOT NULL);
+CREATE TABLE batches (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, judge INTEGER NOT NULL,
+                      api TEXT NOT NULL, address TEXT NOT NULL, made REAL NOT NULL,
+                      jobs INTEGER NOT NULL, reserved REAL, tokens REAL NOT NULL,
+                      state TEXT NOT NULL, remote TEXT, status TEXT NOT NULL,
+                      total INTEGER NOT NULL, done INTEGER NOT NULL, failed INTEGER NOT NULL,
+                      seen REAL, expires REAL, cost REAL NOT NULL, answered INTEGER NOT NULL,
+                      error TEXT, sent BLOB NOT NULL);
 """
 
 ADDED: Mapping[int, Sequence[tuple[str, str]]] = {
@@ -66,12 +76,18 @@ ADDED: Mapping[int, Sequence[tuple[str, str]]] = {
         ("jobs", "ordered INTEGER NOT NULL DEFAULT 1"),
         ("jobs", "repeat INTEGER NOT NULL DEFAULT 0"),
     ),
+    5: (),
 }
 """The columns that came with each version, by table, as they stand in SCHEMA."""
+CREATED: Mapping[str, int] = {"batches": 5}
+"""The version with which a table came, of those that version 1 lacks."""
 
 
 def migrate(connection: sqlite3.Connection, old: int) -> None:
     """From version `old` to the next."""
+    for table, statement in _statements(old + 1):
+        if CREATED.get(table) == old + 1:
+            connection.execute(statement)
     for table, column in ADDED[old + 1]:
         connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
     if old == 1:  # which knew only the simulated judge, that costs nothing
@@ -90,12 +106,20 @@ def is_empty(connection: sqlite3.Connection) -> bool:
 
 def make(connection: sqlite3.Connection, version: int) -> None:
     """Make the schema of this version in an empty database."""
+    for _, statement in _statements(version):
+        connection.execute(statement)
+
+
+def _statements(version: int) -> Iterator[tuple[str, str]]:
+    """What makes the schema of this version: the table or index, and its statement."""
     statements = " ".join(SCHEMA.split())
     for later in range(version + 1, VERSION + 1):
         for _, column in ADDED[later]:
             statements = statements.replace(f", {column}", "")
-    for statement in statements.split(";"):
-        connection.execute(statement)
+    for statement in statements.split(";")[:-1]:
+        name = statement.split()[2]
+        if CREATED.get(name, 1) <= version:
+            yield name, statement
 
 
 def prepare(connection: sqlite3.Connection) -> None:

@@ -25,13 +25,6 @@ def array(values: Iterable[float | bool | None]) -> str:
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
-def text(value: str | None) -> str | None:
-    """A text as PostgreSQL can hold it: without the character NUL, and without halves of characters."""
-    if value is None or (value.isascii() and "\0" not in value):
-        return value
-    return value.replace("\0", "\ufffd").encode("utf-8", "replace").decode()
-
-
 def copied(matches: Matches, run: int, first: int) -> Iterator[bytes]:
     """Matches in the binary format of COPY, as (run, id, items, judge, ordered, repeat), in blocks."""
     count = len(matches)
@@ -154,10 +147,10 @@ def settled(run: int, outcomes: Sequence[Outcome], workers: Sequence[int]) -> tu
     columns = list(zip(*called, strict=True)) or [()] * 12
     calls = [array(column) for column in columns]
     calls[2] = [str(outcome) for outcome in columns[2]]  # type: ignore[call-overload]
-    calls[9] = [text(reply) for reply in columns[9]]  # type: ignore[call-overload]
+    calls[9] = [rows.text(reply) for reply in columns[9]]  # type: ignore[call-overload]
     said = [rows.verdict(o.job, o.verdict) for o in outcomes if o.verdict]
     job, ranking, ties, score = list(zip(*said, strict=True)) or [()] * 4
-    errors = [text(outcome.error) for outcome in outcomes]
+    errors = [rows.text(outcome.error) for outcome in outcomes]
     given = (number, of, answered, states, unusable, *released, errors)
     verdicts = (array(job), list(ranking), list(ties), array(score))
     return (*given, run, run, run, *calls, run, *verdicts)

@@ -1,7 +1,8 @@
 """A run copied between its SQLite file and a PostgreSQL store, in one transaction, losing nothing.
 
 What only says who works on it now stays behind: leases, and the lead's holder; a job that was running
-is pending again, as it is for the next that leads. Calls are numbered anew, in their order.
+is pending again, as it is for the next that leads, unless a batch has it. Calls are numbered anew, in
+their order.
 """
 
 from __future__ import annotations
@@ -14,9 +15,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgeq.errors import RunError
-from judgeq.store import files, rows
+from judgeq.store import batches, files, rows
+from judgeq.store.postgres import statements
 from judgeq.store.postgres.address import Address, in_schema
-from judgeq.store.postgres.columns import text
 from judgeq.store.postgres.runs import RunRow, connected
 
 if TYPE_CHECKING:
@@ -39,8 +40,13 @@ _IN = {
     ),
 }
 _JOBS_IN = """
-SELECT id, CASE state WHEN 'running' THEN 'pending' ELSE state END, attempts, unusable, open, unbounded,
-    at_risk, judge, error, worker FROM jobs ORDER BY id
+SELECT id, CASE WHEN state = 'running' AND coalesce(worker, '') NOT IN (SELECT name FROM batches)
+    THEN 'pending' ELSE state END, attempts, unusable, open, unbounded, at_risk, judge, error, worker
+FROM jobs ORDER BY id
+"""
+_BATCHES_IN = """
+SELECT name, judge, api, address, made, jobs, reserved, tokens, state, remote, status, total, done,
+    failed, seen, expires, cost, answered, error, sent FROM batches ORDER BY id
 """
 _CALLS_IN = """
 SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
@@ -59,10 +65,16 @@ _OUT = {
     ),
     """INSERT INTO jobs (id, items, state, attempts, unusable, worker, error, open, at_risk, unbounded,
     judge, ordered, repeat) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""": (
-        "SELECT j.id, m.items, CASE j.state WHEN 'running' THEN 'pending' ELSE j.state END, "
-        "j.attempts, j.unusable, w.name, j.error, j.open, j.at_risk, j.unbounded, m.judge, "
-        "m.ordered::int, m.repeat FROM @.jobs j JOIN @.matches m USING (run, id) "
-        "LEFT JOIN @.workers w ON w.worker = j.worker AND w.run = j.run WHERE j.run = %s ORDER BY j.id"
+        "SELECT j.id, m.items, CASE WHEN j.state = 'running' AND b.worker IS NULL THEN 'pending' "
+        "ELSE j.state END, j.attempts, j.unusable, w.name, j.error, j.open, j.at_risk, j.unbounded, "
+        "m.judge, m.ordered::int, m.repeat FROM @.jobs j JOIN @.matches m USING (run, id) "
+        "LEFT JOIN @.workers w ON w.worker = j.worker AND w.run = j.run "
+        "LEFT JOIN @.batches b ON b.worker = j.worker AND b.run = j.run WHERE j.run = %s ORDER BY j.id"
+    ),
+    batches.INSERT: (
+        "SELECT w.name, judge, api, address, made, jobs, b.reserved, tokens, state, remote, status, "
+        "total, b.done, failed, b.seen, expires, cost, answered, error, sent FROM @.batches b "
+        "JOIN @.workers w ON w.worker = b.worker AND w.run = b.run WHERE b.run = %s ORDER BY b.worker"
     ),
     """INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply,
     at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""": (
@@ -128,7 +140,10 @@ class _Inward:
             self._execute("INSERT INTO @.subsets VALUES (%s, %s, %s)", name, members)
         copier = self._worker(COPIER)
         names = self._ledger.execute("SELECT DISTINCT worker FROM jobs WHERE worker IS NOT NULL")
-        workers = {name: self._worker(name) for (name,) in names.fetchall()}
+        workers = self._batches()
+        for (name,) in names.fetchall():
+            if name not in workers:
+                workers[name] = self._worker(name)
         self._rows(
             "jobs (run, id, state, attempts, unusable, open, unbounded, at_risk, judge, error, worker)",
             ((*job[:-1], workers.get(job[-1])) for job in self._ledger.execute(_JOBS_IN)),
@@ -172,16 +187,33 @@ class _Inward:
         number: int = self._execute(statement, name).fetchone()[0]
         return number
 
+    def _batches(self) -> dict[str, int]:
+        """The rows of the batches, by name: of workers that never die, and hold what their jobs may
+        cost."""
+        at_risk = {name: risk for name, _, risk, *_ in self._ledger.execute(batches.HELD)}
+        made = {}
+        for name, *fields, sent in self._ledger.execute(_BATCHES_IN):
+            batches.read((name, *fields), batches.Held())
+            statement = (
+                "INSERT INTO @.workers (run, name, until, at_risk) VALUES (%s, %s, 'infinity', %s) "
+                "RETURNING worker"
+            )
+            (number,) = self._execute(statement, name, at_risk.get(name, 0)).fetchone()
+            self._execute(statements.INSERT_BATCH, number, *fields, sent)
+            made[name] = int(number)
+        return made
+
     def _calls(self, worker: int) -> Iterator[Sequence[Any]]:
         for *call, cost, latency, reply, at in self._ledger.execute(_CALLS_IN):
             if call[2] != rows.CACHED and cost is not None:
                 self._spent += rows.nano(max(cost, 0.0))[0]
-            yield *call, cost, latency, text(reply), at, worker
+            yield *call, cost, latency, rows.text(reply), at, worker
 
     def _count(self, worker: int) -> None:
         """What the run has cost counts against its cap from now on."""
         ((at_risk,),) = self._ledger.execute(
-            "SELECT coalesce(sum(max(at_risk, 0)), 0) FROM jobs"
+            "SELECT coalesce(sum(max(at_risk, 0)), 0) FROM jobs "
+            "WHERE state <> 'running' OR coalesce(worker, '') NOT IN (SELECT name FROM batches)"
         ).fetchall()
         ((calls,),) = self._ledger.execute(
             "SELECT count(*) FROM calls WHERE outcome <> 'cached'"
@@ -231,7 +263,8 @@ def _read(
 
 def _refuse_running(connection: psycopg.Connection[Any], address: Address, row: RunRow) -> None:
     at_work: Any = in_schema(
-        "SELECT name FROM @.workers WHERE run = %s AND NOT over AND until > now() LIMIT 1",
+        "SELECT name FROM @.workers WHERE run = %s AND NOT over AND until > now() "
+        "AND until < 'infinity' LIMIT 1",
         address.schema,
     )
     worker = connection.execute(at_work, (row.run,)).fetchone()

@@ -17,17 +17,19 @@ import numpy as np
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.judge.limiter import RECOVERY
-from judgeq.store import rows
+from judgeq.store import batches, rows
 from judgeq.store.crew import Bucket, Cap, Crew, Leader, WorkerState
 from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.link import Link
 from judgeq.store.protocol import Items, Spent
 from judgeq.types import (
+    Batch,
     Bools,
     Call,
     Counts,
     Failure,
     Floats,
+    Line,
     Match,
     Matches,
     Totals,
@@ -231,8 +233,28 @@ class PostgresReader:
         with self._reading():
             return rows.failure(*last[0])
 
+    async def batches(self) -> list[Batch]:
+        """See Store."""
+        listed = await self._rows(statements.BATCHES, self._run)
+        with self._reading():
+            if not all(endless for *_, endless, _, _, _ in listed):
+                raise ValueError("a batch has no worker, or one that may die")
+            return [batches.read(row[:-4], batches.Held(*row[-3:])) for row in listed]
+
+    async def lines(self, batch: str) -> list[Line]:
+        """See Store."""
+        kept = await self._row(statements.SENT, self._run, batch)
+        if kept is None:
+            return []
+        number, sent = kept
+        held = await self._rows(statements.OF_BATCH, self._run, number)
+        rounds, n = await self._rounds_of([row[0] for row in held]), await self._n()
+        with self._reading():
+            jobs = [rows.job(row, round, n) for row, round in zip(held, rounds, strict=True)]
+            return batches.lines(sent, jobs)
+
     async def workers(self) -> list[WorkerState]:
-        """All workers that the run ever had, the earliest first."""
+        """All workers that the run ever had, the earliest first; no batches."""
         query, given = self._link.query_named, {"run": self._run}
         listed = await self._link.again(lambda: query(statements.WORKERS, given))
         with self._reading():

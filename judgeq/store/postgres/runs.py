@@ -24,7 +24,8 @@ SELECT r.run, r.name, r.fingerprint, r.info, r.prompt, extract(epoch FROM least(
     '1970-01-01', r.touched, (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run))))::float8,
     (SELECT regexp_replace(l.holder, ' [(][^(]*[)]$', '') FROM @.lead l
      WHERE l.run = r.run AND l.until > now()), r.texts,
-    (SELECT count(*) FROM @.workers w WHERE w.run = r.run AND NOT w.over AND w.until > now())
+    (SELECT count(*) FROM @.workers w WHERE w.run = r.run AND NOT w.over AND w.until > now()
+     AND w.until < 'infinity')
 FROM @.runs r
 """
 # A block of a run's rows, whatever the table's key is.

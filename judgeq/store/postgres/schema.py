@@ -12,7 +12,7 @@ from typing import Any
 from judgeq.errors import RunError
 from judgeq.store.postgres.address import Address, in_schema
 
-VERSION = 1
+VERSION = 2
 
 # What is written once (matches, verdicts, calls) lies apart from what changes (jobs, workers). Row
 # numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot, all as in
@@ -25,13 +25,26 @@ VERSION = 1
 # its outcome moves that to spent, and the rest back to free. So the sum over all workers, without `free`
 # of those that are over, never exceeds `cap`, and only giving a slice out or back changes it. `reserved`
 # is 0 once the worker says that none of its slice may come back: nothing of it is in flight.
+# A batch is a worker that never dies, under its own name alone: its `until` is infinity, which is how it
+# is known. A batch gets its jobs from a worker: their bounds move from that one's free to the batch's
+# at_risk, and into its `handed`, so that its own account of what it holds (RESERVE) adds up. What the
+# outcomes of a batch leave of its at_risk is nobody's: it is the cap's again, for nobody spends from a
+# batch's `free`. `sent` are its lines, packed (store/batches.py).
 # `turn` numbers a worker's transactions: after a connection broke in a COMMIT it says whether it held.
 #
 # A bucket is what a provider counts together: its limits a minute and in flight (the lowest that any
 # living holder says, in `shares`), what is leased of them ahead of `at` (`requests_level`,
 # `tokens_level`), and how a refusal slows all: `pace`, since `slowed`, and `paused_until`. A holder is a
 # process that sends calls; it may have `calls` in flight, and wants `wanted`.
-SCHEMA = """
+_BATCHES = """
+CREATE TABLE @.batches (
+    run int NOT NULL, worker bigint NOT NULL, judge int NOT NULL, api text NOT NULL,
+    address text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,
+    tokens float8 NOT NULL, state text NOT NULL, remote text, status text NOT NULL, total int NOT NULL,
+    done int NOT NULL, failed int NOT NULL, seen float8, expires float8, cost float8 NOT NULL,
+    answered int NOT NULL, error text, sent bytea NOT NULL, PRIMARY KEY (run, worker))
+"""
+SCHEMA = f"""
 CREATE TABLE @.meta (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL);
 CREATE TABLE @.runs (
     run int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE,
@@ -78,8 +91,9 @@ CREATE TABLE @.workers (
     until timestamptz NOT NULL, over boolean NOT NULL DEFAULT false, turn bigint NOT NULL DEFAULT 0,
     done bigint NOT NULL DEFAULT 0, calls bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,
     spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
-    reserved bigint NOT NULL DEFAULT 0, UNIQUE (run, name))
+    reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0, UNIQUE (run, name))
     WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
+{_BATCHES};
 CREATE TABLE @.buckets (
     bucket text PRIMARY KEY, requests float8, tokens float8, calls int,
     requests_level float8 NOT NULL DEFAULT 0, tokens_level float8 NOT NULL DEFAULT 0,
@@ -93,10 +107,12 @@ CREATE TABLE @.shares (
 """
 TABLES = (
     *("lead", "items", "texts", "subsets", "rounds", "matches", "jobs", "calls", "verdicts"),
-    "workers",
+    *("batches", "workers"),
 )
 """The tables whose rows belong to a run."""
-MIGRATIONS: Mapping[int, Sequence[str]] = {}
+MIGRATIONS: Mapping[int, Sequence[str]] = {
+    2: (_BATCHES, "ALTER TABLE @.workers ADD COLUMN handed bigint NOT NULL DEFAULT 0"),
+}
 """The statements that bring a schema from the version before to this one."""
 _LOCK = 0x6A716462  # "jqdb": only one process makes or migrates a schema at a time
 

@@ -40,7 +40,7 @@ SELECT FROM @.runs WHERE run = %(run)s FOR NO KEY UPDATE;
 # connection gave it nothing.
 RESERVE = """
 WITH us AS (
-    SELECT spent + at_risk AS gone, coalesce(%(held)s - spent - at_risk, 0) AS free
+    SELECT spent + at_risk AS gone, coalesce(%(held)s - spent - at_risk - handed, 0) AS free
     FROM @.workers WHERE worker = %(worker)s AND NOT over),
 others AS (
     SELECT coalesce(sum(spent + at_risk), 0) AS gone,
@@ -56,7 +56,7 @@ given AS MATERIALIZED (
         AS granted FROM room)
 UPDATE @.workers w SET free = given.free + granted, reserved = %(reserved)s + granted
 FROM given WHERE w.worker = %(worker)s AND NOT w.over
-RETURNING granted, w.spent + w.at_risk + w.free, pending
+RETURNING granted, w.spent + w.at_risk + w.handed + w.free, pending
 """
 TOTALS = """
 SELECT coalesce(sum(spent + at_risk), 0)::bigint, coalesce(sum(at_risk), 0)::bigint,

@@ -170,6 +170,56 @@ UPDATE @.jobs AS j SET attempts = j.attempts + g.n, open = j.open + g.n,
 FROM given g WHERE j.run = %s AND j.id = ANY(ARRAY(SELECT job FROM given)) AND j.id = g.job
 AND j.state = 'running' AND j.worker = %s RETURNING j.id
 """
+# A batch: see schema.py.
+REGISTER_BATCH = """
+INSERT INTO @.workers (run, name, since, seen, until) VALUES (%s, %s, @now, @now, 'infinity')
+ON CONFLICT (run, name) DO NOTHING RETURNING worker
+"""
+BATCH = """
+SELECT worker FROM @.workers WHERE run = %s AND name = %s AND until = 'infinity' AND NOT over
+"""
+HAND_OVER = """
+WITH given AS MATERIALIZED (
+    SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::int[])
+    AS g (job, n, at_risk, unbounded))
+UPDATE @.jobs AS j SET attempts = j.attempts + g.n, open = j.open + g.n,
+    at_risk = j.at_risk + g.at_risk, unbounded = j.unbounded + g.unbounded, worker = %s
+FROM given g WHERE j.run = %s AND j.id = ANY(ARRAY(SELECT job FROM given)) AND j.id = g.job
+AND j.state = 'running' AND j.worker = %s RETURNING j.id
+"""
+HANDED = "UPDATE @.workers SET handed = handed + %s WHERE worker = %s"
+INSERT_BATCH = """
+INSERT INTO @.batches (run, worker, judge, api, address, made, jobs, reserved, tokens, state, remote,
+                       status, total, done, failed, seen, expires, cost, answered, error, sent)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+"""
+NOTE_BATCH = """
+UPDATE @.batches AS b SET judge = %s, api = %s, address = %s, made = %s, jobs = %s, reserved = %s,
+    tokens = %s, state = %s, remote = %s, status = %s, total = %s, done = %s, failed = %s, seen = %s,
+    expires = %s, cost = %s, answered = %s, error = %s
+FROM @.workers w WHERE w.run = %s AND w.name = %s AND b.run = w.run AND b.worker = w.worker
+RETURNING b.worker
+"""
+BATCHES = """
+SELECT w.name, judge, api, address, made, jobs, b.reserved, tokens, state, remote, status, total, b.done,
+    failed, b.seen, expires, cost, answered, error, coalesce(w.until = 'infinity', false),
+    held.jobs_held, held.at_risk_held, held.unbounded_held
+FROM @.batches b LEFT JOIN @.workers w ON w.worker = b.worker AND w.run = b.run
+CROSS JOIN LATERAL (
+    SELECT count(*) AS jobs_held, coalesce(sum(greatest(j.at_risk, 0)), 0)::bigint AS at_risk_held,
+        coalesce(sum(greatest(j.unbounded, 0)), 0)::bigint AS unbounded_held
+    FROM @.jobs j WHERE j.run = b.run AND j.state = 'running' AND j.worker = b.worker) AS held
+WHERE b.run = %s ORDER BY b.worker
+"""
+SENT = """
+SELECT b.worker, sent FROM @.batches b JOIN @.workers w ON w.worker = b.worker AND w.run = b.run
+WHERE b.run = %s AND w.name = %s
+"""
+OF_BATCH = """
+SELECT m.id, m.items, m.judge, m.repeat, j.attempts, j.unusable, j.error FROM @.jobs j
+JOIN @.matches m ON m.run = j.run AND m.id = j.id
+WHERE j.run = %s AND j.state = 'running' AND j.worker = %s ORDER BY m.id
+"""
 # An outcome changes its job while that is open; else its calls are paid duplicates.
 SETTLE = """
 WITH given AS MATERIALIZED (
@@ -211,7 +261,8 @@ UPDATE @.workers AS w SET turn = greatest(w.turn, %s), seen = @now,
     until = CASE WHEN w.over THEN w.until ELSE greatest(w.until, @now + make_interval(secs => %s)) END,
     done = w.done + %s, calls = w.calls + %s, errors = w.errors + %s, spent = w.spent + %s,
     at_risk = w.at_risk + %s,
-    free = CASE WHEN w.over OR (SELECT cap IS NULL FROM @.runs r WHERE r.run = w.run) THEN w.free
+    free = CASE WHEN w.over OR w.until = 'infinity'
+                OR (SELECT cap IS NULL FROM @.runs r WHERE r.run = w.run) THEN w.free
            ELSE w.free + %s END
 WHERE w.worker = %s
 """
@@ -264,7 +315,8 @@ SELECT w.worker, w.name, w.host, w.pid, w.judges, extract(epoch FROM w.since)::f
     now, (coalesce(m.n, 0)
         / greatest(1, least(60, seconds, now - extract(epoch FROM w.since)::float8)))::float8,
     w.spent
-FROM @.workers w CROSS JOIN span LEFT JOIN made m USING (worker) WHERE w.run = %(run)s ORDER BY w.worker
+FROM @.workers w CROSS JOIN span LEFT JOIN made m USING (worker)
+WHERE w.run = %(run)s AND w.until < 'infinity' ORDER BY w.worker
 """
 MONEY = """
 SELECT (SELECT cap FROM @.runs WHERE run = %s), coalesce(sum(spent), 0)::bigint,

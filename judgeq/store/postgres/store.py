@@ -19,16 +19,17 @@ from pathlib import Path
 
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.events import Notice
+from judgeq.judge.spending import rounded_up
 from judgeq.paths import user_state
-from judgeq.store import rows
+from judgeq.store import batches, rows
 from judgeq.store.postgres import columns, spool, statements
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.heartbeat import PART, Heartbeat
 from judgeq.store.postgres.link import Link
 from judgeq.store.postgres.scheduling import PostgresScheduler
 from judgeq.store.postgres.sharing import Sharing
-from judgeq.store.postgres.spool import Line, Spool
-from judgeq.types import Attempt, Job, JobState, Outcome
+from judgeq.store.postgres.spool import Spool
+from judgeq.types import Attempt, Batch, Job, JobState, Line, Outcome
 
 _NOTHING = (0, 0, 0, 0, 0, 0)
 
@@ -53,11 +54,13 @@ class _Turn:
 
 @dataclass(slots=True)
 class _Worker:
-    """A worker of this process: its rows in the database, the latest last, and which row has a job."""
+    """A worker of this process: its rows in the database, the latest last, and which row has a job. That
+    of a `batch` is everybody's: it has no lease, and stays when we leave."""
 
     lease: float
     rows: list[int] = field(default_factory=list)
     jobs: dict[int, int] = field(default_factory=dict)
+    batch: bool = False
 
 
 class PostgresStore(PostgresScheduler):
@@ -227,13 +230,59 @@ class PostgresStore(PostgresScheduler):
                 turn.add(row, (0, 0, 0, 0, risk, -risk))
         return added.keys() - begun
 
+    async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:
+        """See Store."""
+        wanted = [Attempt(line.job.match.id, line.bound) for line in lines]
+        added, arrays = columns.attempts(wanted) if wanted else ({}, [])
+        async with self._writing() as turn:
+            row = await self._fenced(turn, worker)
+            if row is None or not lines:
+                return added.keys()
+            made = await self._link.query(statements.REGISTER_BATCH, self._run, batch.name)
+            if not made:
+                raise RunError(f"{self._shown}: there is a batch {batch.name!r} already.")
+            ((number,),) = made
+            taken = await self._link.query(statements.HAND_OVER, *arrays, number, self._run, row)
+            ours = {job for (job,) in taken}
+            gone = added.keys() - ours
+            if not ours:
+                await self._link.query("DELETE FROM @.workers WHERE worker = %s", number)
+                return gone
+            _, *kept = batches.row(batches.taken(batch, lines, gone))
+            sent = batches.packed(lines, gone)
+            await self._link.query(statements.INSERT_BATCH, self._run, number, *kept, sent)
+            risk = sum(added[job][1] for job in ours)
+            await self._link.query(statements.HANDED, risk, row)
+            turn.lease = self._known(worker).lease
+            turn.add(row, (0, 0, 0, 0, 0, -risk))
+            turn.add(number, (0, 0, 0, 0, risk, 0))
+            turn.ended += ours
+            if row == self._row_now:
+                reserved = sum(rounded_up(a.bound) for a in wanted if a.job in ours)
+                turn.back = (turn.back[0] + reserved, turn.back[1] + reserved - risk)
+        return gone
+
+    async def note_batch(self, batch: Batch) -> None:
+        """See Store."""
+        name, *known = batches.row(batch)
+        if await self._row(statements.NOTE_BATCH, *known, self._run, name) is None:
+            raise RunError(f"{self._shown} has no batch {name!r}.")
+
+    async def _find(self, worker: str) -> bool:
+        """Whether that is a batch, whoever made it; its row is known then."""
+        found = await self._link.query(statements.BATCH, self._run, worker)
+        if found:
+            known = self._known(worker)
+            known.rows, known.batch = [row for (row,) in found], True
+        return bool(found)
+
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         """See Store."""
         if not outcomes:
             return
         known = self._known(worker)
         async with self._writing() as turn:
-            if not known.rows:
+            if not known.rows and not await self._find(worker):
                 await self._register(turn, worker)
             latest = known.rows[-1]
             await self._settle(turn, outcomes, lambda job: known.jobs.get(job, latest))
@@ -279,8 +328,8 @@ class PostgresStore(PostgresScheduler):
         lines = []
         for outcome in outcomes:
             row = known.jobs.get(outcome.job, known.rows[-1])
-            name = self._name(worker, known.rows.index(row))
-            lines.append(Line(row, name, turn, outcome))
+            name = worker if known.batch else self._name(worker, known.rows.index(row))
+            lines.append(spool.Line(row, name, turn, outcome))
         try:
             self._spool.add(lines)
         except RunError as error:  # they are in memory
@@ -302,7 +351,9 @@ class PostgresStore(PostgresScheduler):
                 if not found or found[0][0] < turn:
                     return None
                 listed = columns.array(jobs)
-                await self._link.query(statements.GIVE_BACK, self._run, known.rows[-1], listed)
+                if not known.batch:
+                    row = known.rows[-1]
+                    await self._link.query(statements.GIVE_BACK, self._run, row, listed)
                 ours = await self._link.query(statements.STILL_OURS, self._run, known.rows, listed)
                 return {job for (job,) in ours}
 
@@ -330,7 +381,7 @@ class PostgresStore(PostgresScheduler):
             except RunError as error:
                 self._link.emit(Notice(f"{path} waits to be handed in: {error}", warning=True))
 
-    async def _hand_in_of(self, row: int, lines: Sequence[Line]) -> None:
+    async def _hand_in_of(self, row: int, lines: Sequence[spool.Line]) -> None:
         async with self._writing() as turn:
             found = await self._link.query(statements.TURN_OF, row, self._run, lines[0].name)
             if not found:
@@ -351,7 +402,8 @@ class PostgresStore(PostgresScheduler):
     async def close(self) -> None:
         """See Store. The jobs that this process still has go back into the queue at once."""
         self._heartbeat.stop()
-        ours = [row for worker in self._workers.values() for row in worker.rows]
+        workers = [worker for worker in self._workers.values() if not worker.batch]
+        ours = [row for worker in workers for row in worker.rows]
         kept = self._spool.kept
         self._spool.close()
         try:
