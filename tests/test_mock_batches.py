@@ -662,3 +662,65 @@ def test_a_line_is_asked_once_however_often_one_looks() -> None:
         assert list(seen["by_question"].values()) == [{"asked": 1, "answered": 1}] * 200
 
     rehearsed(story)
+
+
+def test_other_requests_that_fail() -> None:
+    async def story(rig: Rig) -> None:
+        outcomes: Counter[str] = Counter()
+        batch, asked = None, await message_batch(rig, 1)
+        for _ in range(60):
+            try:
+                if batch is None:
+                    batch = await create(rig, 1)
+                await rig.openai.batches.retrieve(batch.id)
+                await rig.anthropic.messages.batches.retrieve(asked.id)
+                outcomes["answered"] += 1
+            except (openai.APIError, anthropic.APIError) as error:
+                outcomes[type(error).__name__] += 1
+        names = {"answered", "RateLimitError", "InternalServerError", "APIConnectionError"}
+        assert set(outcomes) == names
+        assert min(outcomes.values()) > 3
+
+    rehearsed(story, batch_flaky=0.3, batch_time=0)
+
+
+def test_a_batch_whose_lines_are_all_answered_can_still_be_cancelled() -> None:
+    async def story(rig: Rig) -> None:
+        batch, asked = await create(rig), await message_batch(rig)
+        rig.clock.now += 95
+        await rig.openai.batches.cancel(batch.id)
+        await rig.anthropic.messages.batches.cancel(asked.id)
+        rig.clock.now += 10
+        shown: Any = await rig.openai.batches.retrieve(batch.id)
+        assert (shown.status, shown.request_counts.completed) == ("cancelled", 10)
+        assert shown.error_file_id is None
+        message: Any = await rig.anthropic.messages.batches.retrieve(asked.id)
+        assert (message.request_counts.succeeded, message.request_counts.canceled) == (10, 0)
+
+    rehearsed(story)
+
+
+def test_a_cancelled_batch_that_would_have_failed_has_no_results() -> None:
+    async def story(rig: Rig) -> None:
+        file = await upload(rig, ["{"])
+        endpoint: Any = CHAT
+        batch: Any = await rig.openai.batches.create(
+            input_file_id=file.id, endpoint=endpoint, completion_window="24h"
+        )
+        await rig.openai.batches.cancel(batch.id)
+        rig.clock.now += 10
+        batch = await rig.openai.batches.retrieve(batch.id)
+        assert (batch.status, batch.errors) == ("cancelled", None)
+        assert (batch.output_file_id, batch.error_file_id) == (None, None)
+
+    rehearsed(story)
+
+
+@pytest.mark.parametrize("kind", ["multipart/form-data", "multipart/mixed; boundary=x"])
+def test_uploads_that_are_no_forms(kind: str) -> None:
+    async def story(rig: Rig) -> None:
+        headers = {"Content-Type": kind}
+        async with rig.http.post(f"{rig.url}/files", data=b"{}", headers=headers) as answer:
+            assert answer.status == 400
+
+    rehearsed(story)

@@ -315,6 +315,10 @@ def mock_server(
     batch_unanswered: Annotated[
         float, _batch("Share of creations that succeed and whose answer is lost.")
     ] = 0.0,
+    batch_flaky: Annotated[
+        float,
+        _batch("Share of other requests about batches that fail, with 429, 500 or no answer."),
+    ] = 0.0,
     batch_failing: Annotated[
         float, _batch("Share of lines that fail, with 500, 429 or status 0.")
     ] = 0.0,

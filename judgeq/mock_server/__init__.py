@@ -81,12 +81,26 @@ class MockServer:
         return app
 
     def _with_key(self, handler: Handler) -> Handler:
-        """The handler, for requests with the right key."""
+        """The handler about batches, for requests with the right key that don't fail."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            return self._key_refused(request) or await handler(request)
+            refused = self._key_refused(request)
+            return refused or await self._flaky(request) or await handler(request)
 
         return handle
+
+    async def _flaky(self, request: web.Request) -> web.StreamResponse | None:
+        """The failure of a request about batches that creates none, or None."""
+        creates = request.method == "POST" and request.path.endswith("/batches")
+        how = None if creates else self.batches.drawn("flaky")
+        if how is None:
+            return None
+        await request.release()
+        if how < 1 / 3:
+            return _form(request).slow_down(self.settings.retry_after)
+        if how < 2 / 3:
+            return _form(request).failed("", even=False)
+        return await drop(request, b"{}", half=False)
 
     async def _number(self, request: web.Request, response: web.StreamResponse) -> None:
         """Give an answer the id that a provider's support asks for."""

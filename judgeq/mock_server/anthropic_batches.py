@@ -16,7 +16,17 @@ from aiohttp import web
 
 from judgeq.mock_server.answering import Reply
 from judgeq.mock_server.anthropic import error
-from judgeq.mock_server.batches import BURST, ENDED, Batch, Batches, Lines, State, line_of, read_all
+from judgeq.mock_server.batches import (
+    BURST,
+    DAY,
+    ENDED,
+    Batch,
+    Batches,
+    Lines,
+    State,
+    line_of,
+    read_all,
+)
 from judgeq.mock_server.forms import Form
 from judgeq.mock_server.wire import as_json, drop
 
@@ -28,6 +38,8 @@ NAMED = re.compile(r"[a-zA-Z0-9_-]{1,64}")
 
 class AnthropicBatches:
     """The handlers, and how lines are read and results written (see Written)."""
+
+    kept: float = 29 * DAY
 
     def __init__(self, batches: Batches, form: Form) -> None:
         self.form = form

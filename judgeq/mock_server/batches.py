@@ -28,7 +28,7 @@ from judgeq.types import Usage
 
 CHUNK = 64 * 1024
 BURST = 50  # lines that are answered before others have a turn
-KEPT = 30 * 86_400  # seconds
+DAY = 86_400  # seconds
 
 
 class State(StrEnum):
@@ -100,6 +100,7 @@ class Written(Protocol):
     """How an API reads the lines of its batches and writes their results."""
 
     form: Form
+    kept: float  # seconds from a batch's creation until its results are deleted
 
     def read(self, line: memoryview) -> tuple[str, bytes]:
         """A line's custom id, and the body of its request."""
@@ -198,7 +199,7 @@ class Batches:
         self._asked: Counter[str] = Counter()
         self._faults = {
             name: seeds.Stream(settings.seed, "mock batches", name)
-            for name in ("limited", "unanswered", "invalid", "expire", "broken")
+            for name in ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
         }
 
     def create(
@@ -239,7 +240,7 @@ class Batches:
         return batch
 
     def name(self, prefix: str, *what: object) -> str:
-        """An id that nobody could guess, for example batch_6f3c…"""
+        """An id, for example batch_6f3c…, by what it names."""
         known = repr((self.settings.seed, *what)).encode()
         return prefix + hashlib.blake2b(known, digest_size=12).hexdigest()
 
@@ -298,7 +299,7 @@ class Batches:
     async def cancel(self, batch: Batch) -> tuple[float, bool]:
         """Cancel what isn't answered yet: when that was, and whether it could be."""
         now = await self.catch_up(batch)
-        if batch.ended(now) or batch.state(now) == State.FINALIZING:
+        if batch.ended(now):
             return now, False
         if batch.cancelled is None:
             batch.cancelled = now
@@ -343,7 +344,7 @@ class Batches:
     def gone(self, batch: Batch, now: float) -> bool:
         """Whether its results are deleted by now."""
         kept = self.settings.batch_gone
-        return now >= batch.end + (KEPT if kept is None else kept)
+        return now >= (batch.made + batch.written.kept if kept is None else batch.end + kept)
 
     async def send(
         self, request: web.Request, batch: Batch, *parts: bytearray, sized: bool

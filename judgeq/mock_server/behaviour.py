@@ -25,8 +25,9 @@ class MockSettings(BaseModel):
 
     `structured` replies that it can do: with "ignored" it takes a schema and doesn't keep to it. Of
     batches, `batch_expire` and `batch_invalid` are shares of batches, `batch_limited` and
-    `batch_unanswered` of requests to create one, `batch_failing`, `batch_lost` and `batch_doubled` of
-    lines, `batch_broken` of downloads; times are in seconds.
+    `batch_unanswered` of requests to create one, `batch_flaky` of all other requests about them,
+    `batch_failing`, `batch_lost` and `batch_doubled` of lines, `batch_broken` of downloads; times are
+    in seconds.
     """
 
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
@@ -66,6 +67,7 @@ class MockSettings(BaseModel):
     batch_queue_tokens: int | None = Field(None, ge=1)
     batch_limited: float = Field(0.0, ge=0, le=1)
     batch_unanswered: float = Field(0.0, ge=0, le=1)
+    batch_flaky: float = Field(0.0, ge=0, le=1)
     batch_failing: float = Field(0.0, ge=0, le=1)
     batch_lost: float = Field(0.0, ge=0, le=1)
     batch_doubled: float = Field(0.0, ge=0, le=1)

@@ -17,11 +17,12 @@ from pydantic import BaseModel, ConfigDict, ValidationError
 
 from judgeq.mock_server import asked as asking
 from judgeq.mock_server.answering import Reply
-from judgeq.mock_server.batches import KEPT, Batch, Batches, Lines, State, line_of, read_all
+from judgeq.mock_server.batches import DAY, Batch, Batches, Lines, State, line_of, read_all
 from judgeq.mock_server.forms import Form
 from judgeq.mock_server.openai_validation import checked
 from judgeq.mock_server.wire import as_json, drop, error
 
+KEPT = 30 * DAY
 MOST_BYTES = 200 * 1024 * 1024
 UNASKED = {
     True: (
@@ -77,6 +78,8 @@ class File:
 class OpenAIBatches:
     """The handlers, and how lines are read and results written (see Written)."""
 
+    kept: float = KEPT
+
     def __init__(self, batches: Batches, form: Form) -> None:
         self.form = form
         self._batches = batches
@@ -100,19 +103,12 @@ class OpenAIBatches:
 
     async def upload(self, request: web.Request) -> web.Response:
         """Keep a file."""
-        if not request.content_type.startswith("multipart/"):
-            return error(400, "'file' is a required property")
-        fields: dict[str, str] = {}
-        data, name = None, None
-        async for part in await request.multipart():
-            if not isinstance(part, aiohttp.BodyPartReader):
-                continue
-            if part.name == "file":
-                name, data = part.filename or "file", await read_all(_chunks(part), MOST_BYTES)
-                if data is None:
-                    return error(413, "The file exceeds the maximum size of 209715200 bytes.")
-            else:
-                fields[part.name or ""] = await part.text()
+        try:
+            fields, name, data = await _form_data(request)
+        except ValueError:  # no form data, or damaged
+            return error(400, "'file' is a required property", param="file")
+        if name is not None and data is None:
+            return error(413, f"The file exceeds the maximum size of {MOST_BYTES} bytes.")
         if name is None or data is None:
             return error(400, "'file' is a required property", param="file")
         purpose = fields.get("purpose")
@@ -144,12 +140,15 @@ class OpenAIBatches:
         return self._files[made]
 
     def _named(self, request: web.Request) -> File | web.Response:
-        name, now = request.match_info["id"], self._batches.now()
-        file = self._files.get(name)
+        name = request.match_info["id"]
+        return self._kept(name) or error(404, f"No such File object: {name}", param="id")
+
+    def _kept(self, name: str) -> File | None:
+        """A file that hasn't expired."""
+        file, now = self._files.get(name), self._batches.now()
         late = file is not None and file.expires is not None and now >= file.expires
-        if file is None or late or (file.batch and self._batches.gone(file.batch, now)):
-            return error(404, f"No such File object: {name}", param="id")
-        return file
+        gone = file is not None and file.batch is not None and self._batches.gone(file.batch, now)
+        return None if late or gone else file
 
     async def file(self, request: web.Request) -> web.Response:
         """What a file is."""
@@ -185,7 +184,7 @@ class OpenAIBatches:
             return asking.refusal(**invalid.errors()[0])
         if (problem := _metadata_problem(asked.metadata or {})) is not None:
             return error(400, problem, param="metadata")
-        file = self._files.get(asked.input_file_id)
+        file = self._kept(asked.input_file_id)
         if file is None or file.purpose != "batch":
             text = f"Invalid file: no file with id '{asked.input_file_id}' and purpose 'batch'."
             return error(400, text, param="input_file_id")
@@ -357,6 +356,25 @@ def _usage(batch: Batch) -> dict[str, Any]:
         "output_tokens_details": {"reasoning_tokens": reasoning},
         "total_tokens": fresh + cached + output,
     }
+
+
+async def _form_data(
+    request: web.Request,
+) -> tuple[dict[str, str], str | None, bytearray | None]:
+    """The fields of a form, its file's name, and what is in it (None if that is too much). Raises
+    ValueError for what is no form."""
+    fields: dict[str, str] = {}
+    name, data = None, None
+    if not request.content_type.startswith("multipart/"):
+        raise ValueError(request.content_type)
+    async for part in await request.multipart():
+        if not isinstance(part, aiohttp.BodyPartReader):
+            continue
+        if part.name == "file":
+            name, data = part.filename or "file", await read_all(_chunks(part), MOST_BYTES)
+        else:
+            fields[part.name or ""] = await part.text()
+    return fields, name, data
 
 
 async def _chunks(part: aiohttp.BodyPartReader) -> AsyncIterator[bytes]:
