@@ -10,6 +10,7 @@
     │   ├── QuotaError                the account's money or quota is used up
     │   ├── ContextTooLongError       a question is longer than the model can read
     │   ├── RefusedRequestError       the server won't take the request as it is (400, 422 …)
+    │   ├── BatchGoneError            the provider has a batch, or its results, no longer
     │   ├── UnusableReplyError        an answer came, and is no verdict
     │   └── CallError                 one call failed; another try may mend it
     │       ├── RateLimitedError          the server asked for a pause (429), or for fewer at once
@@ -100,6 +101,10 @@ class RefusedRequestError(JudgeError):
     """The server won't take the request as it is (400, 422 and other refusals)."""
 
     outcome = "refused"
+
+
+class BatchGoneError(JudgeError):
+    """The provider has a batch, or its results, no longer."""
 
 
 class UnusableReplyError(JudgeError):

@@ -36,6 +36,8 @@ _PUBLIC = (
     "error code detail status metadata assistant Bearer Basic Token "
     "input_tokens output_tokens cache_creation cache_creation_input_tokens cache_read_input_tokens "
     "ephemeral_5m_input_tokens ephemeral_1h_input_tokens output_tokens_details thinking_tokens "
+    "custom_id response status_code result succeeded errored canceled expired "
+    "batch_expired batch_cancelled "
     "stop_reason end_turn max_tokens model_context_window_exceeded pause_turn tool_use thinking input "
 )
 
@@ -120,7 +122,7 @@ class Mask:
     def body(self, body: bytes) -> bytes:
         """An answer's body without the secrets, still JSON if it was."""
         text = body.decode(errors="replace")
-        if any(mark in body for mark in _ANSWERS) and not self._hidden_in(text):
+        if any(mark in body for mark in _ANSWERS) and not self.holds(text):
             return body  # a model's words: it knows no secret to give a piece of
         masked = self.text(text)
         if masked == text:
@@ -134,7 +136,7 @@ class Mask:
         """An answer's headers without the secrets."""
         return {name: self.text(value) for name, value in headers.items()}
 
-    def _hidden_in(self, text: str) -> bool:
+    def holds(self, text: str) -> bool:
         """Whether a whole secret may be in the text; the fast way."""
         return _escaped(text) or any(secret in text for secret in self._whole)
 

@@ -7,10 +7,11 @@ are read, as far as what comes out stays within the limit.
 from __future__ import annotations
 
 import zlib
+from collections.abc import AsyncIterator
 
 import aiohttp
 
-from judgeq.errors import JudgeError, RefusedRequestError, UnusableReplyError
+from judgeq.errors import JudgeError, RefusedRequestError, ServerFailedError, UnusableReplyError
 
 LARGEST_REPLY = 16 * 1024 * 1024
 _GZIP = 16 + zlib.MAX_WBITS
@@ -31,6 +32,29 @@ async def read_all(response: aiohttp.ClientResponse) -> bytes:
             response.close()
             raise _too_long()
     return decompressed(b"".join(parts), response.headers.get("Content-Encoding", ""))
+
+
+async def parts_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The body of a long answer, part by part as it comes; aiohttp raises for one that breaks off.
+
+    Raises ServerFailedError for one whose end can't be told from a broken connection, and
+    RefusedRequestError for one that came compressed.
+    """
+    encoding = response.headers.get("Content-Encoding", "").strip().lower()
+    if encoding not in ("", "identity"):
+        raise RefusedRequestError(
+            f"the file came compressed{_named(encoding)}, though it was asked for uncompressed. See to "
+            "the server, or to the proxy in between.",
+            cost=None,
+        )
+    chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+    if response.content_length is None and not chunked:
+        raise ServerFailedError(
+            "the file came without its length, so that nobody can say whether it is whole. See to the "
+            "server, or to the proxy in between."
+        )
+    async for part in response.content.iter_any():
+        yield part
 
 
 def decompressed(data: bytes, encoding: str) -> bytes:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import errno
 import time
-from collections.abc import AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from urllib.parse import urlsplit
 
@@ -30,6 +30,19 @@ from judgeq.judge.model import extra_headers
 from judgeq.settings.model import Access
 
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
+
+
+class Passed:
+    """Counts the bytes of a long body, sent or received: as long as some pass, a call isn't silent."""
+
+    def __init__(self) -> None:
+        self.total_bytes = 0
+
+    async def through(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
+        """The parts, counted before they are handed on."""
+        async for part in parts:
+            self.total_bytes += len(part)
+            yield part
 
 
 class Connection:
@@ -138,12 +151,15 @@ class Connection:
             return response.status, self.mask.headers(response.headers), data
 
     @asynccontextmanager
-    async def watched(self, url: str) -> AsyncIterator[InFlight]:
-        """A call that ends when it takes too long. Raises ConnectionFailedError, CallTimeoutError or
+    async def watched(self, url: str, passed: Passed | None = None) -> AsyncIterator[InFlight]:
+        """A call that ends when it takes too long; with a long body, which is what `passed` counts,
+        only when nothing passes. Raises ConnectionFailedError, CallTimeoutError or
         RefusedRequestError in place of what aiohttp raises within."""
         try:
             async with asyncio.timeout(None) as scope:
                 call = self._deadlines.begin(scope)
+                if passed is not None:
+                    call.body, call.limited = passed, False
                 try:
                     yield call
                 finally:
@@ -161,6 +177,10 @@ class Connection:
         return http_errors.error_for(
             status, headers, body, model=self._model, url=url, now=self._wall_clock()
         )
+
+    def now(self) -> float:
+        """Seconds since the epoch."""
+        return self._wall_clock()
 
     async def refused(self, response: aiohttp.ClientResponse, url: str) -> JudgeError:
         """What an answer means that is no success, read and masked."""

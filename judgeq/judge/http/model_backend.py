@@ -313,10 +313,11 @@ def _unusable(error: UnusableReplyError) -> Reply:
     return Reply(str(error), Usage(), error.cost, str(error))
 
 
-def beside(base: str, name: str) -> str:
-    """An address of the API: the path before the query, if there is one (Azure)."""
+def beside(base: str, name: str, query: str = "") -> str:
+    """An address of the API: the path before the query, of which Azure has one, and more of that."""
     parts = urlsplit(base)
-    return parts._replace(path=f"{parts.path.rstrip('/')}/{name}").geturl()
+    path, query = f"{parts.path.rstrip('/')}/{name}", "&".join(filter(None, (parts.query, query)))
+    return parts._replace(path=path, query=query).geturl()
 
 
 def _names(data: bytes) -> list[str]:

@@ -28,7 +28,7 @@ class OpenAIChat(ModelBackend):
         """See ModelBackend. Azure takes its own header."""
         if secret is not None and not any(name.lower() == "authorization" for name in headers):
             headers["Authorization"] = f"Bearer {secret}"
-            if _is_azure(self.address):
+            if is_azure(self.address):
                 headers.setdefault("api-key", secret)
 
     def opening(self, messages: Sequence[Mapping[str, str]]) -> bytes:
@@ -91,9 +91,10 @@ def _host(address: str) -> str:
     return urlsplit(address).hostname or ""
 
 
-def _is_azure(address: str) -> bool:
+def is_azure(address: str) -> bool:
+    """Whether it is Azure's, which has ways of its own."""
     return _host(address).endswith((".azure.com", ".azure-api.net"))
 
 
 def _knows_new_limit(address: str) -> bool:
-    return _host(address) == "api.openai.com" or _is_azure(address)
+    return _host(address) == "api.openai.com" or is_azure(address)
