@@ -1,0 +1,718 @@
+"""What the adapters send, and what they make of servers that mean no good."""
+
+from __future__ import annotations
+
+import asyncio
+import io
+import json
+from collections.abc import Awaitable, Callable
+from pathlib import Path
+from typing import Any
+
+import orjson
+import pytest
+from aiohttp import web
+
+from judgeq.errors import (
+    BatchGoneError,
+    CallError,
+    CallTimeoutError,
+    ConnectionFailedError,
+    JudgeError,
+    KeyRefusedError,
+    RefusedRequestError,
+    RunError,
+    ServerFailedError,
+)
+from judgeq.judge.batches import BatchAPI, Identified, Remote, Result, anthropic, downloads, openai
+from judgeq.judge.batches.openai import OpenAIBatches
+from judgeq.judge.batches.providers import api_of
+from judgeq.judge.http.anthropic import AnthropicMessages
+from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.settings.model import Access, Model
+from tests.web import answering
+
+KEY = "sk-test-0123456789abcdef"
+NAME = "jq-0a1b2c3d"
+BATCH: dict[str, Any] = {
+    "openai": {"id": "batch_1", "status": "completed", "created_at": 1_000, "output_file_id": "f1"},
+    "anthropic": {
+        "id": "batch_1",
+        "processing_status": "ended",
+        "created_at": "1970-01-01T00:16:40Z",
+        "request_counts": {"succeeded": 1},
+    },
+}
+FORMS = ("openai", "anthropic")
+forms = pytest.mark.parametrize("form", FORMS)
+LINE = {"custom_id": f"{NAME}-0", "response": None, "error": None}
+
+
+class Server:
+    """Says what `answers` hold by the end of a path, or by a part of it, and keeps what it was asked."""
+
+    def __init__(self, form: str = "openai", **answers: Any) -> None:
+        self.answers: dict[str, Any] = {
+            "/files/f0": {},
+            "/content": orjson.dumps(LINE),
+            "/results": orjson.dumps(LINE),
+            "/files": {"id": "f0"},
+            "/batches": {**BATCH[form], "data": [BATCH[form]], "has_more": False},
+        }
+        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
+
+    def says(self, path: str, answer: Any, status: int = 200, **headers: str) -> Server:
+        self.answers[path] = (status, answer, headers)
+        return self
+
+    @property
+    def asked(self) -> list[str]:
+        return [f"{method} {url.partition('/v1')[2]}" for method, url, _, _ in self.seen]
+
+    async def handle(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        self.seen.append((request.method, str(request.url), dict(request.headers), body))
+        parts = [part for part in self.answers if part in request.path]
+        answer: Any = self.answers[max(parts, key=lambda p: (request.path.endswith(p), len(p)))]
+        if callable(answer):
+            response: web.StreamResponse = await answer(request)
+            return response
+        status, said, headers = answer if isinstance(answer, tuple) else (200, answer, {})
+        data = said if isinstance(said, bytes) else orjson.dumps(said)
+        return web.Response(status=status, body=data, headers=headers)
+
+
+def told(
+    server: Server,
+    story: Callable[[BatchAPI], Awaitable[Any]],
+    form: str = "openai",
+    base: str = "{url}",
+    **access: Any,
+) -> Any:
+    async def run() -> Any:
+        async with answering(server.handle) as url:
+            kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+            proxy = access.pop("proxy", None)
+            given = Access(proxy=proxy and proxy.format(url=url.removesuffix("/v1")), **access)
+            backend = kind("m", Model(base_url=base.format(url=url), api=form), given, None)
+            await backend.open()
+            try:
+                return await story(api_of(backend))
+            finally:
+                await backend.close()
+
+    return asyncio.run(run())
+
+
+@pytest.fixture(autouse=True)
+def key(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
+
+
+def lines(api: BatchAPI, count: int = 2) -> io.BytesIO:
+    return io.BytesIO(b"".join(api.line(f"{NAME}-{n}", b'{"a":"b"}') for n in range(count)))
+
+
+async def everything(api: BatchAPI, folder: Path) -> None:
+    remote = await api.create(NAME, lines(api))
+    await api.identify(NAME, 1, 0.0, ())
+    await api.get(remote.id)
+    await api.cancel(remote.id)
+    await api.download(remote, folder)
+
+
+def creating(server: Server, form: str = "openai", **access: Any) -> Any:
+    return told(server, lambda api: api.create(NAME, lines(api)), form, **access)
+
+
+# What is sent
+
+
+@forms
+def test_only_our_key_and_headers_are_sent_and_no_variable_of_a_package_counts(
+    form: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    elsewhere = "http://127.0.0.1:9/v1"
+    for name, value in {
+        "OPENAI_API_KEY": "sk-other-key",
+        "OPENAI_ADMIN_KEY": "sk-other-key",
+        "OPENAI_BASE_URL": elsewhere,
+        "OPENAI_ORG_ID": "org-other",
+        "OPENAI_PROJECT_ID": "proj-other",
+        "OPENAI_CUSTOM_HEADERS": "X-Other: other\nAuthorization: Bearer other",
+        "ANTHROPIC_API_KEY": "sk-other-key",
+        "ANTHROPIC_BASE_URL": elsewhere,
+        "SSL_CERT_FILE": "/nowhere",
+    }.items():
+        monkeypatch.setenv(name, value)
+    server = Server(form)
+    told(server, lambda api: everything(api, tmp_path), form, headers=("X-Team: ours",))
+    allowed = {"Host", "X-Team", "Content-Type", "Content-Length", "Accept", "Accept-Encoding"}
+    allowed |= {"User-Agent", "Authorization"} if form == "openai" else {"User-Agent", "x-api-key"}
+    allowed |= {"anthropic-version"} if form == "anthropic" else set()
+    assert len(server.seen) >= 5
+    for method, _, headers, _ in server.seen:
+        assert headers.keys() <= allowed, method
+        assert headers["X-Team"] == "ours"
+        assert "aiohttp" in headers["User-Agent"]
+        key = headers["Authorization"] if form == "openai" else headers["x-api-key"]
+        assert key == (f"Bearer {KEY}" if form == "openai" else KEY)
+
+
+def test_openais_wire_form(tmp_path: Path) -> None:
+    server = Server()
+    told(server, lambda api: everything(api, tmp_path))
+    assert server.asked == [
+        "POST /files",
+        "POST /batches",
+        "GET /batches?limit=100",
+        "GET /batches/batch_1",
+        "POST /batches/batch_1/cancel",
+        "GET /files/f1/content",
+    ]
+    _, _, headers, body = server.seen[0]
+    assert headers["Content-Type"].startswith("multipart/form-data; boundary=")
+    assert int(headers["Content-Length"]) == len(body)
+    assert f'filename="{NAME}.jsonl"'.encode() in body
+    assert b'name="purpose"\r\n\r\nbatch\r\n' in body
+    line = b'{"custom_id":"jq-0a1b2c3d-1","method":"POST","url":"/v1/chat/completions","body":'
+    assert line + b'{"a":"b"}}\n' in body
+    assert orjson.loads(server.seen[1][3]) == {
+        "input_file_id": "f0",
+        "endpoint": "/v1/chat/completions",
+        "completion_window": "24h",
+        "metadata": {"judgeq": NAME},
+    }
+
+
+@pytest.mark.parametrize("piece", [1, 7, 1_000])
+@pytest.mark.parametrize("count", [1, 2, 9])
+def test_anthropics_body_is_framed_as_it_is_read(
+    piece: int, count: int, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(anthropic, "_PIECE", piece)
+    server = Server("anthropic")
+    told(server, lambda api: api.create(NAME, lines(api, count)), "anthropic")
+    [(method, url, headers, body)] = server.seen
+    assert (method, url.partition("/v1")[2]) == ("POST", "/messages/batches")
+    assert int(headers["Content-Length"]) == len(body)
+    asked = [{"custom_id": f"{NAME}-{n}", "params": {"a": "b"}} for n in range(count)]
+    assert orjson.loads(body) == {"requests": asked}
+
+
+@forms
+@pytest.mark.parametrize("flag", [True, False])
+def test_the_proxy_is_used_and_the_query_of_the_base_url_is_kept(
+    form: str, flag: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    server, base = Server(form), "http://x.openai.azure.com/v1?api-version=1"
+    if flag:
+        told(server, lambda api: everything(api, tmp_path), form, base, proxy="{url}")
+    else:
+
+        async def story() -> None:
+            async with answering(server.handle) as url:
+                monkeypatch.setenv("http_proxy", url)
+                kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+                backend = kind("m", Model(base_url=base, api=form), Access(), None)
+                await backend.open()
+                await everything(api_of(backend), tmp_path)
+                await backend.close()
+
+        asyncio.run(story())
+    assert len(server.seen) >= 5
+    for _, url, headers, _ in server.seen:
+        assert url.startswith("http://x.openai.azure.com/v1/")
+        assert "?api-version=1" in url
+        if form == "openai":
+            assert headers["api-key"] == KEY
+    if form == "openai":
+        assert orjson.loads(server.seen[1][3])["endpoint"] == "/chat/completions"
+
+
+def test_limits_are_those_of_each_provider() -> None:
+    def limits(base: str, form: str) -> tuple[int, ...]:
+        async def story(api: BatchAPI) -> tuple[int, ...]:
+            return tuple(api.limits)
+
+        found: tuple[int, ...] = told(Server(), story, form, base)
+        return found
+
+    assert limits("{url}", "openai") == (50_000, 200_000_000, 30)
+    assert limits("http://x.openai.azure.com/openai", "openai") == (100_000, 200_000_000, 30)
+    assert limits("{url}", "anthropic") == (100_000, 256_000_000 - 15, 29)
+
+
+def test_azures_file_is_waited_for() -> None:
+    server = Server().says("/files", {"id": "f0", "status": "pending"}, 201)
+    looks = 0
+
+    async def look(request: web.Request) -> web.Response:
+        nonlocal looks
+        looks += 1
+        said = {"id": "f0", "status": "processed" if looks == 3 else "pending"}
+        return web.json_response(said, status=200)
+
+    server.answers["/files/f0"] = look
+    waits: list[float] = []
+
+    async def sleep(seconds: float) -> None:
+        waits.append(seconds)
+
+    async def story(api: BatchAPI) -> None:
+        assert isinstance(api, OpenAIBatches)
+        api._sleep = sleep
+        await api.create(NAME, lines(api))
+
+    told(server, story)
+    assert (looks, waits) == (3, [1.0, 2.0, 4.0])
+
+
+# What a server may not decide
+
+BAD_IDS = ["../../x", "a/b", "", "x" * 129, "a\n", ".", "é", 7, None, ["a"], KEY]
+
+
+@forms
+@pytest.mark.parametrize("bad", BAD_IDS)
+def test_no_id_of_a_server_gets_into_an_address_or_a_name_of_a_file(
+    form: str, bad: Any, tmp_path: Path
+) -> None:
+    server = Server(form).says("/batches", {**BATCH[form], "id": bad})
+    with pytest.raises(ServerFailedError, match="id that can't be one") as raised:
+        creating(server, form)
+    assert raised.value.cost is None
+    assert KEY not in str(raised.value)
+
+    async def story(api: BatchAPI) -> None:
+        with pytest.raises(ServerFailedError):
+            await api.get(bad)
+        with pytest.raises(ServerFailedError):
+            await api.cancel(bad)
+        with pytest.raises(ServerFailedError):
+            await api.download(Remote("b", "", "ended", 0.0, results=[bad]), tmp_path)
+
+    asked = len(server.seen)
+    told(server, story, form)
+    assert len(server.seen) == asked
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("bad", [bad for bad in BAD_IDS if bad])
+def test_no_id_of_a_file_is_believed_either(bad: Any) -> None:
+    with pytest.raises(ServerFailedError):
+        creating(Server().says("/batches", {**BATCH["openai"], "error_file_id": bad}))
+    server = Server().says("/files", {"id": bad})
+    with pytest.raises(ServerFailedError) as raised:
+        creating(server)
+    assert raised.value.cost == 0.0
+    assert server.asked == ["POST /files"]
+
+
+def test_the_key_never_goes_where_results_are_said_to_be(tmp_path: Path) -> None:
+    elsewhere = Server("anthropic")
+
+    async def story(api: BatchAPI) -> None:
+        async with answering(elsewhere.handle) as url:
+            batch = {**BATCH["anthropic"], "results_url": f"{url}/results"}
+            server.says("/batches", {**batch, "data": [batch]})
+            await everything(api, tmp_path)
+
+    server = Server("anthropic")
+    told(server, story, "anthropic")
+    assert "GET /messages/batches/batch_1/results" in server.asked
+    assert elsewhere.seen == []
+
+
+@forms
+def test_no_redirect_is_followed(form: str, tmp_path: Path) -> None:
+    elsewhere = Server(form)
+
+    async def story(api: BatchAPI) -> None:
+        async with answering(elsewhere.handle) as url:
+            server.says("/batches", b"", 307, Location=url)
+            server.says("/content", b"", 302, Location=url)
+            server.says("/results", b"", 302, Location=url)
+            for call in (
+                api.get("b"),
+                api.create(NAME, lines(api)),
+                api.download(Remote("b", "", "ended", 0.0, results=["f1"]), tmp_path),
+            ):
+                with pytest.raises(RefusedRequestError, match="has moved"):
+                    await call
+
+    server = Server(form)
+    told(server, story, form)
+    assert elsewhere.seen == []
+
+
+@forms
+def test_what_a_server_says_is_masked(form: str, tmp_path: Path) -> None:
+    piece = KEY[3:17]
+    batch = {
+        **BATCH[form],
+        "status": f"failed {KEY}\x1b[2J",
+        "processing_status": f"failed {KEY}\x1b[2J",
+        "errors": {"data": [{"message": f"no {piece}", "code": KEY, "line": 3}]},
+    }
+    created = creating(Server(form).says("/batches", batch), form)
+    assert KEY not in repr(created)
+    assert piece not in repr(created)
+    assert "\x1b" not in created.status
+    error = {"error": {"message": f"Incorrect API key provided: {KEY}"}}
+    with pytest.raises(KeyRefusedError) as raised:
+        creating(Server(form).says("/batches", error, 401), form)
+    assert KEY not in str(raised.value)
+    own, other = f"{NAME}-0", {"custom_id": f"x{KEY}"}
+    said = [
+        {"custom_id": own, "response": {"status_code": 400, "body": {"x": KEY}}, "result": KEY},
+        {"custom_id": other["custom_id"]},
+    ]
+    data = b"\n".join(map(orjson.dumps, said))
+    server = Server(form).says("/content", data).says("/results", data)
+
+    async def story(api: BatchAPI) -> list[Path]:
+        return await api.download(Remote("b", "", "ended", 0.0, results=["f1"]), tmp_path)
+
+    [file] = told(server, story, form)
+    assert KEY not in file.read_text()
+    assert orjson.loads(file.read_bytes().splitlines()[0])["custom_id"] == own
+
+
+def test_our_ids_come_back_whole_though_the_key_has_a_piece_of_them(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setenv("JUDGEQ_API_KEY", f"sk-{NAME}-judgeq-batch_1-response-status_code")
+    batch = {**BATCH["openai"], "metadata": {"judgeq": NAME}}
+    error = {"status_code": 400, "body": {"error": {"message": "sk-jq-0a1b2c3d-judgeq"}}}
+    line = orjson.dumps({**LINE, "response": error})
+    server = Server().says("/batches", {"data": [batch], "has_more": False}).says("/content", line)
+
+    async def story(api: BatchAPI) -> list[Result]:
+        identified = await api.identify(NAME, 1, 0.0, ())
+        assert identified.remote is not None
+        [file] = await api.download(identified.remote, tmp_path)
+        return list(api.results(file))
+
+    [result] = told(server, story)
+    assert (result.custom_id, result.status) == (f"{NAME}-0", 400)
+    assert b"sk-jq" not in result.body
+
+
+# Answers that are none
+
+
+@forms
+@pytest.mark.parametrize("status", [404, 405])
+def test_a_server_without_batches_is_said_to_be_one(form: str, status: int) -> None:
+    server = Server(form).says("/batches", {"detail": "Not Found"}, status)
+    with pytest.raises(RefusedRequestError, match=r"no batch API.*leave --batch out") as raised:
+        creating(server, form)
+    assert raised.value.cost == 0.0
+    if form == "openai":
+        assert server.asked[-1] == "DELETE /files/f0"
+        with pytest.raises(RefusedRequestError, match="no batch API"):
+            creating(Server().says("/files", {}, status))
+    with pytest.raises(RefusedRequestError, match="no batch API"):
+        told(server, lambda api: api.identify(NAME, 1, 0.0, ()), form)
+
+
+@forms
+@pytest.mark.parametrize(
+    ("status", "cost"), [(400, 0.0), (429, 0.0), (500, None), (502, None), (409, None)]
+)
+def test_what_a_refused_batch_may_have_cost(form: str, status: int, cost: float | None) -> None:
+    server = Server(form).says("/batches", {"error": {"message": "no"}}, status)
+    with pytest.raises(JudgeError) as raised:
+        creating(server, form)
+    assert raised.value.cost == cost
+    assert ("DELETE /files/f0" in server.asked) is (form == "openai" and cost is not None)
+
+
+@forms
+@pytest.mark.parametrize("said", [b"<html>", b"[1]", b"null", b"{}", b"[" * 2_000])
+def test_an_answer_that_is_no_batch_may_have_made_one(form: str, said: bytes) -> None:
+    server = Server(form).says("/batches", said)
+    with pytest.raises(ServerFailedError) as raised:
+        creating(server, form)
+    assert raised.value.cost is None
+    with pytest.raises(ServerFailedError):
+        told(server, lambda api: api.identify(NAME, 1, 0.0, ()), form)
+
+
+@forms
+def test_a_server_that_is_silent_or_not_there(form: str, tmp_path: Path) -> None:
+    async def never(request: web.Request) -> web.Response:
+        await asyncio.Event().wait()
+        raise AssertionError
+
+    server = Server(form)
+    server.answers = {"/batches": never, "/content": never}
+    with pytest.raises(CallTimeoutError) as raised:
+        told(server, lambda api: api.get("b"), form, first_byte_timeout=0.05)
+    assert raised.value.cost is None
+
+    async def cut(request: web.Request) -> web.Response:
+        assert request.transport is not None
+        request.transport.close()
+        return web.Response()
+
+    server.answers = {"/batches": cut, "/files": {"id": "f0"}}
+    with pytest.raises(ConnectionFailedError) as broken:
+        creating(server, form)
+    assert broken.value.cost is None
+    assert "DELETE /files/f0" not in server.asked
+    with pytest.raises(ConnectionFailedError) as nobody:
+        told(server, lambda api: api.create(NAME, lines(api)), form, "http://127.0.0.1:9/v1")
+    assert nobody.value.cost == 0.0
+
+
+@forms
+@pytest.mark.parametrize("counts", [None, 3, {"total": -1, "completed": "x", "failed": 2**60}])
+def test_counts_and_times_are_believed_within_reason(form: str, counts: Any) -> None:
+    batch = {
+        "id": "b",
+        "created_at": 1e30,
+        "request_counts": counts,
+        "expires_at": "x",
+        "errors": 7,
+    }
+    remote = creating(Server(form).says("/batches", batch), form)
+    assert (remote.stands, remote.status) == ("working", "")
+    assert (remote.total, remote.done, remote.failed, remote.expires) == (0, 0, 0, None)
+    assert remote.made > 1e9
+
+
+def test_a_batch_that_failed_with_results_has_ended() -> None:
+    batch = {**BATCH["openai"], "status": "failed"}
+    assert creating(Server().says("/batches", batch)).stands == "ended"
+    assert (
+        creating(Server().says("/batches", {**batch, "output_file_id": None})).stands == "refused"
+    )
+
+
+def test_the_file_of_our_texts_is_deleted_once_when_its_batch_ended() -> None:
+    server = Server().says("/batches", {**BATCH["openai"], "input_file_id": "f0"})
+    server.says("/files/f0", {}, 500)
+
+    async def story(api: BatchAPI) -> None:
+        for _ in range(3):
+            assert (await api.get("batch_1")).stands == "ended"
+
+    told(server, story)
+    assert server.asked.count("DELETE /files/f0") == 1
+
+
+# Pages
+
+
+@forms
+def test_a_server_that_knows_no_pages_is_asked_for_two(form: str) -> None:
+    page = {"data": [{**BATCH[form], "request_counts": {}}]}
+    server = Server(form).says("/batches", page)
+    assert told(server, lambda api: api.identify(NAME, 1, 0.0, ()), form) == Identified(None, [])
+    assert len(server.asked) == 2
+    after = "after" if form == "openai" else "after_id"
+    assert server.asked[1].endswith(f"/batches?limit=100&{after}=batch_1")
+
+
+@forms
+def test_a_list_without_an_end_is_given_up(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    module = openai if form == "openai" else anthropic
+    monkeypatch.setattr(module, "MOST_PAGES", 4)
+    server, made = Server(form), 0
+
+    async def page(request: web.Request) -> web.Response:
+        nonlocal made
+        made += 1
+        return web.json_response({"data": [{**BATCH[form], "id": f"b{made}"}], "has_more": True})
+
+    server.answers = {"/batches": page}
+    with pytest.raises(ServerFailedError, match="without an end"):
+        told(server, lambda api: api.identify(NAME, 5, 0.0, ()), form)
+    assert made == 4
+
+
+@forms
+def test_pages_are_read_as_far_back_as_needed(form: str) -> None:
+    page = {"data": [BATCH[form]], "has_more": True}  # made at 1,000
+    server = Server(form).says("/batches", page)
+    identified = told(server, lambda api: api.identify(NAME, 1, 200_000.0, ()), form)
+    assert identified == Identified(None, [])
+    assert len(server.asked) == 1
+
+
+# Downloads
+
+
+def downloading(server: Server, folder: Path, form: str = "openai") -> Any:
+    remote = Remote("b", "", "ended", 0.0, results=["f1"])
+    return told(server, lambda api: api.download(remote, folder), form)
+
+
+@forms
+@pytest.mark.parametrize(
+    "data",
+    [
+        orjson.dumps(LINE) + b"\n" + orjson.dumps(LINE)[:-5],
+        b"<html>no</html>",
+        b'{"error":{"message":"no"}}',
+        b'{"custom_id":7}',
+        b"\xff\xfe",
+        b"[]",
+    ],
+)
+def test_a_file_that_is_none_of_results_is_not_kept(form: str, data: bytes, tmp_path: Path) -> None:
+    server = Server(form).says("/content", data).says("/results", data)
+    with pytest.raises(ServerFailedError, match="came broken"):
+        downloading(server, tmp_path, form)
+    assert list(tmp_path.iterdir()) == []
+
+
+@forms
+@pytest.mark.parametrize("how", ["short", "endless", "gzip", "unchunked"])
+def test_a_file_that_may_not_be_whole_is_not_kept(form: str, how: str, tmp_path: Path) -> None:
+    async def answer(request: web.Request) -> web.StreamResponse:
+        line = orjson.dumps(LINE) + b"\n"
+        if how == "gzip":
+            return web.Response(body=line, headers={"Content-Encoding": "gzip"})
+        transport = request.transport
+        assert transport is not None
+        head = {"short": "Content-Length: 5000\r\n", "unchunked": ""}
+        chunked = "Transfer-Encoding: chunked\r\n"
+        sent = f"HTTP/1.1 200 OK\r\n{head.get(how, chunked)}Connection: close\r\n\r\n".encode()
+        sent += (b"%x\r\n" % len(line) + line + b"\r\n") if how == "endless" else line
+        transport.write(sent)
+        transport.close()
+        return web.Response()
+
+    server = Server(form)
+    server.answers = {"/content": answer, "/results": answer}
+    with pytest.raises(RefusedRequestError if how == "gzip" else CallError):
+        downloading(server, tmp_path, form)
+    assert list(tmp_path.iterdir()) == []
+
+
+@pytest.mark.parametrize("limit", ["LARGEST_FILE", "LARGEST_LINE"])
+def test_a_server_can_not_fill_the_disk(
+    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(downloads, limit, 1_000)
+    data = orjson.dumps({**LINE, "more": "x" * 2_000})
+    with pytest.raises(ServerFailedError, match="longer than any"):
+        downloading(Server().says("/content", data), tmp_path)
+    assert list(tmp_path.iterdir()) == []
+
+
+@forms
+def test_deleted_results_are_gone(form: str, tmp_path: Path) -> None:
+    server = Server(form).says("/content", {}, 404).says("/results", {}, 410)
+    with pytest.raises(BatchGoneError):
+        downloading(server, tmp_path, form)
+
+
+def test_nothing_is_written_or_read_through_a_link(tmp_path: Path) -> None:
+    folder, secret = tmp_path / "batches", tmp_path / "secret"
+    folder.mkdir()
+    secret.write_text('{"custom_id":"a"}')
+    (folder / "f1.jsonl").symlink_to(secret)
+    with pytest.raises(RunError, match="link"):
+        downloading(Server(), folder)
+    with pytest.raises(RunError, match="link"):
+        list(told(Server(), lambda api: _read(api, folder / "f1.jsonl")))
+    linked = tmp_path / "linked"
+    linked.symlink_to(folder)
+    with pytest.raises(RunError, match="link"):
+        downloading(Server(), linked)
+
+
+async def _read(api: BatchAPI, path: Path) -> list[Result]:
+    return list(api.results(path))
+
+
+def read(path: Path, form: str, *said: Any) -> list[Result]:
+    path.write_text("\n".join(map(json.dumps, said)) + "\n\n")
+    results: list[Result] = told(Server(form), lambda api: _read(api, path), form)
+    return results
+
+
+def test_what_lines_of_openais_say(tmp_path: Path) -> None:
+    def line(response: Any, error: Any = None) -> dict[str, Any]:
+        return {"id": "x", "custom_id": "a-1", "response": response, "error": error}
+
+    deep: Any = "x"
+    for _ in range(400):
+        deep = [deep]
+    expired, cancelled = {"code": "batch_expired", "message": "late"}, {"code": "batch_cancelled"}
+    results = read(
+        tmp_path / "f.jsonl",
+        "openai",
+        line({"status_code": 200, "body": {"a": 1}}),
+        line({"status_code": 400, "body": {"error": {"message": "no"}}}, {"code": "x"}),
+        line(None, expired),
+        line(None, cancelled),
+        line({"status_code": 0, "body": None}, expired),
+        line({"status_code": 0, "body": {}}),
+        line({"status_code": "200", "body": {}}),
+        line({"status_code": True}),
+        line(None, {"code": ["batch_expired"]}),
+        line(7, 8),
+        line({"status_code": 200, "body": deep}),
+        {"response": {"status_code": 200}},
+        {"custom_id": "a b"},
+        {"custom_id": "x" * 65},
+    )
+    assert [(result.status, result.ended) for result in results] == [
+        *((200, None), (400, None), (0, "expired"), (0, "cancelled"), (0, "expired")),
+        *((0, None), (0, None), (0, None), (0, None), (0, None), (200, None)),
+    ]
+    assert {result.custom_id for result in results} == {"a-1"}
+    assert [result.body for result in results[:2]] == [b'{"a":1}', b'{"error":{"message":"no"}}']
+    assert results[-1].body == b""
+
+
+def test_what_lines_of_anthropics_say(tmp_path: Path) -> None:
+    def line(kind: Any, **more: Any) -> dict[str, Any]:
+        return {"custom_id": "a-1", "result": {"type": kind, **more}}
+
+    def errored(word: Any) -> dict[str, Any]:
+        inner = {"type": word, "message": "no"}
+        return line("errored", error={"type": "error", "error": inner, "request_id": "r"})
+
+    words: tuple[str, ...] = ("invalid_request_error", "authentication_error", "billing_error")
+    words += ("permission_error",)
+    words += ("not_found_error", "request_too_large", "rate_limit_error", "api_error")
+    words += ("timeout_error", "overloaded_error", "new_error")
+    results = read(
+        tmp_path / "f.jsonl",
+        "anthropic",
+        line("succeeded", message={"content": []}),
+        *map(errored, words),
+        line("errored", error={"type": "invalid_request", "message": "flat"}),
+        line("canceled"),
+        line("expired"),
+        line("succeeded"),
+        line("new"),
+        line(["succeeded"]),
+        {"custom_id": "a-1"},
+        {"result": {"type": "expired"}},
+    )
+    assert [(result.status, result.ended) for result in results] == [
+        (200, None),
+        *((status, None) for status in (400, 401, 402, 403, 404, 413, 429, 500, 504, 529, 500)),
+        *((400, None), (0, "cancelled"), (0, "expired")),
+        *((0, None), (0, None), (0, None), (0, None)),
+    ]
+    assert results[0].body == b'{"content":[]}'
+    assert orjson.loads(results[1].body) == {
+        "type": "error",
+        "error": {"type": "invalid_request_error", "message": "no"},
+    }
+
+
+@forms
+def test_a_file_of_something_else_is_not_read(form: str, tmp_path: Path) -> None:
+    with pytest.raises(RunError, match="line 2"):
+        read(tmp_path / "f.jsonl", form, {"custom_id": "a-1"}, 7)
+    with pytest.raises(RunError, match="can't be read"):
+        told(Server(form), lambda api: _read(api, tmp_path / "none.jsonl"), form)
