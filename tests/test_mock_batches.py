@@ -7,6 +7,7 @@ import io
 import json
 from collections import Counter
 from collections.abc import Awaitable, Callable, Iterable
+from pathlib import Path
 from typing import Any, NamedTuple
 
 import aiohttp
@@ -18,6 +19,7 @@ from judgeq import prompts
 from judgeq.mock_server import MockServer, running
 from judgeq.mock_server.behaviour import MockSettings
 from tests.fakes import Clock
+from tests.mock import mock, stats
 
 BIAS = prompts.load("bias")
 CHAT = "/v1/chat/completions"
@@ -724,3 +726,20 @@ def test_uploads_that_are_no_forms(kind: str) -> None:
             assert answer.status == 400
 
     rehearsed(story)
+
+
+def test_flags_say_how_batches_behave(tmp_path: Path) -> None:
+    with mock(tmp_path, "--batch-time", "0", "--batch-expire", "1") as url:
+
+        async def story() -> None:
+            async with openai.AsyncOpenAI(base_url=url, api_key="sk-1") as client:
+                data = json.dumps(line(1)).encode()
+                file = await client.files.create(file=("in.jsonl", data), purpose="batch")
+                endpoint: Any = CHAT
+                batch = await client.batches.create(
+                    input_file_id=file.id, endpoint=endpoint, completion_window="24h"
+                )
+                assert (await client.batches.retrieve(batch.id)).status == "expired"
+
+        asyncio.run(story())
+        assert stats(url)["batches"]["billed"] == 1

@@ -193,6 +193,7 @@ class Batches:
     ) -> None:
         self.settings = settings
         self.now = now
+        self._begun = now()
         self._answering = answering
         self._stats = stats
         self._batches: dict[str, Batch] = {}
@@ -240,8 +241,8 @@ class Batches:
         return batch
 
     def name(self, prefix: str, *what: object) -> str:
-        """An id, for example batch_6f3c…, by what it names."""
-        known = repr((self.settings.seed, *what)).encode()
+        """An id, for example batch_6f3c…, by what it names; another server gives others."""
+        known = repr((self._begun, *what)).encode()
         return prefix + hashlib.blake2b(known, digest_size=12).hexdigest()
 
     def find(self, api: str, name: str) -> Batch | None:
