@@ -6,12 +6,15 @@ import asyncio
 import io
 import json
 from collections.abc import Awaitable, Callable
+from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
+from hypothesis import given
+from hypothesis import strategies as st
 
 from judgeq.errors import (
     BatchGoneError,
@@ -25,11 +28,13 @@ from judgeq.errors import (
     ServerFailedError,
 )
 from judgeq.judge.batches import BatchAPI, Identified, Remote, Result, anthropic, downloads, openai
+from judgeq.judge.batches.anthropic import AnthropicBatches
 from judgeq.judge.batches.openai import OpenAIBatches
 from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.settings.model import Access, Model
+from judgeq.untrusted import plain
 from tests.web import answering
 
 KEY = "sk-test-0123456789abcdef"
@@ -468,6 +473,45 @@ def test_a_server_that_is_silent_or_not_there(form: str, tmp_path: Path) -> None
 
 
 @forms
+def test_a_body_that_no_longer_passes_is_given_up(form: str, tmp_path: Path) -> None:
+    async def stalls(request: web.Request) -> web.StreamResponse:
+        response = web.StreamResponse()
+        await response.prepare(request)
+        await response.write(orjson.dumps(LINE) + b"\n")
+        await asyncio.Event().wait()
+        return response
+
+    server = Server(form)
+    server.answers |= {"/content": stalls, "/results": stalls}
+    with pytest.raises(CallTimeoutError):
+        downloading(server, tmp_path, form, first_byte_timeout=0.05)
+    assert list(tmp_path.iterdir()) == []
+
+    async def story() -> None:
+        taken = asyncio.Event()
+
+        async def deaf(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+            await taken.wait()
+            writer.close()
+
+        async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1_000) as listening:
+            url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
+            kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+            backend = kind("m", Model(base_url=url, api=form), Access(first_byte_timeout=0.1), None)
+            await backend.open()
+            api = api_of(backend)
+            text = orjson.dumps({"a": "b" * 1_000_000})
+            file = io.BytesIO(b"".join(api.line(f"a-{n}", text) for n in range(30)))
+            with pytest.raises(CallTimeoutError) as raised:
+                await api.create(NAME, file)
+            assert raised.value.cost == 0.0  # nobody makes a batch of a part
+            await backend.close()
+            taken.set()
+
+    asyncio.run(story())
+
+
+@forms
 @pytest.mark.parametrize("counts", [None, 3, {"total": -1, "completed": "x", "failed": 2**60}])
 def test_counts_and_times_are_believed_within_reason(form: str, counts: Any) -> None:
     batch = {
@@ -545,9 +589,9 @@ def test_pages_are_read_as_far_back_as_needed(form: str) -> None:
 # Downloads
 
 
-def downloading(server: Server, folder: Path, form: str = "openai") -> Any:
+def downloading(server: Server, folder: Path, form: str = "openai", **access: Any) -> Any:
     remote = Remote("b", "", "ended", 0.0, results=["f1"])
-    return told(server, lambda api: api.download(remote, folder), form)
+    return told(server, lambda api: api.download(remote, folder), form, **access)
 
 
 @forms
@@ -708,6 +752,72 @@ def test_what_lines_of_anthropics_say(tmp_path: Path) -> None:
         "type": "error",
         "error": {"type": "invalid_request_error", "message": "no"},
     }
+
+
+WORDS = st.sampled_from(
+    [
+        "custom_id",
+        "response",
+        "error",
+        "status_code",
+        "body",
+        "code",
+        "result",
+        "type",
+        "message",
+        "succeeded",
+        "errored",
+        "expired",
+        "id",
+        "status",
+        "created_at",
+        "request_counts",
+        "total",
+        "completed",
+        "failed",
+        "errors",
+        "data",
+        "output_file_id",
+        "processing_status",
+        "ended",
+        "batch_expired",
+        "a-1",
+        "0001-01-01T00:00:00Z",
+    ]
+)
+SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | WORDS | st.text()
+ANYTHING = st.recursive(
+    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(WORDS | st.text(), inner), max_leaves=8
+)
+
+
+def unopened(form: str) -> OpenAIChat | AnthropicMessages:
+    kind = AnthropicMessages if form == "anthropic" else OpenAIChat
+    return kind("m", Model(base_url="http://127.0.0.1:9/v1", api=form), Access(), None)
+
+
+@forms
+@given(fields=st.dictionaries(WORDS, ANYTHING))
+def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
+    form: str, fields: dict[str, Any]
+) -> None:
+    backend, module = unopened(form), openai if form == "openai" else anthropic
+    part = fields.get("result") if form == "anthropic" else fields
+    result = module._result("a-1", part)
+    with suppress(JudgeError):
+        backend.read_result(result, 10, backend.form)
+
+
+@forms
+@given(fields=st.dictionaries(WORDS, ANYTHING))
+def test_any_object_is_a_batch_or_an_error(form: str, fields: dict[str, Any]) -> None:
+    api = api_of(unopened(form))
+    assert isinstance(api, OpenAIBatches | AnthropicBatches)
+    remote = api._remote({**fields, "id": "b", "output_file_id": "", "error_file_id": None})
+    assert remote.made >= 0
+    assert min(remote.total, remote.done, remote.failed) >= 0
+    said = [remote.status, *remote.problems]
+    assert [plain(words, 1_000) for words in said] == said
 
 
 @forms

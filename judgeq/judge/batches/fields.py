@@ -60,12 +60,10 @@ def seconds(value: Any) -> float | None:
     if isinstance(value, str) and len(value) <= 60:
         try:
             moment = datetime.fromisoformat(value)
-            return (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
+            value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
         except (ValueError, OverflowError):
             return None
-    if type(value) in (int, float) and 0 <= value < 2**53:
-        return float(value)
-    return None
+    return float(value) if type(value) in (int, float) and 0 <= value < 2**53 else None
 
 
 def shown(value: Any, mask: Mask, width: int = PROBLEM) -> str:
