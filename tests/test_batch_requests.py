@@ -4,130 +4,45 @@ from __future__ import annotations
 
 import asyncio
 import io
-import json
-from collections.abc import Awaitable, Callable
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
 import orjson
 import pytest
 from aiohttp import web
-from hypothesis import given
-from hypothesis import strategies as st
 
 from judgeq.errors import (
-    BatchGoneError,
-    CallError,
     CallTimeoutError,
     ConnectionFailedError,
     JudgeError,
     KeyRefusedError,
     RefusedRequestError,
-    RunError,
     ServerFailedError,
 )
-from judgeq.judge.batches import BatchAPI, Identified, Remote, Result, anthropic, downloads, openai
-from judgeq.judge.batches.anthropic import AnthropicBatches
+from judgeq.judge.batches import BatchAPI, Identified, Remote, Result, anthropic, openai
 from judgeq.judge.batches.openai import OpenAIBatches
 from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.settings.model import Access, Model
-from judgeq.untrusted import plain
+from tests.batch_server import (
+    BATCH,
+    KEY,
+    LINE,
+    NAME,
+    Server,
+    creating,
+    everything,
+    forms,
+    lines,
+    told,
+)
 from tests.web import answering
-
-KEY = "sk-test-0123456789abcdef"
-NAME = "jq-0a1b2c3d"
-BATCH: dict[str, Any] = {
-    "openai": {"id": "batch_1", "status": "completed", "created_at": 1_000, "output_file_id": "f1"},
-    "anthropic": {
-        "id": "batch_1",
-        "processing_status": "ended",
-        "created_at": "1970-01-01T00:16:40Z",
-        "request_counts": {"succeeded": 1},
-    },
-}
-FORMS = ("openai", "anthropic")
-forms = pytest.mark.parametrize("form", FORMS)
-LINE = {"custom_id": f"{NAME}-0", "response": None, "error": None}
-
-
-class Server:
-    """Says what `answers` hold by the end of a path, or by a part of it, and keeps what it was asked."""
-
-    def __init__(self, form: str = "openai", **answers: Any) -> None:
-        self.answers: dict[str, Any] = {
-            "/files/f0": {},
-            "/content": orjson.dumps(LINE),
-            "/results": orjson.dumps(LINE),
-            "/files": {"id": "f0"},
-            "/batches": {**BATCH[form], "data": [BATCH[form]], "has_more": False},
-        }
-        self.seen: list[tuple[str, str, dict[str, str], bytes]] = []
-
-    def says(self, path: str, answer: Any, status: int = 200, **headers: str) -> Server:
-        self.answers[path] = (status, answer, headers)
-        return self
-
-    @property
-    def asked(self) -> list[str]:
-        return [f"{method} {url.partition('/v1')[2]}" for method, url, _, _ in self.seen]
-
-    async def handle(self, request: web.Request) -> web.StreamResponse:
-        body = await request.read()
-        self.seen.append((request.method, str(request.url), dict(request.headers), body))
-        parts = [part for part in self.answers if part in request.path]
-        answer: Any = self.answers[max(parts, key=lambda p: (request.path.endswith(p), len(p)))]
-        if callable(answer):
-            response: web.StreamResponse = await answer(request)
-            return response
-        status, said, headers = answer if isinstance(answer, tuple) else (200, answer, {})
-        data = said if isinstance(said, bytes) else orjson.dumps(said)
-        return web.Response(status=status, body=data, headers=headers)
-
-
-def told(
-    server: Server,
-    story: Callable[[BatchAPI], Awaitable[Any]],
-    form: str = "openai",
-    base: str = "{url}",
-    **access: Any,
-) -> Any:
-    async def run() -> Any:
-        async with answering(server.handle) as url:
-            kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-            proxy = access.pop("proxy", None)
-            given = Access(proxy=proxy and proxy.format(url=url.removesuffix("/v1")), **access)
-            backend = kind("m", Model(base_url=base.format(url=url), api=form), given, None)
-            await backend.open()
-            try:
-                return await story(api_of(backend))
-            finally:
-                await backend.close()
-
-    return asyncio.run(run())
 
 
 @pytest.fixture(autouse=True)
 def key(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
-
-
-def lines(api: BatchAPI, count: int = 2) -> io.BytesIO:
-    return io.BytesIO(b"".join(api.line(f"{NAME}-{n}", b'{"a":"b"}') for n in range(count)))
-
-
-async def everything(api: BatchAPI, folder: Path) -> None:
-    remote = await api.create(NAME, lines(api))
-    await api.identify(NAME, 1, 0.0, ())
-    await api.get(remote.id)
-    await api.cancel(remote.id)
-    await api.download(remote, folder)
-
-
-def creating(server: Server, form: str = "openai", **access: Any) -> Any:
-    return told(server, lambda api: api.create(NAME, lines(api)), form, **access)
 
 
 # What is sent
@@ -473,20 +388,7 @@ def test_a_server_that_is_silent_or_not_there(form: str, tmp_path: Path) -> None
 
 
 @forms
-def test_a_body_that_no_longer_passes_is_given_up(form: str, tmp_path: Path) -> None:
-    async def stalls(request: web.Request) -> web.StreamResponse:
-        response = web.StreamResponse()
-        await response.prepare(request)
-        await response.write(orjson.dumps(LINE) + b"\n")
-        await asyncio.Event().wait()
-        return response
-
-    server = Server(form)
-    server.answers |= {"/content": stalls, "/results": stalls}
-    with pytest.raises(CallTimeoutError):
-        downloading(server, tmp_path, form, first_byte_timeout=0.05)
-    assert list(tmp_path.iterdir()) == []
-
+def test_an_upload_that_nobody_takes_is_given_up(form: str) -> None:
     async def story() -> None:
         taken = asyncio.Event()
 
@@ -584,245 +486,3 @@ def test_pages_are_read_as_far_back_as_needed(form: str) -> None:
     identified = told(server, lambda api: api.identify(NAME, 1, 200_000.0, ()), form)
     assert identified == Identified(None, [])
     assert len(server.asked) == 1
-
-
-# Downloads
-
-
-def downloading(server: Server, folder: Path, form: str = "openai", **access: Any) -> Any:
-    remote = Remote("b", "", "ended", 0.0, results=["f1"])
-    return told(server, lambda api: api.download(remote, folder), form, **access)
-
-
-@forms
-@pytest.mark.parametrize(
-    "data",
-    [
-        orjson.dumps(LINE) + b"\n" + orjson.dumps(LINE)[:-5],
-        b"<html>no</html>",
-        b'{"error":{"message":"no"}}',
-        b'{"custom_id":7}',
-        b"\xff\xfe",
-        b"[]",
-    ],
-)
-def test_a_file_that_is_none_of_results_is_not_kept(form: str, data: bytes, tmp_path: Path) -> None:
-    server = Server(form).says("/content", data).says("/results", data)
-    with pytest.raises(ServerFailedError, match="came broken"):
-        downloading(server, tmp_path, form)
-    assert list(tmp_path.iterdir()) == []
-
-
-@forms
-@pytest.mark.parametrize("how", ["short", "endless", "gzip", "unchunked"])
-def test_a_file_that_may_not_be_whole_is_not_kept(form: str, how: str, tmp_path: Path) -> None:
-    async def answer(request: web.Request) -> web.StreamResponse:
-        line = orjson.dumps(LINE) + b"\n"
-        if how == "gzip":
-            return web.Response(body=line, headers={"Content-Encoding": "gzip"})
-        transport = request.transport
-        assert transport is not None
-        head = {"short": "Content-Length: 5000\r\n", "unchunked": ""}
-        chunked = "Transfer-Encoding: chunked\r\n"
-        sent = f"HTTP/1.1 200 OK\r\n{head.get(how, chunked)}Connection: close\r\n\r\n".encode()
-        sent += (b"%x\r\n" % len(line) + line + b"\r\n") if how == "endless" else line
-        transport.write(sent)
-        transport.close()
-        return web.Response()
-
-    server = Server(form)
-    server.answers = {"/content": answer, "/results": answer}
-    with pytest.raises(RefusedRequestError if how == "gzip" else CallError):
-        downloading(server, tmp_path, form)
-    assert list(tmp_path.iterdir()) == []
-
-
-@pytest.mark.parametrize("limit", ["LARGEST_FILE", "LARGEST_LINE"])
-def test_a_server_can_not_fill_the_disk(
-    limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    monkeypatch.setattr(downloads, limit, 1_000)
-    data = orjson.dumps({**LINE, "more": "x" * 2_000})
-    with pytest.raises(ServerFailedError, match="longer than any"):
-        downloading(Server().says("/content", data), tmp_path)
-    assert list(tmp_path.iterdir()) == []
-
-
-@forms
-def test_deleted_results_are_gone(form: str, tmp_path: Path) -> None:
-    server = Server(form).says("/content", {}, 404).says("/results", {}, 410)
-    with pytest.raises(BatchGoneError):
-        downloading(server, tmp_path, form)
-
-
-def test_nothing_is_written_or_read_through_a_link(tmp_path: Path) -> None:
-    folder, secret = tmp_path / "batches", tmp_path / "secret"
-    folder.mkdir()
-    secret.write_text('{"custom_id":"a"}')
-    (folder / "f1.jsonl").symlink_to(secret)
-    with pytest.raises(RunError, match="link"):
-        downloading(Server(), folder)
-    with pytest.raises(RunError, match="link"):
-        list(told(Server(), lambda api: _read(api, folder / "f1.jsonl")))
-    linked = tmp_path / "linked"
-    linked.symlink_to(folder)
-    with pytest.raises(RunError, match="link"):
-        downloading(Server(), linked)
-
-
-async def _read(api: BatchAPI, path: Path) -> list[Result]:
-    return list(api.results(path))
-
-
-def read(path: Path, form: str, *said: Any) -> list[Result]:
-    path.write_text("\n".join(map(json.dumps, said)) + "\n\n")
-    results: list[Result] = told(Server(form), lambda api: _read(api, path), form)
-    return results
-
-
-def test_what_lines_of_openais_say(tmp_path: Path) -> None:
-    def line(response: Any, error: Any = None) -> dict[str, Any]:
-        return {"id": "x", "custom_id": "a-1", "response": response, "error": error}
-
-    deep: Any = "x"
-    for _ in range(400):
-        deep = [deep]
-    expired, cancelled = {"code": "batch_expired", "message": "late"}, {"code": "batch_cancelled"}
-    results = read(
-        tmp_path / "f.jsonl",
-        "openai",
-        line({"status_code": 200, "body": {"a": 1}}),
-        line({"status_code": 400, "body": {"error": {"message": "no"}}}, {"code": "x"}),
-        line(None, expired),
-        line(None, cancelled),
-        line({"status_code": 0, "body": None}, expired),
-        line({"status_code": 0, "body": {}}),
-        line({"status_code": "200", "body": {}}),
-        line({"status_code": True}),
-        line(None, {"code": ["batch_expired"]}),
-        line(7, 8),
-        line({"status_code": 200, "body": deep}),
-        {"response": {"status_code": 200}},
-        {"custom_id": "a b"},
-        {"custom_id": "x" * 65},
-    )
-    assert [(result.status, result.ended) for result in results] == [
-        *((200, None), (400, None), (0, "expired"), (0, "cancelled"), (0, "expired")),
-        *((0, None), (0, None), (0, None), (0, None), (0, None), (200, None)),
-    ]
-    assert {result.custom_id for result in results} == {"a-1"}
-    assert [result.body for result in results[:2]] == [b'{"a":1}', b'{"error":{"message":"no"}}']
-    assert results[-1].body == b""
-
-
-def test_what_lines_of_anthropics_say(tmp_path: Path) -> None:
-    def line(kind: Any, **more: Any) -> dict[str, Any]:
-        return {"custom_id": "a-1", "result": {"type": kind, **more}}
-
-    def errored(word: Any) -> dict[str, Any]:
-        inner = {"type": word, "message": "no"}
-        return line("errored", error={"type": "error", "error": inner, "request_id": "r"})
-
-    words: tuple[str, ...] = ("invalid_request_error", "authentication_error", "billing_error")
-    words += ("permission_error",)
-    words += ("not_found_error", "request_too_large", "rate_limit_error", "api_error")
-    words += ("timeout_error", "overloaded_error", "new_error")
-    results = read(
-        tmp_path / "f.jsonl",
-        "anthropic",
-        line("succeeded", message={"content": []}),
-        *map(errored, words),
-        line("errored", error={"type": "invalid_request", "message": "flat"}),
-        line("canceled"),
-        line("expired"),
-        line("succeeded"),
-        line("new"),
-        line(["succeeded"]),
-        {"custom_id": "a-1"},
-        {"result": {"type": "expired"}},
-    )
-    assert [(result.status, result.ended) for result in results] == [
-        (200, None),
-        *((status, None) for status in (400, 401, 402, 403, 404, 413, 429, 500, 504, 529, 500)),
-        *((400, None), (0, "cancelled"), (0, "expired")),
-        *((0, None), (0, None), (0, None), (0, None)),
-    ]
-    assert results[0].body == b'{"content":[]}'
-    assert orjson.loads(results[1].body) == {
-        "type": "error",
-        "error": {"type": "invalid_request_error", "message": "no"},
-    }
-
-
-WORDS = st.sampled_from(
-    [
-        "custom_id",
-        "response",
-        "error",
-        "status_code",
-        "body",
-        "code",
-        "result",
-        "type",
-        "message",
-        "succeeded",
-        "errored",
-        "expired",
-        "id",
-        "status",
-        "created_at",
-        "request_counts",
-        "total",
-        "completed",
-        "failed",
-        "errors",
-        "data",
-        "output_file_id",
-        "processing_status",
-        "ended",
-        "batch_expired",
-        "a-1",
-        "0001-01-01T00:00:00Z",
-    ]
-)
-SCALARS = st.none() | st.booleans() | st.integers(-(2**63), 2**63) | st.floats() | WORDS | st.text()
-ANYTHING = st.recursive(
-    SCALARS, lambda inner: st.lists(inner) | st.dictionaries(WORDS | st.text(), inner), max_leaves=8
-)
-
-
-def unopened(form: str) -> OpenAIChat | AnthropicMessages:
-    kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-    return kind("m", Model(base_url="http://127.0.0.1:9/v1", api=form), Access(), None)
-
-
-@forms
-@given(fields=st.dictionaries(WORDS, ANYTHING))
-def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
-    form: str, fields: dict[str, Any]
-) -> None:
-    backend, module = unopened(form), openai if form == "openai" else anthropic
-    part = fields.get("result") if form == "anthropic" else fields
-    result = module._result("a-1", part)
-    with suppress(JudgeError):
-        backend.read_result(result, 10, backend.form)
-
-
-@forms
-@given(fields=st.dictionaries(WORDS, ANYTHING))
-def test_any_object_is_a_batch_or_an_error(form: str, fields: dict[str, Any]) -> None:
-    api = api_of(unopened(form))
-    assert isinstance(api, OpenAIBatches | AnthropicBatches)
-    remote = api._remote({**fields, "id": "b", "output_file_id": "", "error_file_id": None})
-    assert remote.made >= 0
-    assert min(remote.total, remote.done, remote.failed) >= 0
-    said = [remote.status, *remote.problems]
-    assert [plain(words, 1_000) for words in said] == said
-
-
-@forms
-def test_a_file_of_something_else_is_not_read(form: str, tmp_path: Path) -> None:
-    with pytest.raises(RunError, match="line 2"):
-        read(tmp_path / "f.jsonl", form, {"custom_id": "a-1"}, 7)
-    with pytest.raises(RunError, match="can't be read"):
-        told(Server(form), lambda api: _read(api, tmp_path / "none.jsonl"), form)
