@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from judgeq.certainty import Certainty
-from judgeq.types import Counts, Failure, JobState, Totals, Usage
+from judgeq.types import Batch, Counts, Failure, JobState, Totals, Usage
 
 
 @dataclass(frozen=True, slots=True)
@@ -109,6 +109,14 @@ class Looked:
 
 
 @dataclass(frozen=True, slots=True)
+class BatchesOpen:
+    """Batches are waited for; they are looked at in so many seconds."""
+
+    batches: Sequence[Batch]
+    seconds: float
+
+
+@dataclass(frozen=True, slots=True)
 class Notice:
     """Something the user should know, in one sentence."""
 
@@ -130,6 +138,7 @@ Event: TypeAlias = (
     | JobEnded
     | RoundRated
     | Looked
+    | BatchesOpen
     | EndedEarly
     | Notice
     | Stopping

@@ -49,7 +49,11 @@ class SessionSettings(TypedDict, total=False):
     price_in: float | None
     price_out: float | None
     price_cached: float | None
-    prices: Mapping[str, Price | Mapping[str, float]]
+    prices: Mapping[str, Price | Mapping[str, Any]]
+    batch: bool
+    batch_wait: float | None
+    batch_size: int | None
+    batch_repair: Literal["batch", "live"]
     cache: bool
     cache_dir: str | Path | None
     api_key_env: str | None

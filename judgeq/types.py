@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Literal, NamedTuple, TypeAlias
+from typing import Any, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -198,19 +198,21 @@ class BatchState(StrEnum):
 class Batch(NamedTuple):
     """Many requests that are sent together, and answered within a day.
 
-    `name` is random: the provider is sent it, and finds the batch by it. `remote` is the provider's
+    `name` is random: the provider is sent it, and finds the batch by it. It was sent to the server at
+    `address`, and in a `form` of the backend's (ModelBackend.form). `remote` is the provider's
     own id (None: not known), `status` the provider's last word on it, `total`, `done` and `failed` its
     counts, seen at `seen`. `reserved` is the most that it can cost in dollars (None: unknown), `tokens`
     about what it takes. `cost` is what its lines cost that are settled, in dollars, `answered` those
-    that brought a reply. `error` says what went wrong with the batch as a whole. `left` and `at_risk`
-    are the store's own, when it is read: the jobs that it still has, and the most that these may cost
-    (None: unknown). Times are seconds since the epoch.
+    that brought a reply. `error` says what went wrong with the batch as a
+    whole. `left` and `at_risk` are the store's own, when it is read: the jobs that it still has, and the
+    most that these may cost (None: unknown). Times are seconds since the epoch.
     """
 
     name: str
     judge: int
     api: str
     address: str
+    form: str
     made: float
     jobs: int
     reserved: float | None
@@ -228,6 +230,15 @@ class Batch(NamedTuple):
     error: str | None = None
     left: int = 0
     at_risk: float | None = 0.0
+
+    @property
+    def open(self) -> bool:
+        """Whether it is out, or may be."""
+        return self.state in (BatchState.INTENDED, BatchState.SENT)
+
+    def as_json(self) -> dict[str, Any]:
+        """For `--json`."""
+        return {**self._asdict(), "state": str(self.state)}
 
 
 class Line(NamedTuple):

@@ -69,6 +69,10 @@ OF_A_MODEL: Mapping[str, Any] = {
 CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble"}
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
+    "batch": True,
+    "batch_wait": 1.0,
+    "batch_size": 10,
+    "batch_repair": "live",
     "max_invalid": 0.9,
     "until": "0.9",
     "until_labels": True,

@@ -27,7 +27,9 @@ PENDING, RUNNING, DONE, INVALID, FAILED = JobState
 
 
 def batch(name: str = "jq-1a_B", jobs: int = 2, **known: object) -> Batch:
-    made = Batch(name, 0, "openai", "https://api.test/v1", 1000.5, jobs, 0.5 * jobs, 1234.5)
+    made = Batch(
+        name, 0, "openai", "https://api.test/v1", "schema", 1000.5, jobs, 0.5 * jobs, 1234.5
+    )
     return made._replace(**known)  # type: ignore[arg-type]
 
 

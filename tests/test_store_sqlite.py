@@ -207,7 +207,7 @@ def test_version_4_is_brought_up_to_date(path: Path) -> None:
     assert path.read_bytes() == before
     with opened(path) as store:
         (job,) = asyncio.run(store.claim("w", 1, 60))
-        batch = Batch("b", 0, "openai", "h", 1.0, 1, 0.5, 1.0)
+        batch = Batch("b", 0, "openai", "h", "schema", 1.0, 1, 0.5, 1.0)
         assert not asyncio.run(store.hand_over("w", batch, [Line(job, 0.5, 1)]))
     with opened(path, read_only=True) as store:
         assert asyncio.run(store.batches()) == [batch._replace(left=1, at_risk=0.5)]
@@ -249,7 +249,7 @@ def line(job: int = 2, bound: float = 0.5, size: int = 1) -> str:
 def test_a_batch_that_can_not_be_is_told(path: Path, change: str, read: Read) -> None:
     with opened(path) as store:
         (job,) = asyncio.run(store.claim("w", 1, 60))
-        batch = Batch("b", 0, "openai", "h", 1.0, 1, 0.5, 1.0)
+        batch = Batch("b", 0, "openai", "h", "schema", 1.0, 1, 0.5, 1.0)
         asyncio.run(store.hand_over("w", batch, [Line(job, 0.5, 1)]))
     execute(path, f"UPDATE batches SET {change}")
     if "name = " in change:

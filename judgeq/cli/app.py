@@ -70,6 +70,10 @@ COMMANDS = {
     "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
     "guide": ("tools", "Print a guide for scripts and assistants: what to call, in which order."),
     "models": ("tools", "List the models whose prices are known."),
+    "batches": (
+        "batches",
+        "List the batches of all runs, cancel those of one, or give up lost ones.",
+    ),
     "store": ("storing", "Look after a PostgreSQL store: check, vacuum, drop or copy a run."),
     "cache": ("tools", "Show the reply cache, prune or clear it."),
     "mock-server": ("tools", "A local server like OpenAI's and Anthropic's, for rehearsals."),
@@ -301,6 +305,12 @@ cache_app = typer.Typer(
     cls=_Commands, help="Show the reply cache, prune or clear it.", invoke_without_command=True
 )
 app.add_typer(cache_app, name="cache")
+batches_app = typer.Typer(
+    cls=_Commands,
+    help="List the batches of all runs, cancel those of one, or give up lost ones.",
+    invoke_without_command=True,
+)
+app.add_typer(batches_app, name="batches")
 store_app = typer.Typer(
     cls=_Commands,
     help="Look after a PostgreSQL store: check, vacuum, drop or copy a run.",

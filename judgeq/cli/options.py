@@ -53,6 +53,12 @@ def _running(text: str, *names: str, **more: Any) -> Any:
     return typer.Option(*names, help=text, rich_help_panel=RUNNING, **more)
 
 
+ALL = [name for name, setting in SETTINGS.items() if setting.flag]
+RESUMED = [
+    *("dataset", "data_dir", "judge", "prompt", "base_url", "api", "extra_body"),
+    *(name for name in ALL if SETTINGS[name].declared.session),
+]
+"""What may change when a run is resumed, and what a folder that isn't one's own is asked for."""
 COMPLETIONS = {
     "dataset": _completing(_datasets),
     "strategy": _completing(_strategies),

@@ -11,6 +11,8 @@ import typer
 
 from judgeq.cli.app import command
 from judgeq.cli.options import (
+    ALL,
+    RESUMED,
     ConfigFile,
     DryRun,
     Json,
@@ -40,20 +42,12 @@ from judgeq.errors import (
     RunError,
     StoppedError,
 )
-from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import RUNNING
 
 if TYPE_CHECKING:
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
     from judgeq.runs import RunPlace
-
-ALL = [name for name, setting in SETTINGS.items() if setting.flag]
-RESUMED = [
-    *("dataset", "data_dir", "judge", "prompt", "base_url", "api", "extra_body"),
-    *(name for name in ALL if SETTINGS[name].declared.session),
-]
-"""What may change when a run is resumed, and what a folder that isn't one's own is asked for."""
 
 
 @command("run")

@@ -66,6 +66,8 @@ def admitted(
     _check_judges(place, asked, own.settings)
     if asked.models:
         _check_server(place, asked, own.settings, named)
+    if asked.batch:
+        raise UsageError(f"run {place.id} is asked in batches, which its own process sends.")
     strategy, prompt = asked.make_strategy(), _prompt(place, facts, asked.persona)
     dataset = _dataset(place, info, own, shared)
     judges = _judges(place, info, own.settings, dataset)

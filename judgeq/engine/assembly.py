@@ -92,7 +92,7 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
             "a model needs to be told what to judge: name a prompt set with --prompt (`judgeq "
             'prompts` lists them), or the feature: --feature "how urgent is the message".'
         )
-    known = {name: price_of(settings, name) for name in settings.models}
+    known = {name: price_of(settings, name, batch=settings.batch) for name in settings.models}
     if settings.max_cost is not None:
         check_prices(known, settings.max_cost)
     return known
@@ -108,8 +108,8 @@ def check_prices(prices: Prices, cap: float) -> None:
             )
 
 
-def price_of(settings: Settings, model: str) -> Pricing | None:
-    """What a call of a model is priced by today; None where that is unknown."""
+def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing | None:
+    """What a call of a model, or of a batch, is priced by today; None where that is unknown."""
     surcharged = SURCHARGED.intersection(settings.extra_body or ())
     if surcharged and settings.price is None and model not in settings.prices:
         return None
@@ -119,6 +119,7 @@ def price_of(settings: Settings, model: str) -> Pricing | None:
         flat=settings.price,
         table=settings.prices,
         service_tier=settings.service_tier,
+        batch=batch,
         at=datetime.now(UTC),
     )
 
@@ -172,11 +173,13 @@ async def panel(
     stop: Stop,
     emit: Emit,
     *,
+    out: float | None = None,
     look_only: bool = False,
     spending: Spending | None = None,
 ) -> AsyncIterator[Panel]:
-    """The judges of a session; `totals` are what earlier ones spent. Let go of when left. With
-    `look_only` nothing is written to the cache's folder. `spending` may be shared with others.
+    """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
+    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`
+    nothing is written to the cache's folder. `spending` may be shared with others.
 
     Judges have the budget and the cache in common; one model asked as several personas has one
     limiter, for its provider counts all of it together.
@@ -187,27 +190,32 @@ async def panel(
         yield Panel((), " + ".join(settings.judges))
         return
     if spending is None:
-        spending = OwnSpending(settings.max_cost, totals.cost, totals.at_risk or 0.0)
+        lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
+        spending = OwnSpending(settings.max_cost, totals.cost, lost, reserved=out or 0.0)
     budget = Budget(spending)
     stop.calls(budget.abort)
     cache = _cache(settings, emit, look_only)
     if cache is not None:
         stop.calls(cache.abort)
-    senders, judges = [], []
+    backends, judges = list[Backend](), list[Judge]()
     for number, name in enumerate(settings.judge):
         limiter = _limiter(name, run, spending, stop, emit)
         backend = await _backend(run, name, number, limiter, cache, emit)
         sender = Sender(backend, emit, stop.sleep, limiter, budget)
-        senders.append(sender)
+        backends.append(backend)
+        batches = None
+        if settings.models and (settings.batch or out is not None):
+            batches = await _model(run, name, limiter, cache, emit, batch=True)
+            backends.append(batches)
         judges += [
-            Judge(questions, sender, cache, Unusable(settings.max_invalid))
+            Judge(questions, sender, cache, Unusable(settings.max_invalid), batches)
             for questions in _questions(run, name)
         ]
     try:
         yield Panel(judges, " + ".join(settings.judges))
     finally:
-        for sender in senders:
-            await sender.backend.close()
+        for backend in backends:
+            await backend.close()
         if cache is not None:
             await cache.close()
 
@@ -297,11 +305,23 @@ def backend_of(settings: Settings, model: str) -> type[ModelBackend]:
 
 
 async def _model(
-    run: Run, name: str, limiter: Limiter, cache: ReplyCache | None, emit: Emit
-) -> Backend:
-    settings, pricing = run.settings, run.pricing[name]
-    for text in _on_cost(name, settings, pricing):
-        emit(Notice(text))
+    run: Run,
+    name: str,
+    limiter: Limiter,
+    cache: ReplyCache | None,
+    emit: Emit,
+    *,
+    batch: bool = False,
+) -> ModelBackend:
+    """A model's backend, for single calls or for batches; it speaks of costs where that is how the run
+    is asked."""
+    settings = run.settings
+    pricing = run.pricing[name]
+    if batch is settings.batch:
+        for text in _on_cost(name, settings, pricing):
+            emit(Notice(text))
+    else:
+        pricing = price_of(settings, name, batch=batch)
 
     def warn(text: str) -> None:
         if settings.max_cost is not None:
@@ -333,6 +353,12 @@ def check_totals(totals: Totals, cap: float | None) -> None:
 
 
 def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:
+    if pricing is not None and pricing.assumed:
+        price = pricing.price
+        yield (
+            f"What batches of {model} cost is not known: half of its price is assumed, ${price.input:g} "
+            f"and ${price.output:g} for a million tokens in and out."
+        )
     if pricing is None:
         yield (
             f"The price of {model} is not known: costs can't be shown, unless the server reports what "

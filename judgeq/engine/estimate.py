@@ -76,6 +76,13 @@ class Estimate:
         return f"<Estimate {self.prepared.folder.id}: {self.calls:,} calls, {cost}>"
 
     @property
+    def waits(self) -> int | None:
+        """How many times batches are waited for, a round each, at most; None where none are sent."""
+        if not self.prepared.settings.batch or not self.prepared.settings.models:
+            return None
+        return self.rounds_open + 1 if self.calls else 0
+
+    @property
     def price_source(self) -> str | None:
         """Where the prices come from; None where one is unknown."""
         known = [pricing for pricing in self.prepared.pricing.values() if pricing is not None]
@@ -106,6 +113,7 @@ class Estimate:
             "basis": self.basis,
             "max_cost": prepared.settings.max_cost,
             "latency": self.latency and [self.latency.expected, self.latency.high],
+            "batch_waits": self.waits,
             "pilot": self.pilot and self.pilot.as_json(),
         }
 
@@ -262,7 +270,8 @@ def _estimated(
     if all(one.sampled for one in asked):
         each = 1 / max(1, calls)
         tokens = input_.times(each), output.times(each)
-        seconds = _seconds(prepared, looked.latencies, calls, open_rounds, pilot, *tokens)
+        if not prepared.settings.batch:
+            seconds = _seconds(prepared, looked.latencies, calls, open_rounds, pilot, *tokens)
         if latencies := looked.latencies:
             latency = Range(min(latencies), max(latencies), mean_of(latencies))
     return Estimate(

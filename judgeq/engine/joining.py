@@ -17,8 +17,8 @@ from judgeq.engine import admission, assembly, working
 from judgeq.engine.admission import Own
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import Stop
-from judgeq.engine.session import Beside, stoppable, with_beside, within_open_files
-from judgeq.engine.stopping import Interrupts
+from judgeq.engine.session import Beside, with_beside, within_open_files
+from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.engine.working import How, Opened, Prospect, Tally, Worker
 from judgeq.errors import RunError, StoppedError, UsageError
 from judgeq.events import Notice

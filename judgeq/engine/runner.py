@@ -17,14 +17,18 @@ from dataclasses import dataclass, replace
 from judgeq import seeds
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
-from judgeq.engine import extent, knowing, results
+from judgeq.engine import batch, extent, knowing, results
 from judgeq.engine.assembly import Run
+from judgeq.engine.batch import Batches
+from judgeq.engine.batch_collecting import Collecting
+from judgeq.engine.batch_sending import Sending
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.ranking import round_rated
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError
 from judgeq.events import EndedEarly, Event, Notice, RoundStarted, RunStarted
+from judgeq.files import refuse_linked_folder
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
 from judgeq.rating import GoOn, position_bias
@@ -267,6 +271,10 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
     counts, ours = await _state(session, round), session.run.settings.workers > 0
     session.emit(RoundStarted(round, counts))
     while counts.left and not session.stop.asked:
+        if ours and await _batched(session, counts):
+            await _in_batches(session)
+            counts = await _state(session, round)
+            continue
         if (ours and counts.pending) or (await session.store.reap() and ours):
             await _drain(session, counts.left)
             counts = await _state(session, round)
@@ -278,6 +286,38 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
             session.emit(RoundStarted(round, counts))
     if counts.left:
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
+
+
+async def _batched(session: Session, counts: Counts) -> bool:
+    """Whether it is batches that are to be sent, or waited for, now."""
+    if counts.pending:
+        return session.run.settings.batch
+    return await batch.held(session.store) is not None
+
+
+async def _in_batches(session: Session) -> None:
+    """Have all that is pending answered by batches; or, where we ask live, wait for those that are out
+    from before."""
+    await session.judge.open()
+    settings, batches = session.run.settings, batches_of(session)
+    folder = batches.collecting.folder
+    refuse_linked_folder(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    hours = settings.batch_wait
+    try:
+        await batches.go_through(send=settings.batch, wait=None if hours is None else hours * 3600)
+    finally:
+        with suppress(OSError):  # what isn't empty is needed
+            folder.rmdir()
+
+
+def batches_of(session: Session) -> Batches:
+    """The batches of a session's run."""
+    folder = session.run.folder.scores.parent / "batches"
+    ours = (session.store, session.judge, session.stop, session.emit)
+    sending = Sending.of(session.run.settings, *ours, folder)
+    collecting = Collecting(session.store, session.judge, session.emit, sending.budget, folder)
+    return Batches(*ours, sending, collecting)
 
 
 async def _drain(session: Session, jobs: int, most: float = math.inf) -> None:

@@ -17,14 +17,14 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, results
+from judgeq.engine import assembly, batch, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Interrupts, signals
+from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
-from judgeq.events import Event, Notice, Stopping
+from judgeq.events import Event, Notice
 from judgeq.judge.capped import Capped
 from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
@@ -34,7 +34,6 @@ from judgeq.strategies import Strategy
 from judgeq.types import JobState
 
 T = TypeVar("T")
-GIVING_BACK = 0.05  # seconds
 SELDOM = (100_000, 50, 100)
 Emit = Callable[[Event], None]
 Beside = Callable[[], Coroutine[Any, Any, None]]
@@ -78,6 +77,10 @@ def _check_workers(settings: Settings) -> None:
     """Raise UsageError where nobody could work on the run."""
     if settings.workers == 0 and settings.store is None:
         raise UsageError("--workers 0 goes with --store: nobody else can work on a run's folder.")
+    if settings.workers == 0 and settings.batch:
+        raise UsageError(
+            "--workers 0 doesn't go with --batch: batches are sent by the run's process."
+        )
 
 
 def _check_goal(settings: Settings, strategy: Strategy, n: int) -> None:
@@ -108,6 +111,8 @@ def _check_panel(settings: Settings) -> None:
         raise UsageError("--reasons: a recording has none to give. Leave the flag out.")
     for name in {name for name in settings.persona if settings.persona.count(name) > 1}:
         raise UsageError(f"--persona {name} is given twice.")
+    if settings.batch and not models:
+        raise UsageError("--batch goes with a model, which --judge names.")
     if settings.persona and not models:
         raise UsageError("--persona goes with a model, which --judge names.")
 
@@ -314,7 +319,7 @@ def _look_again(run: Run, info: RunInfo, emit: Emit) -> None:
                 "a run that does so throughout."
             )
         )
-    goal = {name: getattr(run.settings, name) for name in ("until", "until_labels")}
+    goal = {name: getattr(run.settings, name) for name in ("until", "until_labels", "batch")}
     changed = info.model_copy(
         update={
             "labels": run.dataset.labels,
@@ -364,11 +369,12 @@ async def _open(
     try:
         with stoppable(stop, emit, interrupts):
             await _fill(store, run)
+            totals, out = await store.totals(), await batch.held(store)
             with within_open_files(run, emit) as run:
                 async with (
                     assembly.sharing(store.keeper, emit) as shared,
                     assembly.panel(
-                        run, await store.totals(), stop, emit, spending=_capped(shared, run)
+                        run, totals, stop, emit, out=out, spending=_capped(shared, run, out)
                     ) as judge,
                 ):
                     result = await work(Session(run, store, judge, stop, emit))
@@ -378,10 +384,12 @@ async def _open(
         await store.close()
 
 
-def _capped(shared: Spending | None, run: Run) -> Spending | None:
+def _capped(shared: Spending | None, run: Run, out: float | None) -> Spending | None:
     """What is shared, of which this process takes no more than its user's own cap: whoever can write to
-    the store can change the shared one."""
-    return None if shared is None else Capped(shared, OwnSpending(run.settings.max_cost))
+    the store can change the shared one. As `out` in assembly.panel."""
+    if shared is None:
+        return None
+    return Capped(shared, OwnSpending(run.settings.max_cost, reserved=out or 0.0))
 
 
 @contextmanager
@@ -411,24 +419,3 @@ async def _fill(store: Store, run: Run) -> None:
         if kept.ids and list(kept.ids) != list(items.ids):
             raise RunError(f"{run.folder.ledger} holds other items than the dataset.")
         await store.set_items(items)
-
-
-@contextmanager
-def stoppable(stop: Stop, emit: Emit, interrupts: Interrupts) -> Iterator[None]:
-    """While inside, the first signal or interrupt asks for a stop, the second cancels this task."""
-    loop = asyncio.get_running_loop()
-    task = asyncio.current_task()
-
-    def ask() -> None:
-        if not stop.asked:
-            stop.ask()
-            # Jobs whose call had not left yet are given back meanwhile: only the others are waited for.
-            loop.call_later(GIVING_BACK, emit, Stopping())
-
-    def insist() -> None:
-        if stop.asked and task is not None:
-            task.cancel()
-        ask()
-
-    with signals(insist, ask), interrupts.listening(insist):
-        yield

@@ -17,7 +17,7 @@ from judgeq.runs import RunInfo, RunPlace, Runs
 from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.store.crew import Crew
-from judgeq.types import Counts, Failure, Floats, Totals
+from judgeq.types import Batch, Counts, Failure, Floats, Totals
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -25,7 +25,8 @@ class State:
     """How far a run is; `ratings`, named `rating`, are those after its last complete round.
 
     `over` when the strategy had no items left to compare, so that no more rounds come. `crew`: who works
-    on a run that many machines may. `known`: how well the order is known after that round.
+    on a run that many machines may. `known`: how well the order is known after that round. `batches` are
+    those that are out.
     """
 
     run: RunPlace
@@ -40,6 +41,7 @@ class State:
     failure: Failure | None = None
     crew: Crew | None = None
     known: Certainty | None = None
+    batches: Sequence[Batch] = ()
 
     @property
     def ended(self) -> Ended | None:
@@ -86,6 +88,7 @@ class State:
             "jobs_by_round": [asdict(counts) for counts in self.rounds],
             "certainty": None if self.known is None else asdict(self.known),
             "ended": self.ended and self.ended.model_dump(),
+            "batches": [batch.as_json() for batch in self.batches],
             "last_failure": None if self.failure is None else self.failure._asdict(),
             **spent(self.totals),
             **({} if self.crew is None else {"machines": self.crew.as_json()}),
@@ -124,10 +127,15 @@ async def state(run: RunPlace, *, ratings: bool = False) -> State:
     try:
         rounds, over = await planned(store)
         totals = await store.totals()
-        if not running:  # what a killed process had in flight
-            totals = replace(totals, unknown=totals.unknown + totals.in_flight, in_flight=0)
+        batches = [batch for batch in await store.batches() if batch.open]
+        if not running:  # what a killed process had in flight, and no batch has
+            out = sum(batch.left for batch in batches)
+            lost = max(0, totals.in_flight - out)
+            totals = replace(
+                totals, unknown=totals.unknown + lost, in_flight=totals.in_flight - lost
+            )
         ids = (await store.items()).ids if ratings else []
-        state = State(run, info, running, rounds, totals, ids, None, over)
+        state = State(run, info, running, rounds, totals, ids, None, over, batches=batches)
         if not ratings:
             return state
         failure, crew = await store.last_failure(), await store.crew()

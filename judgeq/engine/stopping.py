@@ -13,9 +13,11 @@ from typing import Any, TypeVar
 
 from judgeq.engine.queue import Stop
 from judgeq.errors import StoppedError
+from judgeq.events import Event, Stopping
 from judgeq.rating import GoOn
 
 T = TypeVar("T")
+GIVING_BACK = 0.05  # seconds
 LOOK = 0.25
 """Seconds after which a loop that waits for a thread looks for signals, at least."""
 
@@ -168,3 +170,24 @@ def _in_a_loop() -> bool:
     except RuntimeError:
         return False
     return True
+
+
+@contextmanager
+def stoppable(stop: Stop, emit: Callable[[Event], None], interrupts: Interrupts) -> Iterator[None]:
+    """While inside, the first signal or interrupt asks for a stop, the second cancels this task."""
+    loop = asyncio.get_running_loop()
+    task = asyncio.current_task()
+
+    def ask() -> None:
+        if not stop.asked:
+            stop.ask()
+            # Jobs whose call had not left yet are given back meanwhile: only the others are waited for.
+            loop.call_later(GIVING_BACK, emit, Stopping())
+
+    def insist() -> None:
+        if stop.asked and task is not None:
+            task.cancel()
+        ask()
+
+    with signals(insist, ask), interrupts.listening(insist):
+        yield

@@ -10,7 +10,7 @@ import asyncio
 from collections import deque
 
 from judgeq.errors import BudgetError, StoppedError
-from judgeq.judge.spending import NANO, Grant, OwnSpending, Spending, rounded_up
+from judgeq.judge.spending import GRANTED, NANO, Grant, OwnSpending, Spending, rounded_up
 
 
 class Budget:
@@ -53,6 +53,19 @@ class Budget:
                 self._spending.release(amount)  # granted and cancelled in the same turn
             self._serve()
             raise
+
+    def reserve_now(self, bound: float | None) -> Grant:
+        """Reserve for a request that is to be sent later, in a batch; or say when to ask again, without
+        waiting."""
+        if self._spending.cap is None:
+            return GRANTED
+        if bound is None:
+            raise ValueError("a cap can't be held without knowing what a call may cost")
+        return self._spending.reserve(rounded_up(bound))
+
+    def exceeded(self, bound: float | None) -> BudgetError:
+        """The error where a request that costs at most so much can't be paid."""
+        return self._exceeded(rounded_up(bound))
 
     def settle(self, bound: float | None, cost: float | None, risk: float | None = None) -> None:
         """A reserved call is over: it cost `cost` dollars; or (None) possibly `risk`, or (None) all of

@@ -27,6 +27,7 @@ from judgeq.types import Call, Job, JobState, Match, Outcome, Verdict
 
 if TYPE_CHECKING:
     from judgeq.judge.cache.replies import ReplyCache
+    from judgeq.judge.http.model_backend import ModelBackend
 
 ASKS = 2
 """An unusable reply is asked again once, naming what was wrong; then the job is invalid."""
@@ -40,6 +41,9 @@ class Judge:
     sender: Sender
     cache: ReplyCache | None = None
     unusable: Unusable = field(default_factory=Unusable)
+    batches: ModelBackend | None = None
+    """The same model, at the price of batches; several personas have it in common. None where nothing
+    is asked in batches."""
     answering: dict[str, asyncio.Future[Reply | None]] = field(default_factory=dict)
     """The requests under way, by their key in the cache."""
 
@@ -67,6 +71,13 @@ class Judge:
         if cached is None:
             return None
         return self.read(Reply(cached.text, cached.usage, cached.cost), request.match)
+
+    def for_nothing(self, match: Match, attempt: int, reply: Reply, verdict: Verdict) -> Outcome:
+        """The outcome of a reply that was paid for before."""
+        self.sender.emit(CallEnded("ok", reply.usage, reply.cost, 0.0, cached=True))
+        at = self.sender.wall_clock()
+        call = Call(attempt, "cached", reply.usage, reply.cost, 0.0, reply.text, at)
+        return Outcome(match.id, JobState.DONE, verdict, (call,))
 
     def read(self, reply: Reply, match: Match) -> tuple[Reply, Verdict] | None:
         """A reply that was paid for before, with its verdict; None if it gives none."""
@@ -118,15 +129,9 @@ class _Asking:
                 if reply is None:
                     continue  # they had no luck
                 known = judge.read(reply, request.match)
-            return None if known is None else self._for_nothing(*known)
-
-    def _for_nothing(self, reply: Reply, verdict: Verdict) -> Outcome:
-        """The outcome of a reply that was paid for before."""
-        sender, match = self._judge.sender, self._job.match
-        sender.emit(CallEnded("ok", reply.usage, reply.cost, 0.0, cached=True))
-        at = sender.wall_clock()
-        call = Call(self._sending.attempt, "cached", reply.usage, reply.cost, 0.0, reply.text, at)
-        return Outcome(match.id, JobState.DONE, verdict, (call,))
+            if known is None:
+                return None
+            return judge.for_nothing(request.match, self._sending.attempt, *known)
 
     async def _lead(
         self, cache: ReplyCache, request: Request, prepared: Prepared, key: str

@@ -35,6 +35,8 @@ class Panel:
         """Get all of them ready. Raises JudgeError when one can't be."""
         for judge in self.judges:
             await judge.backend.open()
+            if judge.batches is not None:
+                await judge.batches.open()
 
     async def ask(self, job: Job, ledger: Ledger) -> Outcome:
         """As Judge.ask."""

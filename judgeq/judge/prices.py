@@ -22,7 +22,7 @@ if TYPE_CHECKING:
 
 MILLION = 1_000_000
 _NO_TIER = (None, "auto", "default", "standard", "standard_only")
-_NO_TIER = (None, "auto", "default", "standard", "standard_only")
+BATCH = {"processing": "batch"}
 _KINDS = {"input": "input_mtok", "output": "output_mtok", "cached": "cache_read_mtok"}
 
 
@@ -31,13 +31,27 @@ class Pricing:
     """What one model's calls cost, in dollars; `source` says who says so.
 
     `dearest` is the highest price that any of its calls may be billed at. `exact` computes a call's
-    cost where the price changes with its length or the hour; else `price` does.
+    cost where the price changes with its length or the hour; else `price` does. `assumed`: it is that of
+    batches, for which only the price of single calls is known.
     """
 
     source: str
     price: Price
     dearest: Price
     exact: Callable[[Usage], float] | None = None
+    assumed: bool = False
+
+    @property
+    def halved(self) -> Pricing:
+        """Half of this, which is what providers bill for batches."""
+        exact = self.exact
+        return Pricing(
+            f"half of {self.source}",
+            _half(self.price),
+            _half(self.dearest),
+            None if exact is None else lambda usage: exact(usage) / 2,
+            assumed=True,
+        )
 
     def cost(self, usage: Usage) -> float:
         """Dollars. Reasoning tokens are inside output, and never added again."""
@@ -62,34 +76,57 @@ def find(
     flat: Price | None,
     table: Mapping[str, Price],
     service_tier: str | None = None,
+    batch: bool = False,
     at: datetime,
 ) -> Pricing | None:
-    """The price of `model` at `base_url`: `flat` first, then `table`, then genai-prices as of `at`.
+    """The price of `model` at `base_url`: `flat` first, then `table`, then genai-prices as of `at`. With
+    `batch` that of its batches, or where that isn't known half of it.
 
     None where it is unknown. A service tier is priced only if genai-prices knows it.
     """
-    if flat is not None:
-        return Pricing("--price-in and --price-out", flat, flat)
-    if model in table:
-        return Pricing("the configuration's prices", table[model], table[model])
+    given = _given(model, flat, table, batch=batch)
+    if given is not None:
+        return given
     from genai_prices.data_snapshot import get_snapshot
 
     try:
         provider, info = get_snapshot().find_provider_model(model, None, None, base_url)
     except LookupError:
         return None
-    tier = None if service_tier in _NO_TIER else service_tier
-    if tier is not None and not _knows_tier(info, tier, at):
-        return None
-    context = {"service_tier": tier} if tier else None
     source = f"genai-prices {version('genai-prices')}, {provider.id} {info.id}"
-    return _from_genai(source, info, context, at)
+    if batch and _knows(info, BATCH, at):
+        return _from_genai(f"{source}, batch", info, BATCH, at)
+    tier = None if service_tier in _NO_TIER else service_tier
+    context = {"service_tier": tier} if tier else None
+    if context is not None and not _knows(info, context, at):
+        return None
+    pricing = _from_genai(source, info, context, at)
+    return pricing.halved if batch and pricing is not None else pricing
 
 
-def _knows_tier(info: ModelInfo, tier: str, at: datetime) -> bool:
+def _given(
+    model: str, flat: Price | None, table: Mapping[str, Price], *, batch: bool
+) -> Pricing | None:
+    """The user's own price of a model, if there is one."""
+    price = flat or table.get(model)
+    if price is None:
+        return None
+    source = "--price-in and --price-out" if flat is not None else "the configuration's prices"
+    if batch and price.batch is not None:
+        return Pricing(f"{source} of batches", price.batch, price.batch)
+    pricing = Pricing(source, price, price)
+    return pricing.halved if batch else pricing
+
+
+def _half(price: Price) -> Price:
+    cached = None if price.cached is None else price.cached / 2
+    return Price(input=price.input / 2, output=price.output / 2, cached=cached)
+
+
+def _knows(info: ModelInfo, context: Mapping[str, str], at: datetime) -> bool:
+    """Whether a model has prices of its own for a tier, or for batches."""
     return any(
-        variant.when == {"service_tier": tier}
-        and (variant.constraint is None or variant.constraint.active(at))
+        variant.when == context and (variant.constraint is None or variant.constraint.active(at))
         for variant in info.price_variants or ()
     )
 
@@ -98,7 +135,9 @@ def _from_genai(
     source: str, info: ModelInfo, context: Mapping[str, str] | None, at: datetime
 ) -> Pricing | None:
     # The tier that was asked for, or the default one, which a provider may fall back to; other hours.
-    every = [info.get_prices(at, context), info.get_prices(at)]
+    every = [info.get_prices(at, context)]
+    if context is not BATCH:
+        every.append(info.get_prices(at))
     by_the_hour = False
     if not hasattr(info.prices, "calc_price"):
         every += [period.prices for period in info.prices]

@@ -88,7 +88,8 @@ class Spending(Protocol):
 
 class OwnSpending:
     """See `Spending`. Dollars that may be spent in all (`cap`; None: no cap); before, `spent` were, and
-    `at_risk` were possibly paid."""
+    `at_risk` were possibly paid. What batches hold that earlier sessions sent is `reserved`: it will be
+    settled."""
 
     def __init__(
         self,
@@ -96,12 +97,13 @@ class OwnSpending:
         spent: float = 0.0,
         at_risk: float = 0.0,
         *,
+        reserved: float = 0.0,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         self.cap = None if cap is None else rounded_down(cap)
         self.at_risk = rounded_up(at_risk)
         self.spent = rounded_up(spent) + self.at_risk
-        self.reserved = 0
+        self.reserved = rounded_up(reserved)
         self._clock = clock
         self._buckets: dict[str, tuple[_Bucket | None, _Bucket | None]] = {}
 

@@ -11,6 +11,7 @@ from urllib.parse import parse_qsl, urlsplit
 from pydantic import Field, field_validator, model_validator
 
 from judgeq.settings.declaration import (
+    BATCHES,
     CONNECTION,
     LIMITS,
     MODEL,
@@ -180,11 +181,12 @@ def _base(url: str) -> str:
 
 class Price(Declarations):
     """Dollars per million tokens. `cached` is for input that the provider had cached (None: as
-    other input)."""
+    other input). `batch` are those of batches (None: half)."""
 
     input: float = Field(ge=0)
     output: float = Field(ge=0)
     cached: float | None = Field(None, ge=0)
+    batch: Price | None = None
 
 
 class Access(Declarations):
@@ -248,8 +250,27 @@ class Access(Declarations):
         "Dollars per million cached input tokens.", LIMITS, None,
         session=True, unset="as --price-in", metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
     prices: dict[str, Price] = setting(
-        "Prices by model: tables [prices.\"my-model\"] with input, output and cached.", LIMITS, {},
-        session=True, only="",
+        "Prices by model: tables [prices.\"my-model\"] with input, output and cached, and for batches "
+        "[prices.\"my-model\".batch].",
+        LIMITS, {}, session=True, only="",
+    )  # fmt: skip
+    batch: bool = setting(
+        "Send rounds as batches, for half the price at most providers. They answer within 24 hours.",
+        BATCHES, False, common=True, session=True,
+    )  # fmt: skip
+    batch_wait: float | None = setting(
+        "Hours to wait for batches, before ending with exit code 5; 0 only sends them. The same command "
+        "goes on.",
+        BATCHES, None, session=True, unset="until they end", metavar="HOURS", limits=NOT_NEGATIVE,
+    )  # fmt: skip
+    batch_size: int | None = setting(
+        "Questions in a batch at most.", BATCHES, None,
+        session=True, unset="what the provider takes", limits={"ge": 1},
+    )  # fmt: skip
+    batch_repair: Literal["batch", "live"] = setting(
+        "How unusable replies of a batch are asked again: in the next batch, or at once, at the full "
+        "price.",
+        BATCHES, "batch", session=True,
     )  # fmt: skip
     cache: bool = setting(
         "Neither take replies from the cache nor keep them there.", LIMITS, True,

@@ -23,14 +23,14 @@ _MANY = 2**31
 _LATEST = 1e11  # seconds since the epoch
 
 INSERT = """
-INSERT INTO batches (name, judge, api, address, made, jobs, reserved, tokens, state, remote, status,
-                     total, done, failed, seen, expires, cost, answered, error, sent)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO batches (name, judge, api, address, form, made, jobs, reserved, tokens, state, remote,
+                     status, total, done, failed, seen, expires, cost, answered, error, sent)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
 NOTE = """
-UPDATE batches SET judge = ?, api = ?, address = ?, made = ?, jobs = ?, reserved = ?, tokens = ?,
-    state = ?, remote = ?, status = ?, total = ?, done = ?, failed = ?, seen = ?, expires = ?, cost = ?,
-    answered = ?, error = ?
+UPDATE batches SET judge = ?, api = ?, address = ?, form = ?, made = ?, jobs = ?, reserved = ?,
+    tokens = ?, state = ?, remote = ?, status = ?, total = ?, done = ?, failed = ?, seen = ?,
+    expires = ?, cost = ?, answered = ?, error = ?
 WHERE name = ?
 """
 # The jobs of a batch wait for it, whoever comes and goes.
@@ -46,7 +46,7 @@ WHERE id = ? AND state = 'running' AND worker = ?
 """
 # A line is of 20 bytes.
 LISTED = """
-SELECT name, judge, api, address, made, jobs, reserved, tokens, state, remote, status, total, done,
+SELECT name, judge, api, address, form, made, jobs, reserved, tokens, state, remote, status, total, done,
     failed, seen, expires, cost, answered, error, substr(sent, 1, 20), substr(sent, -20)
 FROM batches ORDER BY id
 """
@@ -84,7 +84,7 @@ def taken(batch: Batch, lines: Sequence[Line], gone: Collection[int]) -> Batch:
 def row(batch: Batch) -> tuple[Any, ...]:
     """The fields of a batch that a store keeps: all but `left` and `at_risk`."""
     return (
-        *(batch.name, batch.judge, batch.api, batch.address, batch.made, batch.jobs),
+        *(batch.name, batch.judge, batch.api, batch.address, batch.form, batch.made, batch.jobs),
         *(batch.reserved, batch.tokens, BatchState(batch.state).value),
         *(rows.text(batch.remote), rows.text(batch.status)),
         *(min(max(0, count), _MANY - 1) for count in (batch.total, batch.done, batch.failed)),

@@ -36,6 +36,7 @@ from judgeq.events import (
 )
 from judgeq.ui.progress import Progress
 from judgeq.ui.text import (
+    batches_out,
     certainty,
     count,
     duration,
@@ -335,6 +336,7 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
             _amount(progress.cache_hits, "cache hit", "cache hits"),
             *([(f"{count(progress.unusable)} unusable", "yellow")] if progress.unusable else []),
         ],
+        "batches": [(batches_out(progress, now), "")] if progress.batches else [],
         "failing": [(failing(progress), "bold red")] if progress.unanswered else [],
         "cost": [(text, "yellow" if progress.unpriced else "") for text in spent(progress)],
         "time": clock,

@@ -12,6 +12,7 @@ from dataclasses import dataclass, field
 
 from judgeq.certainty import Certainty
 from judgeq.events import (
+    BatchesOpen,
     CallEnded,
     CallStarted,
     EndedEarly,
@@ -26,7 +27,7 @@ from judgeq.events import (
     RunStarted,
     Stopping,
 )
-from judgeq.types import Counts, JobState, Totals
+from judgeq.types import Batch, Counts, JobState, Totals
 
 SLOT = 0.5  # seconds; calls a second are looked at over the last SLOTS of them
 SLOTS = 16
@@ -50,7 +51,8 @@ class Progress:
     without its tokens. `watched`: it is another process's session; `idle`: nobody works on the run.
     `retries` are calls without a reply, `unusable` those whose reply was no verdict.
     Replies from the cache are `cache_hits`, not calls. `failing` counts the
-    calls without an answer since the last that had one; `last_error` is why.
+    calls without an answer since the last that had one; `last_error` is why. `batches` are those waited
+    for, which are looked at next at `next_look`.
     """
 
     run: str = ""
@@ -92,6 +94,9 @@ class Progress:
     known: Certainty | None = None
     top: tuple[Placed, ...] = ()
     bottom: tuple[Placed, ...] = ()
+
+    batches: tuple[Batch, ...] = ()
+    next_look: float = 0.0
 
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES))
     notices_lost: int = 0
@@ -259,12 +264,15 @@ class Progress:
             case RoundRated():
                 self.rated, self.rated_at, self.moved = event.round, now, event.moved
                 self.known = event.known or self.known
+                self.batches = ()
                 self.top = tuple(sorted(event.top, key=_rating, reverse=True)[:ENDS])
                 self.bottom = tuple(sorted(event.bottom, key=_rating)[:ENDS][::-1])
             case Looked():
                 self._look(event, now)
             case EndedEarly():
                 self.rounds = event.rounds
+            case BatchesOpen():
+                self.batches, self.next_look = tuple(event.batches), now + event.seconds
             case Notice():
                 self.notices_lost += len(self.notices) == NOTICES
                 self.notices.append(event)

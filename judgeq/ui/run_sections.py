@@ -17,14 +17,16 @@ from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
 from judgeq.rating import THRESHOLDS, of_run
 from judgeq.rating.intervals import Intervals
-from judgeq.types import Counts, Failure, Floats, Totals
-from judgeq.ui import crew, item_sections, order_sections
+from judgeq.types import Batch, Counts, Failure, Floats, Totals
+from judgeq.ui import batch_sections, crew, item_sections, order_sections
 from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.text import certainty, count, duration, money, several
 from judgeq.untrusted import plain
 
 ENDS = 3
 """So many items are shown from each end of a ranking."""
+FEW_WAITS = 3
+"""So many rounds of batches are no reason to think of another strategy."""
 SIMULATED = (
     "The judge was simulated: no model was asked, no money was spent. It answers from the gold "
     "labels, so its agreement with them is so by construction."
@@ -190,6 +192,7 @@ def status(state: State) -> Iterator[Section]:
         ("calls", calls(state.totals)),
         ("cost", cost(state.totals)),
         *([] if state.known is None else [("order", _known(state.known))]),
+        *((f"batch {one.name}", _batch(one)) for one in state.batches),
         *([] if failure is None else [("last failure", _failure(failure))]),
         *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
     ]
@@ -208,6 +211,14 @@ def status(state: State) -> Iterator[Section]:
         yield Section(notes=[note], close=True)
     if state.word == "stopped":
         yield Section(notes=[f"`judgeq resume {state.run.argument}` goes on."], close=True)
+
+
+def _batch(batch: Batch) -> str:
+    """A batch that is out: how it stands at its provider."""
+    return (
+        f"{batch_sections.state(batch)}, {count(batch.done)} of {several(batch.jobs, 'question')} "
+        "answered"
+    )
 
 
 def _failure(last: Failure) -> str:
@@ -275,6 +286,8 @@ def estimate(estimate: Estimate) -> Section:
             ("basis", estimate.basis),
         ]
     facts.append(("cost", _cost(estimate)))
+    if estimate.waits:
+        facts.append(("time", _waits(estimate.waits)))
     if estimate.seconds is not None and estimate.calls:
         facts.append(("time", _time(estimate, estimate.seconds)))
     if totals.calls:
@@ -290,6 +303,17 @@ def estimate(estimate: Estimate) -> Section:
         "goes on from there."
     )
     return Section(f"{prepared.folder.id}: a pilot was asked, nothing else", facts, notes=[note])
+
+
+def _waits(waits: int) -> str:
+    """How long batches may take; what that means for the choice of a strategy."""
+    text = (
+        f"up to {several(waits, 'wait')} of 24 hours at most: each round is one, and goes out when "
+    )
+    text += "the one before has come back"
+    if waits > FEW_WAITS:
+        text += "; three rounds of lists (listwise10x3) suit batches better"
+    return text
 
 
 def _time(estimate: Estimate, seconds: Range) -> str:

@@ -98,12 +98,26 @@ def progress_line(progress: Progress, now: float) -> str:
     if progress.unusable:
         parts.append(several(progress.unusable, "unusable reply", "unusable replies"))
     parts += [failing(progress)] if progress.unanswered else []
+    parts += [batches_out(progress, now)] if progress.batches else []
     parts += [several(progress.cache_hits, "cache hit")] if progress.cache_hits else []
     parts.append(", ".join(spent(progress)))
     left = progress.time_left(now)
     if left and not progress.stopping:
         parts.append(f"{duration(left)} left")
     return " · ".join(parts)
+
+
+def batches_out(progress: Progress, now: float) -> str:
+    """The batches that are waited for, how many of their questions the provider says it answered, and
+    when they are looked at next."""
+    batches = progress.batches
+    done, questions = sum(batch.done for batch in batches), sum(batch.jobs for batch in batches)
+    states = ", ".join(sorted({plain(batch.status, 40) or "being created" for batch in batches}))
+    next_look = duration(progress.next_look - now)
+    return (
+        f"{several(len(batches), 'batch', 'batches')} out ({states}), {count(done)} of "
+        f"{count(questions)} answered, next look in {next_look}"
+    )
 
 
 def failing(progress: Progress) -> str:

@@ -108,6 +108,15 @@ class ReplyCache:
             self.hits += 1
         return reply
 
+    async def peek(self, key: str) -> Cached | None:
+        """What is kept under `key`, whoever may be asking just that; None for nothing."""
+        reply = _reply_in(await self._look_up(key))
+        if reply is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return reply
+
     def put(self, key: str, model: str, reply: Cached) -> None:
         """Keep a valid reply. It is written soon, together with others."""
         self._asking.discard(key)

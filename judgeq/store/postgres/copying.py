@@ -45,7 +45,7 @@ SELECT id, CASE WHEN state = 'running' AND coalesce(worker, '') NOT IN (SELECT n
 FROM jobs ORDER BY id
 """
 _BATCHES_IN = """
-SELECT name, judge, api, address, made, jobs, reserved, tokens, state, remote, status, total, done,
+SELECT name, judge, api, address, form, made, jobs, reserved, tokens, state, remote, status, total, done,
     failed, seen, expires, cost, answered, error, sent FROM batches ORDER BY id
 """
 _CALLS_IN = """
@@ -72,8 +72,8 @@ _OUT = {
         "LEFT JOIN @.batches b ON b.worker = j.worker AND b.run = j.run WHERE j.run = %s ORDER BY j.id"
     ),
     batches.INSERT: (
-        "SELECT w.name, judge, api, address, made, jobs, b.reserved, tokens, state, remote, status, "
-        "total, b.done, failed, b.seen, expires, cost, answered, error, sent FROM @.batches b "
+        "SELECT w.name, judge, api, address, form, made, jobs, b.reserved, tokens, state, remote, "
+        "status, total, b.done, failed, b.seen, expires, cost, answered, error, sent FROM @.batches b "
         "JOIN @.workers w ON w.worker = b.worker AND w.run = b.run WHERE b.run = %s ORDER BY b.worker"
     ),
     """INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply,

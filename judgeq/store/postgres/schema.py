@@ -39,7 +39,7 @@ VERSION = 2
 _BATCHES = """
 CREATE TABLE @.batches (
     run int NOT NULL, worker bigint NOT NULL, judge int NOT NULL, api text NOT NULL,
-    address text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,
+    address text NOT NULL, form text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,
     tokens float8 NOT NULL, state text NOT NULL, remote text, status text NOT NULL, total int NOT NULL,
     done int NOT NULL, failed int NOT NULL, seen float8, expires float8, cost float8 NOT NULL,
     answered int NOT NULL, error text, sent bytea NOT NULL, PRIMARY KEY (run, worker))

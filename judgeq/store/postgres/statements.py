@@ -189,20 +189,20 @@ AND j.state = 'running' AND j.worker = %s RETURNING j.id
 """
 HANDED = "UPDATE @.workers SET handed = handed + %s WHERE worker = %s"
 INSERT_BATCH = """
-INSERT INTO @.batches (run, worker, judge, api, address, made, jobs, reserved, tokens, state, remote,
-                       status, total, done, failed, seen, expires, cost, answered, error, sent)
-VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+INSERT INTO @.batches (run, worker, judge, api, address, form, made, jobs, reserved, tokens, state,
+                       remote, status, total, done, failed, seen, expires, cost, answered, error, sent)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
 """
 NOTE_BATCH = """
-UPDATE @.batches AS b SET judge = %s, api = %s, address = %s, made = %s, jobs = %s, reserved = %s,
-    tokens = %s, state = %s, remote = %s, status = %s, total = %s, done = %s, failed = %s, seen = %s,
-    expires = %s, cost = %s, answered = %s, error = %s
+UPDATE @.batches AS b SET judge = %s, api = %s, address = %s, form = %s, made = %s, jobs = %s,
+    reserved = %s, tokens = %s, state = %s, remote = %s, status = %s, total = %s, done = %s,
+    failed = %s, seen = %s, expires = %s, cost = %s, answered = %s, error = %s
 FROM @.workers w WHERE w.run = %s AND w.name = %s AND b.run = w.run AND b.worker = w.worker
 RETURNING b.worker
 """
 BATCHES = """
-SELECT w.name, judge, api, address, made, jobs, b.reserved, tokens, state, remote, status, total, b.done,
-    failed, b.seen, expires, cost, answered, error, coalesce(w.until = 'infinity', false),
+SELECT w.name, judge, api, address, form, made, jobs, b.reserved, tokens, state, remote, status, total,
+    b.done, failed, b.seen, expires, cost, answered, error, coalesce(w.until = 'infinity', false),
     held.jobs_held, held.at_risk_held, held.unbounded_held
 FROM @.batches b LEFT JOIN @.workers w ON w.worker = b.worker AND w.run = b.run
 CROSS JOIN LATERAL (

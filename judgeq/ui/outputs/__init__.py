@@ -7,6 +7,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from judgeq.errors import UsageError
+from judgeq.ui.outputs.estimates import EstimateOutput
 from judgeq.ui.outputs.evaluations import CompareOutput, EvaluateOutput
 from judgeq.ui.outputs.items import (
     ExplainOutput,
@@ -34,8 +35,10 @@ from judgeq.ui.outputs.lists import (
     Vacuumed,
 )
 from judgeq.ui.outputs.runs import (
-    EstimateOutput,
+    BatchFacts,
     Failed,
+    Released,
+    RunBatch,
     RunOutput,
     StatusOutput,
     UnreadableRun,
@@ -48,6 +51,9 @@ OUTPUTS: dict[str, Any] = {
     "resume": RunOutput | StatusOutput,
     "worker": WorkerOutput,
     "workers": list[WorkerReport],
+    "batches": list[RunBatch],
+    "batches cancel": list[BatchFacts],
+    "batches release": Released,
     "rate": RunOutput,
     "import": RunOutput,
     "status": StatusOutput,

@@ -1,4 +1,4 @@
-"""What the commands around runs print: run, resume, rate, import, status, runs, estimate."""
+"""What the commands around runs print: run, resume, rate, import, status, runs, batches."""
 
 from __future__ import annotations
 
@@ -317,6 +317,47 @@ class Machines(Output):
     limits: list[LimitFacts]
 
 
+class BatchFacts(Output):
+    """A batch, and how its provider says it stands (`status`, `total`, `done`, `failed`). `reserved`,
+    `at_risk` and `cost` are in dollars, null where unknown; times are seconds since the epoch."""
+
+    name: str
+    judge: int
+    api: str
+    address: str
+    form: str
+    made: float
+    jobs: int
+    reserved: float | None
+    tokens: float
+    state: Literal["intended", "sent", "collected", "refused", "lost"]
+    remote: str | None
+    status: str
+    total: int
+    done: int
+    failed: int
+    seen: float | None
+    expires: float | None
+    cost: float
+    answered: int
+    error: str | None
+    left: int
+    at_risk: float | None
+
+
+class RunBatch(BatchFacts):
+    """A batch of a run; whether a session works on that now."""
+
+    run: str
+    running: bool
+
+
+class Released(Output):
+    """How many batches were given up."""
+
+    released: int
+
+
 class StatusOutput(Spending):
     """How far a run is; of `run` and `resume` with the `error` that ended them without ratings."""
 
@@ -337,6 +378,8 @@ class StatusOutput(Spending):
     certainty: CertaintyFacts | None
     """After the last complete round, by `status`; null also of many items."""
     ended: EndedFacts | None
+    batches: list[BatchFacts]
+    """Those that are out."""
     last_failure: LastFailure | None
     machines: Machines | None = None
     """Of a run in a store, by `status`."""
@@ -351,46 +394,3 @@ class UnreadableRun(Output):
     store: str | None = None
     state: Literal["unreadable"]
     reason: str
-
-
-class PilotFacts(Output):
-    """The first questions of the run; calls, tokens and dollars are those of this pilot alone."""
-
-    questions: int
-    done: int
-    invalid: int
-    failed: int
-    calls: int
-    from_cache: int
-    input_tokens: int
-    output_tokens: int
-    cost: float | None
-    cost_at_most: float | None
-
-
-class EstimateOutput(Output):
-    """What is left to be paid of a run: pairs are from low to high, dollars null where unknown."""
-
-    run: str
-    judge: str
-    strategy: str
-    items: int
-    rounds: int
-    jobs_done: int
-    calls: int
-    from_cache: int
-    rounds_not_looked_into: int
-    input_tokens: tuple[int, int]
-    output_tokens: tuple[int, int]
-    cost: Span | None
-    cost_expected: float | None
-    seconds: Span | None
-    cost_so_far: float | None
-    price: str | None
-    basis: str
-    max_cost: float | None
-    latency: Span | None
-    """Seconds a question, on average and the longest."""
-    pilot: PilotFacts | None
-    error: ErrorFacts | None = None
-    """What ended the pilot early."""

@@ -1,0 +1,289 @@
+"""A round as batches: sent, waited for, collected, and sent again as far as answers are missing.
+
+Nothing is bought twice: before a batch is created the ledger says so, with the jobs in it and the most
+that it may cost. From then on they are the batch's, in this session or another, until each is settled
+by a line of its results. A batch whose creation nobody knows the end of is looked for at its provider
+by its random name; its jobs go out again only once it is certain that it isn't there, which is
+reported, and counts as possibly paid.
+"""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from dataclasses import dataclass, field
+
+from judgeq.engine import batch_lines
+from judgeq.engine.batch_collecting import Collecting, named, remove
+from judgeq.engine.batch_sending import Sending
+from judgeq.engine.queue import Stop
+from judgeq.errors import BatchGoneError, CallError, JudgeError, StoppedError
+from judgeq.events import BatchesOpen, CallStarted, Event, JobStarted, Notice
+from judgeq.judge.batches import BatchAPI, Remote
+from judgeq.judge.judge import Judge
+from judgeq.judge.panel import Panel
+from judgeq.judge.spending import NANO, rounded_up
+from judgeq.store import Store
+from judgeq.types import Batch, BatchState
+
+FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
+"""Seconds between two looks at a batch: the first wait, which grows by half up to the longest."""
+SETTLING = 120.0
+"""Seconds after which a provider lists a batch that it was asked to create, if it ever will."""
+
+
+async def held(store: Store) -> float | None:
+    """The most that the open batches of a run may cost, in dollars (0 where that is unknown); None where
+    there are none."""
+    out = [batch.name for batch in await store.batches() if batch.open]
+    lines = [line for name in out for line in await store.lines(name)]
+    return sum(rounded_up(line.bound) for line in lines) / NANO if out else None
+
+
+def asked(panel: Panel, batch: Batch) -> Judge:
+    """The judge whose batch it is.
+
+    Raises JudgeError where it is at another server than its judge is asked at now: which server gets a
+    key is not the ledger's to say.
+    """
+    if not 0 <= batch.judge < len(panel.judges):
+        raise JudgeError(f"{named(batch)} is for judge {batch.judge}, which isn't there.")
+    judge = panel.judges[batch.judge]
+    address = batch_lines.backend_of(judge).address
+    if batch.address != address:
+        raise JudgeError(
+            f"{named(batch)} is at {batch.address!r}, and its judge is asked at {address} now: give "
+            "the address that it had (--base-url) until it is collected."
+        )
+    return judge
+
+
+@dataclass(slots=True)
+class Watch:
+    """When to look at a batch next, by the monotonic clock, and how long to wait after that."""
+
+    due: float
+    wait: float = FIRST_WAIT
+    reported: bool = False
+
+
+@dataclass(slots=True)
+class Batches:
+    """The batches of a run, while a session works on them."""
+
+    store: Store
+    panel: Panel
+    stop: Stop
+    emit: Callable[[Event], None]
+    sending: Sending
+    collecting: Collecting
+    wall_clock: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+    open: dict[str, Batch] = field(default_factory=dict)
+    _watches: dict[str, Watch] = field(default_factory=dict)
+    _others: set[str] = field(default_factory=set)  # the provider's ids of all batches of the run
+    _stopping: JudgeError | None = None
+
+    async def go_through(self, *, send: bool, wait: float | None) -> None:
+        """Send what is pending, if we are to, and wait until all batches have ended and nothing is to be
+        sent; `wait` seconds at most (None: as long as that takes).
+
+        Raises StoppedError while batches are out, on a stop or once that time is over; JudgeError where
+        none of what follows would fare better, when all that has ended is settled; BudgetError where
+        the next question can't be paid.
+        """
+        began = self.clock()
+        await self._take_up()
+        while True:
+            await self._look()
+            if self._stopping is not None:
+                raise self._stopping
+            if send and not self.stop.asked:
+                for batch in await self.sending.send(self.open):
+                    self._watch(batch, FIRST_WAIT)
+            if not self.open and not self.sending.waits:
+                return
+            if self.stop.asked or (wait is not None and self.clock() - began >= wait):
+                raise StoppedError(self._still())
+            await self._wait(None if wait is None else began + wait)
+
+    async def _take_up(self) -> None:
+        """Go on with the batches that earlier sessions left."""
+        for batch in await self.store.batches():
+            if batch.remote is not None:
+                self._others.add(batch.remote)
+            if not batch.open:
+                continue
+            asked(self.panel, batch)
+            self._watch(batch, 0.0)
+            for _ in range(batch.left):
+                self.emit(JobStarted(batch.judge))
+                self.emit(CallStarted())
+            if batch.remote is None:
+                self._notify(
+                    f"{named(batch)} was about to be created when the last session ended: it is looked "
+                    "for at its provider."
+                )
+
+    def _api(self, batch: Batch) -> BatchAPI:
+        return self.sending.api(asked(self.panel, batch))
+
+    async def give_up(self) -> int:
+        """Take all batches for lost that nobody has found at their provider; how many they were."""
+        unknown = [one for one in await self.store.batches() if one.open and one.remote is None]
+        for batch in unknown:
+            self._watch(batch, 0.0)
+            await self._lost(batch, "it was given up")
+        return len(unknown)
+
+    def _watch(self, batch: Batch, wait: float) -> None:
+        self.open[batch.name] = batch
+        self._watches[batch.name] = Watch(self.clock() + wait)
+
+    def _later(self, batch: Batch, at_least: float | None = None) -> None:
+        """Look at a batch again, after a longer wait than before."""
+        watch = self._watches[batch.name]
+        watch.due = self.clock() + max(watch.wait, at_least or 0.0)
+        watch.wait = min(watch.wait * 1.5, LONGEST_WAIT)
+
+    async def _wait(self, until: float | None) -> None:
+        """Sleep until a batch is to be looked at, or something may be sent."""
+        due = min([watch.due for watch in self._watches.values()], default=math.inf)
+        due = min(due, self.sending.waits_until(self.clock()), math.inf if until is None else until)
+        self.emit(BatchesOpen(tuple(self.open.values()), max(0.0, due - self.clock())))
+        with suppress(StoppedError):  # which the caller sees, and says what goes on elsewhere
+            await self.stop.sleep(max(0.0, due - self.clock()))
+
+    def _still(self) -> str:
+        """What is still out, for a session that ends."""
+        if not self.open:
+            return "stopped while batches wait to be sent"
+        questions = sum(batch.left for batch in self.open.values())
+        answered = sum(batch.done for batch in self.open.values())
+        batches = "1 batch is" if len(self.open) == 1 else f"{len(self.open):,} batches are"
+        return (
+            f"{batches} still out, with {questions:,} questions, of which {answered:,} are said to be "
+            "answered; they go on at their provider"
+        )
+
+    def _notify(self, text: str, *, warning: bool = False) -> None:
+        self.emit(Notice(text, warning=warning))
+
+    # Looking
+
+    async def _look(self) -> None:
+        """Ask about all batches that are due, and settle what has ended."""
+        for name in list(self.open):
+            batch, watch = self.open[name], self._watches[name]
+            if watch.due > self.clock():
+                continue
+            try:
+                if batch.remote is None:
+                    await self._identify(batch)
+                else:
+                    await self._ask(batch, batch.remote)
+                watch.reported = False
+            except BatchGoneError as error:
+                await self._lost(batch, str(error))
+            except CallError as error:
+                self._later(batch, error.retry_after)
+                if not watch.reported:
+                    watch.reported = True
+                    self._notify(f"{named(batch)} can't be asked about just now: {error}")
+
+    async def _identify(self, batch: Batch) -> None:
+        """Look for a batch that may have been created."""
+        api = self._api(batch)
+        known = self._others - {batch.remote or ""}
+        found = await api.identify(batch.name, batch.jobs, batch.made, known)
+        if found.remote is not None:
+            self._notify(f"{named(batch)} was created all the same, and is taken up.")
+            await self._ask(await self._sent(batch, found.remote), found.remote.id)
+        elif found.doubtful:
+            watch = self._watches[batch.name]
+            if not watch.reported:
+                others = ", ".join(found.doubtful)
+                self._notify(
+                    f"{named(batch)} may be {others}, which its results will tell: until then its "
+                    "questions are not sent again."
+                )
+            self._later(batch)
+            watch.reported = True
+        elif self.wall_clock() - batch.made < SETTLING:
+            self._later(batch)
+        else:
+            await self._lost(batch, "its provider doesn't list it")
+
+    async def _sent(self, batch: Batch, remote: Remote) -> Batch:
+        self._others.add(remote.id)
+        return await self._noted(batch._replace(remote=remote.id, state=BatchState.SENT), remote)
+
+    async def _noted(self, batch: Batch, remote: Remote) -> Batch:
+        """Write down what the provider says of a batch by now."""
+        batch = batch._replace(
+            status=remote.status,
+            total=remote.total,
+            done=remote.done,
+            failed=remote.failed,
+            expires=remote.expires,
+            seen=self.wall_clock(),
+        )
+        await self.store.note_batch(batch)
+        if batch.name in self.open:
+            self.open[batch.name] = batch
+        return batch
+
+    async def _ask(self, batch: Batch, remote_id: str) -> None:
+        remote = await self._api(batch).get(remote_id)
+        batch = await self._noted(batch, remote)
+        if remote.stands == "working":
+            self._later(batch)
+        elif remote.stands == "refused":
+            await self._refused(batch, remote)
+        else:
+            collected = await self.collecting.collect(self._api(batch), batch, remote)
+            self._stopping = self._stopping or collected.error
+            await self._over(collected.batch._replace(state=BatchState.COLLECTED))
+            remove(collected.files)
+
+    async def _refused(self, batch: Batch, remote: Remote) -> None:
+        """The provider took none of it: all goes back, and goes out again if that may help."""
+        why = "; ".join(remote.problems) or f"its state is {remote.status!r}"
+        await self._give_back(
+            batch, BatchState.REFUSED, "not_sent", f"its batch was refused: {why}"
+        )
+        if remote.full:
+            wait = self.sending.too_much(asked(self.panel, batch), batch.jobs)
+            self._notify(
+                f"{named(batch)} was refused, because too much waits at its provider already. Batches "
+                f"half as large are sent once one of ours has ended, or in {wait:.0f} s."
+            )
+            return
+        self._stopping = self._stopping or JudgeError(
+            f"{batch.api} refused {named(batch)}: {why}. None of it was paid for."
+        )
+
+    async def _lost(self, batch: Batch, why: str) -> None:
+        """Nobody can say what became of it: all goes back, as possibly paid."""
+        at_risk = "at a price that isn't known"
+        if batch.at_risk is not None:
+            at_risk = f"for up to ${batch.at_risk:,.6g}"
+        self._notify(
+            f"{named(batch)} is lost: {why}. It may have been paid for, {at_risk}, which counts for "
+            "--max-cost. Its questions are asked again.",
+            warning=True,
+        )
+        await self._give_back(batch, BatchState.LOST, "missing", f"its batch is lost: {why}")
+
+    async def _give_back(self, batch: Batch, state: BatchState, why: str, error: str) -> None:
+        """All jobs that a batch has go back; it is over."""
+        lines = await self.store.lines(batch.name)
+        batch = await self.collecting.give_back(batch, lines, why, error)
+        await self._over(batch._replace(state=state, error=error))
+
+    async def _over(self, batch: Batch) -> None:
+        await self.store.note_batch(batch)
+        del self.open[batch.name], self._watches[batch.name]
+        self.sending.ended(batch.name)

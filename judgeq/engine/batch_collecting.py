@@ -1,0 +1,200 @@
+"""The results of a batch that ended: each of its jobs is settled by its line, many at a time.
+
+Lines are told by their ids, never by their order or number: results may lack lines, hold them twice,
+hold errors in their place, or hold what isn't ours. What a kill cuts off is settled by the next session.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import islice
+from pathlib import Path
+from typing import NamedTuple
+
+from judgeq.engine import batch_lines
+from judgeq.errors import ConnectionFailedError, JudgeError
+from judgeq.events import Event, Notice
+from judgeq.judge.batches import BatchAPI, Remote, Result
+from judgeq.judge.budget import Budget
+from judgeq.judge.panel import Panel
+from judgeq.store import Store
+from judgeq.types import Batch, Line, Outcome
+
+GROUP = 500
+"""Results that are committed together."""
+SHORT = 3
+"""Times that results are asked for again which hold less than the provider says it answered."""
+
+
+@dataclass(slots=True)
+class _Seen:
+    """The lines of results: those of ours that haven't come yet, how many answers came, and how many
+    lines came twice or aren't ours; and the first error that is to stop the run."""
+
+    left: dict[int, Line]
+    answered: int
+    twice: int = 0
+    strange: int = 0
+    error: JudgeError | None = None
+
+
+class Collected(NamedTuple):
+    """A batch whose jobs are settled, its files of results, and the error that is to stop the run."""
+
+    batch: Batch
+    files: Sequence[Path]
+    error: JudgeError | None
+
+
+@dataclass(slots=True)
+class Collecting:
+    """What settles the jobs of batches; results are kept in a folder until they are in the ledger."""
+
+    store: Store
+    panel: Panel
+    emit: Callable[[Event], None]
+    budget: Budget
+    folder: Path
+    _short: dict[str, int] = field(default_factory=dict)  # by batch
+
+    async def collect(self, api: BatchAPI, batch: Batch, remote: Remote) -> Collected:
+        """Settle every job of a batch that ended. Raises CallError where its results are to be asked
+        for again, and BatchGoneError where they are no longer there."""
+        # What lay there before may be anybody's: it is the run's, and not for the cache of all runs.
+        before = set(self.folder.iterdir()) if self.folder.is_dir() else set()
+        files = await self._downloaded(api, batch, remote)
+        lines = {line.job.match.id: line for line in await self.store.lines(batch.name)}
+        seen = _Seen(dict(lines), batch.answered)
+        results = (result for file in files for result in api.results(file))
+        fresh = before.isdisjoint(files)
+        batch = await self.settle(
+            batch, lines, self._outcomes(batch, lines, results, seen, keep=fresh)
+        )
+        all_there = seen.answered >= remote.done and (remote.total > 0 or not files)
+        why = _unasked(remote) if all_there else "missing"
+        missing = 0 if all_there else len(seen.left)
+        batch = await self.give_back(batch, list(seen.left.values()), why)
+        self._report(batch, remote, seen, missing)
+        return Collected(batch, files, seen.error)
+
+    async def give_back(
+        self, batch: Batch, lines: Sequence[Line], why: str, error: str | None = None
+    ) -> Batch:
+        """Give the jobs of these lines back, unanswered; the batch then. `why` as in
+        batch_lines.NO_ANSWER."""
+        judge_of = self.panel.of
+        return await self.settle(
+            batch,
+            {line.job.match.id: line for line in lines},
+            (batch_lines.unanswered(judge_of(line.job.match), line, why, error) for line in lines),
+        )
+
+    async def settle(
+        self, batch: Batch, lines: Mapping[int, Line], outcomes: Iterable[Outcome]
+    ) -> Batch:
+        """Commit outcomes of a batch's jobs; the batch then."""
+        outcomes = iter(outcomes)
+        while group := list(islice(outcomes, GROUP)):
+            batch = _with(batch, group)
+            async with self.store.together():
+                await self.store.settle(batch.name, group)
+                await self.store.note_batch(batch)
+            for outcome in group:
+                cost = outcome.calls[-1].cost if outcome.calls else None
+                self.budget.settle(lines[outcome.job].bound, cost)
+            await asyncio.sleep(0)
+        return batch
+
+    def _outcomes(
+        self,
+        batch: Batch,
+        lines: Mapping[int, Line],
+        results: Iterable[Result],
+        seen: _Seen,
+        *,
+        keep: bool,
+    ) -> Iterator[Outcome]:
+        """What each result says of its job; the first that there is of one."""
+        for result in results:
+            number = _number(batch, result.custom_id)
+            line = None if number is None else seen.left.pop(number, None)
+            if line is None:
+                seen.twice += number in lines
+                seen.strange += number is None
+                continue
+            seen.answered += result.status == 200
+            judge = self.panel.of(line.job.match)
+            settled = batch_lines.settled(judge, line, result, batch.form, keep=keep)
+            seen.error = seen.error or settled.error
+            yield settled.outcome
+
+    async def _downloaded(self, api: BatchAPI, batch: Batch, remote: Remote) -> list[Path]:
+        """The files of a batch's results; asked for again where they hold less than was answered."""
+        files = await api.download(remote, self.folder)
+        tries = self._short.get(batch.name, 0)
+        if tries < SHORT and sum(map(_lines, files)) < remote.done:
+            self._short[batch.name] = tries + 1
+            remove(files)
+            raise ConnectionFailedError("its results came shorter than they are said to be.")
+        return files
+
+    def _report(self, batch: Batch, remote: Remote, seen: _Seen, missing: int) -> None:
+        """What was odd about the results of a batch."""
+        results = f"the results of {named(batch)}"
+        if missing:
+            self._notify(
+                f"{results} lack {missing:,} of its lines, which may have been paid for. These "
+                "questions are asked again.",
+                warning=True,
+            )
+        if seen.twice:
+            self._notify(f"{results} held {seen.twice:,} lines twice: the first counts.")
+        if seen.strange:
+            self._notify(f"{results} held {seen.strange:,} lines that aren't ours.")
+        if remote.status in ("expired", "cancelled"):
+            self._notify(f"{named(batch)} {remote.status}; what it had answered is kept.")
+
+    def _notify(self, text: str, *, warning: bool = False) -> None:
+        self.emit(Notice(text, warning=warning))
+
+
+def _with(batch: Batch, outcomes: list[Outcome]) -> Batch:
+    """A batch with what these outcomes add to it."""
+    calls = [call for outcome in outcomes for call in outcome.calls]
+    replies = sum(call.outcome in ("ok", "unusable") for call in calls)
+    cost = math.fsum([batch.cost, *(call.cost or 0.0 for call in calls)])
+    return batch._replace(
+        cost=cost, answered=batch.answered + replies, left=batch.left - len(outcomes)
+    )
+
+
+def _lines(file: Path) -> int:
+    with file.open("rb") as lines:
+        return sum(1 for _ in lines)
+
+
+def _number(batch: Batch, custom_id: str) -> int | None:
+    """The job that a line is about; None where it is none of this batch's."""
+    name, dash, number = custom_id.rpartition("-")
+    if name != batch.name or not dash or not number.isascii() or not number.isdigit():
+        return None
+    return int(number) if len(number) < 19 else None
+
+
+def _unasked(remote: Remote) -> str:
+    """Why a line has no result, of a batch all of whose answers are there."""
+    return "expired" if remote.status == "expired" else "cancelled"
+
+
+def named(batch: Batch) -> str:
+    """A batch, as messages name it."""
+    return f"batch {batch.name} of {batch.jobs:,} questions"
+
+
+def remove(files: Iterable[Path]) -> None:
+    """Remove files of results."""
+    for file in files:
+        file.unlink(missing_ok=True)

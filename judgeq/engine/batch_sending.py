@@ -1,0 +1,385 @@
+"""What goes out in batches: pending jobs are claimed, looked up in the cache, and cut into files.
+
+A file holds questions for one model, as many as its provider takes, --batch-size allows, and --max-cost
+pays for: the most that they can cost together is reserved before the file is sent.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import secrets
+import tempfile
+import time
+from collections.abc import Callable, Collection, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import BinaryIO, cast
+
+from judgeq.config import Settings
+from judgeq.engine import batch_lines
+from judgeq.engine.queue import AT_ONCE, Queue, Stop
+from judgeq.engine.worker import drain
+from judgeq.errors import CallError, JudgeError, StoppedError
+from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
+from judgeq.judge.backend import Prepared
+from judgeq.judge.batches import BatchAPI, Limits
+from judgeq.judge.budget import Budget
+from judgeq.judge.judge import Judge
+from judgeq.judge.panel import Panel
+from judgeq.runs import whoami
+from judgeq.store import Store
+from judgeq.types import Batch, BatchState, Job, JobState, Line, Outcome
+
+CLAIMED = 1_000
+"""Jobs that are claimed, and looked up in the cache, together."""
+TRIES, FIRST_WAIT, LONGEST_WAIT = 8, 1.0, 60.0
+"""How often a batch is offered that the provider surely did not take, and the seconds in between."""
+FULL_WAIT, LONGEST_FULL = 60.0, 900.0
+"""Seconds until a batch is sent again after one was refused because too much waits."""
+PATIENCE = 5.0
+"""Seconds that a batch is kept open for money that other processes may give back."""
+
+
+@dataclass(slots=True)
+class Chunk:
+    """A file of questions that is being filled, for one model; it has no name on the disk, since it
+    holds texts, and a kill must leave none."""
+
+    judge: Judge
+    number: int
+    limits: Limits
+    file: BinaryIO
+    form: str
+    name: str = field(default_factory=lambda: f"jq{secrets.token_hex(10)}")
+    lines: list[Line] = field(default_factory=list)
+    size: int = 0
+    tokens: float = 0.0
+
+    def takes(self, size: int) -> bool:
+        """Whether a line of so many bytes may follow."""
+        room = len(self.lines) < self.limits.lines and self.size + size <= self.limits.bytes
+        return room or not self.lines
+
+    def add(self, line: Line, data: bytes, tokens: float) -> None:
+        """Put a job's line in."""
+        self.file.write(data)
+        self.lines.append(line)
+        self.size += len(data)
+        self.tokens += tokens
+
+
+@dataclass(slots=True)
+class Sending:
+    """What sends the batches of a run; `budget` pays for them. `limited` says that more is pending than
+    could be sent."""
+
+    store: Store
+    panel: Panel
+    stop: Stop
+    emit: Callable[[Event], None]
+    budget: Budget
+    folder: Path
+    most: int | None = None
+    live_repair: bool = False
+    concurrency: int = 1
+    wall_clock: Callable[[], float] = time.time
+    limited: bool = True
+    _apis: dict[int, BatchAPI] = field(default_factory=dict)  # by backend
+    _asked: dict[str, str] = field(default_factory=dict)  # keys of what is out, by batch
+    _largest: dict[int, int] = field(default_factory=dict)  # by backend, after a refusal
+    _full_wait: float = FULL_WAIT
+    _full_until: float | None = None
+    clock: Callable[[], float] = time.monotonic
+
+    @classmethod
+    def of(
+        cls,
+        settings: Settings,
+        store: Store,
+        panel: Panel,
+        stop: Stop,
+        emit: Callable[[Event], None],
+        folder: Path,
+    ) -> Sending:
+        """That of a session, whose files lie in a folder while they are filled."""
+        return cls(
+            store,
+            panel,
+            stop,
+            emit,
+            panel.judges[0].sender.budget,
+            folder,
+            most=settings.batch_size,
+            live_repair=settings.batch_repair == "live",
+            concurrency=settings.concurrency,
+        )
+
+    def api(self, judge: Judge) -> BatchAPI:
+        """The batch API that a judge is asked by."""
+        backend = batch_lines.backend_of(judge)
+        if id(backend) not in self._apis:
+            from judgeq.judge.batches.providers import api_of  # brings aiohttp
+
+            self._apis[id(backend)] = api_of(backend)
+        return self._apis[id(backend)]
+
+    @property
+    def waits(self) -> bool:
+        """Whether something is to be sent in a while, though no batch is out."""
+        return self._full_until is not None
+
+    def waits_until(self, now: float) -> float:
+        """When more may be sent though no batch has ended, by the monotonic clock; infinite: never."""
+        return math.inf if self._full_until is None else max(now, self._full_until)
+
+    def too_much(self, judge: Judge, jobs: int) -> float:
+        """A batch of so many jobs was refused, because too much waits at its provider: the next are half
+        as large. Seconds until one is tried, unless one of ours ends before."""
+        backend = batch_lines.backend_of(judge)
+        self._largest[id(backend)] = max(1, jobs // 2)
+        wait, self._full_wait = self._full_wait, min(2 * self._full_wait, LONGEST_FULL)
+        self._full_until, self.limited = self.clock() + wait, True
+        return wait
+
+    def ended(self, name: str) -> None:
+        """A batch is over: there may be room for another."""
+        self._full_until = None
+        for key in [key for key, batch in self._asked.items() if batch == name]:
+            del self._asked[key]
+
+    async def send(self, out: Collection[str]) -> list[Batch]:
+        """Send what is pending, as far as that may go now, while the batches named are out: those that
+        were sent. What was given back meanwhile waits until all are in, so that it goes as one.
+
+        Raises BudgetError where nothing is out, and the next question can't be paid; JudgeError where
+        the provider refuses a batch for good.
+        """
+        if self._full_until is not None and self.clock() < self._full_until:
+            return []
+        if out and not self.limited:
+            return []
+        self._full_until = None
+        filling = _Filling(self)
+        try:
+            while not self.stop.asked:
+                jobs = await self.store.claim(whoami(), CLAIMED, self.store.lease)
+                if not jobs or not await filling.take(await self._unknown(jobs)):
+                    break
+            await filling.submit()
+        finally:
+            await filling.give_back()
+        if filling.live:
+            await self._ask_live(filling.live)
+        self.limited = filling.limited
+        if filling.limited and not (out or filling.sent or self.stop.asked):
+            raise self.budget.exceeded(filling.unpaid)
+        return filling.sent
+
+    async def _unknown(self, jobs: Sequence[Job]) -> list[tuple[Job, Prepared]]:
+        """The jobs that the cache doesn't know, with their requests; the others are settled."""
+        asked = [(job, batch_lines.prepared(self.panel.of(job.match), job)[1]) for job in jobs]
+        known = await asyncio.gather(
+            *(batch_lines.recalled(self.panel.of(job.match), job, now) for job, now in asked)
+        )
+        outcomes = [outcome for outcome in known if outcome is not None]
+        if outcomes:
+            await self.store.settle(whoami(), outcomes)
+            for outcome in outcomes:
+                self.emit(JobStarted(outcome.job))
+                self.emit(JobEnded(outcome.job, outcome.state))
+        return [one for one, outcome in zip(asked, known, strict=True) if outcome is None]
+
+    async def _ask_live(self, jobs: Sequence[Job]) -> None:
+        """Ask at once, at the full price, about jobs that we have claimed."""
+        many = min(self.concurrency, len(jobs))
+        queue = Queue(self.store, whoami(), self.stop, at_once=AT_ONCE, most=0, held=jobs)
+        async with queue:
+            await drain(queue, self.panel, self.stop, self.emit, many)
+
+    def chunk(self, judge: Judge, number: int) -> Chunk:
+        """A new file for a judge's model."""
+        backend = batch_lines.backend_of(judge)
+        limits = self.api(judge).limits
+        most = [self.most, self._largest.get(id(backend))]
+        lines = min([limits.lines, *(limit for limit in most if limit is not None)])
+        file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - _Filling closes it
+        return Chunk(
+            judge, number, limits._replace(lines=lines), cast(BinaryIO, file), backend.form
+        )
+
+    async def pay(self, bound: float | None) -> bool:
+        """Reserve what a request may cost at most; False where that can't be had soon."""
+        until = self.clock() + PATIENCE
+        while True:
+            grant = self.budget.reserve_now(bound)
+            if grant.granted:
+                return True
+            if grant.wait is None or grant.wait == math.inf or self.clock() > until:
+                return False
+            try:
+                await self.stop.sleep(grant.wait)
+            except StoppedError:
+                return False
+
+    async def submit(self, chunk: Chunk) -> Batch | None:
+        """Write down that a file is about to be sent, and send it. None where it surely wasn't taken,
+        and its jobs went back."""
+        backend = batch_lines.backend_of(chunk.judge)
+        bounds = [line.bound for line in chunk.lines if line.bound is not None]
+        batch = Batch(
+            name=chunk.name,
+            judge=chunk.number,
+            api=backend.model.api_of(backend.name),
+            address=backend.address,
+            form=chunk.form,
+            made=self.wall_clock(),
+            jobs=len(chunk.lines),
+            reserved=math.fsum(bounds) if len(bounds) == len(chunk.lines) else None,
+            tokens=chunk.tokens,
+            left=len(chunk.lines),
+        )
+        batch = batch._replace(at_risk=batch.reserved)
+        lost = await self.store.hand_over(whoami(), batch, chunk.lines)
+        for line in chunk.lines:
+            self.emit(JobStarted(line.job.match.id))
+            self.emit(CallStarted())
+        if lost:
+            await self._take_back(
+                batch, f"{len(lost):,} of its questions are another process's by now"
+            )
+            return None
+        return await self._created(batch, chunk, self.api(chunk.judge))
+
+    async def _created(self, batch: Batch, chunk: Chunk, api: BatchAPI) -> Batch | None:
+        wait = FIRST_WAIT
+        for tries in range(1, TRIES + 1):
+            try:
+                chunk.file.seek(0)
+                remote = await api.create(batch.name, chunk.file)
+            except JudgeError as error:
+                if error.cost is None:  # it may be there all the same: it is looked for
+                    if not isinstance(error, CallError):
+                        raise
+                    text = f"batch {batch.name} may not have been created: {error}"
+                    self.emit(Notice(f"{text} It is looked for at its provider."))
+                    return batch
+                again = isinstance(error, CallError) and tries < TRIES and not self.stop.asked
+                if not again:
+                    await self._take_back(batch, str(error))
+                    raise
+                after = error.retry_after if isinstance(error, CallError) else None
+                with suppress(StoppedError):  # it is tried once more
+                    await self.stop.sleep(max(wait, after or 0.0))
+                wait = min(2 * wait, LONGEST_WAIT)
+            else:
+                break
+        sent = batch._replace(
+            state=BatchState.SENT,
+            remote=remote.id,
+            status=remote.status,
+            total=remote.total,
+            expires=remote.expires,
+            seen=self.wall_clock(),
+        )
+        await self.store.note_batch(sent)
+        return sent
+
+    async def _take_back(self, batch: Batch, why: str) -> None:
+        """A batch surely wasn't taken: its jobs go back, and cost nothing."""
+        lines = await self.store.lines(batch.name)
+        error = f"its batch was not sent: {why}"
+        outcomes = [
+            batch_lines.unanswered(self.panel.of(line.job.match), line, "not_sent", error)
+            for line in lines
+        ]
+        async with self.store.together():
+            await self.store.settle(batch.name, outcomes)
+            await self.store.note_batch(batch._replace(state=BatchState.REFUSED, error=why))
+        for line in lines:
+            self.budget.settle(line.bound, 0.0)
+
+    def keep_keys(self, name: str, keys: Sequence[str]) -> None:
+        """What is asked by a batch is not asked by another until it is over."""
+        self._asked.update(dict.fromkeys(keys, name))
+
+    def is_asked(self, key: str | None) -> bool:
+        """Whether a batch that is out asks just that."""
+        return key is not None and key in self._asked
+
+
+class _Filling:
+    """Files being filled with jobs that are claimed, one for each model. `unpaid` is the most that the
+    request costs for which there was no money."""
+
+    def __init__(self, sending: Sending) -> None:
+        self._sending = sending
+        self._chunks: dict[int, Chunk] = {}
+        self._back: list[Job] = []
+        self.live: list[Job] = []
+        self.sent: list[Batch] = []
+        self.unpaid: float | None = None
+        self.limited = False
+
+    async def take(self, asked: Sequence[tuple[Job, Prepared]]) -> bool:
+        """Put jobs into files, and send those that are full. False where no more may follow."""
+        sending = self._sending
+        for place, (job, prepared) in enumerate(asked):
+            if job.unusable and sending.live_repair:
+                self.live.append(job)
+            elif sending.is_asked(prepared.key):
+                self._back.append(job)
+            else:
+                if not await sending.pay(prepared.bound):
+                    self.unpaid, self.limited = prepared.bound, True
+                    self._back += [later for later, _ in asked[place:]]
+                    return False
+                await self._put(job, prepared)
+        return True
+
+    async def _put(self, job: Job, prepared: Prepared) -> None:
+        sending, number = self._sending, job.match.judge
+        judge = sending.panel.of(job.match)
+        backend = batch_lines.backend_of(judge)
+        chunk = self._chunks.get(id(backend))
+        api, line = sending.api(judge), Line(job, prepared.bound, len(prepared.body))
+        if chunk is not None:
+            data = api.line(f"{chunk.name}-{job.match.id}", prepared.body)
+            if not chunk.takes(len(data)):
+                await self._submit(self._chunks.pop(id(backend)))
+                chunk = None
+        if chunk is None:
+            chunk = self._chunks[id(backend)] = sending.chunk(judge, number)
+            data = api.line(f"{chunk.name}-{job.match.id}", prepared.body)
+        chunk.add(line, data, prepared.tokens)
+        if prepared.key is not None:
+            sending.keep_keys(chunk.name, [prepared.key])
+
+    async def submit(self) -> None:
+        """Send all files."""
+        while self._chunks and not self._sending.stop.asked:
+            await self._submit(self._chunks.pop(next(iter(self._chunks))))
+
+    async def _submit(self, chunk: Chunk) -> None:
+        with chunk.file:
+            batch = await self._sending.submit(chunk)
+        if batch is None:
+            self._sending.ended(chunk.name)
+        else:
+            self.sent.append(batch)
+
+    async def give_back(self) -> None:
+        """What was claimed and isn't sent goes back into the queue, and its money."""
+        sending = self._sending
+        for chunk in self._chunks.values():
+            chunk.file.close()
+            sending.ended(chunk.name)
+            for line in chunk.lines:
+                self._back.append(line.job)
+                sending.budget.release(line.bound)
+        self._chunks.clear()
+        if self._back:
+            outcomes = [Outcome(job.match.id, JobState.PENDING) for job in self._back]
+            self._back = []
+            await sending.store.settle(whoami(), outcomes)

@@ -1,0 +1,79 @@
+"""The batches of runs, as sections."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from judgeq.engine.batch_ending import Listed
+from judgeq.judge.batches import Remote
+from judgeq.types import Batch
+from judgeq.ui.sections import Column, Section
+from judgeq.ui.text import duration, money, several
+from judgeq.untrusted import plain
+
+COLUMNS = (
+    Column("run", at_most=40),
+    Column("batch", whole=True, spare=2),
+    Column("state"),
+    Column("age", right=True, show=duration),
+    Column("questions", right=True),
+    Column("answered", right=True),
+    Column("cost", right=True, show=money),
+    Column("at most", right=True, spare=1),
+)
+
+
+def batches(listed: Sequence[Listed], now: float) -> Section:
+    """The batches of all runs; `now` in seconds since the epoch."""
+    if not listed:
+        return Section(
+            notes=["No run has batches. `judgeq run --batch` sends its rounds as batches."]
+        )
+    rows = [
+        (
+            one.run.id,
+            one.batch.name,
+            state(one.batch),
+            now - one.batch.made,
+            one.batch.jobs,
+            max(one.batch.done, one.batch.answered),
+            one.batch.cost,
+            _at_most(one.batch),
+        )
+        for one in listed
+    ]
+    out = sorted({one.run.argument for one in listed if one.batch.open and not one.running})
+    notes = [
+        f"Nobody collects the batches of {run}: `judgeq resume {run}` does; `judgeq "
+        f"batches cancel {run}` ends them."
+        for run in out
+    ]
+    title = several(len(listed), "batch", "batches")
+    return Section(title, rows=rows, columns=COLUMNS, notes=notes)
+
+
+def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
+    """Those that providers were asked to cancel."""
+    if not batches:
+        return Section(notes=[f"run {run} has no batch that is out."])
+    rows = [(batch.name, batch.jobs, remote.status) for batch, remote in batches]
+    columns = (Column("batch", whole=True), Column("questions", right=True), Column("state"))
+    note = (
+        f"What they had answered by now is billed: `judgeq resume {run}` collects it, and asks the rest "
+        "again."
+    )
+    return Section(columns=columns, rows=rows, notes=[note])
+
+
+def state(batch: Batch) -> str:
+    """How a batch stands, in a few words."""
+    if batch.open:
+        return plain(batch.status, 40) or "being created"
+    return str(batch.state)
+
+
+def _at_most(batch: Batch) -> str:
+    """What it may cost in all, while that isn't certain."""
+    if batch.at_risk is None:
+        return "unknown"
+    return money(batch.cost + batch.at_risk) if batch.at_risk else ""

@@ -1,0 +1,87 @@
+"""Runs that are asked in batches: what goes out, comes back, and is left in the ledger."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgeq.engine import batch, batch_sending
+from tests.cli import judgeq
+from tests.mock import mock, stats
+
+LISTS = ("-d", "demo", "-s", "listwise5x2", "--price-in", "1", "--price-out", "2", "--quiet")
+APIS = {"openai": ("--judge", "m"), "anthropic": ("--judge", "m", "--api", "anthropic")}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(batch, "LONGEST_WAIT", 0.05)
+    monkeypatch.setattr(batch, "SETTLING", 0.2)
+    monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
+
+
+@pytest.fixture(params=list(APIS))
+def api(request: pytest.FixtureRequest) -> tuple[str, ...]:
+    return APIS[request.param]
+
+
+@contextmanager
+def server(folder: Path, *flags: str) -> Iterator[tuple[str, tuple[str, ...]]]:
+    """A mock server's address, and the flags by which it is asked in batches."""
+    with mock(folder, "--batch-time", "0", *flags) as url:
+        yield url, (*LISTS, "--base-url", url, "--batch")
+
+
+def scores(folder: Path) -> str:
+    (run,) = (folder / "runs").iterdir()
+    return (run / "scores.csv").read_text(encoding="utf-8")
+
+
+def live(folder: Path, *flags: str) -> str:
+    """The scores of the same run asked live."""
+    (folder / "live").mkdir()
+    with mock(folder) as url:
+        judgeq(folder / "live", "run", *LISTS, "--base-url", url, *flags)
+    return scores(folder / "live")
+
+
+def status(folder: Path) -> Any:
+    return json.loads(judgeq(folder, "status", "--json").stdout)
+
+
+def by_question(url: str) -> list[int]:
+    """How often each question was answered."""
+    return [one["answered"] for one in stats(url, questions=True)["by_question"].values()]
+
+
+def test_a_run_in_batches_has_the_scores_of_one_asked_live(
+    tmp_path: Path, api: tuple[str, ...]
+) -> None:
+    with server(tmp_path) as (url, flags):
+        judgeq(tmp_path, "run", *flags, *api)
+        assert by_question(url) == [1] * 96
+    assert scores(tmp_path) == live(tmp_path, *api)
+    state = status(tmp_path)
+    assert (state["jobs"]["done"], state["calls"], state["batches"]) == (96, 96, [])
+    assert not list(tmp_path.glob("runs/*/batches"))
+
+
+def test_batch_wait_0_sends_and_ends_and_the_same_command_goes_on(
+    tmp_path: Path, api: tuple[str, ...]
+) -> None:
+    with server(tmp_path) as (url, flags):
+        first = judgeq(tmp_path, "run", *flags, *api, "--batch-wait", "0", expect=5)
+        assert "1 batch is still out, with 48 questions" in first.stderr
+        assert status(tmp_path)["jobs"]["running"] == 48
+        judgeq(tmp_path, "run", *flags, *api, "--batch-wait", "0", expect=5)
+        assert status(tmp_path)["rounds_planned"] == 2
+        judgeq(tmp_path, "resume")
+        assert by_question(url) == [1] * 96
+    assert scores(tmp_path) == live(tmp_path, *api)
