@@ -109,7 +109,7 @@ def unanswered(judge: Judge, line: Line, why: str, error: str | None = None) -> 
     calls: tuple[Call, ...] = ()
     if why in FREE:
         calls = (_call(judge, line, why, Usage(), 0.0, error),)
-        judge.sender.emit(CallEnded(why, Usage(), 0.0, 0.0, error=error))
+        judge.sender.emit(CallEnded(why, Usage(), 0.0, 0.0))  # no server failed
     judge.sender.emit(JobEnded(line.job.match.id, JobState.PENDING))
     return Outcome(line.job.match.id, JobState.PENDING, None, calls, _why(line, error))
 

@@ -25,6 +25,7 @@ from rich.table import Table
 from rich.text import Text
 
 from judgeq.events import (
+    BatchesOpen,
     CallEnded,
     Event,
     JobEnded,
@@ -58,6 +59,7 @@ Part: TypeAlias = tuple[str, str]  # words and their style
 
 SHARE = 0.02  # of the time may go into drawing
 LONGEST_PAUSE = 5.0  # seconds: one slow frame must not freeze the picture
+SELDOM = 1800.0  # seconds: a log of a day that is waited for batches stays short
 NOTICE_WIDTH = 1000
 
 _FREQUENT = frozenset({JobStarted, CallEnded, JobEnded})
@@ -184,6 +186,7 @@ class PlainLines(Face):
         self._console = console
         self._between = every
         self._written = -math.inf  # when the last line about progress was
+        self._batches: object = ()  # as they stood then
 
     def __call__(self, event: Event) -> None:
         """Fold the event; write a line for those that come once in a while."""
@@ -197,6 +200,8 @@ class PlainLines(Face):
                 self._write(start_line(self.progress), now)
             case RoundRated():
                 self._write(round_line(self.progress), now)
+            case BatchesOpen():
+                self._write_batches(now)
             case Stopping() if not was_stopping:
                 self._write(stopping_line(self.progress), self._written)
             case _:
@@ -211,7 +216,15 @@ class PlainLines(Face):
         """Write the notices that came, and how far the run is if no line lately said so."""
         self._write_notices()
         now = self._clock()
-        if self.progress.round and now - self._written >= self._between:
+        moving = self.progress.round and not self.progress.batches
+        if moving and now - self._written >= self._between:
+            self._write(progress_line(self.progress, now), now)
+
+    def _write_batches(self, now: float) -> None:
+        """Write how far batches are: when that has changed, or no line lately said so."""
+        state = tuple((batch.name, batch.status, batch.done) for batch in self.progress.batches)
+        if state != self._batches or now - self._written >= SELDOM:
+            self._batches = state
             self._write(progress_line(self.progress, now), now)
 
     def _write(self, line: str, now: float) -> None:

@@ -224,8 +224,9 @@ class Progress:
         return (self.calls - self._ring[oldest % SLOTS]) / max(now - since, SLOT)
 
     def time_left(self, now: float) -> float | None:
-        """Seconds to the end at this session's pace of finished jobs; None while it has none."""
-        if self.working_since is None or not self.ended or self.idle:
+        """Seconds to the end at this session's pace of finished jobs; None while it has none, and while
+        batches are waited for, which have none."""
+        if self.working_since is None or not self.ended or self.idle or self.batches:
             return None
         return self.left * max(0.0, now - self.working_since) / self.ended
 

@@ -307,9 +307,7 @@ def estimate(estimate: Estimate) -> Section:
 
 def _waits(waits: int) -> str:
     """How long batches may take; what that means for the choice of a strategy."""
-    text = (
-        f"up to {several(waits, 'wait')} of 24 hours at most: each round is one, and goes out when "
-    )
+    text = f"up to {several(waits, 'wait')} of 24 hours: each round is one, and goes out when "
     text += "the one before has come back"
     if waits > FEW_WAITS:
         text += "; three rounds of lists (listwise10x3) suit batches better"
