@@ -25,8 +25,41 @@ from judgeq.errors import UsageError
 if TYPE_CHECKING:
     from judgeq.config import Settings
     from judgeq.runs import RunPlace
+    from judgeq.votes import Columns
 
+VOTES = "Table of votes"
+_TABLES = (".csv", ".tsv", ".parquet")
 TABLES = ("scores", "comparisons", "calls")
+
+
+def _column(text: str) -> Any:
+    return typer.Option(metavar="COLUMN", help=text, rich_help_panel=VOTES)
+
+
+def _votes(
+    file: Path,
+    left: str | None,
+    right: str | None,
+    winner: str | None,
+    judge: str | None,
+    round_: str | None,
+    ties: list[str] | None,
+    says: str | None,
+) -> Columns | None:
+    """The columns of a table of votes; None for a recording. Raises UsageError where one is missing."""
+    from judgeq.votes import Columns
+
+    if says not in (None, "text", "side"):
+        raise UsageError(f"--winner-is {says!r}: give text or side.")
+    if left is not None and right is not None and winner is not None:
+        return Columns(left, right, winner, judge, round_, tuple(ties or ()), says)  # type: ignore[arg-type]
+    named = (left, right, winner, judge, round_, ties, says)
+    if any(name is not None for name in named) or file.suffix.lower() in _TABLES:
+        raise UsageError(
+            f"{file}: of a table of votes name the columns: --left, --right and --winner (and "
+            "--judge-column)."
+        )
+    return None
 
 
 @command("import")
@@ -39,9 +72,34 @@ def import_(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Judgments, one JSON object a line.", metavar="FILE", show_default=False
+            help="Judgments, one JSON object a line; or a table of votes.",
+            metavar="FILE",
+            show_default=False,
         ),
     ],
+    left: Annotated[str | None, _column("The first text of a vote: its id, or the text.")] = None,
+    right: Annotated[str | None, _column("The second text.")] = None,
+    winner: Annotated[
+        str | None, _column("Which won: the text, its side (left, right, 1, 2, a, b), or tie.")
+    ] = None,
+    judge_column: Annotated[str | None, _column("Who judged.")] = None,
+    round_column: Annotated[str | None, _column("The round, where there were several.")] = None,
+    tie: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="WORD",
+            help="One more word for a tie in --winner; may be repeated.",
+            rich_help_panel=VOTES,
+        ),
+    ] = None,
+    winner_is: Annotated[
+        str | None,
+        typer.Option(
+            metavar="text|side",
+            help="What --winner names, where it might be either.",
+            rich_help_panel=VOTES,
+        ),
+    ] = None,
     items: Annotated[
         str | None,
         typer.Option(
@@ -75,6 +133,9 @@ def import_(
     imported. Items compared with themselves, and copies of an earlier line (the
     same round, group, judge, items and answer), are left out and reported.
 
+    A table (CSV, TSV, JSONL, Parquet) of votes on pairs, as other programs write it,
+    comes in by naming its columns.
+
     Some programs record a failed call as the order presented. Lists that were
     ranked so are counted where they are more than chance allows, and left out
     with --drop-identity.
@@ -86,18 +147,22 @@ def import_(
       judgeq import -d my.csv --id-column id judgments.jsonl
 
       judgeq import --dataset babe recording.jsonl --drop-identity
+
+      judgeq import -d texts.csv votes.csv --left a --right b --winner w --judge-column who
     """
     from judgeq import config
     from judgeq.engine import importing
 
     if items not in (None, "rows", "ids"):
         raise UsageError(f"--items {items!r}: give rows or ids.")
+    columns = _votes(file, left, right, winner, judge_column, round_column, tie, winner_is)
     settings = config.settle(given(flags) | {"store": store})
     folder, before, notices = importing.import_file(
         settings,
         file,
         runs_dir,
         numbers=items,  # type: ignore[arg-type]
+        columns=columns,
         drop_identity=drop_identity,
         new=new,
     )
