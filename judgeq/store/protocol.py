@@ -223,17 +223,25 @@ class Store(Protocol):
         """In one transaction: write the batch down, give it these jobs of this worker, and commit one
         more attempt of each with its bound. They are the batch's (state running) until it is settled,
         whoever leads, reaps or leaves meanwhile. Nothing is done for those that are returned: they are
-        no longer this worker's. Raises RunError where the name is taken."""
+        no longer this worker's. The batch's `jobs` and `reserved` are then those of the rest; without
+        any it isn't written down. What the worker reserved for a line is its bound, rounded up.
+
+        Raises RunError where the name is taken, and ValueError for one that isn't of 1 to 64 letters,
+        digits, - and _.
+        """
 
     async def note_batch(self, batch: Batch) -> None:
-        """Write down what is known of a batch by now; `left` and `at_risk` aside."""
+        """Write down what is known of a batch by now; `left` and `at_risk` aside. Its counts and
+        `expires` are kept as far as they can be, whatever the provider says. Raises RunError where
+        there is no batch of its name."""
 
     async def batches(self) -> list[Batch]:
         """All batches, in the order in which they were made. Raises RunError for one that can't be."""
 
     async def lines(self, batch: str) -> list[Line]:
-        """The jobs that a batch still has, by number, with what they were handed over with. They are
-        settled in the batch's name, as its worker; a PENDING outcome gives one back."""
+        """The jobs that a batch still has, by number, with what they were handed over with, exactly. They
+        are settled in the batch's name, as its worker; a PENDING outcome gives one back. What is settled
+        twice counts as two calls: after StoreAwayError read again what is left."""
 
     async def renew(self, worker: str, lease: float) -> None:
         """Hold this worker's running jobs for `lease` seconds from now."""

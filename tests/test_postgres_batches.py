@@ -1,0 +1,334 @@
+"""What only a store that many processes share must do with batches; the rest is in
+test_store_batches.py."""
+
+from __future__ import annotations
+
+import asyncio
+import shutil
+from collections.abc import Awaitable, Collection
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, settings
+from hypothesis import strategies as st
+from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
+
+from judgeq.errors import RunError
+from judgeq.judge.shared_spending import Purse
+from judgeq.store.postgres.address import Address
+from judgeq.store.postgres.store import PostgresStore
+from judgeq.types import Attempt, Batch, Counts, Job, JobState, Line, Outcome, Verdict
+from tests.fakes import Clock, call
+from tests.postgres import new_run
+from tests.test_postgres import answer, opened, planned, sql, stories
+
+HALF = 500_000_000  # nano-dollars
+JOBS = 60
+LEASE = 10.0
+
+
+@stories
+async def test_a_batch_is_no_worker_and_outlives_all(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as store:
+        async with opened(address, run, clock) as first:
+            await planned(first, 3)
+            jobs = await first.claim("w", 2, LEASE)
+            settled: list[tuple[int, int]] = []
+            first.keeper.on_settled(lambda reserved, freed: settled.append((reserved, freed)))
+            batch = Batch("b", 0, "a", "h", 1.0, 2, 1.0, 1.0)
+            await first.hand_over("w", batch, [Line(job, 0.5, 1) for job in jobs])
+            assert settled == [(2 * HALF, 0)]
+            # A claim that lost its lease meanwhile gives nothing of the batch back.
+            assert await first.recover("w", 0, [0, 1]) == set()
+        clock.now += 1e9
+        assert await store.reap() == 0
+        crew = await store.crew()
+        assert [worker.shown for worker in crew.workers] == ["w"]
+        assert crew.cap.at_risk == 1.0
+        assert await store.counts() == Counts(pending=1, running=2)
+        async with opened(address, run, clock) as other:
+            async with other.together("b", turn := other.turn()):
+                await other.settle("b", [answer(0)])
+            assert await other.recover("b", turn, [0]) == set()  # its other job stays
+            assert [batch.left for batch in await other.batches()] == [1]
+        assert await store.counts() == Counts(pending=1, running=1, done=1)
+
+
+def test_what_a_batch_could_not_settle_is_settled_by_a_later_process(tmp_path: Path) -> None:
+    """As the answers of any worker are that came while the database was away."""
+
+    async def story() -> None:
+        address, run = new_run()
+        async with opened(address, run, folder=tmp_path) as store:
+            await planned(store, 2)
+            jobs = await store.claim("w", 2, LEASE)
+            batch = Batch("b", 0, "a", "h", 1.0, 2, 1.0, 1.0)
+            await store.hand_over("w", batch, [Line(job, 0.5, 1) for job in jobs])
+            await store.settle("b", [answer(0)])
+            store.keep("b", store.turn(), [answer(1)])
+            shutil.copytree(tmp_path, tmp_path / "killed")  # as a kill would leave it
+        async with opened(address, run, folder=tmp_path / "killed") as store:
+            await store.claim("w", 1, LEASE)
+            assert await store.counts() == Counts(done=2)
+            assert [batch.left for batch in await store.batches()] == [0]
+            assert (await store.totals()).calls == 2
+
+    asyncio.run(story())
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        "UPDATE @.batches SET state = 'odd'",
+        "UPDATE @.batches SET made = 'nan'",
+        "UPDATE @.batches SET seen = 'infinity'",
+        "UPDATE @.batches SET cost = -1",
+        "UPDATE @.batches SET reserved = 'infinity'",
+        "UPDATE @.batches SET answered = -1",
+        "UPDATE @.batches SET sent = '\\x00'",
+        "UPDATE @.batches SET sent = ''",
+        "UPDATE @.batches SET sent = overlay(sent placing '\\x07' from 1)",
+        "UPDATE @.batches SET worker = worker + 1",
+        "UPDATE @.workers SET until = now() WHERE name = 'b'",
+        "UPDATE @.workers SET name = '../b' WHERE name = 'b'",
+    ],
+)
+def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
+    async def story() -> None:
+        address, run = new_run()
+        async with opened(address, run) as store:
+            await planned(store, 1)
+            jobs = await store.claim("w", 1, LEASE)
+            await store.hand_over(
+                "w", Batch("b", 0, "a", "h", 1.0, 1, 1.0, 1.0), [Line(jobs[0], 0.5, 1)]
+            )
+        sql(address, change)
+        async with opened(address, run) as store:
+            read = await asyncio.gather(store.batches(), store.lines("b"), return_exceptions=True)
+        errors = [error for error in read if isinstance(error, BaseException)]
+        assert errors
+        for error in errors:
+            assert isinstance(error, RunError)
+            assert "run named of" in str(error)
+            assert "is damaged" in str(error)
+
+    asyncio.run(story())
+
+
+# The cap
+
+
+class Process:
+    """One that works on the run: its store, its purse, and what it reserved for jobs that it has."""
+
+    def __init__(self, store: PostgresStore) -> None:
+        self.store = store
+        self.purse = Purse()
+        self.jobs: list[Job] = []
+        self.granted: list[int] = []  # halves of dollars
+        store.keeper.on_settled(self.purse.settled)
+
+
+class Batches(RuleBasedStateMachine):
+    """Processes that hand jobs over, ask about others themselves, and die; whoever is there collects."""
+
+    @initialize(cap=st.integers(10, 60))
+    def begin_run(self, cap: int) -> None:
+        self.loop = asyncio.new_event_loop()
+        self.address, self.run = new_run()
+        self.cap = cap * HALF
+        self.processes: list[Process] = []
+        self.opened: list[PostgresStore] = []
+        self.now = 0.0
+        self.paid = 0
+        self.flying: list[tuple[Process, Job, int]] = []
+        self.held: list[tuple[str, Job, int]] = []  # by batches
+        self.lost: list[tuple[str, Job, int]] = []  # given back by batches, perhaps answered
+        self.made = 0
+        self.do(planned(self.new(), JOBS))
+        sql(self.address, "UPDATE @.runs SET cap = %s", self.cap)
+        self.join()
+
+    def teardown(self) -> None:
+        if hasattr(self, "loop"):
+            for store in self.opened:
+                self.do(store.close())
+            self.loop.close()
+            sql(self.address, f'DROP SCHEMA "{self.address.schema}" CASCADE')
+
+    def new(self) -> PostgresStore:
+        self.opened.append(PostgresStore(self.address, self.run, spool_folder=Path("/nowhere")))
+        return self.opened[-1]
+
+    def do(self, work: Awaitable[Any]) -> Any:
+        async def done() -> Any:
+            return await work
+
+        return self.loop.run_until_complete(done())
+
+    def process(self, which: int) -> Process:
+        return self.processes[which % len(self.processes)]
+
+    @precondition(lambda self: len(self.processes) < 3)
+    @rule()
+    def join(self) -> None:
+        process = Process(self.new())
+        self.processes.append(process)
+        process.jobs += self.do(process.store.claim("w", 4, 600))
+        process.purse.answered(self.now, self.do(process.store.keeper.reserve(None, 0, 0, 0)))
+
+    @rule(
+        which=st.integers(0, 2),
+        amounts=st.lists(st.integers(0, 9), min_size=1, max_size=4),
+        then=st.sampled_from(["hand over", "hand over unheard", "begin", "keep"]),
+        lost=st.booleans(),
+    )
+    def spend(self, which: int, amounts: list[int], then: str, lost: bool) -> None:
+        """Reserve what jobs may cost, and what was reserved before as well is handed over or begun."""
+        process = self.process(which)
+        for amount in amounts:
+            if not process.purse.reserve(self.now, amount * HALF).granted:
+                self.ask(process, lost)
+                if not process.purse.reserve(self.now, amount * HALF).granted:
+                    continue
+            process.granted.append(amount)
+        if len(process.jobs) < len(process.granted):
+            process.jobs += self.do(process.store.claim("w", 8, 600))
+        chosen = list(zip(process.jobs, process.granted, strict=False))
+        if then == "keep" or not chosen:
+            return
+        del process.jobs[: len(chosen)], process.granted[: len(chosen)]
+        if then == "begin":
+            attempts = [Attempt(job.match.id, amount / 2) for job, amount in chosen]
+            gone = self.do(process.store.begin("w", attempts))
+            self.flying += [(process, *one) for one in self.taken(process, chosen, gone)]
+        else:
+            self.hand_over(process, chosen, heard=then == "hand over")
+
+    def taken(
+        self, process: Process, chosen: list[tuple[Job, int]], gone: Collection[int]
+    ) -> list[tuple[Job, int]]:
+        """All but those that were answered meanwhile, late: a batch had given them back."""
+        for job, amount in chosen:
+            if job.match.id in gone:
+                process.purse.release(amount * HALF)
+        return [(job, amount) for job, amount in chosen if job.match.id not in gone]
+
+    def ask(self, process: Process, lost: bool) -> None:
+        self.now += 0.5
+        question = process.purse.ask(self.now)
+        given = self.do(process.store.keeper.reserve(*question))
+        if lost:  # with the connection
+            process.purse.unanswered(self.now, 1.0)
+        else:
+            process.purse.answered(self.now, given)
+
+    def hand_over(self, process: Process, chosen: list[tuple[Job, int]], heard: bool) -> None:
+        """Unheard: the answer to the COMMIT is lost, and the process never learns that it held."""
+        name, self.made = f"b{self.made}", self.made + 1
+        batch = Batch(name, 0, "a", "h", 1.0, len(chosen), None, 1.0)
+        lines = [Line(job, amount / 2, 1) for job, amount in chosen]
+        if not heard:
+            process.store.keeper.on_settled(lambda reserved, freed: None)
+        gone = self.do(process.store.hand_over("w", batch, lines))
+        process.store.keeper.on_settled(process.purse.settled)
+        self.held += [(name, *one) for one in self.taken(process, chosen, gone)]
+
+    def outcome(self, job: Job, amount: int, share: int) -> Outcome:
+        """An answer that cost so many quarters of what it might."""
+        self.paid += amount * HALF * share // 4
+        said = call(cost=amount / 2 * share / 4)._replace(bound=amount / 2)
+        return Outcome(job.match.id, JobState.DONE, Verdict(job.match.items), (said,))
+
+    @precondition(lambda self: self.flying)
+    @rule(share=st.integers(0, 4))
+    def settle(self, share: int) -> None:
+        process, job, amount = self.flying.pop(0)
+        self.do(process.store.settle("w", [self.outcome(job, amount, share)]))
+
+    @precondition(lambda self: self.held)
+    @rule(which=st.integers(0, 2), share=st.integers(0, 4), kind=st.sampled_from("aapu"))
+    def collect(self, which: int, share: int, kind: str) -> None:
+        """An answer, none at no cost, or nobody knows."""
+        name, job, amount = self.held.pop(0)
+        outcome = Outcome(job.match.id, JobState.PENDING)
+        if kind == "a":
+            outcome = self.outcome(job, amount, share)
+        elif kind == "p":
+            expired = call(1, "expired", 0.0)._replace(bound=amount / 2)
+            outcome = outcome._replace(calls=(expired,))
+        else:
+            self.lost.append((name, job, amount))
+        self.do(self.process(which).store.settle(name, [outcome]))
+
+    @precondition(lambda self: self.lost)
+    @rule(which=st.integers(0, 2), share=st.integers(0, 4))
+    def come_late(self, which: int, share: int) -> None:
+        name, job, amount = self.lost.pop(0)
+        self.do(self.process(which).store.settle(name, [self.outcome(job, amount, share)]))
+
+    @precondition(lambda self: len(self.processes) > 1)
+    @rule(which=st.integers(0, 2), killed=st.booleans())
+    def end(self, which: int, killed: bool) -> None:
+        process = self.processes.pop(which % len(self.processes))
+        if killed:
+            dead = process.store.keeper.worker
+            sql(self.address, "UPDATE @.workers SET over = true WHERE worker = %s", dead)
+            given_back = (
+                "UPDATE @.jobs SET state = 'pending' WHERE state = 'running' AND worker = %s"
+            )
+            sql(self.address, given_back, dead)
+        else:
+            self.do(process.store.close())
+            self.opened.remove(process.store)
+        self.paid += sum(amount * HALF for p, _, amount in self.flying if p is process)
+        self.flying = [flying for flying in self.flying if flying[0] is not process]
+
+    @invariant()
+    def never_more_than_the_cap(self) -> None:
+        if not hasattr(self, "loop"):
+            return
+        ((committed, at_risk, free, stuck, jobs),) = sql(
+            self.address,
+            "SELECT coalesce(sum(spent + at_risk), 0), coalesce(sum(at_risk), 0), "
+            "coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0), "
+            "coalesce(sum(abs(free)) FILTER (WHERE until = 'infinity'), 0), "
+            "(SELECT sum(at_risk) FROM @.jobs) FROM @.workers",
+        )
+        assert committed + free <= self.cap
+        assert stuck == 0
+        assert at_risk == jobs
+        open_ = [amount for _, _, amount in [*self.flying, *self.held, *self.lost]]
+        assert self.paid + sum(open_) * HALF == committed
+        for process in self.processes:
+            row = process.store.keeper.worker
+            ((own,),) = sql(self.address, "SELECT free FROM @.workers WHERE worker = %s", row)
+            assert 0 <= process.purse.free + sum(process.granted) * HALF <= own
+        for batch in self.do(self.opened[0].batches()):
+            mine = [amount for name, _, amount in self.held if name == batch.name]
+            assert batch.left <= len(mine)  # some may have been answered late, for another batch
+
+    @rule()
+    def all_that_is_left_is_there_for_a_newcomer(self) -> None:
+        store = self.new()
+        self.do(store.row_of("newcomer"))
+        ((gone,),) = sql(
+            self.address,
+            "SELECT sum(spent + at_risk + CASE WHEN over THEN 0 ELSE greatest(free, 0) END) "
+            "FROM @.workers",
+        )
+        given = self.do(store.keeper.reserve(None, 0, 10 * self.cap, 0))
+        assert given.granted == self.cap - gone
+        self.do(store.keeper.reserve(0, 0, 0, 0))
+        self.do(store.close())
+        self.opened.remove(store)
+
+
+TestBatches = Batches.TestCase
+TestBatches.settings = settings(
+    max_examples=20, stateful_step_count=25, deadline=None,
+    suppress_health_check=[HealthCheck.too_slow],
+)  # fmt: skip
