@@ -38,7 +38,7 @@ async def test_a_batch_is_no_worker_and_outlives_all(
             jobs = await first.claim("w", 2, LEASE)
             settled: list[tuple[int, int]] = []
             first.keeper.on_settled(lambda reserved, freed: settled.append((reserved, freed)))
-            batch = Batch("b", 0, "a", "h", 1.0, 2, 1.0, 1.0)
+            batch = Batch("b", 0, "a", "h", "f", 1.0, 2, 1.0, 1.0)
             await first.hand_over("w", batch, [Line(job, 0.5, 1) for job in jobs])
             assert settled == [(2 * HALF, 0)]
             # A claim that lost its lease meanwhile gives nothing of the batch back.
@@ -65,7 +65,7 @@ def test_what_a_batch_could_not_settle_is_settled_by_a_later_process(tmp_path: P
         async with opened(address, run, folder=tmp_path) as store:
             await planned(store, 2)
             jobs = await store.claim("w", 2, LEASE)
-            batch = Batch("b", 0, "a", "h", 1.0, 2, 1.0, 1.0)
+            batch = Batch("b", 0, "a", "h", "f", 1.0, 2, 1.0, 1.0)
             await store.hand_over("w", batch, [Line(job, 0.5, 1) for job in jobs])
             await store.settle("b", [answer(0)])
             store.keep("b", store.turn(), [answer(1)])
@@ -103,7 +103,7 @@ def test_a_batch_that_judgeq_never_wrote_is_refused(change: str) -> None:
             await planned(store, 1)
             jobs = await store.claim("w", 1, LEASE)
             await store.hand_over(
-                "w", Batch("b", 0, "a", "h", 1.0, 1, 1.0, 1.0), [Line(jobs[0], 0.5, 1)]
+                "w", Batch("b", 0, "a", "h", "f", 1.0, 1, 1.0, 1.0), [Line(jobs[0], 0.5, 1)]
             )
         sql(address, change)
         async with opened(address, run) as store:
@@ -229,7 +229,7 @@ class Batches(RuleBasedStateMachine):
     def hand_over(self, process: Process, chosen: list[tuple[Job, int]], heard: bool) -> None:
         """Unheard: the answer to the COMMIT is lost, and the process never learns that it held."""
         name, self.made = f"b{self.made}", self.made + 1
-        batch = Batch(name, 0, "a", "h", 1.0, len(chosen), None, 1.0)
+        batch = Batch(name, 0, "a", "h", "f", 1.0, len(chosen), None, 1.0)
         lines = [Line(job, amount / 2, 1) for job, amount in chosen]
         if not heard:
             process.store.keeper.on_settled(lambda reserved, freed: None)

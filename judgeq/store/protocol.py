@@ -239,8 +239,8 @@ class Store(Protocol):
         """All batches, in the order in which they were made. Raises RunError for one that can't be."""
 
     async def lines(self, batch: str) -> list[Line]:
-        """The jobs that a batch still has, by number, with what they were handed over with, exactly. They
-        are settled in the batch's name, as its worker; a PENDING outcome gives one back. What is settled
+        """The jobs that a batch still has, by number, with just what they were given with. They are
+        settled in the batch's name, as its worker; a PENDING outcome gives one back. What is settled
         twice counts as two calls: after StoreAwayError read again what is left."""
 
     async def renew(self, worker: str, lease: float) -> None:

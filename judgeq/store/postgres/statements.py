@@ -178,13 +178,14 @@ ON CONFLICT (run, name) DO NOTHING RETURNING worker
 BATCH = """
 SELECT worker FROM @.workers WHERE run = %s AND name = %s AND until = 'infinity' AND NOT over
 """
+# Most of what the worker has is handed over: all of it is read, and none of it is looked up.
 HAND_OVER = """
 WITH given AS MATERIALIZED (
     SELECT * FROM unnest(%s::bigint[], %s::int[], %s::bigint[], %s::int[])
     AS g (job, n, at_risk, unbounded))
 UPDATE @.jobs AS j SET attempts = j.attempts + g.n, open = j.open + g.n,
     at_risk = j.at_risk + g.at_risk, unbounded = j.unbounded + g.unbounded, worker = %s
-FROM given g WHERE j.run = %s AND j.id = ANY(ARRAY(SELECT job FROM given)) AND j.id = g.job
+FROM given g WHERE j.run = %s AND j.id = g.job
 AND j.state = 'running' AND j.worker = %s RETURNING j.id
 """
 HANDED = "UPDATE @.workers SET handed = handed + %s WHERE worker = %s"
