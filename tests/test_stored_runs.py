@@ -555,9 +555,9 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
             "INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency,"
             " reply, at) VALUES (3, 1, 'timeout', 5, 6, 7, 8, 0.1, 0.30000000000000004, 'ü\\', 1.5);"
             "INSERT INTO subsets SELECT 'odd', row FROM items WHERE row % 2;"
-            "INSERT INTO batches VALUES (1, 'jq_-2', 0, 'openai', 'h', 1.5, 1, 0.5, 2.5, 'collected',"
-            " 'r', 's', 1, 1, 0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (2, 'jq_-1', 0, 'openai',"
-            " 'h', 1.5, 1, NULL, 2.5, 'sent', NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü', x'05');"
+            "INSERT INTO batches VALUES (1, 'jq_-2', 0, 'openai', 'h', 'f', 1.5, 1, 0.5, 2.5,"
+            " 'collected', 'r', 's', 1, 1, 0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (2, 'jq_-1', 0,"
+            " 'openai', 'h', 'f', 1.5, 1, NULL, 2.5, 'sent', NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü', x'05');"
             "UPDATE jobs SET state = 'running', worker = 'jq_-1', open = 1, at_risk = 5 WHERE id = 5;"
             "DELETE FROM verdicts WHERE job = 5;"
             "UPDATE items SET gold = NULL WHERE row = 5;"
@@ -582,6 +582,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     one, *others = (path.read_text() for path in sorted(tmp_path.glob("*/*/scores.csv")))
     assert others == [one, one]
     # It goes on there, once the batch gave its job back.
+    execute(store, "DELETE FROM @.batches")
     execute(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
     result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
     assert (result.counts.failed, result.counts.left) == (0, 0)

@@ -48,8 +48,8 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "DELETE FROM verdicts WHERE job = 3",
         "INSERT INTO buckets VALUES ('b', 60, 60, 60, 60, 0)",
         "INSERT INTO subsets VALUES ('s', 0), ('s', 1)",
-        "INSERT INTO batches VALUES (1, 'b', 0, 'openai', 'h', 1, 1, 1, 1, 'collected', 'r', 's', 1, "
-        "1, 0, 1, 1, 1, 1, 'e', zeroblob(20))",
+        "INSERT INTO batches VALUES (1, 'b', 0, 'openai', 'h', 'f', 1, 1, 1, 1, 'collected', 'r', 's', "
+        "1, 1, 0, 1, 1, 1, 1, 'e', zeroblob(20))",
     )
     return folder
 
@@ -70,7 +70,7 @@ SCHEMAS = {
     2: "1af5b54e2a4fc0ab",
     3: "d79e67679468e6f1",
     4: "6840470d5a8c0ff5",
-    5: "107f81719dff27e4",
+    5: "d366a6ddcb44969a",
 }
 """What the runs of each version hold, for good."""
 
