@@ -317,6 +317,7 @@ def test_a_run_that_began_with_judges_in_turn_goes_on(tmp_path: Path) -> None:
         database.execute("ALTER TABLE rounds DROP COLUMN active")
         database.execute("ALTER TABLE jobs DROP COLUMN ordered")
         database.execute("ALTER TABLE jobs DROP COLUMN repeat")
+        database.execute("DROP TABLE batches")
         database.execute("PRAGMA user_version = 3")
     database.close()
     info = result.run.info()
