@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
@@ -26,7 +27,7 @@ class State:
 
     `over` when the strategy had no items left to compare, so that no more rounds come. `crew`: who works
     on a run that many machines may. `known`: how well the order is known after that round. `batches` are
-    those that are out.
+    those that are out. It was looked at `at`, in seconds since the epoch.
     """
 
     run: RunPlace
@@ -42,6 +43,7 @@ class State:
     crew: Crew | None = None
     known: Certainty | None = None
     batches: Sequence[Batch] = ()
+    at: float = 0.0
 
     @property
     def ended(self) -> Ended | None:
@@ -135,7 +137,9 @@ async def state(run: RunPlace, *, ratings: bool = False) -> State:
                 totals, unknown=totals.unknown + lost, in_flight=totals.in_flight - lost
             )
         ids = (await store.items()).ids if ratings else []
-        state = State(run, info, running, rounds, totals, ids, None, over, batches=batches)
+        state = State(
+            run, info, running, rounds, totals, ids, None, over, batches=batches, at=time.time()
+        )
         if not ratings:
             return state
         failure, crew = await store.last_failure(), await store.crew()

@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from datetime import UTC, datetime
 
 from judgeq.engine.batch_ending import Listed
-from judgeq.judge.batches import Remote
+from judgeq.judge.batches import KEPT, Remote
 from judgeq.types import Batch
 from judgeq.ui.sections import Column, Section
 from judgeq.ui.text import duration, money, several
 from judgeq.untrusted import plain
 
+DAY = 86_400.0
+SOON = 10
+"""Days before a batch's results are deleted from which on that is said."""
 COLUMNS = (
     Column("run", at_most=40),
     Column("batch", whole=True, spare=2),
@@ -49,7 +53,20 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
         for run in out
     ]
     title = several(len(listed), "batch", "batches")
-    return Section(title, rows=rows, columns=COLUMNS, notes=notes)
+    late = deadlines([one.batch for one in listed], now)
+    return Section(title, rows=rows, columns=COLUMNS, notes=notes, warnings=late)
+
+
+def deadlines(batches: Sequence[Batch], now: float) -> list[str]:
+    """A warning for each batch whose results nobody collected, and that are deleted soon."""
+    warnings = []
+    for batch in batches:
+        until = batch.made + KEPT.get(batch.api, min(KEPT.values())) * DAY
+        if batch.open and now > until - SOON * DAY:
+            day = f"{datetime.fromtimestamp(until, UTC).astimezone():%Y-%m-%d}"
+            when = f"are deleted by its provider on about {day}" if now < until else "may be gone"
+            warnings.append(f"The results of batch {batch.name} {when}: go on with its run before.")
+    return warnings
 
 
 def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:

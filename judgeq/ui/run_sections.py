@@ -197,7 +197,8 @@ def status(state: State) -> Iterator[Section]:
         *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
     ]
     ended = "" if state.ended is None else f": {state.ended.sentence}"
-    yield Section(f"{state.run.id}: {state.word}{ended}", facts)
+    late = batch_sections.deadlines(state.batches, state.at)
+    yield Section(f"{state.run.id}: {state.word}{ended}", facts, warnings=late)
     if state.crew is not None:
         yield from crew.crew(state.crew)
     if state.ratings is not None:

@@ -7,17 +7,19 @@ Nothing here knows the ledger: what to send, and what becomes of a result, is en
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
+KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
+"""Days for which a provider keeps a batch's results, by the form of its API."""
+
 
 class Limits(NamedTuple):
-    """What one batch may hold: requests, and bytes in all. Its results are kept for so many days."""
+    """What one batch may hold: requests, and bytes in all."""
 
     lines: int
     bytes: int
-    days: int
 
 
 class Remote(NamedTuple):

@@ -61,7 +61,7 @@ class AnthropicBatches:
     @property
     def limits(self) -> Limits:
         """See BatchAPI."""
-        return Limits(lines=100_000, bytes=256_000_000 - len(BEFORE + AFTER), days=29)
+        return Limits(lines=100_000, bytes=256_000_000 - len(BEFORE + AFTER))
 
     def line(self, custom_id: str, body: bytes) -> bytes:
         """See BatchAPI."""

@@ -60,7 +60,7 @@ class OpenAIBatches:
     @property
     def limits(self) -> Limits:
         """See BatchAPI."""
-        return Limits(lines=100_000 if self._azure else 50_000, bytes=200_000_000, days=30)
+        return Limits(lines=100_000 if self._azure else 50_000, bytes=200_000_000)
 
     def line(self, custom_id: str, body: bytes) -> bytes:
         """See BatchAPI."""
