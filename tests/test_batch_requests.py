@@ -158,9 +158,9 @@ def test_limits_are_those_of_each_provider() -> None:
         found: tuple[int, ...] = told(Server(), story, form, base)
         return found
 
-    assert limits("{url}", "openai") == (50_000, 200_000_000, 30)
-    assert limits("http://x.openai.azure.com/openai", "openai") == (100_000, 200_000_000, 30)
-    assert limits("{url}", "anthropic") == (100_000, 256_000_000 - 15, 29)
+    assert limits("{url}", "openai") == (50_000, 200_000_000)
+    assert limits("http://x.openai.azure.com/openai", "openai") == (100_000, 200_000_000)
+    assert limits("{url}", "anthropic") == (100_000, 256_000_000 - 15)
 
 
 def test_azures_file_is_waited_for() -> None:
