@@ -94,8 +94,9 @@ def _cost(run: Result) -> Iterator[str]:
     tokens = totals.usage
     if any(tokens):
         dollars = "an unknown amount" if totals.unpriced else money(totals.cost)
+        sent = " (sent in batches)" if settings.batch else ""
         yield (
-            f"This took {count(totals.calls)} calls, {count(tokens.input)} tokens in, "
+            f"This took {count(totals.calls)} calls{sent}, {count(tokens.input)} tokens in, "
             f"{count(tokens.output)} out, and {dollars}."
         )
 
