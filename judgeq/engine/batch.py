@@ -65,7 +65,7 @@ class Watch:
     """When to look at a batch next, by the monotonic clock, and how long to wait after that."""
 
     due: float
-    wait: float = FIRST_WAIT
+    wait: float
     reported: bool = False
 
 
@@ -140,7 +140,7 @@ class Batches:
 
     def _watch(self, batch: Batch, wait: float) -> None:
         self.open[batch.name] = batch
-        self._watches[batch.name] = Watch(self.clock() + wait)
+        self._watches[batch.name] = Watch(self.clock() + wait, FIRST_WAIT)
 
     def _later(self, batch: Batch, at_least: float | None = None) -> None:
         """Look at a batch again, after a longer wait than before."""
@@ -246,7 +246,6 @@ class Batches:
             collected = await self.collecting.collect(self._api(batch), batch, remote)
             self._stopping = self._stopping or collected.error
             await self._over(collected.batch._replace(state=BatchState.COLLECTED))
-            remove(collected.files)
 
     async def _refused(self, batch: Batch, remote: Remote) -> None:
         """The provider took none of it: all goes back, and goes out again if that may help."""
@@ -280,10 +279,12 @@ class Batches:
     async def _give_back(self, batch: Batch, state: BatchState, why: str, error: str) -> None:
         """All jobs that a batch has go back; it is over."""
         lines = await self.store.lines(batch.name)
-        batch = await self.collecting.give_back(batch, lines, why, error)
-        await self._over(batch._replace(state=state, error=error))
+        batch = batch._replace(error=error)
+        batch = await self.collecting.give_back(batch, lines, why, state, error)
+        await self._over(batch._replace(state=state))
 
     async def _over(self, batch: Batch) -> None:
         await self.store.note_batch(batch)
+        remove(self.collecting.folder / batch.name)
         del self.open[batch.name], self._watches[batch.name]
         self.sending.ended(batch.name)

@@ -8,7 +8,9 @@ from __future__ import annotations
 
 import asyncio
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+import shutil
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
@@ -21,7 +23,7 @@ from judgeq.judge.batches import BatchAPI, Remote, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.panel import Panel
 from judgeq.store import Store
-from judgeq.types import Batch, Line, Outcome
+from judgeq.types import Batch, BatchState, Line, Outcome
 
 GROUP = 500
 """Results that are committed together."""
@@ -42,16 +44,16 @@ class _Seen:
 
 
 class Collected(NamedTuple):
-    """A batch whose jobs are settled, its files of results, and the error that is to stop the run."""
+    """A batch whose jobs are settled, and the error that is to stop the run."""
 
     batch: Batch
-    files: Sequence[Path]
     error: JudgeError | None
 
 
 @dataclass(slots=True)
 class Collecting:
-    """What settles the jobs of batches; results are kept in a folder until they are in the ledger."""
+    """What settles the jobs of batches; results are kept in a folder until they are in the ledger, those
+    of each batch in one of its name."""
 
     store: Store
     panel: Panel
@@ -64,41 +66,54 @@ class Collecting:
         """Settle every job of a batch that ended. Raises CallError where its results are to be asked
         for again, and BatchGoneError where they are no longer there."""
         # What lay there before may be anybody's: it is the run's, and not for the cache of all runs.
-        before = set(self.folder.iterdir()) if self.folder.is_dir() else set()
+        folder = self.folder / batch.name
+        before = set(folder.iterdir()) if folder.is_dir() else set()
         files = await self._downloaded(api, batch, remote)
         lines = {line.job.match.id: line for line in await self.store.lines(batch.name)}
         seen = _Seen(dict(lines), batch.answered)
         results = (result for file in files for result in api.results(file))
         fresh = before.isdisjoint(files)
-        batch = await self.settle(
-            batch, lines, self._outcomes(batch, lines, results, seen, keep=fresh)
-        )
+        outcomes = self._outcomes(batch, lines, results, seen, keep=fresh)
+        batch = await self.settle(batch, lines, outcomes, BatchState.COLLECTED)
         all_there = seen.answered >= remote.done and (remote.total > 0 or not files)
         why = _unasked(remote) if all_there else "missing"
         missing = 0 if all_there else len(seen.left)
-        batch = await self.give_back(batch, list(seen.left.values()), why)
+        batch = await self.give_back(batch, list(seen.left.values()), why, BatchState.COLLECTED)
         self._report(batch, remote, seen, missing)
-        return Collected(batch, files, seen.error)
+        return Collected(batch, seen.error)
 
     async def give_back(
-        self, batch: Batch, lines: Sequence[Line], why: str, error: str | None = None
+        self,
+        batch: Batch,
+        lines: Sequence[Line],
+        why: str,
+        over: BatchState,
+        error: str | None = None,
     ) -> Batch:
         """Give the jobs of these lines back, unanswered; the batch then. `why` as in
-        batch_lines.NO_ANSWER."""
+        batch_lines.NO_ANSWER, `over` as in `settle`."""
         judge_of = self.panel.of
         return await self.settle(
             batch,
             {line.job.match.id: line for line in lines},
             (batch_lines.unanswered(judge_of(line.job.match), line, why, error) for line in lines),
+            over,
         )
 
     async def settle(
-        self, batch: Batch, lines: Mapping[int, Line], outcomes: Iterable[Outcome]
+        self,
+        batch: Batch,
+        lines: Mapping[int, Line],
+        outcomes: Iterable[Outcome],
+        over: BatchState,
     ) -> Batch:
-        """Commit outcomes of a batch's jobs; the batch then."""
+        """Commit outcomes of a batch's jobs; the batch then, which is `over` with its last job, whatever
+        is killed."""
         outcomes = iter(outcomes)
         while group := list(islice(outcomes, GROUP)):
             batch = _with(batch, group)
+            if not batch.left:
+                batch = batch._replace(state=over)
             async with self.store.together():
                 await self.store.settle(batch.name, group)
                 await self.store.note_batch(batch)
@@ -133,11 +148,12 @@ class Collecting:
 
     async def _downloaded(self, api: BatchAPI, batch: Batch, remote: Remote) -> list[Path]:
         """The files of a batch's results; asked for again where they hold less than was answered."""
-        files = await api.download(remote, self.folder)
+        folder = self.folder / batch.name
+        files = await api.download(remote, folder)
         tries = self._short.get(batch.name, 0)
         if tries < SHORT and sum(map(_lines, files)) < remote.done:
             self._short[batch.name] = tries + 1
-            remove(files)
+            remove(folder)
             raise ConnectionFailedError("its results came shorter than they are said to be.")
         return files
 
@@ -194,7 +210,17 @@ def named(batch: Batch) -> str:
     return f"batch {batch.name} of {batch.jobs:,} questions"
 
 
-def remove(files: Iterable[Path]) -> None:
-    """Remove files of results."""
-    for file in files:
-        file.unlink(missing_ok=True)
+def remove(results: Path) -> None:
+    """Remove a batch's folder of results, as far as that can be done."""
+    shutil.rmtree(results, ignore_errors=True)
+
+
+def tidy(folder: Path, needed: Collection[str]) -> None:
+    """Remove what killed sessions left in the folder of results, but for the batches named."""
+    if folder.is_symlink() or not folder.is_dir():
+        return
+    for results in folder.iterdir():
+        if results.name not in needed:
+            remove(results)
+    with suppress(OSError):  # what isn't empty is needed
+        folder.rmdir()

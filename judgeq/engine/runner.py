@@ -13,6 +13,7 @@ import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from pathlib import Path
 
 from judgeq import seeds
 from judgeq.certainty import Certainty
@@ -20,7 +21,7 @@ from judgeq.config import Settings
 from judgeq.engine import batch, extent, knowing, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
-from judgeq.engine.batch_collecting import Collecting
+from judgeq.engine.batch_collecting import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.ranking import round_rated
@@ -129,6 +130,7 @@ async def _all_rounds(session: Session, epoch: int) -> History:
     """All rounds, one after the other: those that are there already, and those to come."""
     run, store = session.run, session.store
     session.emit(started := await _started(session))
+    await _tidy(session)
     history = results.begin(len(run.dataset), run.strategy, run.settings)
     repeats = Repeats()
     for round in history.to_come(len(started.planned)):
@@ -311,9 +313,20 @@ async def _in_batches(session: Session) -> None:
             folder.rmdir()
 
 
+async def _tidy(session: Session) -> None:
+    """Remove the results of batches that a killed session left, though they are over."""
+    folder = _results_of_batches(session)
+    if folder.exists():
+        tidy(folder, {batch.name for batch in await session.store.batches() if batch.open})
+
+
+def _results_of_batches(session: Session) -> Path:
+    return session.run.folder.scores.parent / "batches"
+
+
 def batches_of(session: Session) -> Batches:
     """The batches of a session's run."""
-    folder = session.run.folder.scores.parent / "batches"
+    folder = _results_of_batches(session)
     ours = (session.store, session.judge, session.stop, session.emit)
     sending = Sending.of(session.run.settings, *ours, folder)
     collecting = Collecting(session.store, session.judge, session.emit, sending.budget, folder)

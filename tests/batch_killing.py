@@ -1,0 +1,209 @@
+"""Sessions of runs in batches that kill themselves at a drawn step, cheaply: a process that has imported
+all there is forks one for each."""
+
+from __future__ import annotations
+
+import inspect
+import json
+import os
+import signal
+import subprocess
+import sys
+import threading
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from judgeq.engine import batch, batch_collecting, batch_sending
+from judgeq.engine.batch import Batches
+from judgeq.engine.batch_collecting import Collecting
+from judgeq.engine.batch_sending import Sending
+from judgeq.judge.batches import anthropic, downloads, openai
+from judgeq.judge.budget import Budget
+from judgeq.judge.http.connection import Passed
+from judgeq.store.sqlite import SqliteStore
+from tests.cli import ended, environment
+
+STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
+    "before the intent": ((Sending, "submit"),),
+    "before it is created": (
+        (openai.OpenAIBatches, "create"),
+        (anthropic.AnthropicBatches, "create"),
+    ),
+    "in the middle of a body": ((Passed, "through"),),
+    "uploaded": ((openai.OpenAIBatches, "_upload"), (anthropic.AnthropicBatches, "_remote")),
+    "before its id is written": (
+        (openai.OpenAIBatches, "create"),
+        (anthropic.AnthropicBatches, "create"),
+    ),
+    "its id is written": ((Sending, "_created"),),
+    "identified": (
+        (openai.OpenAIBatches, "identify"),
+        (anthropic.AnthropicBatches, "identify"),
+    ),
+    "while it is asked about": (
+        (openai.OpenAIBatches, "_remote"),
+        (anthropic.AnthropicBatches, "get"),
+    ),
+    "while waiting": ((Batches, "_wait"),),
+    "in the middle of a download": ((downloads, "_write"),),
+    "downloaded": ((Collecting, "_downloaded"),),
+    "in a commit": ((SqliteStore, "note_batch"),),
+    "between two commits": ((Budget, "settle"),),
+    "in the ledger": ((Batches, "_over"),),
+    "with its files": ((batch, "remove"),),
+    "without its files": ((batch, "remove"),),
+}
+"""Where a session can be killed; at some, before what is named is done, at others after it."""
+BEFORE = (
+    *("before the intent", "before it is created", "while it is asked about", "while waiting"),
+    *("in a commit", "in the ledger", "with its files"),
+)
+
+
+class Ended(NamedTuple):
+    """How a session ended: its exit code (None: killed), and what it printed."""
+
+    code: int | None
+    out: str
+    err: str
+
+
+def quick(patch: Callable[[Any, str, Any], None]) -> None:
+    """Have all waits of batches be short."""
+    patch(batch, "FIRST_WAIT", 0.01)
+    patch(batch, "LONGEST_WAIT", 0.05)
+    patch(batch, "SETTLING", 0.1)
+    patch(batch_sending, "FIRST_WAIT", 0.01)
+    patch(batch_sending, "LONGEST_WAIT", 0.05)
+    patch(batch_sending, "FULL_WAIT", 0.05)
+    patch(batch_sending, "PATIENCE", 0.05)
+
+
+class Killing:
+    """Kills this process at the occurrence of a step."""
+
+    def __init__(self, step: str, occurrence: int) -> None:
+        self._left = occurrence
+        self._before = step in BEFORE
+        for owner, name in STEPS[step]:
+            setattr(owner, name, self._watched(getattr(owner, name)))
+
+    def _now(self) -> None:
+        self._left -= 1
+        if not self._left:
+            os.kill(os.getpid(), signal.SIGKILL)
+
+    def _watched(self, function: Callable[..., Any]) -> Callable[..., Any]:
+        async def one(*arguments: Any, **named: Any) -> Any:
+            if self._before:
+                self._now()
+            given = await function(*arguments, **named)
+            if not self._before:
+                self._now()
+            return given
+
+        async def parts(*arguments: Any) -> Any:
+            async for part in function(*arguments):
+                yield part
+                self._now()
+
+        def plain(*arguments: Any, **named: Any) -> Any:
+            if self._before:
+                self._now()
+            given = function(*arguments, **named)
+            if not self._before:
+                self._now()
+            return given
+
+        if inspect.isasyncgenfunction(function):
+            return parts
+        return one if inspect.iscoroutinefunction(function) else plain
+
+
+class Forks:
+    """The process that forks sessions."""
+
+    def __init__(self, process: subprocess.Popen[str]) -> None:
+        self._process = process
+
+    def session(self, folder: Path, words: Sequence[str | Path], *kill: str | int) -> Ended:
+        """Run judgeq in `folder`, until it ends, or is killed at the occurrence of a step."""
+        assert self._process.stdin is not None
+        assert self._process.stdout is not None
+        asked = json.dumps([str(folder), list(map(str, words)), kill])
+        self._process.stdin.write(f"{asked}\n")
+        self._process.stdin.flush()
+        said = self._process.stdout.readline()
+        assert said, "the process that forks is gone"
+        return Ended(*json.loads(said))
+
+
+@contextmanager
+def forks(folder: Path, warm_up: Sequence[str | Path]) -> Iterator[Forks]:
+    """What forks sessions, after one that imports all that they need."""
+    process = subprocess.Popen(
+        [sys.executable, "-m", "tests.batch_killing"],
+        cwd=Path(__file__).parent.parent,
+        env=environment(folder),
+        stdin=subprocess.PIPE,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    with process:
+        try:
+            forks = Forks(process)
+            first = forks.session(folder, warm_up)
+            assert first.code == 0, first
+            yield forks
+        finally:
+            assert process.stdin is not None
+            process.stdin.close()
+
+
+def main() -> None:
+    """Read sessions from standard input, one in a line, and write how each ended."""
+    quick(setattr)
+    batch_collecting.GROUP = 2
+    warm = False
+    for line in sys.stdin:
+        folder, words, kill = json.loads(line)
+        if not warm:
+            done = ended(Path(folder), *words)
+            said = Ended(done.returncode, done.stdout, done.stderr)
+            assert threading.active_count() == 1
+            warm = True
+        else:
+            said = _forked(Path(folder), words, kill)
+        sys.stdout.write(f"{json.dumps(said)}\n")
+        sys.stdout.flush()
+
+
+def _forked(folder: Path, words: Sequence[str], kill: Sequence[Any]) -> Ended:
+    reading, writing = os.pipe()
+    child = os.fork()
+    if not child:
+        os.close(reading)
+        if kill:
+            Killing(*kill)
+        code, out, err = 70, "", ""
+        try:
+            done = ended(folder, *words)
+            code, out, err = done.returncode, done.stdout, done.stderr
+        except BaseException as error:  # noqa: BLE001  (nothing else reports it)
+            err = repr(error)
+        with os.fdopen(writing, "w") as to:
+            json.dump([code, out, err], to)
+        os._exit(0)
+    os.close(writing)
+    with os.fdopen(reading) as given:
+        said = given.read()
+    _, status = os.waitpid(child, 0)
+    if os.WIFSIGNALED(status):
+        return Ended(None, "", "")
+    return Ended(*json.loads(said))
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,123 @@
+"""Real kills of sessions that ask in batches, at each step: nothing is asked twice, nothing is lost."""
+
+from __future__ import annotations
+
+import itertools
+import random
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch_killing import STEPS, Forks, forks
+from tests.cli import judgeq, only_run, query, scores
+from tests.mock import mock, stats
+
+SEEDS = 40
+ITEMS = 30
+QUESTIONS, BATCHES = 20, 6
+JOB = (
+    *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
+    *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
+)
+APIS = {"openai": (), "anthropic": ("--api", "anthropic")}
+CAP = 0.003
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("texts") / "texts.csv"
+    rows = [f"{number},Text {number} says {number**2}.\n" for number in range(ITEMS)]
+    file.write_text("id,text\n" + "".join(rows), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[Forks]:
+    folder = tmp_path_factory.mktemp("warm")
+    with mock(folder, "--batch-time", "0") as url:
+        words = ("run", "-d", texts, *JOB, "--base-url", url, "--batch")
+        with forks(folder, words) as forking:
+            yield forking
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
+    """The scores of the run asked live, by API."""
+    known = {}
+    for name, flags in APIS.items():
+        folder = tmp_path_factory.mktemp(name)
+        with mock(folder) as url:
+            judgeq(folder, "run", "-d", texts, *JOB, *flags, "--base-url", url, "--no-cache")
+        known[name] = scores(only_run(folder))
+    return known
+
+
+def kills(seed: int) -> Iterator[tuple[str, int]]:
+    """Where sessions are killed, one after the other: each step comes first in some seed."""
+    steps, drawn = list(STEPS), random.Random(seed)
+    first = steps[seed % len(steps)]
+    if first == "identified":
+        yield "before its id is written", drawn.randint(1, 3)
+    of_a_batch = first in ("in the ledger", "with its files", "without its files", "downloaded")
+    last = BATCHES if of_a_batch and seed >= len(steps) else 1 if first == "identified" else 2
+    yield first, last if of_a_batch else drawn.randint(1, last)
+    for _ in range(drawn.randint(0, 3)):
+        yield drawn.choice(steps), drawn.randint(1, 5)
+
+
+def billed(seen: dict[str, Any]) -> float:
+    """What the server's batches cost, in dollars."""
+    tokens = [batch["tokens"] for batch in seen["batches"]["list"]]
+    return sum(one["input"] * 1 + one["output"] * 2 for one in tokens) / 2 / 1e6
+
+
+@pytest.mark.parametrize("seed", range(SEEDS))
+@pytest.mark.parametrize("api", APIS)
+def test_killed_anywhere_nothing_is_asked_twice(
+    tmp_path: Path, texts: Path, forking: Forks, live: dict[str, str], api: str, seed: int
+) -> None:
+    time, cap = ("0", "0.03")[seed % 2], CAP if seed % 3 == 0 else None
+    with mock(tmp_path, "--batch-time", time, "--batch-page", "2") as url:
+        words = ("run", "-d", texts, *JOB, *APIS[api], "--base-url", url, "--batch")
+        killed = 0
+        for kill in itertools.chain(kills(seed), itertools.repeat(())):
+            capped = () if cap is None else ("--max-cost", str(cap))
+            done = forking.session(tmp_path, (*words, *capped), *kill)
+            seen = stats(url, questions=True)
+            assert cap is None or billed(seen) <= cap
+            if done.code == 0:
+                break
+            if done.code == 6 and cap is not None:
+                cap *= 2
+            else:
+                assert done.code is None, done
+            killed += done.code is None
+    assert killed or cap is not None
+    assert scores(only_run(tmp_path)) == live[api]
+    # Each question was asked once: what is given up for lost was never created.
+    assert [one["answered"] for one in seen["by_question"].values()] == [1] * QUESTIONS
+    check_ledger(tmp_path, seen)
+    assert not list(tmp_path.glob("runs/*/batches"))
+
+
+def check_ledger(folder: Path, seen: dict[str, Any]) -> None:
+    """The ledger says of batches, calls and money what the server says."""
+    run = only_run(folder)
+    kept: list[Any] = query(run, "SELECT name, state, remote, jobs FROM batches")
+    assert {state for _, state, _, _ in kept} <= {"collected", "lost"}
+    there = {batch["id"]: batch["first_custom_id"] for batch in seen["batches"]["list"]}
+    assert len(there) == seen["batches"]["created"]
+    named = {remote: name for name, state, remote, _ in kept if state == "collected"}
+    assert {remote: first.rpartition("-")[0] for remote, first in there.items()} == named
+    assert all(remote is None for _, state, remote, _ in kept if state == "lost")
+    ((cost, answered, at_risk, unknown),) = query(
+        run,
+        "SELECT (SELECT sum(cost) FROM calls), (SELECT count(*) FROM calls WHERE outcome = 'ok'), "
+        "sum(at_risk), sum(open) FROM jobs",
+    )
+    assert cost == pytest.approx(billed(seen), rel=1e-12)
+    assert answered == QUESTIONS
+    assert unknown == sum(jobs for _, state, _, jobs in kept if state == "lost")
+    assert (at_risk > 0) == (unknown > 0)
