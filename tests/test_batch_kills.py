@@ -54,7 +54,7 @@ def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str
     return known
 
 
-def kills(seed: int) -> Iterator[tuple[str, int]]:
+def kills(seed: int) -> Iterator[tuple[str | int, ...]]:
     """Where sessions are killed, one after the other: each step comes first in some seed."""
     steps, drawn = list(STEPS), random.Random(seed)
     first = steps[seed % len(steps)]
@@ -70,7 +70,8 @@ def kills(seed: int) -> Iterator[tuple[str, int]]:
 def billed(seen: dict[str, Any]) -> float:
     """What the server's batches cost, in dollars."""
     tokens = [batch["tokens"] for batch in seen["batches"]["list"]]
-    return sum(one["input"] * 1 + one["output"] * 2 for one in tokens) / 2 / 1e6
+    doubled: int = sum(one["input"] + 2 * one["output"] for one in tokens)
+    return doubled / 2 / 1e6
 
 
 @pytest.mark.parametrize("seed", range(SEEDS))
@@ -80,8 +81,9 @@ def test_killed_anywhere_nothing_is_asked_twice(
 ) -> None:
     time, cap = ("0", "0.03")[seed % 2], CAP if seed % 3 == 0 else None
     with mock(tmp_path, "--batch-time", time, "--batch-page", "2") as url:
-        words = ("run", "-d", texts, *JOB, *APIS[api], "--base-url", url, "--batch")
+        words = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
         killed = 0
+        kill: tuple[str | int, ...]
         for kill in itertools.chain(kills(seed), itertools.repeat(())):
             capped = () if cap is None else ("--max-cost", str(cap))
             done = forking.session(tmp_path, (*words, *capped), *kill)
