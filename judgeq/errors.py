@@ -175,6 +175,10 @@ class ServerFailedError(CallError):
     outcome = "server_error"
 
 
+class BrokenResultsError(ServerFailedError):
+    """A provider's file of results isn't what it should be."""
+
+
 class CallTimeoutError(CallError):
     """No answer came in time; whether it was paid for is unknown."""
 

@@ -19,7 +19,15 @@ from judgeq.engine import batch_lines
 from judgeq.engine.batch_collecting import Collecting, named, remove
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.queue import Stop
-from judgeq.errors import BatchGoneError, CallError, JudgeError, StoppedError
+from judgeq.errors import (
+    BatchGoneError,
+    CallError,
+    JudgeError,
+    JudgeqError,
+    RunError,
+    StoppedError,
+    StoreAwayError,
+)
 from judgeq.events import BatchesOpen, CallStarted, Event, JobStarted, Notice
 from judgeq.judge.batches import BatchAPI, Remote
 from judgeq.judge.judge import Judge
@@ -62,11 +70,14 @@ def asked(panel: Panel, batch: Batch) -> Judge:
 
 @dataclass(slots=True)
 class Watch:
-    """When to look at a batch next, by the monotonic clock, and how long to wait after that."""
+    """When to look at a batch next, by the monotonic clock, and how long to wait after that. It is there
+    since `since`, if it is. `torn`: what is known of it may not be what the ledger says."""
 
     due: float
+    since: float
     wait: float
     reported: bool = False
+    torn: bool = False
 
 
 @dataclass(slots=True)
@@ -84,17 +95,16 @@ class Batches:
     open: dict[str, Batch] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict)
     _others: set[str] = field(default_factory=set)  # the provider's ids of all batches of the run
-    _stopping: JudgeError | None = None
+    _stopping: JudgeqError | None = None
 
-    async def go_through(self, *, send: bool, wait: float | None) -> None:
+    async def go_through(self, *, send: bool, until: float | None) -> None:
         """Send what is pending, if we are to, and wait until all batches have ended and nothing is to be
-        sent; `wait` seconds at most (None: as long as that takes).
+        sent; until that moment by the monotonic clock (None: as long as that takes).
 
-        Raises StoppedError while batches are out, on a stop or once that time is over; JudgeError where
-        none of what follows would fare better, when all that has ended is settled; BudgetError where
-        the next question can't be paid.
+        Raises StoppedError while batches are out, on a stop or once that time is over; JudgeError or
+        RunError where none of what follows would fare better, when all that has ended is settled;
+        BudgetError where the next question can't be paid.
         """
-        began = self.clock()
         await self._take_up()
         while True:
             await self._look()
@@ -103,11 +113,12 @@ class Batches:
             if send and not self.stop.asked:
                 for batch in await self.sending.send(self.open):
                     self._watch(batch, FIRST_WAIT)
-            if not self.open and not self.sending.waits:
+            if not self.open and not (send and self.sending.waits):
                 return
-            if self.stop.asked or (wait is not None and self.clock() - began >= wait):
+            if self.stop.asked or (until is not None and self.clock() >= until):
                 raise StoppedError(self._still())
-            await self._wait(None if wait is None else began + wait)
+            due = self.sending.waits_until(self.clock()) if send else math.inf
+            await self._wait(due if until is None else min(due, until))
 
     async def _take_up(self) -> None:
         """Go on with the batches that earlier sessions left."""
@@ -116,8 +127,12 @@ class Batches:
                 self._others.add(batch.remote)
             if not batch.open:
                 continue
-            asked(self.panel, batch)
-            self._watch(batch, 0.0)
+            try:
+                asked(self.panel, batch)
+            except JudgeError as error:  # the others are collected before it is raised
+                self._stopping = self._stopping or error
+                continue
+            self._watch(batch, 0.0, self.wall_clock() - batch.made)
             for _ in range(batch.left):
                 self.emit(JobStarted(batch.judge))
                 self.emit(CallStarted())
@@ -138,9 +153,10 @@ class Batches:
             await self._lost(batch, "it was given up")
         return len(unknown)
 
-    def _watch(self, batch: Batch, wait: float) -> None:
+    def _watch(self, batch: Batch, wait: float, age: float = 0.0) -> None:
         self.open[batch.name] = batch
-        self._watches[batch.name] = Watch(self.clock() + wait, FIRST_WAIT)
+        now = self.clock()
+        self._watches[batch.name] = Watch(now + wait, now - max(0.0, age), FIRST_WAIT)
 
     def _later(self, batch: Batch, at_least: float | None = None) -> None:
         """Look at a batch again, after a longer wait than before."""
@@ -148,10 +164,9 @@ class Batches:
         watch.due = self.clock() + max(watch.wait, at_least or 0.0)
         watch.wait = min(watch.wait * 1.5, LONGEST_WAIT)
 
-    async def _wait(self, until: float | None) -> None:
-        """Sleep until a batch is to be looked at, or something may be sent."""
-        due = min([watch.due for watch in self._watches.values()], default=math.inf)
-        due = min(due, self.sending.waits_until(self.clock()), math.inf if until is None else until)
+    async def _wait(self, until: float) -> None:
+        """Sleep until a batch is to be looked at, or until that moment."""
+        due = min([until, *(watch.due for watch in self._watches.values())])
         self.emit(BatchesOpen(tuple(self.open.values()), max(0.0, due - self.clock())))
         with suppress(StoppedError):  # which the caller sees, and says what goes on elsewhere
             await self.stop.sleep(max(0.0, due - self.clock()))
@@ -180,24 +195,37 @@ class Batches:
             if watch.due > self.clock():
                 continue
             try:
+                if watch.torn:
+                    batch = await self._kept(batch)
+                    watch.torn = False
                 if batch.remote is None:
                     await self._identify(batch)
                 else:
                     await self._ask(batch, batch.remote)
-                watch.reported = False
+                    watch.reported = False
             except BatchGoneError as error:
                 await self._lost(batch, str(error))
-            except CallError as error:
-                self._later(batch, error.retry_after)
+            except (CallError, StoreAwayError) as error:
+                watch.torn = isinstance(error, StoreAwayError)
+                self._later(batch, error.retry_after if isinstance(error, CallError) else None)
                 if not watch.reported:
                     watch.reported = True
                     self._notify(f"{named(batch)} can't be asked about just now: {error}")
+            except (JudgeError, RunError) as error:  # the others are collected before it is raised
+                self._later(batch)
+                self._stopping = self._stopping or error
+
+    async def _kept(self, batch: Batch) -> Batch:
+        """The batch as it stands in the ledger."""
+        by_name = {one.name: one for one in await self.store.batches()}
+        return by_name.get(batch.name, batch)
 
     async def _identify(self, batch: Batch) -> None:
         """Look for a batch that may have been created."""
         api = self._api(batch)
         known = self._others - {batch.remote or ""}
-        found = await api.identify(batch.name, batch.jobs, batch.made, known)
+        made = min(batch.made, self.wall_clock())
+        found = await api.identify(batch.name, batch.jobs, made, known)
         if found.remote is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
             await self._ask(await self._sent(batch, found.remote), found.remote.id)
@@ -211,7 +239,7 @@ class Batches:
                 )
             self._later(batch)
             watch.reported = True
-        elif self.wall_clock() - batch.made < SETTLING:
+        elif self.clock() - self._watches[batch.name].since < SETTLING:
             self._later(batch)
         else:
             await self._lost(batch, "its provider doesn't list it")

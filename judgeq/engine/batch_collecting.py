@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from judgeq.engine import batch_lines
-from judgeq.errors import ConnectionFailedError, JudgeError
+from judgeq.errors import BrokenResultsError, JudgeError
 from judgeq.events import Event, Notice
 from judgeq.judge.batches import BatchAPI, Remote, Result
 from judgeq.judge.budget import Budget
@@ -27,8 +27,8 @@ from judgeq.types import Batch, BatchState, Line, Outcome
 
 GROUP = 500
 """Results that are committed together."""
-SHORT = 3
-"""Times that results are asked for again which hold less than the provider says it answered."""
+TRIES = 3
+"""Times that results are asked for again which are broken, or hold less than was answered."""
 
 
 @dataclass(slots=True)
@@ -60,24 +60,25 @@ class Collecting:
     emit: Callable[[Event], None]
     budget: Budget
     folder: Path
-    _short: dict[str, int] = field(default_factory=dict)  # by batch
+    _tries: dict[str, int] = field(default_factory=dict)  # that brought broken results, by batch
+    _fetched: set[Path] = field(default_factory=set)  # what this session downloaded
 
     async def collect(self, api: BatchAPI, batch: Batch, remote: Remote) -> Collected:
         """Settle every job of a batch that ended. Raises CallError where its results are to be asked
         for again, and BatchGoneError where they are no longer there."""
-        # What lay there before may be anybody's: it is the run's, and not for the cache of all runs.
-        folder = self.folder / batch.name
-        before = set(folder.iterdir()) if folder.is_dir() else set()
         files = await self._downloaded(api, batch, remote)
         lines = {line.job.match.id: line for line in await self.store.lines(batch.name)}
         seen = _Seen(dict(lines), batch.answered)
         results = (result for file in files for result in api.results(file))
-        fresh = before.isdisjoint(files)
+        # What lay there before may be anybody's: it is the run's, and not for the cache of all runs.
+        fresh = self._fetched.issuperset(files)
         outcomes = self._outcomes(batch, lines, results, seen, keep=fresh)
         batch = await self.settle(batch, lines, outcomes, BatchState.COLLECTED)
-        all_there = seen.answered >= remote.done and (remote.total > 0 or not files)
-        why = _unasked(remote) if all_there else "missing"
-        missing = 0 if all_there else len(seen.left)
+        counted = seen.answered >= remote.done and (remote.total > 0 or not files)
+        all_there = counted and not any(map(_left_out, files))
+        ended = remote.status if remote.status in ("expired", "cancelled") else "missing"
+        why = ended if all_there else "missing"
+        missing = len(seen.left) if why == "missing" else 0
         batch = await self.give_back(batch, list(seen.left.values()), why, BatchState.COLLECTED)
         self._report(batch, remote, seen, missing)
         return Collected(batch, seen.error)
@@ -147,14 +148,20 @@ class Collecting:
             yield settled.outcome
 
     async def _downloaded(self, api: BatchAPI, batch: Batch, remote: Remote) -> list[Path]:
-        """The files of a batch's results; asked for again where they hold less than was answered."""
-        folder = self.folder / batch.name
-        files = await api.download(remote, folder)
-        tries = self._short.get(batch.name, 0)
-        if tries < SHORT and sum(map(_lines, files)) < remote.done:
-            self._short[batch.name] = tries + 1
-            remove(folder)
-            raise ConnectionFailedError("its results came shorter than they are said to be.")
+        """The files of a batch's results; asked for again a few times where they are broken, or hold
+        less than was answered."""
+        folder, tries = self.folder / batch.name, self._tries.get(batch.name, 0)
+        before, last = _files(folder), tries >= TRIES
+        try:
+            files = await api.download(remote, folder, as_it_is=last)
+            if not last and sum(map(_lines, files)) < remote.done:
+                remove(folder)
+                raise BrokenResultsError("its results came shorter than they are said to be.")
+        except BrokenResultsError:
+            self._tries[batch.name] = tries + 1
+            raise
+        finally:
+            self._fetched |= _files(folder) - before
         return files
 
     def _report(self, batch: Batch, remote: Remote, seen: _Seen, missing: int) -> None:
@@ -192,17 +199,22 @@ def _lines(file: Path) -> int:
         return sum(1 for _ in lines)
 
 
+def _files(folder: Path) -> set[Path]:
+    return set(folder.iterdir()) if folder.is_dir() else set()
+
+
+def _left_out(file: Path) -> bool:
+    """Whether a line was broken: it is empty."""
+    with file.open("rb") as lines:
+        return any(not line.strip() for line in lines)
+
+
 def _number(batch: Batch, custom_id: str) -> int | None:
     """The job that a line is about; None where it is none of this batch's."""
     name, dash, number = custom_id.rpartition("-")
     if name != batch.name or not dash or not number.isascii() or not number.isdigit():
         return None
     return int(number) if len(number) < 19 else None
-
-
-def _unasked(remote: Remote) -> str:
-    """Why a line has no result, of a batch all of whose answers are there."""
-    return "expired" if remote.status == "expired" else "cancelled"
 
 
 def named(batch: Batch) -> str:

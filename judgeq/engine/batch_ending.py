@@ -6,11 +6,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from judgeq.engine import assembly, batch, batch_lines
+from judgeq.engine import assembly, batch, batch_collecting, batch_lines
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, batches_of
-from judgeq.errors import RunError
+from judgeq.errors import JudgeError, RunError
 from judgeq.events import Event
 from judgeq.judge.batches import Remote
 from judgeq.runs import RunPlace, Runs
@@ -49,23 +49,34 @@ async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
 
 async def cancel(run: Run, emit: Callable[[Event], None]) -> Sequence[tuple[Batch, Remote]]:
     """Ask the providers to stop working on the open batches of a run. Nothing is written: whoever goes
-    on with the run collects what they had answered. Raises JudgeError where one can't be asked."""
+    on with the run collects what they had answered. Raises JudgeError where one can't be asked, when all
+    were."""
     store = run.folder.store(read_only=True)
     try:
         totals, out = await store.totals(), await batch.held(store)
         batches = [one for one in await store.batches() if one.open]
     finally:
         await store.close()
-    cancelled = []
+    if not batches:
+        return []
+    from judgeq.judge.batches.providers import api_of  # brings aiohttp
+
+    cancelled, failed = list[tuple[Batch, Remote]](), None
     async with assembly.panel(run, totals, Stop(), emit, out=out, look_only=True) as judges:
         await judges.open()
         for one in batches:
-            judge = batch.asked(judges, one)
-            if one.remote is not None:
-                from judgeq.judge.batches.providers import api_of
-
-                remote = await api_of(batch_lines.backend_of(judge)).cancel(one.remote)
-                cancelled.append((one, remote))
+            try:
+                api = api_of(batch_lines.backend_of(batch.asked(judges, one)))
+                if one.remote is None:
+                    raise JudgeError(
+                        f"Nobody knows yet whether {batch_collecting.named(one)} was created: "
+                        f"`judgeq resume {run.folder.argument}` looks for it."
+                    )
+                cancelled.append((one, await api.cancel(one.remote)))
+            except JudgeError as error:
+                failed = failed or error
+    if failed is not None:
+        raise failed
     return cancelled
 
 

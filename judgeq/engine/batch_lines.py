@@ -72,8 +72,8 @@ def settled(judge: Judge, line: Line, result: Result, form: str, *, keep: bool) 
     except JudgeError as error:
         call = _call(judge, line, error.outcome, Usage(), error.cost, str(error))
         judge.sender.emit(CallEnded(call.outcome, call.usage, call.cost, 0.0, error=str(error)))
-        often = line.job.attempts >= judge.sender.policy.attempts
-        state = JobState.FAILED if often and isinstance(error, CallError) else JobState.PENDING
+        failed = isinstance(error, CallError) and _often(judge, line)
+        state = JobState.FAILED if failed else JobState.PENDING
         stops = None if isinstance(error, CallError) else error
         return Settled(_ended(judge, line, state, call, _why(line, str(error))), stops)
     return _read(judge, line, reply, keep=keep and form == backend_of(judge).form)
@@ -104,14 +104,20 @@ def _read(judge: Judge, line: Line, reply: Reply, *, keep: bool) -> Settled:
 
 def unanswered(judge: Judge, line: Line, why: str, error: str | None = None) -> Outcome:
     """The outcome of a line without an answer: the job goes back. Unless it cost nothing for sure, its
-    attempt stays in the ledger as one that may have been paid for."""
+    attempt stays in the ledger as one that may have been paid for; after too many the job has failed."""
     error = error or f"{NO_ANSWER[why]}."
     calls: tuple[Call, ...] = ()
     if why in FREE:
         calls = (_call(judge, line, why, Usage(), 0.0, error),)
         judge.sender.emit(CallEnded(why, Usage(), 0.0, 0.0))  # no server failed
-    judge.sender.emit(JobEnded(line.job.match.id, JobState.PENDING))
-    return Outcome(line.job.match.id, JobState.PENDING, None, calls, _why(line, error))
+    state = JobState.PENDING if why in FREE or not _often(judge, line) else JobState.FAILED
+    judge.sender.emit(JobEnded(line.job.match.id, state))
+    return Outcome(line.job.match.id, state, None, calls, _why(line, error))
+
+
+def _often(judge: Judge, line: Line) -> bool:
+    """Whether a job was asked so often that it isn't asked again."""
+    return line.job.attempts >= judge.sender.policy.attempts
 
 
 def _why(line: Line, error: str) -> str | None:

@@ -87,7 +87,8 @@ class Sending:
     wall_clock: Callable[[], float] = time.time
     limited: bool = True
     _apis: dict[int, BatchAPI] = field(default_factory=dict)  # by backend
-    _asked: dict[str, str] = field(default_factory=dict)  # keys of what is out, by batch
+    _asked: dict[str, list[str]] = field(default_factory=dict)  # keys of what is out, by batch
+    _keys: set[str] = field(default_factory=set)  # all of these
     _largest: dict[int, int] = field(default_factory=dict)  # by backend, after a refusal
     _full_wait: float = FULL_WAIT
     _full_until: float | None = None
@@ -146,8 +147,7 @@ class Sending:
     def ended(self, name: str) -> None:
         """A batch is over: there may be room for another."""
         self._full_until = None
-        for key in [key for key, batch in self._asked.items() if batch == name]:
-            del self._asked[key]
+        self._keys.difference_update(self._asked.pop(name, ()))
 
     async def send(self, out: Collection[str]) -> list[Batch]:
         """Send what is pending, as far as that may go now, while the batches named are out: those that
@@ -168,12 +168,20 @@ class Sending:
                 if not jobs or not await filling.take(await self._unknown(jobs)):
                     break
             await filling.submit()
+            live = filling.taken_live(waits=bool(out or filling.sent))
         finally:
             await filling.give_back()
-        if filling.live:
-            await self._ask_live(filling.live)
+        if live:
+            await self._ask_live(live)
+        if filling.error is not None:
+            if not (out or filling.sent):
+                raise filling.error
+            self._full_until = math.inf  # until one has ended
+            self.emit(
+                Notice(f"{filling.error} What is left is sent once a batch of ours has ended.")
+            )
         self.limited = filling.limited
-        if filling.limited and not (out or filling.sent or self.stop.asked):
+        if filling.unpaid is not None and not (out or filling.sent or self.stop.asked):
             raise self.budget.exceeded(filling.unpaid)
         return filling.sent
 
@@ -243,8 +251,13 @@ class Sending:
         batch = batch._replace(at_risk=batch.reserved)
         lost = await self.store.hand_over(whoami(), batch, chunk.lines)
         for line in chunk.lines:
+            if line.job.match.id in lost:
+                self.budget.release(line.bound)
+                continue
             self.emit(JobStarted(line.job.match.id))
             self.emit(CallStarted())
+        if len(lost) == len(chunk.lines):  # nothing was written down
+            return None
         if lost:
             await self._take_back(
                 batch, f"{len(lost):,} of its questions are another process's by now"
@@ -300,18 +313,19 @@ class Sending:
         for line in lines:
             self.budget.settle(line.bound, 0.0)
 
-    def keep_keys(self, name: str, keys: Sequence[str]) -> None:
+    def keep_key(self, name: str, key: str) -> None:
         """What is asked by a batch is not asked by another until it is over."""
-        self._asked.update(dict.fromkeys(keys, name))
+        self._asked.setdefault(name, []).append(key)
+        self._keys.add(key)
 
     def is_asked(self, key: str | None) -> bool:
         """Whether a batch that is out asks just that."""
-        return key is not None and key in self._asked
+        return key in self._keys
 
 
 class _Filling:
     """Files being filled with jobs that are claimed, one for each model. `unpaid` is the most that the
-    request costs for which there was no money."""
+    request costs for which there was no money; `error` is that of a server that takes no batch now."""
 
     def __init__(self, sending: Sending) -> None:
         self._sending = sending
@@ -321,6 +335,8 @@ class _Filling:
         self.sent: list[Batch] = []
         self.unpaid: float | None = None
         self.limited = False
+        self.error: CallError | None = None
+        self._down: set[int] = set()  # backends
 
     async def take(self, asked: Sequence[tuple[Job, Prepared]]) -> bool:
         """Put jobs into files, and send those that are full. False where no more may follow."""
@@ -328,7 +344,7 @@ class _Filling:
         for place, (job, prepared) in enumerate(asked):
             if job.unusable and sending.live_repair:
                 self.live.append(job)
-            elif sending.is_asked(prepared.key):
+            elif sending.is_asked(prepared.key) or self._is_down(job):
                 self._back.append(job)
             else:
                 if not await sending.pay(prepared.bound):
@@ -337,6 +353,9 @@ class _Filling:
                     return False
                 await self._put(job, prepared)
         return True
+
+    def _is_down(self, job: Job) -> bool:
+        return id(batch_lines.backend_of(self._sending.panel.of(job.match))) in self._down
 
     async def _put(self, job: Job, prepared: Prepared) -> None:
         sending, number = self._sending, job.match.judge
@@ -354,7 +373,7 @@ class _Filling:
             data = api.line(f"{chunk.name}-{job.match.id}", prepared.body)
         chunk.add(line, data, prepared.tokens)
         if prepared.key is not None:
-            sending.keep_keys(chunk.name, [prepared.key])
+            sending.keep_key(chunk.name, prepared.key)
 
     async def submit(self) -> None:
         """Send all files."""
@@ -362,12 +381,25 @@ class _Filling:
             await self._submit(self._chunks.pop(next(iter(self._chunks))))
 
     async def _submit(self, chunk: Chunk) -> None:
+        batch = None
         with chunk.file:
-            batch = await self._sending.submit(chunk)
+            try:
+                batch = await self._sending.submit(chunk)
+            except CallError as error:  # its jobs went back; other servers are asked all the same
+                self.error, self.limited = self.error or error, True
+                self._down.add(id(batch_lines.backend_of(chunk.judge)))
         if batch is None:
             self._sending.ended(chunk.name)
         else:
             self.sent.append(batch)
+
+    def taken_live(self, *, waits: bool) -> list[Job]:
+        """The jobs to ask live now. Under a cap none while a batch `waits` for its answers, which may
+        hold all that is left: they go back."""
+        if waits and self._sending.budget.cap is not None:
+            return []
+        live, self.live = self.live, []
+        return live
 
     async def give_back(self) -> None:
         """What was claimed and isn't sent goes back into the queue, and its money."""
@@ -379,7 +411,8 @@ class _Filling:
                 self._back.append(line.job)
                 sending.budget.release(line.bound)
         self._chunks.clear()
-        if self._back:
-            outcomes = [Outcome(job.match.id, JobState.PENDING) for job in self._back]
-            self._back = []
+        back = [*self._back, *self.live]
+        self._back, self.live = [], []
+        if back:
+            outcomes = [Outcome(job.match.id, JobState.PENDING) for job in back]
             await sending.store.settle(whoami(), outcomes)

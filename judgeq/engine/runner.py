@@ -10,9 +10,10 @@ from __future__ import annotations
 
 import asyncio
 import math
+import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from judgeq import seeds
@@ -47,13 +48,15 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """A run, open: its store and its judges, until it is finished or stopped."""
+    """A run, open: its store and its judges, until it is finished or stopped; `began` by the monotonic
+    clock."""
 
     run: Run
     store: Store
     judge: panel.Panel
     stop: Stop
     emit: Callable[[Event], None]
+    began: float = field(default_factory=time.monotonic)
 
 
 async def go_through(session: Session) -> results.Result:
@@ -224,6 +227,11 @@ async def first_questions(session: Session, number: int) -> Counts:
         counts = await _planned(session, epoch, history, Repeats())
         to_ask = min(number - (counts.done and counts.done + counts.invalid), counts.left)
         if to_ask > 0:
+            if await batch.held(session.store) is not None:
+                raise RunError(
+                    f"run {run.folder.id} has batches that are out: `judgeq resume "
+                    f"{run.folder.argument}` collects them, and then no pilot is needed."
+                )
             session.emit(RoundStarted(1, counts))
             await _drain(session, to_ask, most=to_ask)
             before, counts = counts.left, await _state(session, 1)
@@ -291,9 +299,11 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
 
 
 async def _batched(session: Session, counts: Counts) -> bool:
-    """Whether it is batches that are to be sent, or waited for, now."""
-    if counts.pending:
-        return session.run.settings.batch
+    """Whether it is batches that are to be sent, or waited for, now: also before single calls under a
+    cap, for which what batches hold of it may not be left."""
+    settings = session.run.settings
+    if counts.pending and (settings.batch or settings.max_cost is None):
+        return settings.batch
     return await batch.held(session.store) is not None
 
 
@@ -306,8 +316,9 @@ async def _in_batches(session: Session) -> None:
     refuse_linked_folder(folder)
     folder.mkdir(parents=True, exist_ok=True)
     hours = settings.batch_wait
+    until = None if hours is None else session.began + hours * 3600
     try:
-        await batches.go_through(send=settings.batch, wait=None if hours is None else hours * 3600)
+        await batches.go_through(send=settings.batch, until=until)
     finally:
         with suppress(OSError):  # what isn't empty is needed
             folder.rmdir()

@@ -91,9 +91,12 @@ class BatchAPI(Protocol):
         it: by its name, or by the ids of its lines (`NAME-…`). `known` are the provider's ids of
         other batches of ours."""
 
-    async def download(self, remote: Remote, folder: Path) -> list[Path]:
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         """Write the results of a batch that ended whole into a folder, as files of their own names, and
-        return them: none where it has none. What is there already was whole, and isn't asked for."""
+        return them: none where it has none. What is there already was whole, and isn't asked for.
+
+        Raises BrokenResultsError where a line of them can't be one; `as_it_is` leaves such lines empty.
+        """
 
     def results(self, file: Path) -> Iterator[Result]:
         """What a file of results says, line by line. Raises RunError for one that is no such file."""

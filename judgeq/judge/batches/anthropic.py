@@ -156,11 +156,11 @@ class AnthropicBatches:
                 return str(said.get("custom_id"))
         return ""
 
-    async def download(self, remote: Remote, folder: Path) -> list[Path]:
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         """See BatchAPI. Raises BatchGoneError for results that the provider has deleted."""
         mask = self._connection.mask
         return [
-            await downloads.fetch(folder, self._known(name), self._content, mask)
+            await downloads.fetch(folder, self._known(name), self._content, mask, as_it_is=as_it_is)
             for name in remote.results
         ]
 

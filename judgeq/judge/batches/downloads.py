@@ -12,7 +12,7 @@ from typing import Any, BinaryIO
 
 import orjson
 
-from judgeq.errors import RunError, ServerFailedError
+from judgeq.errors import BrokenResultsError, RunError
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.judge.batches import fields
 from judgeq.judge.http.bodies import LARGEST_REPLY
@@ -24,18 +24,27 @@ LARGEST_LINE = LARGEST_REPLY + 65_536
 Opened = Callable[[str], AbstractAsyncContextManager[AsyncIterator[bytes]]]
 
 
-async def fetch(folder: Path, name: str, opened: Opened, mask: Mask) -> Path:
-    """Write the file that `opened` gives the bytes of, by its id, into the folder, unless it is there.
+async def fetch(
+    folder: Path, name: str, opened: Opened, mask: Mask, *, as_it_is: bool = False
+) -> Path:
+    """Write the file that `opened` gives the bytes of, by its id, into the folder, unless it is there;
+    `as_it_is`: with empty lines for those that are broken.
 
-    Raises ServerFailedError for one that is broken, and RunError where it can't be written.
+    Raises BrokenResultsError for one with such lines, and RunError where it can't be written.
     """
     path = folder / f"{name}.jsonl"
     if _is_there(path):
         return path
     with replacing(path) as file:
-        async with opened(name) as parts, aclosing(lines(parts)) as whole:
+        async with opened(name) as parts, aclosing(lines(parts, as_it_is=as_it_is)) as whole:
             async for line in whole:
-                _write(file.buffer, _masked(line, mask), path)
+                masked = _masked(line, mask)
+                if masked is None and not as_it_is:
+                    raise BrokenResultsError(
+                        "a file of results came broken: a line of it is no JSON object with a "
+                        "custom_id."
+                    )
+                _write(file.buffer, masked or b"", path)
     return path
 
 
@@ -54,8 +63,11 @@ def _is_there(path: Path) -> bool:
     return False
 
 
-async def lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
-    """The lines of a stream, without their ends. Raises ServerFailedError for what is too long."""
+async def lines(
+    parts: AsyncIterator[bytes], *, as_it_is: bool = False
+) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream, without their ends. Raises BrokenResultsError for what is too long; or
+    (`as_it_is`) ends there, with a line that is none."""
     pending, size = bytearray(), 0
     async for part in parts:
         size += len(part)
@@ -67,7 +79,10 @@ async def lines(parts: AsyncIterator[bytes]) -> AsyncGenerator[bytes, None]:
                 yield line
         pending += rest
         if size > LARGEST_FILE or len(pending) > LARGEST_LINE:
-            raise ServerFailedError("the server's file of results is longer than any can be.")
+            if as_it_is:
+                yield b"cut off"
+                return
+            raise BrokenResultsError("the server's file of results is longer than any can be.")
     if pending.strip():
         yield bytes(pending)
 
@@ -79,13 +94,11 @@ def _write(file: BinaryIO, line: bytes, path: Path) -> None:
         raise unwritable(path, error) from error
 
 
-def _masked(line: bytes, mask: Mask) -> bytes:
-    """A line as it may be kept. Raises ServerFailedError for one that can't be one of results."""
+def _masked(line: bytes, mask: Mask) -> bytes | None:
+    """A line as it may be kept; None for one that can't be one of results."""
     given = _object(line)
     if given is None or not isinstance(given.get("custom_id"), str):
-        raise ServerFailedError(
-            "a file of results came broken: a line of it is no JSON object with a custom_id."
-        )
+        return None
     masked = mask.body(line)
     if masked == line:
         return line

@@ -170,11 +170,14 @@ class OpenAIBatches:
             seen.add(after)
         raise ServerFailedError(f"{url} lists batches without an end.")
 
-    async def download(self, remote: Remote, folder: Path) -> list[Path]:
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         """See BatchAPI. Raises BatchGoneError for results that the provider has deleted."""
         mask = self._connection.mask
         names = [fields.identity(name, mask) for name in remote.results]
-        return [await downloads.fetch(folder, name, self._content, mask) for name in names]
+        return [
+            await downloads.fetch(folder, name, self._content, mask, as_it_is=as_it_is)
+            for name in names
+        ]
 
     @asynccontextmanager
     async def _content(self, file: str) -> AsyncIterator[AsyncIterator[bytes]]:

@@ -1,0 +1,175 @@
+"""Sessions around batches that are out: caps, servers that fail while others don't, clocks."""
+
+from __future__ import annotations
+
+import json
+import sqlite3
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from judgeq.engine import batch, batch_sending
+from judgeq.errors import ConnectionFailedError, KeyRefusedError
+from judgeq.judge.batches import Result
+from tests.cli import judgeq
+from tests.fake_batches import FakeBatches, answered, by_model
+from tests.mock import mock
+
+NOWHERE = "http://127.0.0.1:9/v1"
+PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price-in", "1", "--price-out", "2")
+ASKED = (*PAIRS, "--judge", "m", "--base-url", NOWHERE)
+RUN = ("run", *ASKED, "--quiet", "--batch")
+FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}
+
+
+@pytest.fixture(autouse=True)
+def quick(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(batch, "LONGEST_WAIT", 0.02)
+    monkeypatch.setattr(batch, "SETTLING", 0.1)
+    monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
+
+
+def status(folder: Path) -> Any:
+    return json.loads(judgeq(folder, "status", "--json").stdout)
+
+
+def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much_that_waits(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=(fake := FakeBatches()))
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, "--batch-wait", "0", expect=5)
+        fake.stands = FULL
+        judgeq(tmp_path, *RUN[:-1], "--base-url", url)
+    assert status(tmp_path)["state"] == "finished"
+
+
+def test_under_a_cap_live_repairs_wait_for_batches_that_hold_all_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    seen: list[str] = []
+
+    def first_unusable(custom_id: str) -> Result:
+        seen.append(custom_id)
+        return answered(custom_id) if len(seen) > 3 else answered(custom_id, UNUSABLE)
+
+    by_model(monkeypatch, m=FakeBatches(first_unusable))
+    with mock(tmp_path) as url:
+        flags = ("--base-url", url, "--batch-repair", "live", "--max-cost", "0.015")
+        judgeq(tmp_path, *RUN, *flags, "--max-output-tokens", "100")
+    assert status(tmp_path)["state"] == "finished"
+
+
+UNUSABLE = json.dumps(
+    {
+        "choices": [{"message": {"content": "Who knows?"}, "finish_reason": "stop"}],
+        "usage": {"prompt_tokens": 50, "completion_tokens": 5},
+    }
+).encode()
+
+
+def test_under_a_cap_a_live_session_first_collects_what_may_hold_all_that_is_left(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=FakeBatches())
+    capped = ("--max-cost", "0.015", "--max-output-tokens", "100")
+    with mock(tmp_path) as url:
+        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--batch-wait", "0", expect=5)
+        jobs = status(tmp_path)["jobs"]
+        assert jobs["running"]
+        assert jobs["pending"]
+        judgeq(tmp_path, "estimate", *ASKED, "--base-url", url, "--pilot", "20", *capped, expect=7)
+        judgeq(tmp_path, *RUN[:-1], "--base-url", url, *capped)
+    assert status(tmp_path)["state"] == "finished"
+
+
+def test_one_provider_that_fails_keeps_no_other_from_being_collected(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = FakeBatches(), FakeBatches()
+    by_model(monkeypatch, m=bad, n=good)
+    run = (*RUN, "--judge", "n", "--ensemble", "each")
+    bad.errors["create"] = ConnectionFailedError("no connection.", cost=0.0)
+    monkeypatch.setattr(batch_sending, "TRIES", 2)
+    judgeq(tmp_path, *run, expect=4)
+    jobs = status(tmp_path)["jobs"]
+    assert (jobs["done"], jobs["pending"]) == (24, 24)  # and then nothing is out
+    assert bad.asked == ["create"] * 4
+    bad.errors.clear()
+    bad.stands = {"status": "in_progress", "stands": "working"}
+    judgeq(tmp_path, "resume", "--batch-wait", "0", expect=5)
+    bad.errors["get"] = KeyRefusedError("it refuses the key.")
+    judgeq(tmp_path, "resume", expect=4)
+    bad.errors.clear()
+    bad.stands = good.stands
+    judgeq(tmp_path, "resume")
+
+
+@pytest.mark.parametrize("error", [KeyRefusedError("it refuses the key."), None])
+def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_session(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, error: KeyRefusedError | None
+) -> None:
+    good, bad = FakeBatches(), FakeBatches()
+    by_model(monkeypatch, m=bad, n=good)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--batch-wait", "0", expect=5)
+    if error is None:  # it is at another address than its judge is asked at
+        (ledger,) = tmp_path.glob("runs/*/run.db")
+        with sqlite3.connect(ledger) as db:
+            db.execute("UPDATE batches SET address = 'http://127.0.0.1:8' WHERE judge = 0")
+    else:
+        bad.errors["get"] = error
+    judgeq(tmp_path, "resume", expect=4)
+    assert status(tmp_path)["jobs"]["done"] == 24
+
+
+def test_batches_are_cancelled_though_one_cant_be(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    good, bad = FakeBatches(), FakeBatches()
+    by_model(monkeypatch, m=bad, n=good)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--batch-wait", "0", expect=5)
+    bad.errors["cancel"] = ConnectionFailedError("no connection.")
+    judgeq(tmp_path, "batches", "cancel", expect=4)
+    assert good.asked[-1] == "cancel"
+
+
+def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeBatches()
+    by_model(monkeypatch, m=fake)
+    fake.errors["create"] = ConnectionFailedError("the connection broke.")
+    fake.doubtful = ["r7"]
+    done = judgeq(tmp_path, "run", *ASKED, "--batch", "--batch-wait", "0.0001", expect=5)
+    assert done.stderr.count("may be r7") == 1 < fake.asked.count("identify")
+    said = judgeq(tmp_path, "batches", "cancel", expect=4).stderr
+    assert "Nobody knows yet whether batch jq" in said
+
+
+@pytest.mark.parametrize("years", [-1, 0, 1])
+def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_was_made(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, years: int
+) -> None:
+    fake = FakeBatches()
+    by_model(monkeypatch, m=fake)
+    fake.errors["create"] = ConnectionFailedError("the connection broke.")
+    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    (ledger,) = tmp_path.glob("runs/*/run.db")
+    with sqlite3.connect(ledger) as db:
+        db.execute("UPDATE batches SET made = made + ?", (years * 31_557_600,))
+    fake.errors.clear()
+    judgeq(tmp_path, "resume", "--batch-wait", "1")
+    assert status(tmp_path)["unknown_attempts"] == 24
+
+
+def test_answers_that_are_always_missing_end_as_failed_jobs(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = FakeBatches(lambda custom_id: None)
+    by_model(monkeypatch, m=fake)
+    judgeq(tmp_path, *RUN, expect=4)
+    assert status(tmp_path)["jobs"]["failed"] == 24
+    assert len(fake.created) == 8
