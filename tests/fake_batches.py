@@ -73,6 +73,7 @@ class FakeBatches:
 
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         self._ask("download")
+        folder.mkdir(parents=True, exist_ok=True)  # noqa: ASYNC240
         path = folder / f"{remote.id}.jsonl"
         with path.open("wb") as file:
             for custom_id in self.created[remote.id]:

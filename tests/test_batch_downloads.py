@@ -293,3 +293,18 @@ def test_a_file_of_something_else_is_not_read(form: str, tmp_path: Path) -> None
         read(tmp_path / "f.jsonl", form, {"custom_id": "a-1"}, 7)
     with pytest.raises(RunError, match="can't be read"):
         told(Server(form), lambda api: _read(api, tmp_path / "none.jsonl"), form)
+
+
+@forms
+def test_a_file_taken_as_it_is_has_empty_lines_for_those_that_cant_be_results(
+    form: str, tmp_path: Path
+) -> None:
+    whole = orjson.dumps(LINE)
+    content = b"\n".join((b"[]", whole, b'{"custom_id": 1}', b"{", whole))
+    server = Server(form).says("/content", content).says("/results", content)
+
+    async def fetched(api: BatchAPI) -> list[Path]:
+        return await api.download(await api.get("batch_1"), tmp_path, as_it_is=True)
+
+    (file,) = told(server, fetched, form)
+    assert file.read_bytes().split(b"\n") == [b"", whole, b"", b"", whole, b""]

@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from judgeq.engine import batch, batch_sending
-from judgeq.errors import ConnectionFailedError, KeyRefusedError
-from judgeq.judge.batches import Result
+from judgeq.engine import batch, batch_collecting, batch_sending
+from judgeq.errors import BrokenResultsError, ConnectionFailedError, KeyRefusedError
+from judgeq.judge.batches import Remote, Result
 from tests.cli import judgeq
 from tests.fake_batches import FakeBatches, answered, by_model
 from tests.mock import mock
@@ -173,3 +173,29 @@ def test_answers_that_are_always_missing_end_as_failed_jobs(
     judgeq(tmp_path, *RUN, expect=4)
     assert status(tmp_path)["jobs"]["failed"] == 24
     assert len(fake.created) == 8
+
+
+def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batch_collecting, "TRIES", 2)
+    fake = Breaking()
+    by_model(monkeypatch, m=fake)
+    done = judgeq(tmp_path, "run", *ASKED, "--batch")
+    assert "lack 1 of its lines, which may have been paid for" in done.stderr
+    assert fake.asked.count("download") == 2 + 1 + 1
+    state = status(tmp_path)
+    assert (state["jobs"]["done"], state["unknown_attempts"]) == (24, 1)
+
+
+class Breaking(FakeBatches):
+    """Its first batch has a broken line among its results."""
+
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
+        (file,) = await super().download(remote, folder)
+        if len(self.created) == 1:
+            if not as_it_is:
+                raise BrokenResultsError("a line of it is none.")
+            _, *rest = file.read_bytes().splitlines()
+            file.write_bytes(b"\n".join((b"", *rest)))
+        return [file]
