@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections.abc import Collection, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,8 @@ import pytest
 from judgeq.engine import batch, batch_collecting, batch_sending
 from judgeq.errors import BrokenResultsError, ConnectionFailedError, KeyRefusedError
 from judgeq.judge.batches import Remote, Result
+from judgeq.store.sqlite import SqliteStore
+from judgeq.types import Batch, JobState, Line, Outcome
 from tests.cli import judgeq
 from tests.fake_batches import FakeBatches, answered, by_model
 from tests.mock import mock
@@ -199,3 +202,32 @@ class Breaking(FakeBatches):
             _, *rest = file.read_bytes().splitlines()
             file.write_bytes(b"\n".join((b"", *rest)))
         return [file]
+
+
+def test_a_folder_of_results_that_cant_be_made_is_named(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    by_model(monkeypatch, m=FakeBatches())
+    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    (ledger,) = tmp_path.glob("runs/*/run.db")
+    (ledger.parent / "batches").write_text("")
+    assert "batches can't be written" in judgeq(tmp_path, "resume", expect=7).stderr
+
+
+@pytest.mark.parametrize("lost", [1, 24])
+def test_what_is_reserved_for_jobs_that_were_lost_before_they_were_sent_is_released(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: int
+) -> None:
+    hand_over, losing = SqliteStore.hand_over, [lost]
+
+    async def late(
+        self: SqliteStore, worker: str, batch: Batch, lines: Sequence[Line]
+    ) -> Collection[int]:
+        gone = [line.job.match.id for line in lines][: losing.pop() if losing else 0]
+        await self.settle(worker, [Outcome(job, JobState.PENDING) for job in gone])
+        return await hand_over(self, worker, batch, lines)
+
+    monkeypatch.setattr(SqliteStore, "hand_over", late)
+    by_model(monkeypatch, m=FakeBatches())
+    judgeq(tmp_path, *RUN, "--max-cost", "0.42")
+    assert status(tmp_path)["state"] == "finished"

@@ -21,7 +21,7 @@ from judgeq.config import Settings
 from judgeq.engine import batch_lines
 from judgeq.engine.queue import AT_ONCE, Queue, Stop
 from judgeq.engine.worker import drain
-from judgeq.errors import CallError, JudgeError, StoppedError
+from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import Prepared
 from judgeq.judge.batches import BatchAPI, Limits
@@ -64,7 +64,12 @@ class Chunk:
 
     def add(self, line: Line, data: bytes, tokens: float) -> None:
         """Put a job's line in."""
-        self.file.write(data)
+        try:
+            self.file.write(data)
+        except OSError as error:
+            raise RunError(
+                f"a batch can't be put together on the disk: {error.strerror}."
+            ) from error
         self.lines.append(line)
         self.size += len(data)
         self.tokens += tokens

@@ -30,7 +30,7 @@ from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError
 from judgeq.events import EndedEarly, Event, Notice, RoundStarted, RunStarted
-from judgeq.files import refuse_linked_folder
+from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
 from judgeq.rating import GoOn, position_bias
@@ -314,7 +314,10 @@ async def _in_batches(session: Session) -> None:
     settings, batches = session.run.settings, batches_of(session)
     folder = batches.collecting.folder
     refuse_linked_folder(folder)
-    folder.mkdir(parents=True, exist_ok=True)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
     hours = settings.batch_wait
     until = None if hours is None else session.began + hours * 3600
     try:
