@@ -250,7 +250,7 @@ class Chaos:
         """Something goes wrong."""
         workers = [name for name in self.processes if name != "scheduler"]
         if kind == "worker":
-            self._kill(self.moments.choice(workers))
+            self._kill(self.moments.choice(self._asking() or workers))
         elif kind == "scheduler":
             self._kill("scheduler")
         elif kind == "pause":
@@ -266,6 +266,22 @@ class Chaos:
         else:
             self.cutter.arm()
         self.events[kind] += 1
+
+    def _asking(self) -> list[str]:
+        """The workers that have calls in flight, once there are some; none if the run is over before."""
+        while self.processes["scheduler"].poll() is None:
+            pids = {
+                pid
+                for (pid,) in self.query(
+                    "SELECT DISTINCT w.pid FROM @.jobs j JOIN @.workers w ON w.worker = j.worker "
+                    "WHERE j.state = 'running' AND j.open > 0 AND NOT w.over"
+                )
+            }
+            asking = [name for name, process in self.processes.items() if process.pid in pids]
+            if asking := [name for name in asking if name != "scheduler"]:
+                return asking
+            time.sleep(0.02)
+        return []
 
     def _kill(self, name: str) -> None:
         process = self.processes[name]
