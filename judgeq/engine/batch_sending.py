@@ -95,7 +95,7 @@ class Sending:
     _asked: dict[str, list[str]] = field(default_factory=dict)  # keys of what is out, by batch
     _keys: set[str] = field(default_factory=set)  # all of these
     _largest: dict[int, int] = field(default_factory=dict)  # by backend, after a refusal
-    _full_wait: float = FULL_WAIT
+    _full_wait: float = field(default_factory=lambda: FULL_WAIT)
     _full_until: float | None = None
     clock: Callable[[], float] = time.monotonic
 
@@ -170,7 +170,10 @@ class Sending:
         try:
             while not self.stop.asked:
                 jobs = await self.store.claim(whoami(), CLAIMED, self.store.lease)
-                if not jobs or not await filling.take(await self._unknown(jobs)):
+                filling.held = {job.match.id: job for job in jobs}
+                asked = await self._unknown(jobs)
+                filling.held = {job.match.id: job for job, _ in asked}
+                if not jobs or not await filling.take(asked):
                     break
             await filling.submit()
             live = filling.taken_live(waits=bool(out or filling.sent))
@@ -329,12 +332,14 @@ class Sending:
 
 
 class _Filling:
-    """Files being filled with jobs that are claimed, one for each model. `unpaid` is the most that the
-    request costs for which there was no money; `error` is that of a server that takes no batch now."""
+    """Files being filled with jobs that are claimed, one for each model; `held` are those that are in
+    none yet, by number. `unpaid` is the most that the request costs for which there was no money;
+    `error` is that of a server that takes no batch now."""
 
     def __init__(self, sending: Sending) -> None:
         self._sending = sending
         self._chunks: dict[int, Chunk] = {}
+        self.held: dict[int, Job] = {}
         self._back: list[Job] = []
         self.live: list[Job] = []
         self.sent: list[Batch] = []
@@ -346,7 +351,7 @@ class _Filling:
     async def take(self, asked: Sequence[tuple[Job, Prepared]]) -> bool:
         """Put jobs into files, and send those that are full. False where no more may follow."""
         sending = self._sending
-        for place, (job, prepared) in enumerate(asked):
+        for job, prepared in asked:
             if job.unusable and sending.live_repair:
                 self.live.append(job)
             elif sending.is_asked(prepared.key) or self._is_down(job):
@@ -354,9 +359,13 @@ class _Filling:
             else:
                 if not await sending.pay(prepared.bound):
                     self.unpaid, self.limited = prepared.bound, True
-                    self._back += [later for later, _ in asked[place:]]
                     return False
-                await self._put(job, prepared)
+                try:
+                    await self._put(job, prepared)
+                except BaseException:
+                    sending.budget.release(prepared.bound)
+                    raise
+            del self.held[job.match.id]
         return True
 
     def _is_down(self, job: Job) -> bool:
@@ -416,8 +425,8 @@ class _Filling:
                 self._back.append(line.job)
                 sending.budget.release(line.bound)
         self._chunks.clear()
-        back = [*self._back, *self.live]
-        self._back, self.live = [], []
+        back = [*self._back, *self.live, *self.held.values()]
+        self._back, self.live, self.held = [], [], {}
         if back:
             outcomes = [Outcome(job.match.id, JobState.PENDING) for job in back]
             await sending.store.settle(whoami(), outcomes)

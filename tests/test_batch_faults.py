@@ -1,0 +1,227 @@
+"""Runs in batches at servers with faults: each job ends done, invalid or failed with its reason, nothing
+is paid for twice that need not be, and nothing is left lying about."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from tests.batch_killing import quick
+from tests.cli import ended, judgeq, only_run, query, scores
+from tests.mock import mock, stats
+
+QUESTIONS = 20
+JOB = (
+    *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
+    *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
+)
+APIS = {"openai": (), "anthropic": ("--api", "anthropic")}
+# Those of a session that say nothing to the user, and pay for nothing twice.
+QUIET = (
+    *("--batch-expire 0.5", "--batch-expire 1", "--batch-crawl --batch-window 0.1"),
+    *("--batch-limited 0.5 --retry-after 0.01", "--batch-unanswered 0.5", "--batch-unanswered 1"),
+    *("--batch-doubled 0.5", "--batch-broken 0.5", "--batch-page 1 --batch-unanswered 0.5"),
+    *("--batch-flaky 0.3 --retry-after 0.01", "--batch-failing 0.3"),
+)
+UNUSABLE = ("--unreadable 0.3", "--incomplete 0.3", "--refused 0.3", "--cut-off 0.3")
+MIXED = (
+    "--batch-expire 0.2 --batch-limited 0.2 --batch-unanswered 0.2 --batch-flaky 0.1 "
+    "--batch-failing 0.1 --batch-doubled 0.1 --batch-lost 0.05 --batch-broken 0.2 "
+    "--batch-page 2 --retry-after 0.01"
+)
+
+
+@pytest.fixture(autouse=True)
+def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
+    quick(monkeypatch.setattr)
+
+
+@pytest.fixture(scope="module")
+def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    file = tmp_path_factory.mktemp("texts") / "texts.csv"
+    rows = [f"{number},Text {number} says {number**2}.\n" for number in range(30)]
+    file.write_text("id,text\n" + "".join(rows), encoding="utf-8")
+    return file
+
+
+@pytest.fixture(scope="module")
+def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
+    """The scores of the run asked live, by API."""
+    known = {}
+    for name, flags in APIS.items():
+        folder = tmp_path_factory.mktemp(name)
+        with mock(folder) as url:
+            judgeq(folder, "run", "-d", texts, *JOB, *flags, "--base-url", url, "--no-cache")
+        known[name] = scores(only_run(folder))
+    return known
+
+
+@pytest.fixture(params=list(APIS))
+def api(request: pytest.FixtureRequest) -> str:
+    return str(request.param)
+
+
+class Rehearsal:
+    """Sessions of a run in batches at one server, until one ends with one of these codes."""
+
+    def __init__(
+        self, folder: Path, texts: Path, api: str, faults: str, *more: str, until: int = 0
+    ) -> None:
+        self.folder, self.codes, self.errors = folder, list[int](), ""
+        self.temporary = folder / "temporary"
+        self.temporary.mkdir()
+        before, tempfile.tempdir = tempfile.tempdir, str(self.temporary)
+        try:
+            with mock(folder, "--batch-time", "0.02", *faults.split()) as url:
+                words = ("-d", texts, *JOB, *APIS[api], "--base-url", url, "--batch", *more)
+                while len(self.codes) < 8 and self.codes[-1:] != [until]:
+                    done = ended(folder, "run", *words)
+                    assert "Traceback" not in done.stderr
+                    self.codes.append(done.returncode)
+                    self.errors += done.stderr
+                self.seen = stats(url, questions=True)
+        finally:
+            tempfile.tempdir = before
+        self.run = only_run(folder)
+
+    def check(self) -> None:
+        """What holds however a run ended."""
+        assert not list(self.folder.glob("runs/*/batches"))
+        assert not list(self.temporary.iterdir())
+        assert not query(self.run, "SELECT id FROM jobs WHERE state = 'running'")
+        open_batches = "SELECT 1 FROM batches WHERE state IN ('intended', 'sent')"
+        assert not query(self.run, open_batches)
+        lost = "state != 'done' AND error IS NULL AND attempts"
+        assert not query(self.run, f"SELECT 1 FROM jobs WHERE {lost}")
+        ((paid, risk),) = query(
+            self.run,
+            "SELECT (SELECT coalesce(sum(cost), 0) FROM calls), sum(at_risk) / 1e9 FROM jobs",
+        )
+        assert paid <= self.billed + 1e-12
+        assert self.billed <= paid + risk + 1e-12
+
+    @property
+    def billed(self) -> float:
+        """Dollars."""
+        tokens = [batch["tokens"] for batch in self.seen["batches"]["list"]]
+        doubled: int = sum(one["input"] + 2 * one["output"] for one in tokens)
+        return doubled / 2 / 1e6
+
+    def states(self) -> dict[Any, Any]:
+        """How many jobs are in which state."""
+        return dict(query(self.run, "SELECT state, count(*) FROM jobs GROUP BY state"))
+
+    def answered(self) -> list[int]:
+        """How often each question was answered."""
+        return [one["answered"] for one in self.seen["by_question"].values()]
+
+
+@pytest.mark.parametrize("faults", QUIET)
+def test_what_is_mended_by_itself(
+    tmp_path: Path, texts: Path, live: dict[str, str], api: str, faults: str
+) -> None:
+    done = Rehearsal(tmp_path, texts, api, faults)
+    done.check()
+    assert done.codes == [0]
+    assert not done.errors
+    assert scores(done.run) == live[api]
+    assert done.answered() == [1] * QUESTIONS
+
+
+def test_a_batch_refused_as_invalid_stops_the_run_and_costs_nothing(
+    tmp_path: Path, texts: Path, live: dict[str, str], api: str
+) -> None:
+    done = Rehearsal(tmp_path, texts, api, "--batch-invalid 0.3")
+    done.check()
+    assert done.codes == [4, 4, 0]
+    assert ("line 1: The request" if api == "openai" else "requests.0.params") in done.errors
+    assert scores(done.run) == live[api]
+    assert done.answered() == [1] * QUESTIONS
+    assert query(done.run, "SELECT count(*) FROM calls WHERE outcome = 'not_sent'") == [(4,)]
+
+
+def test_a_provider_with_little_room_gets_smaller_batches(
+    tmp_path: Path, texts: Path, live: dict[str, str]
+) -> None:
+    done = Rehearsal(tmp_path, texts, "openai", "--batch-queue-tokens 900")
+    done.check()
+    assert (done.codes, done.answered()) == ([0], [1] * QUESTIONS)
+    assert scores(done.run) == live["openai"]
+
+
+def test_lines_that_results_lack_are_reported_and_asked_again(
+    tmp_path: Path, texts: Path, live: dict[str, str], api: str
+) -> None:
+    done = Rehearsal(tmp_path, texts, api, "--batch-lost 0.2")
+    done.check()
+    assert done.codes == [0]
+    assert scores(done.run) == live[api]
+    assert sorted(done.answered()) == [1] * 17 + [2] * 3
+    assert done.errors.count("lack 1 of its lines, which may have been paid for") == 3
+    assert query(done.run, "SELECT sum(open) FROM jobs") == [(3,)]
+
+
+@pytest.mark.parametrize("faults", ["--batch-lost 1", "--batch-gone 0", "--batch-failing 1"])
+def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
+    tmp_path: Path, texts: Path, api: str, faults: str
+) -> None:
+    done = Rehearsal(tmp_path, texts, api, faults, until=4)
+    done.check()
+    assert done.codes == [4]
+    assert done.states() == {"failed": QUESTIONS}
+    assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
+
+
+@pytest.mark.parametrize("repair", ["batch", "live"])
+@pytest.mark.parametrize("faults", UNUSABLE)
+def test_unusable_replies_are_asked_again_once(
+    tmp_path: Path, texts: Path, api: str, faults: str, repair: str
+) -> None:
+    done = Rehearsal(tmp_path, texts, api, faults, "--batch-repair", repair)
+    if repair == "batch":
+        done.check()
+    assert done.codes == [0]
+    assert not list(tmp_path.glob("runs/*/batches"))
+    states = done.states()
+    assert set(states) == {"done", "invalid"}
+    reasons = query(done.run, "SELECT error FROM jobs WHERE state = 'invalid'")
+    assert len(reasons) == states["invalid"]
+    assert all(reason for (reason,) in reasons)
+    assert query(done.run, "SELECT max(attempts), min(attempts) FROM jobs") == [(2, 1)]
+    asked_live = done.seen["requests"]
+    assert (asked_live > 0) == (repair == "live")
+
+
+def test_a_quota_that_is_used_up_ends_the_session(tmp_path: Path, texts: Path, api: str) -> None:
+    done = Rehearsal(tmp_path, texts, api, "--quota-after 7", until=4)
+    done.check()
+    assert done.codes == [4]
+    assert "money or quota is used up" in done.errors
+    assert done.states() == {"done": 7, "pending": 3}
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_all_of_it_at_once(
+    tmp_path: Path, texts: Path, live: dict[str, str], api: str, seed: int
+) -> None:
+    done = Rehearsal(tmp_path, texts, api, f"{MIXED} --batch-time 0.0{seed}")
+    done.check()
+    assert done.codes[-1] == 0
+    assert scores(done.run) == live[api]
+
+
+def test_a_server_that_keeps_saying_429_leaves_no_job_claimed(tmp_path: Path, texts: Path) -> None:
+    done = Rehearsal(tmp_path, texts, "anthropic", "--batch-limited 1 --retry-after 0.01", until=4)
+    done.check()
+    assert done.states() == {"pending": 10}
+
+
+def test_a_server_that_takes_another_key_is_asked_nothing(
+    tmp_path: Path, texts: Path, api: str
+) -> None:
+    done = Rehearsal(tmp_path, texts, api, "--key secret", until=4)
+    done.check()
+    assert (done.states(), done.seen["batches"]["created"]) == ({"pending": 10}, 0)
