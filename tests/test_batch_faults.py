@@ -76,7 +76,7 @@ class Rehearsal:
         before, tempfile.tempdir = tempfile.tempdir, str(self.temporary)
         try:
             with mock(folder, "--batch-time", "0.02", *faults.split()) as url:
-                words = ("-d", texts, *JOB, *APIS[api], "--base-url", url, "--batch", *more)
+                words = ("-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch", *more)
                 while len(self.codes) < 8 and self.codes[-1:] != [until]:
                     done = ended(folder, "run", *words)
                     assert "Traceback" not in done.stderr
@@ -112,7 +112,8 @@ class Rehearsal:
 
     def states(self) -> dict[Any, Any]:
         """How many jobs are in which state."""
-        return dict(query(self.run, "SELECT state, count(*) FROM jobs GROUP BY state"))
+        counted: Any = query(self.run, "SELECT state, count(*) FROM jobs GROUP BY state")
+        return dict(counted)
 
     def answered(self) -> list[int]:
         """How often each question was answered."""
