@@ -8,7 +8,10 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from aiohttp import web
 
+from judgeq.mock_server import MockServer, anthropic_batches, openai_batches
+from judgeq.mock_server.wire import drop
 from tests.batch_killing import quick
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.mock import mock, stats
@@ -226,3 +229,49 @@ def test_a_server_that_takes_another_key_is_asked_nothing(
     done = Rehearsal(tmp_path, texts, api, "--key secret", until=4)
     done.check()
     assert (done.states(), done.seen["batches"]["created"]) == ({"pending": 10}, 0)
+
+
+def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
+    tmp_path: Path, texts: Path, live: dict[str, str], api: str
+) -> None:
+    with mock(tmp_path, "--batch-time", "0.4") as url:
+        run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
+        judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, "batches", "cancel")
+        judgeq(tmp_path, *run)
+        seen = stats(url, questions=True)
+    assert any(batch["cancelled"] for batch in seen["batches"]["list"])
+    assert [one["answered"] for one in seen["by_question"].values()] == [1] * QUESTIONS
+    assert scores(only_run(tmp_path)) == live[api]
+
+
+def test_a_server_without_batches_is_named_and_the_run_goes_on_live(
+    tmp_path: Path, texts: Path, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    for batches in (openai_batches.OpenAIBatches, anthropic_batches.AnthropicBatches):
+        monkeypatch.setattr(batches, "routes", lambda _: [])
+    with mock(tmp_path) as url:
+        run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url)
+        refused = judgeq(tmp_path, *run, "--batch", expect=4)
+        assert "has no batch API, as it seems: leave --batch out" in refused.stderr
+        assert not query(only_run(tmp_path), "SELECT 1 FROM jobs WHERE state != 'pending'")
+        judgeq(tmp_path, *run)
+
+
+def test_a_server_that_is_away_for_a_while_is_waited_for(
+    tmp_path: Path, texts: Path, live: dict[str, str], api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    away = list(range(12))
+
+    async def gone(_: MockServer, request: web.Request) -> web.StreamResponse | None:
+        return await drop(request, b"{}", half=False) if away and away.pop() >= 0 else None
+
+    with mock(tmp_path, "--batch-time", "0") as url:
+        run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
+        judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
+        monkeypatch.setattr(MockServer, "_flaky", gone)
+        judgeq(tmp_path, *run)
+        seen = stats(url, questions=True)
+    assert not away
+    assert [one["answered"] for one in seen["by_question"].values()] == [1] * QUESTIONS
+    assert scores(only_run(tmp_path)) == live[api]
