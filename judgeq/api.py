@@ -66,8 +66,9 @@ def run(
     Of a DataFrame the columns are named as of a file (`text_column` …, by default "text" and "id");
     texts in a list are numbered from 0. `settings` are the flags of `judgeq run`
     (`strategy="listwise10"`, `sim_accuracy=0.9` …). `progress` shows a bar on standard error (None:
-    on a terminal and in a notebook); `on_event` is called with every event. Raises a JudgeqError;
-    nothing answered is ever lost.
+    on a terminal and in a notebook); `on_event` is called with every event. With judge="people" it
+    opens their page, and returns when all is judged. Raises a JudgeqError; nothing answered is ever
+    lost.
     """
     given, frame = _settle(dataset, settings)
     prepared = session.prepare(given, Path(runs_dir), new=new, frame=frame)
@@ -199,7 +200,14 @@ def _played(
     prepared: Run, retry_failed: bool, progress: bool | None, on_event: OnEvent | None
 ) -> Result:
     def execute(emit: Emit, **more: Any) -> results.Result:
-        return session.execute(prepared, emit, retry_failed=retry_failed, **more)
+        page = None
+        if prepared.settings.people is not None:
+            from judgeq.ui import asking
+
+            if prepared.settings.in_terminal:
+                raise UsageError("in_terminal: only `judgeq run` and `judgeq annotate` ask there.")
+            page = asking.page(prepared, emit)
+        return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 
     return notebook.shown(evaluating.evaluated(_shown(execute, progress, on_event)))
 

@@ -10,7 +10,6 @@ import hashlib
 from collections import Counter
 from collections.abc import Mapping
 from difflib import get_close_matches
-from itertools import product
 from pathlib import Path
 from typing import Any, NamedTuple, Self
 
@@ -26,6 +25,7 @@ from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation, simulation_facts
 from judgeq.settings.model import PROVIDERS, Access, Model
+from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
 from judgeq.strategies.goal import Goal
 
@@ -42,23 +42,51 @@ class Panelist(NamedTuple):
         return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
 
 
-NEVER_KEPT: dict[str, Any] = {"store": None, "share_texts": False, "workers": 1}
-"""Settings that say where the run itself is: they aren't written down there."""
+PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all", "in_terminal")
+"""Settings of where people are asked, and a file for it: no run decides them."""
+NEVER_KEPT: dict[str, Any] = {
+    "store": None,
+    "share_texts": False,
+    "workers": 1,
+    **{name: Asking.model_fields[name].default for name in PAGE},
+}
+"""Settings that say where the run itself is, and where people are asked: they aren't written down
+there."""
 SENT_TO_ALL = ("api_key_env", "api_key_file", "headers", "extra_body")
 """Settings that every model's server is sent, and that may hold a key."""
 SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
 """Settings that may change between one session of a run and the next: they don't decide the result."""
 
 
-class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
+class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
     """Everything a user can set about a run; the defaults are the command's."""
 
     @property
     def panelists(self) -> tuple[Panelist, ...]:
-        """The judges: each that was named, as each persona."""
+        """The judges: each that was named, as each persona; people as themselves."""
         return tuple(
-            Panelist(*panelist) for panelist in product(self.judge, self.persona or (None,))
+            Panelist(name, persona)
+            for name in self.judge
+            for persona in (not judge.kind_of(name).is_person and self.persona) or (None,)
         )
+
+    @property
+    def people(self) -> int | None:
+        """The number of people on the panel; None where none are asked."""
+        for number, panelist in enumerate(self.panelists):
+            if judge.kind_of(panelist.judge).is_person:
+                return number
+        return None
+
+    @property
+    def only_people(self) -> bool:
+        """Whether people are asked and no model, so that there are no calls to pay for."""
+        return self.people is not None and not self.models
+
+    @property
+    def repeated(self) -> float:
+        """The share of their questions that people are asked again."""
+        return self.repeats if self.repeats is not None and self.repeats < 1 else 0.0
 
     @property
     def judges(self) -> tuple[str, ...]:
@@ -114,7 +142,7 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
                 name if path is None else f"recorded:{path.absolute()}"
                 for name, path in zip(self.judge, recordings, strict=True)
             )
-        for name in ("data_dir", "api_key_file", "ca_file", "cache_dir"):
+        for name in ("data_dir", "api_key_file", "ca_file", "cache_dir", "anchors"):
             path: Path | None = getattr(self, name)
             if path is not None:
                 changes[name] = path.absolute()
@@ -127,6 +155,8 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access):
     def make_strategy(self) -> Strategy:
         """The strategy. Raises UsageError for one that can't be."""
         given = {name: getattr(self, name) for name in strategies.FLAGS}
+        if self.repeats is not None:  # below 1 it is a share of people's questions
+            given["repeats"] = int(self.repeats) or None
         return strategies.parse(self.strategy, **given)
 
 
@@ -201,7 +231,7 @@ def deciding_facts(
         # gold column to a finished run costs nothing.
         "labels": dataset.labels if simulated else None,
         "judge": {"name": _names(settings, dataset), **answering},
-        "prompt": prompt.model_dump(exclude={"personas"}) if prompt else None,
+        "prompt": prompt.model_dump(exclude={"personas", "people"}) if prompt else None,
         "seed": settings.seed,
     }
     if settings.persona and prompt is not None:
@@ -210,6 +240,11 @@ def deciding_facts(
         facts["ensemble"] = settings.ensemble
         if settings.ensemble == "rotate":
             facts["rotation"] = "drawn"  # up to version 0.1.0 judges were asked in turn
+    if settings.people is not None:
+        if settings.each > 1:
+            facts["each"] = settings.each
+        if prompt is not None and prompt.people:
+            facts["people"] = [list(words) for words in prompt.people]
     # What came after runs were first kept is a fact only where it is asked for.
     return facts | {name: True for name in ("both_orders", "reasons") if getattr(settings, name)}
 

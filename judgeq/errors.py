@@ -25,7 +25,11 @@
     │   ├── NoVerdictsError           it has no verdict: there is nothing to rate
     │   ├── StoreAwayError            its store can't be reached, or can't commit, just now
     │   ├── LedError                  another process is its scheduler
-    │   └── JobLostError              a job that another worker may have by now; nobody sees it
+    │   ├── JobLostError              a job that another worker may have by now; nobody sees it
+    │   └── PersonError               what a person who judges can't have; said to them alone
+    │       ├── UnknownPersonError        nobody has this link
+    │       ├── StaleError                the question is no longer theirs
+    │       └── BadAnswerError            an answer that can't be
     └── NotConvergedError         8   a rating's fit did not reach its tolerance
 
 An error's message says what happened, to what, and what to do next, in words for the user.
@@ -254,3 +258,19 @@ class NotConvergedError(JudgeqError):
     """A rating's fit did not reach its tolerance; its numbers are not shown."""
 
     exit_code = 8
+
+
+class PersonError(RunError):
+    """What a person who judges asked for, and can't have; said to them, never to a user."""
+
+
+class UnknownPersonError(PersonError):
+    """Nobody has this link."""
+
+
+class StaleError(PersonError):
+    """The question is no longer theirs."""
+
+
+class BadAnswerError(PersonError):
+    """An answer that can't be."""

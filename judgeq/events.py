@@ -14,7 +14,8 @@ from judgeq.types import Batch, Counts, Failure, JobState, Totals, Usage
 class RunStarted:
     """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
     by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
-    where that is known beforehand. `watched`: other processes work on the run (`Looked`)."""
+    where that is known beforehand. `watched`: other processes work on the run (`Looked`). `people`:
+    they are asked, and no model."""
 
     run: str
     items: int
@@ -24,6 +25,14 @@ class RunStarted:
     totals: Totals = Totals()  # noqa: RUF009  (immutable)
     sizes: Sequence[int] = ()
     watched: bool = False
+    people: bool = False
+
+
+@dataclass(frozen=True, slots=True)
+class PeopleHere:
+    """How many people have their page open, and are to be asked more."""
+
+    people: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,6 +141,7 @@ class Stopping:
 Event: TypeAlias = (
     RunStarted
     | RoundStarted
+    | PeopleHere
     | JobStarted
     | CallStarted
     | CallEnded

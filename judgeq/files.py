@@ -124,6 +124,16 @@ def replacing(
         raise (refusal or unwritable)(path, error) from error
 
 
+def write_private(path: Path, text: str) -> None:
+    """Write a file that nobody else can read, and its folder, if it isn't there. Raises RunError."""
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+    with replacing(path, private=True) as file:
+        file.write(text)
+
+
 def unwritable(path: Path, error: OSError) -> RunError:
     """The error that says that a run's file or folder can't be written."""
     return RunError(

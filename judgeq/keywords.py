@@ -64,6 +64,13 @@ class SessionSettings(TypedDict, total=False):
     connect_timeout: float
     first_byte_timeout: float
     timeout: float
+    anchors: str | Path | None
+    round_size: int | None
+    host: str
+    port: int
+    url_prefix: str
+    open_to_all: bool
+    in_terminal: bool
     sim_latency: float
     sim_rate_limited: float
     sim_timeouts: float
@@ -83,7 +90,7 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     opponents: int | None
     warm_up: int | None
     cut: int | None
-    repeats: int | None
+    repeats: float | None
     both_orders: bool
     reasons: bool
     judge: str | Sequence[str]
@@ -102,6 +109,7 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     service_tier: str | None
     extra_body: Mapping[str, Any] | None
     structured: Literal["auto", "schema", "json", "text"]
+    each: int
     sim_model: Literal["vg", "rrt"]
     sim_accuracy: float
     sim_pmax: float

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 from pathlib import Path
 
 PACKAGE = Path(__file__).resolve().parent
@@ -25,3 +26,9 @@ def user_state() -> Path:
     from platformdirs import user_state_path
 
     return user_state_path("judgeq")
+
+
+def remembered(kind: str, identity: str) -> Path:
+    """The file of what judgeq remembers of this `kind` about the place with an `identity`."""
+    key = identity.encode("utf-8", "backslashreplace")
+    return user_state() / kind / f"{hashlib.sha256(key).hexdigest()[:40]}.json"

@@ -9,12 +9,12 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from difflib import get_close_matches
 from functools import lru_cache
 from pathlib import Path
 from string import Template
-from typing import Any
+from typing import Any, TypeAlias
 
 import orjson
 from pydantic import (
@@ -34,6 +34,8 @@ from judgeq.types import Match, Verdict
 
 ASK_REASON = 'First comes "reason": why you decide so, in one short sentence.'
 """Said about the form of an answer where reasons are asked for."""
+FOR_PEOPLE = ("title", "guidelines", "pair", "list", "direct")
+Table: TypeAlias = tuple[tuple[str, str], ...]  # not a dict: prompt sets are hashed
 _UNREADABLE = "the answer holds JSON that can't be read."
 _OPENED = re.compile(r'\{\s*"')
 
@@ -51,16 +53,26 @@ class PromptSet(BaseModel):
     pair: str = Field(min_length=1)
     list: str = Field(min_length=1)
     direct: str = Field(min_length=1)
-    personas: tuple[tuple[str, str], ...] = ()  # not a dict: prompt sets are hashed
+    personas: Table = ()
+    people: Table = ()
+    """What people read, as far as it is other than what models do."""
 
-    @field_validator("personas", mode="before")
+    @field_validator("personas", "people", mode="before")
     @classmethod
     def _by_name(cls, table: Any) -> Any:
         return tuple(table.items()) if isinstance(table, dict) else table
 
-    @field_serializer("personas")
-    def _as_table(self, personas: tuple[tuple[str, str], ...]) -> dict[str, str]:
-        return dict(personas)
+    @field_validator("people")
+    @classmethod
+    def _known(cls, people: Table) -> Table:
+        for name, words in people:
+            if name not in FOR_PEOPLE or not words.strip():
+                raise ValueError(f"[people] may hold {', '.join(FOR_PEOPLE)}, each with words")
+        return people
+
+    @field_serializer("personas", "people")
+    def _as_table(self, table: Table) -> dict[str, str]:
+        return dict(table)
 
     def as_persona(self, name: str) -> PromptSet:
         """The same asked of somebody: the persona's words come before the system's.
@@ -122,7 +134,10 @@ def load(name: str, feature: str | None = None) -> PromptSet:
         for key, value in fields.items()
         if isinstance(value, str)
     }
-    return prompt.model_copy(update=filled)
+    people = tuple(
+        (name, Template(words).safe_substitute(feature=feature)) for name, words in prompt.people
+    )
+    return prompt.model_copy(update={**filled, "people": people})
 
 
 def kept(text: str) -> PromptSet:
@@ -135,13 +150,20 @@ def kept(text: str) -> PromptSet:
         ) from error
 
 
+def of_facts(facts: Mapping[str, Any]) -> PromptSet:
+    """The prompt set that a run was begun with, as its facts hold it. Raises TypeError or ValueError for
+    what is none."""
+    tables = {name: dict(facts.get(name, ())) for name in ("personas", "people")}
+    return PromptSet(**facts["prompt"] | tables)
+
+
 def _read(path: Path) -> PromptSet:
     try:
         return PromptSet(**read_toml(path, "prompt set"))
     except ValidationError as error:
         raise DataError(
             f"prompt set {path}: {problems(error)}. It needs name, feature, system, pair, list and "
-            "direct; title, ties and personas may be given."
+            "direct; title, ties, personas and people may be given."
         ) from error
 
 

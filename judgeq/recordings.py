@@ -3,13 +3,15 @@
     {"round": 1, "group": 0, "presented": [5, 2, 9], "ranking": [9, [5, 2]]}
     {"round": 1, "group": 1, "presented": ["a", "b"], "winner": "b"}
     {"round": 1, "group": 2, "presented": [7], "score": 0.25}
+    {"round": 1, "group": 3, "presented": [5, 2, 9, 4], "partial_ranking": [9, [5, 2], 4]}
 
 Items are row numbers of the dataset (numbers, from 0) or ids (strings). `presented` is the order
 shown to the judge, `ranking` has the most of the feature first, tied items in an inner list; `winner`
-is "tie" where there is none. `"ordered": false` says that the order shown isn't known. Lines stand in
-the order in which they are rated. A file is read whole or not at all: what is wrong is reported with
-the number of its line. What is left out all the same (an item compared with itself, a copy of an
-earlier line) is reported too.
+is "tie" where there is none. `partial_ranking` has one inner list, of items whose order isn't known:
+only the best and the worst were named, or the first few. `"ordered": false` says that the order shown
+isn't known. Lines stand in the order in which they are rated. A file is read whole or not at all: what
+is wrong is reported with the number of its line. What is left out all the same (an item compared with
+itself, a copy of an earlier line) is reported too.
 """
 
 from __future__ import annotations
@@ -30,7 +32,7 @@ from judgeq.errors import DataError
 from judgeq.types import Verdict, Verdicts
 
 TIE = "tie"
-ANSWERS = ("ranking", "winner", "score")
+ANSWERS = ("ranking", "partial_ranking", "winner", "score")
 KEYS = frozenset({"round", "group", "presented", "judge", "ordered", *ANSWERS})
 LISTED = 10
 """So many lines are named in a notice; the others are counted."""
@@ -270,7 +272,8 @@ def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
     answers = [name for name in ANSWERS if name in fields]
     if len(answers) != 1:
         raise ValueError(
-            f'exactly one of "ranking", "winner" and "score" is expected, not {answers}.'
+            'exactly one of "ranking", "partial_ranking", "winner" and "score" is expected, not '
+            f"{answers}."
         )
     if len(presented) == 2 and presented[0] == presented[1]:
         return Judgment(round_, presented, Verdict(presented), judge, ordered)
@@ -306,7 +309,7 @@ def _verdict(
             raise ValueError(f"the winner {_shown(answer)} was not presented.")
         return Verdict((winner, presented[presented[0] == winner]))
     if not isinstance(answer, list):
-        raise ValueError(f'"ranking" must be an array of items, not {_shown(answer)}.')
+        raise ValueError(f'"{kind}" must be an array of items, not {_shown(answer)}.')
     groups = [
         [items.row(item) for item in (place if isinstance(place, list) else [place])]
         for place in answer
@@ -316,11 +319,13 @@ def _verdict(
         missing = [item for item, row in zip(given, presented, strict=True) if row not in flat]
         more = len(missing), sum(flat.values()), len(presented)
         raise ValueError(
-            '"ranking" must name each item that was presented exactly once '
+            f'"{kind}" must name each item that was presented exactly once '
             f"({more[1]} places for {more[2]} items"
             + (f"; missing: {', '.join(map(_shown, missing[:5]))}" if missing else "")
             + ")."
         )
+    if kind == "partial_ranking":
+        return Verdict.of(groups, partial=True)
     if len(groups) == 1 and len(presented) == 2:
         return Verdict.of([presented])  # as a "winner" says it
     return Verdict.of(groups)
@@ -371,7 +376,8 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
             span = slice(bounds[v], bounds[v + 1])
             ties = tuple(tied[span])
             score = None if verdicts.scores is None else float(verdicts.scores[v])
-            said = Verdict(tuple(items[span]), ties if any(ties) else (), score)
+            partial = verdicts.partial is not None and bool(verdicts.partial[v])
+            said = Verdict(tuple(items[span]), ties if any(ties) else (), score, partial)
             place = 0 if verdicts.judges is None else int(verdicts.judges[v])
             judge = judges[place] or None if judges else None
             ordered = verdicts.ordered is None or bool(verdicts.ordered[v])
@@ -397,7 +403,8 @@ def lines(
                 line["winner"] = tie if verdict.tied else name(verdict.items[0])
             else:
                 groups = [[name(row) for row in places] for places in verdict.groups]
-                line["ranking"] = [places[0] if len(places) == 1 else places for places in groups]
+                kind = "partial_ranking" if verdict.partial else "ranking"
+                line[kind] = [places[0] if len(places) == 1 else places for places in groups]
             if judge is not None:
                 line["judge"] = judge
             if not ordered:
@@ -420,5 +427,6 @@ def checksum(judgments: Iterable[Judgment]) -> str:
         round_, presented, verdict, judge, ordered = judgment
         said = [list(group) for group in verdict.groups]
         fields = [round_, presented, said, verdict.score, judge, *(() if ordered else (False,))]
+        fields += ["partial"] if verdict.partial else []
         digest.update(orjson.dumps(fields) + b"\n")
     return digest.hexdigest()

@@ -19,8 +19,8 @@ from judgeq import judge
 from judgeq.config import NEVER_KEPT, Settings, settle
 from judgeq.datasets.tables import FORMATS
 from judgeq.errors import RunError
-from judgeq.files import replacing
-from judgeq.paths import user_state
+from judgeq.files import write_private
+from judgeq.paths import remembered
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings import SETTINGS
 from judgeq.untrusted import quoted
@@ -99,10 +99,8 @@ def _write(folder: RunPlace, fingerprint: str, mark: Mark) -> str | None:
     """Write a mark. What kept it from being written, or None."""
     path = _mark_of(folder, fingerprint)
     try:
-        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with replacing(path, private=True) as file:
-            file.write(orjson.dumps({"folder": folder.identity, "settings": mark}).decode())
-    except (OSError, RunError) as error:
+        write_private(path, orjson.dumps({"folder": folder.identity, "settings": mark}).decode())
+    except RunError as error:
         return str(error)
     return None
 
@@ -129,8 +127,7 @@ def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:
 
 
 def _mark_of(folder: RunPlace, fingerprint: str) -> Path:
-    key = f"{folder.identity}\0{fingerprint}".encode("utf-8", "backslashreplace")
-    return user_state() / "runs" / f"{hashlib.sha256(key).hexdigest()[:40]}.json"
+    return remembered("runs", f"{folder.identity}\0{fingerprint}")
 
 
 def _read(path: Path) -> Mark | None:

@@ -120,7 +120,8 @@ class Call(NamedTuple):
     cache gave: no request then, and `usage` and `cost` are what it once took. `cost` is in dollars,
     None where it is unknown. `latency` in seconds. `at` is seconds since the epoch. `bound` is what
     its attempt was begun with; `risk`, where `cost` is unknown, what of it is still taken to have been
-    paid at most, in dollars (None: all of it).
+    paid at most, in dollars (None: all of it). `judge` is the person who answered, among all judges
+    (None: the match's judge). What a person says is no attempt: nothing was begun.
     """
 
     attempt: int
@@ -132,6 +133,7 @@ class Call(NamedTuple):
     at: float
     bound: float | None = 0.0
     risk: float | None = None
+    judge: int | None = None
 
 
 class Failure(NamedTuple):
@@ -147,12 +149,16 @@ class Verdict(NamedTuple):
     """The judge's answer to a match: its `items`, most of the feature first.
 
     `tied[p]` tells that the item at place p is tied with the one before it (never the first);
-    empty where nothing is tied. `score`, 0 to 1, is the verdict on one item alone.
+    empty where nothing is tied. `score`, 0 to 1, is the verdict on one item alone. `partial`: it has
+    one group of several items, and others above or below; in which order the items of that group are
+    isn't known, so that they are no tie and imply nothing of one another (only the best and the worst
+    of a list were named, or the first few).
     """
 
     items: tuple[int, ...]
     tied: tuple[bool, ...] = ()
     score: float | None = None
+    partial: bool = False
 
     @property
     def groups(self) -> tuple[tuple[int, ...], ...]:
@@ -166,13 +172,19 @@ class Verdict(NamedTuple):
         return tuple(map(tuple, groups))
 
     @classmethod
-    def of(cls, groups: Iterable[Sequence[int]]) -> Verdict:
-        """The verdict with these groups of tied items."""
+    def of(cls, groups: Iterable[Sequence[int]], *, partial: bool = False) -> Verdict:
+        """The verdict with these groups of tied items; `partial`: of items whose order isn't known.
+        Raises ValueError for a partial one that has several such groups, or nothing beside it."""
         groups = list(groups)
+        if partial and (len(groups) < 2 or sum(len(group) > 1 for group in groups) > 1):
+            raise ValueError(
+                "a partial ranking has one group of items whose order isn't known, and others beside it."
+            )
         items = tuple(item for group in groups for item in group)
         if len(items) == len(groups):
             return cls(items)
-        return cls(items, tuple(place > 0 for group in groups for place in range(len(group))))
+        tied = tuple(place > 0 for group in groups for place in range(len(group)))
+        return cls(items, tied, partial=partial)
 
 
 class Attempt(NamedTuple):
@@ -271,9 +283,12 @@ class Verdicts:
     feature first; `tied[s]` tells that slot s is tied with slot s − 1 (never a verdict's first).
     `presented` holds the same items, verdict by verdict, in the order presented. `scores`, shape
     (verdicts,), are those of items alone; None where none was judged alone. `judges`, shape
-    (verdicts,), says who answered; None where there is one judge. `ordered`, shape (verdicts,), is
+    (verdicts,), says who answered: people have numbers after those of the judges that are asked. None
+    where there is one judge. `ordered`, shape (verdicts,), is
     False where the order presented isn't known (an import may say so); None where all are known.
-    `rounds`, shape (verdicts,), numbers the rounds from 0; None where they are of one.
+    `rounds`, shape (verdicts,), numbers the rounds from 0; None where they are of one. `partial`,
+    shape (verdicts,), is true of partial rankings, whose tied items are those of which no order is
+    known (`Verdict.partial`); None where none is partial.
     """
 
     matches: Offsets
@@ -285,6 +300,7 @@ class Verdicts:
     judges: Rows | None = None
     ordered: Bools | None = None
     rounds: Rows | None = None
+    partial: Bools | None = None
 
     def __len__(self) -> int:
         return len(self.matches)
@@ -310,6 +326,7 @@ class Verdicts:
             judges=None if self.judges is None else self.judges[chosen],
             ordered=None if self.ordered is None else self.ordered[chosen],
             rounds=None if self.rounds is None else self.rounds[chosen],
+            partial=None if self.partial is None else self.partial[chosen],
         )
 
 
@@ -317,7 +334,7 @@ class Verdicts:
 class Comparisons:
     """What verdicts imply: `winner[c]` beat `loser[c]` with weight `weight[c]`.
 
-    A ranking of k gives k(k−1)/2; a tie gives one each way with weight ½.
+    A ranking of k gives k(k−1)/2, fewer where it is partial; a tie gives one each way with weight ½.
     """
 
     winner: Rows

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import io
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,8 +17,12 @@ from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.settings.model import Access, Model
+from tests.cli import judgeq, only_run, scores
+from tests.mock import mock
 from tests.web import answering
 
+APIS = {"openai": (), "anthropic": ("--api", "anthropic")}
+"""The flags by which a model is asked in the form of each API."""
 KEY = "sk-test-0123456789abcdef"
 NAME = "jq-0a1b2c3d"
 BATCH: dict[str, Any] = {
@@ -105,3 +109,22 @@ async def everything(api: BatchAPI, folder: Path) -> None:
 
 def creating(server: Server, form: str = "openai", **access: Any) -> Any:
     return told(server, lambda api: api.create(NAME, lines(api)), form, **access)
+
+
+def texts_in(folder: Path, n: int) -> Path:
+    """A table of n short texts."""
+    file = folder / "texts.csv"
+    rows = [f"{number},Text {number} says {number**2}.\n" for number in range(n)]
+    file.write_text("id,text\n" + "".join(rows), encoding="utf-8")
+    return file
+
+
+def asked_live(make: pytest.TempPathFactory, texts: Path, job: Sequence[str]) -> dict[str, str]:
+    """The scores of a run that is asked live, by API."""
+    known = {}
+    for name, flags in APIS.items():
+        folder = make.mktemp(name)
+        with mock(folder) as url:
+            judgeq(folder, "run", "-d", texts, *job, *flags, "--base-url", url, "--no-cache")
+        known[name] = scores(only_run(folder))
+    return known

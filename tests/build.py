@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from itertools import groupby
 from pathlib import Path
 from typing import TypeAlias
@@ -29,8 +29,11 @@ def grouped(ranking: Ranking) -> list[list[int]]:
     return [[each] if isinstance(each, int) else list(each) for each in ranking]
 
 
-def verdicts(rankings: Iterable[Ranking]) -> Verdicts:
-    """The answers to matches 0, 1, 2 …, which presented the items in the order of their rows."""
+def verdicts(
+    rankings: Iterable[Ranking], partial: Callable[[Sequence[Sequence[int]]], bool] | None = None
+) -> Verdicts:
+    """The answers to matches 0, 1, 2 …, which presented the items in the order of their rows; `partial`
+    says of groups whether their order isn't known."""
     every = [grouped(ranking) for ranking in rankings]
     sizes = [sum(map(len, groups)) for groups in every]
     return Verdicts(
@@ -47,7 +50,13 @@ def verdicts(rankings: Iterable[Ranking]) -> Verdicts:
             [item for groups in every for item in sorted(i for g in groups for i in g)],
             dtype=np.int32,
         ),
+        partial=None if partial is None else np.array([partial(one) for one in every], np.bool_),
     )
+
+
+def several(groups: Sequence[Sequence[int]]) -> bool:
+    """Whether there are groups of several items: of best-worst answers all of these are partial."""
+    return any(len(group) > 1 for group in groups)
 
 
 @st.composite
@@ -61,6 +70,16 @@ def rankings(draw: st.DrawFn, n: int = 7, size: int | None = None, ties: bool = 
         else:
             groups.append([item])
     return groups
+
+
+@st.composite
+def partial_rankings(draw: st.DrawFn, n: int = 7) -> Ranking:
+    """A ranking of 3 to n of n items, of which those of one group are in no known order, if any."""
+    items = draw(st.permutations(range(n)))[: draw(st.integers(3, n))]
+    top = draw(st.integers(0, len(items) - 1))
+    bottom = draw(st.integers(0 if top else 1, len(items) - top - 1))
+    end = len(items) - bottom
+    return [*([item] for item in items[:top]), items[top:end], *([item] for item in items[end:])]
 
 
 def recording(name: str) -> list[Verdicts]:

@@ -171,6 +171,15 @@ def test_judges_and_servers_are_those_that_the_workers_user_named(
     assert said in refused(place, own(**mine))
 
 
+@pytest.mark.parametrize("judges", [("people",), ("simulated", "people")])
+def test_a_run_that_asks_people_is_its_own_processs(
+    tmp_path: Path, judges: tuple[str, ...]
+) -> None:
+    options = {"feature": "size", "dataset": str(table(tmp_path)), "gold_column": "label"}
+    place = begun(tmp_path / "runs", judge=judges, ensemble="each", **options)
+    assert "its own process does all" in refused(place, own(judge=judges, feature="size"))
+
+
 def test_a_named_runs_models_may_be_asked_at_another_server(tmp_path: Path) -> None:
     place = begun(tmp_path / "runs", judge=("a",), base_url="http://node-1:8000/v1")
     mine = own(judge=("a",), base_url="http://127.0.0.1:8000/v1")

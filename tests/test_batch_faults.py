@@ -13,6 +13,7 @@ from aiohttp import web
 from judgeq.mock_server import MockServer, anthropic_batches, openai_batches
 from judgeq.mock_server.wire import drop
 from tests.batch_killing import quick
+from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.mock import mock, stats
 
@@ -21,7 +22,6 @@ JOB = (
     *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
     *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
 )
-APIS = {"openai": (), "anthropic": ("--api", "anthropic")}
 # Those of a session that say nothing to the user, and pay for nothing twice.
 QUIET = (
     *("--batch-expire 0.5", "--batch-expire 1", "--batch-crawl --batch-window 0.1"),
@@ -44,22 +44,13 @@ def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("texts") / "texts.csv"
-    rows = [f"{number},Text {number} says {number**2}.\n" for number in range(30)]
-    file.write_text("id,text\n" + "".join(rows), encoding="utf-8")
-    return file
+    return texts_in(tmp_path_factory.mktemp("texts"), 30)
 
 
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
     """The scores of the run asked live, by API."""
-    known = {}
-    for name, flags in APIS.items():
-        folder = tmp_path_factory.mktemp(name)
-        with mock(folder) as url:
-            judgeq(folder, "run", "-d", texts, *JOB, *flags, "--base-url", url, "--no-cache")
-        known[name] = scores(only_run(folder))
-    return known
+    return asked_live(tmp_path_factory, texts, JOB)
 
 
 @pytest.fixture(params=list(APIS))

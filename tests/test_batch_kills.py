@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 from tests.batch_killing import STEPS, Forks, forks
-from tests.cli import judgeq, only_run, query, scores
+from tests.batch_server import APIS, asked_live, texts_in
+from tests.cli import only_run, query, scores
 from tests.mock import mock, stats
 
 SEEDS = 40
@@ -21,16 +22,12 @@ JOB = (
     *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
     *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
 )
-APIS = {"openai": (), "anthropic": ("--api", "anthropic")}
 CAP = 0.003
 
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("texts") / "texts.csv"
-    rows = [f"{number},Text {number} says {number**2}.\n" for number in range(ITEMS)]
-    file.write_text("id,text\n" + "".join(rows), encoding="utf-8")
-    return file
+    return texts_in(tmp_path_factory.mktemp("texts"), ITEMS)
 
 
 @pytest.fixture(scope="module")
@@ -45,13 +42,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[F
 @pytest.fixture(scope="module")
 def live(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> dict[str, str]:
     """The scores of the run asked live, by API."""
-    known = {}
-    for name, flags in APIS.items():
-        folder = tmp_path_factory.mktemp(name)
-        with mock(folder) as url:
-            judgeq(folder, "run", "-d", texts, *JOB, *flags, "--base-url", url, "--no-cache")
-        known[name] = scores(only_run(folder))
-    return known
+    return asked_live(tmp_path_factory, texts, JOB)
 
 
 def kills(seed: int) -> Iterator[tuple[str | int, ...]]:

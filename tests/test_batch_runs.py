@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from tests.batch_killing import Forks, forks, quick
+from tests.batch_server import APIS, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.mock import mock, stats
 from tests.postgres import new_store
@@ -19,7 +20,6 @@ ASKED = (
 )
 LISTS = ("--strategy", "listwise4x2", "--judge", "m", *ASKED)
 QUESTIONS = 8
-APIS = {"openai": (), "anthropic": ("--api", "anthropic")}
 KINDS = {
     "two models": "--strategy listwise4x2 --judge m --judge n",
     "each": "--strategy listwise4x2 --judge m --judge n --ensemble each",
@@ -39,10 +39,7 @@ def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
 
 @pytest.fixture(scope="module")
 def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
-    file = tmp_path_factory.mktemp("texts") / "texts.csv"
-    rows = [f"{number},Text {number} says {number**2}.\n" for number in range(16)]
-    file.write_text("id,text\n" + "".join(rows), encoding="utf-8")
-    return file
+    return texts_in(tmp_path_factory.mktemp("texts"), 16)
 
 
 @pytest.fixture(params=list(APIS))

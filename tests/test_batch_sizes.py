@@ -33,8 +33,8 @@ def most():
         return int(line.split()[1]) * 1024
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss
 
-async def measured(session, round):
-    await judge_round(session, round)
+async def measured(session, round, **how):
+    await judge_round(session, round, **how)
     state = await session.store.round_state(round)
     sizes = [len(lines) for lines in fake.created.values()]
     print(json.dumps([most(), state.done, sizes, fake.asked]), flush=True)

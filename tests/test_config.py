@@ -66,7 +66,7 @@ OF_A_MODEL: Mapping[str, Any] = {
     "structured": "json",
 }
 # Settings that choose the items, the prompt or who is asked, whose content then decides.
-CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble"}
+CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble", "each"}
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
     "batch": True,
@@ -105,6 +105,13 @@ OTHER_SESSION: Mapping[str, Any] = {
     "prices": {"m": {"input": 1, "output": 2}},
     "cache": False,
     "cache_dir": Path("cache"),
+    "anchors": Path("known.csv"),
+    "round_size": 5,
+    "host": "0.0.0.0",
+    "port": 1,
+    "url_prefix": "/study",
+    "open_to_all": True,
+    "in_terminal": True,
 }
 # Prices go together.
 PRICE = {"price_in": 2.0, "price_out": 2.0}
@@ -244,6 +251,22 @@ def test_what_decides_makes_another_run(dataset: Dataset, name: str) -> None:
     facts = facts_of(dataset, **strategy)
     changed = facts_of(dataset, **strategy, **{name: DECIDING[name]})
     assert fingerprint(changed) != fingerprint(facts)
+
+
+def test_how_many_judge_each_question_decides_where_people_do(dataset: Dataset) -> None:
+    assert facts_of(dataset, each=3) == facts_of(dataset)
+    three = facts_of(dataset, judge="people", each=3)
+    assert fingerprint(three) != fingerprint(facts_of(dataset, judge="people"))
+    assert facts_of(dataset, judge="people", repeats=0.05) == facts_of(dataset, judge="people")
+
+
+def test_what_people_read_decides_where_they_are_asked(dataset: Dataset) -> None:
+    prompt = prompts.load("bias")
+    other = prompt.model_copy(update={"people": (("pair", "Which?"),)})
+    assert facts_of(dataset, prompt) == facts_of(dataset, other)
+    assert facts_of(dataset, prompt, judge="people") != facts_of(dataset, other, judge="people")
+    facts = facts_of(dataset, other, judge="people")
+    assert prompts.of_facts(facts) == other.model_copy(update={"personas": ()})
 
 
 @pytest.mark.parametrize("name", OF_A_MODEL)

@@ -260,6 +260,8 @@ def test_a_worker_leaves_before_its_hours_are_over(tmp_path: Path) -> None:
 def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path) -> None:
     assert "--store is missing" in judgeq(tmp_path, "worker", expect=2).stderr
     store = new_store()
+    people = judgeq(tmp_path, "worker", "--store", store, "-j", "people", expect=2)
+    assert "a worker asks none" in people.stderr
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
     assert "no run 'x'" in judgeq(tmp_path, "worker", "x", "--store", store, expect=7).stderr
     wrong = judgeq(tmp_path, "worker", "--store", store, "--exit-when", "tired", expect=2).stderr

@@ -112,7 +112,7 @@ def test_the_extra_matches_of_a_round_are_not_always_the_first_judges() -> None:
 @given(some_matches(), st.integers(2, 4))
 def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], judges: int) -> None:
     matches, unit = case
-    found = by_each(matches, judges, unit)
+    found = by_each(matches, range(judges), seeds.rng(0), unit)
     assert found.judges is not None
     assert found.judges.dtype == np.int32
     assert found.items.dtype == np.int32
@@ -130,7 +130,7 @@ def test_each_is_asked_everything_one_after_another(case: tuple[Matches, int], j
 @given(some_matches())
 def test_a_single_judge_changes_nothing(case: tuple[Matches, int]) -> None:
     matches, unit = case
-    assert by_each(matches, 1, unit) is matches
+    assert by_each(matches, [0], seeds.rng(0), unit) is matches
     assert drawn(matches, 1, seeds.rng(0), unit) is matches
 
 
@@ -317,7 +317,10 @@ def test_a_run_that_began_with_judges_in_turn_goes_on(tmp_path: Path) -> None:
         database.execute("ALTER TABLE rounds DROP COLUMN active")
         database.execute("ALTER TABLE jobs DROP COLUMN ordered")
         database.execute("ALTER TABLE jobs DROP COLUMN repeat")
-        database.execute("DROP TABLE batches")
+        for table in ("batches", "people", "handed", "checks"):
+            database.execute(f"DROP TABLE {table}")
+        for table in ("calls", "verdicts"):
+            database.execute(f"ALTER TABLE {table} DROP COLUMN answered_by")
         database.execute("PRAGMA user_version = 3")
     database.close()
     info = result.run.info()

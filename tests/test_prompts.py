@@ -542,3 +542,10 @@ def test_a_verdict_within_a_reason_that_breaks_its_json_is_none(reply: str, host
 
 def test_a_form_repeated_before_the_answer_is_read_through() -> None:
     assert parse('As {"winner": "A" or "B"}: {"winner": "B"}', PAIR) == Verdict((3, 7))
+
+
+@pytest.mark.parametrize("people", [{"system": "x"}, {"pair": " "}])
+def test_what_people_read_has_known_names_and_words(people: dict[str, str]) -> None:
+    fields = prompts.load("bias").model_dump()
+    with pytest.raises(ValueError, match="may hold title, guidelines, pair, list, direct"):
+        prompts.PromptSet(**{**fields, "people": people})

@@ -34,7 +34,8 @@ def compared(draw: st.DrawFn, n: int) -> tuple[tuple[int, ...], Verdict]:
     groups = [[presented[at] for at in group] for group in grouped(places)]
     if len(presented) == 2 and len(groups) == 1:  # "tie" doesn't say who comes first
         groups = [list(presented)]
-    return presented, Verdict.of(groups)
+    may = len(groups) > 1 and sum(len(group) > 1 for group in groups) == 1
+    return presented, Verdict.of(groups, partial=may and draw(st.booleans()))
 
 
 @st.composite
@@ -90,6 +91,10 @@ def test_what_is_written_is_read_as_it_was(
     assert recordings.checksum(again) == recordings.checksum(judgments)
 
 
+def partial(*groups: list[int]) -> Verdict:
+    return Verdict.of(groups, partial=True)
+
+
 def test_lines_are_as_published() -> None:
     judgments = [
         Judgment(1, (2, 0, 1), Verdict.of([[1], [0, 2]])),
@@ -103,6 +108,10 @@ def test_lines_are_as_published() -> None:
         '{"round": 2, "group": 0, "presented": [1, 0], "winner": "tie"}',
         '{"round": 2, "group": 1, "presented": [0, 4], "winner": "tie"}',
     ]
+    (best,) = recordings.lines([Judgment(1, (2, 0, 1), partial([1], [0, 2]))], IDS)
+    assert best == (
+        '{"round": 1, "group": 0, "presented": [2, 0, 1], "partial_ranking": [1, [0, 2]]}'
+    )
     *_, last = recordings.lines(judgments, IDS, "id")
     assert last == '{"round": 2, "group": 1, "presented": ["a", "tie"], "winner": null}'
     alone = [Judgment(1, (3,), Verdict((3,), (), 0.25))]
@@ -171,6 +180,16 @@ def test_what_a_file_may_look_like(tmp_path: Path) -> None:
             (3, 2, 0),
             Verdict.of([[2, 0], [3]]),
         ),
+        (
+            {"presented": [3, "c", 0], "partial_ranking": ["d", ["c", 0]], "winner": ...},
+            (3, 2, 0),
+            partial([3], [2, 0]),
+        ),
+        (
+            {"presented": [3, "c", 0], "partial_ranking": ["d", "c", [0]], "winner": ...},
+            (3, 2, 0),
+            Verdict((3, 2, 0)),
+        ),
         ({"presented": [3], "ranking": [3], "winner": ...}, (3,), Verdict((3,))),
         ({"presented": [3], "score": 1, "winner": ...}, (3,), Verdict((3,), (), 1.0)),
     ],
@@ -237,6 +256,10 @@ def without(**values: Any) -> str:
         (without(ranking=[[0, [1]]]), "not [1]"),
         (without(ranking=[0, False]), "not false"),
         (without(presented=["b", "a"], ranking=["b"]), 'missing: "a"'),
+        (without(partial_ranking=0), '"partial_ranking" must be an array of items, not 0'),
+        (without(partial_ranking=[1]), '"partial_ranking" must name each item'),
+        (without(partial_ranking=[[0, 1]]), "one group of items whose order isn't known"),
+        (without(ranking=[0, 1], partial_ranking=[0, 1]), "exactly one of"),
         (without(presented=[0], score=1.01), "0 to 1, not 1.01"),
         (without(presented=[0], score=-0.5), "0 to 1, not -0.5"),
         (without(presented=[0], score=True), "0 to 1, not true"),
@@ -342,7 +365,7 @@ def test_keys_that_are_not_known_are_reported_once(tmp_path: Path) -> None:
     _, (notice,) = reported(path, line(judges="x"), line(judges="y", worker=3, presented=[2, 0]))
     assert notice == (
         f'{path}: keys that aren\'t known were not read: "judges" (2 lines), "worker" (1 line). '
-        "Known are group, judge, ordered, presented, ranking, round, score, winner."
+        "Known are group, judge, ordered, partial_ranking, presented, ranking, round, score, winner."
     )
 
 
@@ -417,6 +440,7 @@ def test_the_checksum_tells_all_else_apart(tmp_path: Path) -> None:
         [line(), without(presented=[0, 2, 1], ranking=[2, 1, 0])],
         [line(), without(presented=[0, 2, 1], ranking=[2, [0, 1]])],
         [line(), without(presented=[0, 2, 1], ranking=[[2, 0], 1])],
+        [line(), without(presented=[0, 2, 1], partial_ranking=[[2, 0], 1])],
         [line(), without(presented=[0, 3, 1], ranking=[3, 0, 1])],
         [line(judge="x"), some],
         [line(), json.dumps(json.loads(some) | {"judge": "x"})],

@@ -457,6 +457,23 @@ async def test_verdicts_are_kept_in_match_order_with_their_ties(store: Store, cl
 
 
 @contract
+async def test_partial_rankings_are_kept_beside_ties(store: Store, clock: Clock) -> None:
+    epoch = await begun(store, 2)
+    lists = Matches(np.array([4, 2, 0, 1] * 3, dtype=np.int32), np.array([0, 4, 8, 12]))
+    await store.plan_round(2, epoch, standings(), lists)
+    await claimed(store, "a", 5)
+    groups = [[0], [4, 1], [2]]
+    said = [Verdict.of(groups, partial=True), Verdict.of(groups), Verdict((4, 2, 0, 1))]
+    await store.settle("a", [answer(0, 0, 1)])
+    assert (await store.verdicts()).partial is None
+    await store.settle("a", [Outcome(2 + at, DONE, one) for at, one in enumerate(said)])
+    every = await store.verdicts()
+    assert every.partial is not None
+    assert every.partial.tolist() == [False, True, False, False]
+    assert every.tied[2:].tolist() == [False, False, True, False] * 2 + [False] * 4
+
+
+@contract
 async def test_a_job_that_goes_on_only_gains_calls(store: Store, clock: Clock) -> None:
     await begun(store, 2)
     await claimed(store, "a")

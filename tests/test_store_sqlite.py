@@ -19,7 +19,7 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.store import Items, flusher, schema
+from judgeq.store import Items, answers, flusher, schema
 from judgeq.store.flusher import Flusher
 from judgeq.store.place import Log, Place
 from judgeq.store.sqlite import SqliteStore
@@ -172,12 +172,20 @@ def test_an_older_schema_is_migrated_by_a_writer_and_read_as_if_it_were(
     assert query(path, "SELECT * FROM later") == []
 
 
+WITHOUT_PEOPLE = (
+    *(f"DROP TABLE {table}" for table in ("people", "handed", "checks")),
+    *(f"ALTER TABLE {table} DROP COLUMN answered_by" for table in ("calls", "verdicts")),
+)
+"""What makes version 5 of version 6."""
+
+
 def test_version_1_is_brought_up_to_date(path: Path) -> None:
     """It counted an attempt when a job was claimed: job 0 was answered at the second, job 1 at the
     first, and job 2 was in flight when the process died."""
     execute(
         path,
         "DROP TABLE batches",
+        *WITHOUT_PEOPLE,
         "ALTER TABLE verdicts DROP COLUMN score",
         "ALTER TABLE rounds DROP COLUMN active",
         *(
@@ -199,7 +207,7 @@ def test_version_1_is_brought_up_to_date(path: Path) -> None:
 
 
 def test_version_4_is_brought_up_to_date(path: Path) -> None:
-    execute(path, "DROP TABLE batches", "PRAGMA user_version = 4")
+    execute(path, "DROP TABLE batches", *WITHOUT_PEOPLE, "PRAGMA user_version = 4")
     before = path.read_bytes()
     with opened(path, read_only=True) as store:
         assert asyncio.run(store.batches()) == []
@@ -299,6 +307,8 @@ DAMAGE: list[tuple[str, Read]] = [
     ("UPDATE verdicts SET ties = x'0100' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ties = x'000100' WHERE job = 0", VERDICTS),
     ("UPDATE verdicts SET ties = 'no' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ties = x'0003' WHERE job = 0", VERDICTS),
+    ("UPDATE verdicts SET ties = x'0002' WHERE job = 0", VERDICTS),  # of two, in no known order
     ("UPDATE jobs SET items = x'' WHERE id = 0", VERDICTS),
     ("DELETE FROM items WHERE row > 1", VERDICTS),
     ("UPDATE items SET gold = 'much' WHERE row = 1", ITEMS),
@@ -334,6 +344,15 @@ def test_damage_is_told(undamaged: bytes, tmp_path: Path, damage: str, read: Rea
 
     with pytest.raises(RunError, match=r"run\.db.*(damaged|decode)"):
         asyncio.run(told())
+
+
+@pytest.mark.parametrize("ties", ["00020002", "00020100", "00020001", "00010202", "00020202"])
+def test_partial_rankings_that_can_not_be(ties: str) -> None:
+    """Two groups of no known order, one beside a tie, or nothing else."""
+    four = np.arange(4, dtype="<i4").tobytes()
+    row = [0, four, bytes.fromhex(ties), None, four, 0, 1]
+    with pytest.raises(ValueError, match="partial ranking"):
+        answers.verdicts([row], 4)
 
 
 def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
@@ -408,8 +427,8 @@ def test_calls_are_kept_whole_and_a_late_one_as_a_duplicate(path: Path) -> None:
     with opened(path) as store:
         asyncio.run(store.settle("b", [done(0, 0, 1)._replace(calls=(call(2),))]))
     assert query(path, "SELECT * FROM calls WHERE job = 0 ORDER BY id") == [
-        (1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0),
-        (3, 0, 2, "duplicate", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0),
+        (1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None),
+        (3, 0, 2, "duplicate", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None),
     ]
 
 

@@ -60,9 +60,8 @@ def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
             assert sorted(judgment.presented) == sorted(sum(judgment.groups, ()))
             assert 1 <= judgment.round <= run.rounds
             met = len(judgment.presented) - 1
-            assert appearance.wins == sum(
-                judgment.above(row, other) for other in judgment.presented if other != row
-            )
+            others = [other for other in judgment.presented if other != row]
+            assert appearance.wins == sum(judgment.above(row, other) or 0 for other in others)
             assert not met or 0 <= appearance.expected <= met
             assert (judgment.judge is None) == (len(run.judges) == 1)
         strength = [abs(appearance.residual) for appearance in one.against]

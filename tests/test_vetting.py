@@ -50,6 +50,12 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "INSERT INTO subsets VALUES ('s', 0), ('s', 1)",
         "INSERT INTO batches VALUES (1, 'b', 0, 'openai', 'h', 'f', 1, 1, 1, 1, 'collected', 'r', 's', "
         "1, 1, 0, 1, 1, 1, 1, 'e', zeroblob(20))",
+        "UPDATE calls SET answered_by = 1",
+        "UPDATE verdicts SET answered_by = 1",
+        "INSERT INTO people VALUES (0, 'Ann', zeroblob(32), 60, 'active', 1.0)",
+        "INSERT INTO handed VALUES (0, 'l', 1.0, 3, 1)",
+        "INSERT INTO checks SELECT 0, items, 0, 1, items, 'l', items, zeroblob(length(items) / 4), "
+        "NULL, 1.0, 1.0 FROM jobs WHERE id = 1",
     )
     return folder
 
@@ -71,6 +77,7 @@ SCHEMAS = {
     3: "d79e67679468e6f1",
     4: "6840470d5a8c0ff5",
     5: "d366a6ddcb44969a",
+    6: "bf9a97f759c8310f",
 }
 """What the runs of each version hold, for good."""
 

@@ -31,6 +31,8 @@ COMMANDS = {
         "Show what a run would take: calls, tokens and dollars, before anything is sent.",
     ),
     "resume": ("running", "Go on with a run that was stopped or killed."),
+    "annotate": ("annotating", "Open the page on which people judge a run, until all is judged."),
+    "judges": ("judging", "Look after the people who judge a run: their links, who is asked."),
     "worker": (
         "working",
         "Work on the runs of a store: take their jobs and ask the judges, until stopped.",
@@ -311,6 +313,12 @@ batches_app = typer.Typer(
     invoke_without_command=True,
 )
 app.add_typer(batches_app, name="batches")
+judges_app = typer.Typer(
+    cls=_Commands,
+    help="Look after the people who judge a run: their links, who is asked.",
+    invoke_without_command=True,
+)
+app.add_typer(judges_app, name="judges")
 store_app = typer.Typer(
     cls=_Commands,
     help="Look after a PostgreSQL store: check, vacuum, drop or copy a run.",

@@ -142,7 +142,8 @@ def evaluate(
     Without: how reliable the scale is, and which judges, items and judgments
     don't fit it. With gold: correlation, and detection for gold of two classes,
     each with a 95 % interval, by a bootstrap over the items. Of several judges
-    also each by itself, and how well they agree. Asks nothing.
+    also each by itself, and how well they agree; of people how well they
+    agree with one another, and each model with them. Asks nothing.
 
     Examples:
 
@@ -166,7 +167,8 @@ def evaluate(
     plan, (run,) = opened_runs([name], runs_dir, store, **flags)
     evaluated = evaluation(run, plan, reliability, splits)
     if csv is not None:
-        cells = data.evaluation_cells(evaluated.assessments) + data.scale_cells(evaluated)
+        parts = (data.scale_cells(evaluated), data.people_cells(evaluated))
+        cells = sum(parts, data.evaluation_cells(evaluated.assessments))
         data.write_csv(csv, data.EVALUATION_COLUMNS, cells)
     if as_json:
         print_json(data.evaluation_json(evaluated))

@@ -206,8 +206,7 @@ def explain(
         jobs = {judgment.job for judgment in two.together}
         both = (one for one in trail.appearances if one.judgment.job in jobs)
         trail = Trail(row, tuple(both))
-    read = replies or result.info.settings.reasons
-    ledger = asyncio.run(from_ledger(result, [trail], replies=read))
+    ledger = asyncio.run(from_ledger(result, [trail], replies=replies))
     if as_json and two is not None:
         print_json(trail_data.versus_json(result, two, ledger, replies=replies))
     elif as_json:

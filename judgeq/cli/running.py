@@ -84,7 +84,7 @@ def run(
     if dry_run:
         _estimate(prepared, as_json)
     else:
-        _play(prepared, quiet, as_json, retry_failed)
+        play(prepared, quiet, as_json, retry_failed)
 
 
 def _prepared(flags: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
@@ -178,25 +178,37 @@ def resume(
     again: it lists the flags.
     """
     changes = given(flags)
+    write_log(log)
+    play(taken_up(name, runs_dir, flags["store"], changes), quiet, as_json, retry_failed)
+
+
+def taken_up(name: str, runs_dir: Path, store: str | None, changes: Mapping[str, Any]) -> Run:
+    """A run that there is, with the settings that were given now."""
     from judgeq import runs
     from judgeq.engine import session
 
-    write_log(log)
-    folder = runs.runs_in(runs_dir, flags["store"], write=True).find(name)
-    _play(session.resume(folder, changes), quiet, as_json, retry_failed)
+    return session.resume(runs.runs_in(runs_dir, store, write=True).find(name), changes)
 
 
-def _play(prepared: Run, quiet: bool, as_json: bool, retry_failed: bool) -> None:
+def play(
+    prepared: Run, quiet: bool, as_json: bool, retry_failed: bool, *, browser: bool = False
+) -> None:
+    """Go on with a run until it is finished or stopped, and show its result."""
     from judgeq.engine import session
-    from judgeq.ui import dashboard
+    from judgeq.ui import asking, dashboard
 
-    face = dashboard.choose(console(stderr=True), quiet=quiet)
-    folder = prepared.folder
+    shown, settings = console(stderr=True), prepared.settings
+    face = dashboard.choose(shown, quiet=quiet or settings.in_terminal)
+    folder, page = prepared.folder, None
+    if settings.in_terminal:
+        page = asking.terminal(prepared, shown)
+    elif settings.people is not None:
+        page = asking.page(prepared, face, _launched if browser else None)
     restore_ctrl_c()
     try:
         with face:
             result = session.execute(
-                prepared, face, beside=face.draw_forever, retry_failed=retry_failed
+                prepared, face, beside=face.draw_forever, page=page, retry_failed=retry_failed
             )
     except JudgeqError as error:
         ended = _advised(error, folder.argument)
@@ -209,6 +221,10 @@ def _play(prepared: Run, quiet: bool, as_json: bool, retry_failed: bool) -> None
     show_result(result, quiet, as_json, lost)
     if lost is not None:
         fail(lost)
+
+
+def _launched(address: str) -> None:
+    typer.launch(address)
 
 
 def restore_ctrl_c() -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import errno
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -11,7 +10,6 @@ import typer
 from judgeq.cli.app import command
 from judgeq.cli.options import Json, RunsDir, StoreAddress, given, with_settings
 from judgeq.cli.printing import show_text
-from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
     from judgeq.ui.web.guard import Guard
@@ -61,6 +59,7 @@ def serve(
     from judgeq import runs
     from judgeq.cli.running import restore_ctrl_c
     from judgeq.engine import session
+    from judgeq.ui.asking import unable
     from judgeq.ui.web import guard, server
 
     there = runs.runs_in(runs_dir, store)
@@ -84,7 +83,7 @@ def serve(
         except BrokenPipeError:  # nobody reads what is printed
             raise
         except OSError as error:
-            raise _unable(host, port, error) from error
+            raise unable(host, port, error) from error
 
 
 def _private(folder: Path, address: str) -> str:
@@ -95,11 +94,3 @@ def _private(folder: Path, address: str) -> str:
     file = folder / "open.html"
     file.write_text(html.rendered("open.html", address=address), encoding="utf-8")
     return file.as_uri()
-
-
-def _unable(host: str, port: int, error: OSError) -> UsageError:
-    what = f"can't listen on {host}, port {port}"
-    if error.errno == errno.EADDRINUSE:
-        return UsageError(f"{what}: it is in use. Give another --port; 0 takes any free one.")
-    reason = error.strerror or str(error)
-    return UsageError(f"{what}: {reason}. Give another --port, or a --host of this machine.")

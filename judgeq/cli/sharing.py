@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import csv
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Annotated, Any
 
@@ -23,41 +24,60 @@ from judgeq.cli.showing import rate_run
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
+    from judgeq import best_worst, votes
     from judgeq.config import Settings
     from judgeq.runs import RunPlace
-    from judgeq.votes import Columns
 
 VOTES = "Table of votes"
+BEST_WORST = "Table of best-worst answers"
+EITHER = "Either table"
 _TABLES = (".csv", ".tsv", ".parquet")
 TABLES = ("scores", "comparisons", "calls")
 
 
-def _column(text: str) -> Any:
-    return typer.Option(metavar="COLUMN", help=text, rich_help_panel=VOTES)
+def _column(text: str, panel: str = VOTES) -> Any:
+    return typer.Option(metavar="COLUMN", help=text, rich_help_panel=panel)
 
 
-def _votes(
+def _columns(
     file: Path,
-    left: str | None,
-    right: str | None,
-    winner: str | None,
+    of_votes: dict[str, Any],
+    of_best_worst: dict[str, Any],
     judge: str | None,
     round_: str | None,
-    ties: list[str] | None,
     says: str | None,
-) -> Columns | None:
-    """The columns of a table of votes; None for a recording. Raises UsageError where one is missing."""
-    from judgeq.votes import Columns
+) -> votes.Columns | best_worst.Columns | None:
+    """The columns of a table of votes, or of best-worst answers, by the flags of each and those of both;
+    None for a recording. Raises UsageError where one is missing."""
+    from judgeq import best_worst, votes
 
     if says not in (None, "text", "side"):
         raise UsageError(f"--winner-is {says!r}: give text or side.")
+    one, other = (
+        [flag for flag, value in of.items() if value is not None]
+        for of in (of_votes, of_best_worst)
+    )
+    if one and other:
+        raise UsageError(
+            f"{one[0]} is of votes on pairs, and {other[0]} of best-worst answers: give those of one."
+        )
+    if other:
+        items, best, worst = of_best_worst.values()
+        named = [] if items is None else next(csv.reader([items], skipinitialspace=True), [])
+        if len(set(named)) < max(len(named), 2) or (best is None and worst is None):
+            raise UsageError(
+                f"{file}: of best-worst answers name the columns: --item-columns a,b,c,d (two or more, "
+                "each once), and --best, --worst or both (and --judge-column)."
+            )
+        return best_worst.Columns(named, best, worst, judge, round_, says)  # type: ignore[arg-type]
+    left, right, winner, ties = of_votes.values()
     if left is not None and right is not None and winner is not None:
-        return Columns(left, right, winner, judge, round_, tuple(ties or ()), says)  # type: ignore[arg-type]
-    named = (left, right, winner, judge, round_, ties, says)
-    if any(name is not None for name in named) or file.suffix.lower() in _TABLES:
+        return votes.Columns(left, right, winner, judge, round_, tuple(ties or ()), says)  # type: ignore[arg-type]
+    named = [*one, *filter(None, (judge, round_, says))]
+    if named or file.suffix.lower() in _TABLES:
         raise UsageError(
             f"{file}: of a table of votes name the columns: --left, --right and --winner (and "
-            "--judge-column)."
+            "--judge-column); of best-worst answers --item-columns, --best and --worst."
         )
     return None
 
@@ -72,7 +92,7 @@ def import_(
     file: Annotated[
         Path,
         typer.Argument(
-            help="Judgments, one JSON object a line; or a table of votes.",
+            help="Judgments, one JSON object a line; or a table of votes or best-worst answers.",
             metavar="FILE",
             show_default=False,
         ),
@@ -82,8 +102,23 @@ def import_(
     winner: Annotated[
         str | None, _column("Which won: the text, its side (left, right, 1, 2, a, b), or tie.")
     ] = None,
-    judge_column: Annotated[str | None, _column("Who judged.")] = None,
-    round_column: Annotated[str | None, _column("The round, where there were several.")] = None,
+    item_columns: Annotated[
+        str | None,
+        typer.Option(
+            metavar="COLUMN,…",
+            help="The texts of a best-worst question, in the order shown.",
+            rich_help_panel=BEST_WORST,
+        ),
+    ] = None,
+    best: Annotated[
+        str | None,
+        _column("The best: the text, its place (1, 2, …) or its column's name.", BEST_WORST),
+    ] = None,
+    worst: Annotated[str | None, _column("The worst.", BEST_WORST)] = None,
+    judge_column: Annotated[str | None, _column("Who judged.", EITHER)] = None,
+    round_column: Annotated[
+        str | None, _column("The round, where there were several.", EITHER)
+    ] = None,
     tie: Annotated[
         list[str] | None,
         typer.Option(
@@ -96,8 +131,8 @@ def import_(
         str | None,
         typer.Option(
             metavar="text|side",
-            help="What --winner names, where it might be either.",
-            rich_help_panel=VOTES,
+            help="What --winner (or --best, --worst) names, where it might be either.",
+            rich_help_panel=EITHER,
         ),
     ] = None,
     items: Annotated[
@@ -134,7 +169,8 @@ def import_(
     same round, group, judge, items and answer), are left out and reported.
 
     A table (CSV, TSV, JSONL, Parquet) of votes on pairs, as other programs write it,
-    comes in by naming its columns.
+    comes in by naming its columns; so does one of best-worst answers, of which each
+    says the best and the worst of some texts: nothing is taken from it of the others.
 
     Some programs record a failed call as the order presented. Lists that were
     ranked so are counted where they are more than chance allows, and left out
@@ -149,13 +185,22 @@ def import_(
       judgeq import --dataset babe recording.jsonl --drop-identity
 
       judgeq import -d texts.csv votes.csv --left a --right b --winner w --judge-column who
+
+      judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
     """
     from judgeq import config
     from judgeq.engine import importing
 
     if items not in (None, "rows", "ids"):
         raise UsageError(f"--items {items!r}: give rows or ids.")
-    columns = _votes(file, left, right, winner, judge_column, round_column, tie, winner_is)
+    columns = _columns(
+        file,
+        {"--left": left, "--right": right, "--winner": winner, "--tie": tie},
+        {"--item-columns": item_columns, "--best": best, "--worst": worst},
+        judge_column,
+        round_column,
+        winner_is,
+    )
     settings = config.settle(given(flags) | {"store": store})
     folder, before, notices = importing.import_file(
         settings,

@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from judgeq import config, datasets, judge, recordings, trust
+from judgeq import config, datasets, judge, prompts, recordings, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.synthetic import SYNTHETIC
@@ -63,6 +63,8 @@ def admitted(
         raise RunError(f"run {place.id} was imported: there is nothing to go on with.")
     if config.fingerprint(facts) != info.fingerprint:
         raise RunError(f"run {place.id} is not worked on: what it says of itself doesn't agree.")
+    if asked.people is not None:
+        raise UsageError(f"run {place.id} asks people: its own process does all of it.")
     _check_judges(place, asked, own.settings)
     if asked.models:
         _check_server(place, asked, own.settings, named)
@@ -132,11 +134,10 @@ def _check_server(place: RunPlace, asked: Settings, own: Settings, named: bool) 
 def _prompt(place: RunPlace, facts: Mapping[str, Any], personas: Sequence[str]) -> PromptSet | None:
     """The prompt set as the run's facts hold it, with the personas that are asked. Raises RunError for
     what is none, UsageError for a persona that isn't there."""
-    kept = facts.get("prompt")
-    if kept is None:
+    if facts.get("prompt") is None:
         return None
     try:
-        prompt = PromptSet(**{**kept, "personas": dict(facts.get("personas", ()))})
+        prompt = prompts.of_facts(facts)
     except ValidationError as error:
         raise RunError(
             f"run {place.id} has a prompt set that is none: {problems(error)}."

@@ -83,13 +83,14 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
     for number, name in enumerate(settings.judge):
         if name == "simulated":
             _simulated(settings, dataset, number)
-    if not settings.models:
+    if not any(judge.kind_of(name).reads_text for name in settings.judge):
         return {}
     if dataset.texts is None:
         raise DataError(dataset.missing_texts)
     if prompt is None:
+        who = "a model needs" if settings.models else "people need"
         raise UsageError(
-            "a model needs to be told what to judge: name a prompt set with --prompt (`judgeq "
+            f"{who} to be told what to judge: name a prompt set with --prompt (`judgeq "
             'prompts` lists them), or the feature: --feature "how urgent is the message".'
         )
     known = {name: price_of(settings, name, batch=settings.batch) for name in settings.models}
@@ -197,8 +198,11 @@ async def panel(
     cache = _cache(settings, emit, look_only)
     if cache is not None:
         stop.calls(cache.abort)
-    backends, judges = list[Backend](), list[Judge]()
+    backends, judges = list[Backend](), list[Judge | None]()
     for number, name in enumerate(settings.judge):
+        if judge.kind_of(name).is_person:
+            judges.append(None)  # who are handed questions (people.py)
+            continue
         limiter = _limiter(name, run, spending, stop, emit)
         backend = await _backend(run, name, number, limiter, cache, emit)
         sender = Sender(backend, emit, stop.sleep, limiter, budget)
@@ -208,8 +212,8 @@ async def panel(
             batches = await _model(run, name, limiter, cache, emit, batch=True)
             backends.append(batches)
         judges += [
-            Judge(questions, sender, cache, Unusable(settings.max_invalid), batches)
-            for questions in _questions(run, name)
+            Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
+            for asked in questions(run, name)
         ]
     try:
         yield Panel(judges, " + ".join(settings.judges))
@@ -267,11 +271,13 @@ async def _backend(
     return _simulated(run.settings, run.dataset, number)
 
 
-def _questions(run: Run, name: str) -> list[Questions]:
-    """What a judge is asked, as each persona."""
+def questions(run: Run, name: str) -> list[Questions]:
+    """What a judge is asked, as each persona; what people are."""
     if not judge.kind_of(name).reads_text:
         return [Questions()]
     prompt, dataset = run.prompt, run.dataset
+    if judge.kind_of(name).is_person:
+        return [Questions(prompt, dataset.texts, dataset.ids)]
     personas = [prompt and prompt.as_persona(persona) for persona in run.settings.persona] or [
         prompt
     ]
@@ -283,6 +289,11 @@ def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
     judgments = recordings.read(path, dataset.ids).judgments
     if warning := recordings.too_many_as_presented(judgments):
         emit(Notice(f"--judge {name}: {warning}", warning=True))
+    if any(judgment.verdict.partial for judgment in judgments):
+        raise UsageError(
+            f"--judge {name}: it holds partial rankings, as of best-worst questions, and a judge is "
+            "asked for whole ones: `judgeq import` makes a run of them."
+        )
     said_by: dict[tuple[int, frozenset[int]], str | None] = {}
     for judgment in judgments:
         if (

@@ -29,7 +29,7 @@ from judgeq.errors import (
     StoreAwayError,
 )
 from judgeq.events import BatchesOpen, CallStarted, Event, JobStarted, Notice
-from judgeq.judge.batches import BatchAPI, Remote
+from judgeq.judge.batches import BatchAPI, Remote, noted
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import NANO, rounded_up
@@ -42,11 +42,16 @@ SETTLING = 120.0
 """Seconds after which a provider lists a batch that it was asked to create, if it ever will."""
 
 
+async def out_of(store: Store) -> list[Batch]:
+    """The batches of a run that are out, in the order in which they were made."""
+    return [batch for batch in await store.batches() if batch.open]
+
+
 async def held(store: Store) -> float | None:
     """The most that the open batches of a run may cost, in dollars (0 where that is unknown); None where
     there are none."""
-    out = [batch.name for batch in await store.batches() if batch.open]
-    lines = [line for name in out for line in await store.lines(name)]
+    out = await out_of(store)
+    lines = [line for batch in out for line in await store.lines(batch.name)]
     return sum(rounded_up(line.bound) for line in lines) / NANO if out else None
 
 
@@ -59,6 +64,8 @@ def asked(panel: Panel, batch: Batch) -> Judge:
     if not 0 <= batch.judge < len(panel.judges):
         raise JudgeError(f"{named(batch)} is for judge {batch.judge}, which isn't there.")
     judge = panel.judges[batch.judge]
+    if judge is None:
+        raise RunError(f"the batch {batch.name} is of people, who are asked none.")
     address = batch_lines.backend_of(judge).address
     if batch.address != address:
         raise JudgeError(
@@ -94,7 +101,6 @@ class Batches:
     clock: Callable[[], float] = time.monotonic
     open: dict[str, Batch] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict)
-    _others: set[str] = field(default_factory=set)  # the provider's ids of all batches of the run
     _stopping: JudgeqError | None = None
 
     async def go_through(self, *, send: bool, until: float | None) -> None:
@@ -122,11 +128,7 @@ class Batches:
 
     async def _take_up(self) -> None:
         """Go on with the batches that earlier sessions left."""
-        for batch in await self.store.batches():
-            if batch.remote is not None:
-                self._others.add(batch.remote)
-            if not batch.open:
-                continue
+        for batch in await out_of(self.store):
             try:
                 asked(self.panel, batch)
             except JudgeError as error:  # the others are collected before it is raised
@@ -147,7 +149,7 @@ class Batches:
 
     async def give_up(self) -> int:
         """Take all batches for lost that nobody has found at their provider; how many they were."""
-        unknown = [one for one in await self.store.batches() if one.open and one.remote is None]
+        unknown = [one for one in await out_of(self.store) if one.remote is None]
         for batch in unknown:
             self._watch(batch, 0.0)
             await self._lost(batch, "it was given up")
@@ -223,12 +225,12 @@ class Batches:
     async def _identify(self, batch: Batch) -> None:
         """Look for a batch that may have been created."""
         api = self._api(batch)
-        known = self._others - {batch.remote or ""}
+        known = {one.remote for one in await self.store.batches() if one.remote is not None}
         made = min(batch.made, self.wall_clock())
         found = await api.identify(batch.name, batch.jobs, made, known)
         if found.remote is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
-            await self._ask(await self._sent(batch, found.remote), found.remote.id)
+            await self._ask(await self._noted(batch, found.remote), found.remote.id)
         elif found.doubtful:
             watch = self._watches[batch.name]
             if not watch.reported:
@@ -244,23 +246,10 @@ class Batches:
         else:
             await self._lost(batch, "its provider doesn't list it")
 
-    async def _sent(self, batch: Batch, remote: Remote) -> Batch:
-        self._others.add(remote.id)
-        return await self._noted(batch._replace(remote=remote.id, state=BatchState.SENT), remote)
-
     async def _noted(self, batch: Batch, remote: Remote) -> Batch:
         """Write down what the provider says of a batch by now."""
-        batch = batch._replace(
-            status=remote.status,
-            total=remote.total,
-            done=remote.done,
-            failed=remote.failed,
-            expires=remote.expires,
-            seen=self.wall_clock(),
-        )
+        batch = self.open[batch.name] = noted(batch, remote, self.wall_clock())
         await self.store.note_batch(batch)
-        if batch.name in self.open:
-            self.open[batch.name] = batch
         return batch
 
     async def _ask(self, batch: Batch, remote_id: str) -> None:

@@ -54,7 +54,7 @@ async def cancel(run: Run, emit: Callable[[Event], None]) -> Sequence[tuple[Batc
     store = run.folder.store(read_only=True)
     try:
         totals, out = await store.totals(), await batch.held(store)
-        batches = [one for one in await store.batches() if one.open]
+        batches = await batch.out_of(store)
     finally:
         await store.close()
     if not batches:

@@ -14,17 +14,17 @@ import time
 from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 from typing import BinaryIO, cast
 
 from judgeq.config import Settings
 from judgeq.engine import batch_lines
+from judgeq.engine.batch_collecting import Collecting
 from judgeq.engine.queue import AT_ONCE, Queue, Stop
 from judgeq.engine.worker import drain
 from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import Prepared
-from judgeq.judge.batches import BatchAPI, Limits
+from judgeq.judge.batches import BatchAPI, Limits, noted
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
@@ -77,15 +77,15 @@ class Chunk:
 
 @dataclass(slots=True)
 class Sending:
-    """What sends the batches of a run; `budget` pays for them. `limited` says that more is pending than
-    could be sent."""
+    """What sends the batches of a run; `budget` pays for them, and `collecting` settles what was not
+    taken. `limited` says that more is pending than could be sent."""
 
     store: Store
     panel: Panel
     stop: Stop
     emit: Callable[[Event], None]
     budget: Budget
-    folder: Path
+    collecting: Collecting
     most: int | None = None
     live_repair: bool = False
     concurrency: int = 1
@@ -107,16 +107,16 @@ class Sending:
         panel: Panel,
         stop: Stop,
         emit: Callable[[Event], None],
-        folder: Path,
+        collecting: Collecting,
     ) -> Sending:
-        """That of a session, whose files lie in a folder while they are filled."""
+        """That of a session, whose files lie beside the results while they are filled."""
         return cls(
             store,
             panel,
             stop,
             emit,
-            panel.judges[0].sender.budget,
-            folder,
+            collecting.budget,
+            collecting,
             most=settings.batch_size,
             live_repair=settings.batch_repair == "live",
             concurrency=settings.concurrency,
@@ -220,7 +220,7 @@ class Sending:
         limits = self.api(judge).limits
         most = [self.most, self._largest.get(id(backend))]
         lines = min([limits.lines, *(limit for limit in most if limit is not None)])
-        file = tempfile.TemporaryFile(dir=self.folder)  # noqa: SIM115 - _Filling closes it
+        file = tempfile.TemporaryFile(dir=self.collecting.folder)  # noqa: SIM115 - _Filling closes it
         return Chunk(
             judge, number, limits._replace(lines=lines), cast(BinaryIO, file), backend.form
         )
@@ -296,30 +296,15 @@ class Sending:
                 wait = min(2 * wait, LONGEST_WAIT)
             else:
                 break
-        sent = batch._replace(
-            state=BatchState.SENT,
-            remote=remote.id,
-            status=remote.status,
-            total=remote.total,
-            expires=remote.expires,
-            seen=self.wall_clock(),
-        )
+        sent = noted(batch, remote, self.wall_clock())
         await self.store.note_batch(sent)
         return sent
 
     async def _take_back(self, batch: Batch, why: str) -> None:
         """A batch surely wasn't taken: its jobs go back, and cost nothing."""
         lines = await self.store.lines(batch.name)
-        error = f"its batch was not sent: {why}"
-        outcomes = [
-            batch_lines.unanswered(self.panel.of(line.job.match), line, "not_sent", error)
-            for line in lines
-        ]
-        async with self.store.together():
-            await self.store.settle(batch.name, outcomes)
-            await self.store.note_batch(batch._replace(state=BatchState.REFUSED, error=why))
-        for line in lines:
-            self.budget.settle(line.bound, 0.0)
+        batch, error = batch._replace(error=why, left=len(lines)), f"its batch was not sent: {why}"
+        await self.collecting.give_back(batch, lines, "not_sent", BatchState.REFUSED, error)
 
     def keep_key(self, name: str, key: str) -> None:
         """What is asked by a batch is not asked by another until it is over."""

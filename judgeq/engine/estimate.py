@@ -18,19 +18,19 @@ from dataclasses import dataclass
 from typing import Any, NamedTuple
 
 from judgeq import seeds
-from judgeq.engine import assembly, results
+from judgeq.config import Settings
+from judgeq.engine import assembly, extent, questions, results
 from judgeq.engine.assembly import Prices, Run
 from judgeq.engine.looked import MOST, Kinds, Looked
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
-from judgeq.engine.runner import numbered, questions
 from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible, total
 from judgeq.events import Event
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import MARGIN
-from judgeq.store import Store, rows
+from judgeq.store import Store, answers, rows
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
 from judgeq.types import Match, Matches, Rows, Totals, Usage, Verdict, Verdicts
@@ -51,6 +51,7 @@ class Estimate:
     `calls` will be asked, `hits` come from the cache, `rounds_open` rounds could not be looked into.
     `cost` is in dollars, None where the price is unknown. `basis` says where the tokens come from.
     `seconds` is None where no answer tells how long one takes; `latency` is what those seen took.
+    `answers` are those that people are still to give.
     """
 
     prepared: Run
@@ -66,6 +67,7 @@ class Estimate:
     seconds: Range | None = None
     latency: Range | None = None
     pilot: Pilot | None = None
+    answers: int = 0
 
     def __repr__(self) -> str:
         cost = (
@@ -101,6 +103,7 @@ class Estimate:
             "rounds": prepared.strategy.most_rounds(prepared.settings.goal),
             "jobs_done": self.done,
             "calls": self.calls,
+            "answers": self.answers,
             "from_cache": self.hits,
             "rounds_not_looked_into": self.rounds_open,
             "input_tokens": [round(self.input.low), round(self.input.high)],
@@ -143,6 +146,8 @@ async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
 async def _sample(judge: Panel, store: Store, looked: Kinds) -> None:
     """Look at what the questions that were judged took."""
     for match, usage, cost, latency in await store.spent(MOST):
+        if not judge.is_sent(match):
+            continue
         size = len(_prepared(judge, match)[1].body)
         looked.of_round(match.round).add(Sample(match.judge, size, usage, cost, latency))
 
@@ -159,6 +164,7 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
             counts = await results.fold_round(history, store, len(settings.panelists))
         if store is not None and counts is not None:
             looked.of_round(round).done += counts.total - counts.left
+            looked.gave += _by_people(history.asked[-1], settings)
             first += counts.total
             left = await store.left(round)
             if left:
@@ -166,7 +172,8 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
                 _like_later(history, judge, looked, round)
                 return rounds - round
             continue
-        matches = await numbered(questions(history, settings), repeats, store, round)
+        matches = questions.of_round(history, settings)
+        matches = await questions.numbered(matches, repeats, store, round)
         of_round = looked.of_round(round)
         verdicts = await _ask_cache(judge, _numbered(matches, round, first), of_round)
         if len(verdicts) < len(matches):
@@ -177,13 +184,20 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
     return 0
 
 
+def _by_people(verdicts: Verdicts, settings: Settings) -> int:
+    """How many of a round's answers are people's."""
+    numbers = _or_0(verdicts.judges, verdicts)
+    return sum(judge >= len(settings.panelists) for judge in numbers)
+
+
 def _like_later(history: History, judge: Panel, looked: Kinds, round: int) -> None:
     """Where the rounds after this one ask otherwise than it, look at some questions like theirs."""
-    if looked.of_round(round) is looked.others or history.strategy is None:
+    if looked.of_round(round) is looked.others or history.strategy is None or not judge.asked:
         return
+    sent = judge.judges.index(judge.asked[0])
     matches = history.strategy.later(history, seeds.rng(history.seed, "estimate"))
     for match in _numbered(matches, round + 1, 0)[:AT_ONCE]:
-        looked.others.like.append(len(_prepared(judge, match)[1].body))
+        looked.others.like.append(len(_prepared(judge, match._replace(judge=sent))[1].body))
 
 
 def _numbered(matches: Matches, round: int, first: int) -> list[Match]:
@@ -200,13 +214,18 @@ def _numbered(matches: Matches, round: int, first: int) -> list[Match]:
     ]
 
 
-def _or_0(column: Rows | None, matches: Matches) -> list[int]:
+def _or_0(column: Rows | None, matches: Matches | Verdicts) -> list[int]:
     return [0] * len(matches) if column is None else column.tolist()
 
 
 async def _ask_cache(judge: Panel, matches: Sequence[Match], looked: Looked) -> list[Verdict]:
-    """The verdicts that the cache knows; the others' sizes are noted."""
+    """The verdicts that the cache knows; the others' sizes are noted. People are sent nothing, and count
+    where no model is asked."""
     verdicts = []
+    sent = [match for match in matches if judge.is_sent(match)]
+    if looked.share == 1:
+        looked.sizes += [0] * (len(matches) - len(sent))
+    matches = sent
     for start in range(0, len(matches), AT_ONCE):
         part = matches[start : start + AT_ONCE]
         for verdict, sample in await asyncio.gather(*(_cached(judge, match) for match in part)):
@@ -247,7 +266,7 @@ def _verdicts(verdicts: Sequence[Verdict], matches: Matches, first: int, n: int)
             zip(verdicts, _or_0(matches.judges, matches), strict=True)
         )
     ]
-    return rows.verdicts(stored, n)
+    return answers.verdicts(stored, n)
 
 
 def _estimated(
@@ -255,10 +274,15 @@ def _estimated(
 ) -> Estimate:
     done, hits = sum(kind.done for kind in looked), sum(kind.hits for kind in looked)
     calls = sum(kind.calls(open_rounds) for kind in looked)
+    most = extent.most_calls(prepared.strategy, prepared.settings, len(prepared.dataset))
+    people = max(0, round(most * extent.share_of_people(prepared.settings)) - looked.gave)
     if not prepared.settings.models:
         basis = "the simulated judge costs nothing"
+        if prepared.settings.people is not None:
+            basis = "people answer, and nothing is sent"
+        nothing = (NOTHING, NOTHING, NOTHING)
         return Estimate(
-            prepared, done, calls, 0, open_rounds, totals, NOTHING, NOTHING, NOTHING, basis
+            prepared, done, calls, 0, open_rounds, totals, *nothing, basis, answers=people
         )
     least = ENOUGH if pilot is None else 1
     taken = [_taken(prepared, kind, kind.calls(open_rounds), least) for kind in looked]
@@ -288,6 +312,7 @@ def _estimated(
         seconds,
         latency,
         pilot,
+        people,
     )
 
 
@@ -325,8 +350,7 @@ def _from_samples(prepared: Run, looked: Looked, calls: int) -> tuple[Range, Ran
     output = plausible([sample.usage.output for sample in scaled], calls, 0.1)
     costs = []
     for sample in scaled:
-        model = settings.judge[sample.judge // max(1, len(settings.persona))]
-        pricing = prepared.pricing.get(model)
+        pricing = prepared.pricing.get(settings.panelists[sample.judge].judge)
         costs.append(sample.cost if pricing is None else pricing.cost(sample.usage))
     known = [cost for cost in costs if cost is not None]
     cost = plausible(known, calls, 0.05) if len(known) == len(costs) else None

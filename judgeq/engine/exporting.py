@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.config import Settings
-from judgeq.engine import results
+from judgeq.engine import people_said, results
 from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.rating import comparisons
@@ -26,7 +26,7 @@ from judgeq.types import Call, Rows, Verdicts
 
 ROWS = 1 << 16
 """About so many rows are made at once."""
-ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate"})
+ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate", "undone"})
 """The outcomes of calls that brought a reply; of the others the error is kept."""
 COMPARISONS = {
     "winner": str,
@@ -76,17 +76,18 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
 
 async def comparisons_of(run: RunPlace) -> Table:
     """A row for each comparison that the verdicts imply: k(k−1)/2 for a ranking of k, job by job; a tie
-    is two, one each way, of weight ½. Of pairs asked in both orders those that are rated: the couples,
-    a flip being a tie. Raises RunError.
+    is two, one each way, of weight ½, and of an order that a partial ranking doesn't know there is
+    none. Of pairs asked in both orders those that are rated: the couples, a flip being a tie. Raises
+    RunError.
     """
     info = run.info()
     store = run.store(read_only=True)
     try:
         ids = (await store.items()).ids
         rounds = (await results.replayed(info, store)).verdicts
+        judges = (await results.with_people(info, store)).judge_names
     finally:
         await store.close()
-    judges = info.judge_names
 
     async def batches() -> AsyncIterator[Batch]:
         for round, verdicts in enumerate(rounds, start=1):
@@ -139,21 +140,23 @@ def _part(verdicts: Verdicts, begin: int, end: int) -> Verdicts:
         offsets=bounds - bounds[0],
         tied=verdicts.tied[slots],
         presented=verdicts.presented[slots],
+        partial=None if verdicts.partial is None else verdicts.partial[begin:end],
     )
 
 
 async def calls(run: RunPlace, *, replies: bool = False) -> Table:
     """A row for each call, job by job, in the order in which a job's ended; with `replies` the raw reply
-    and the reason in it. Raises RunError.
+    and the reason in it, or a person's note. Raises RunError.
 
+    `judge` is the person who answered, where one did; `error` why they skipped a question.
     Times are in seconds, `at` since the epoch. `cost` is in dollars, None where it is unknown. Of a
     "cached" call, which the cache answered, tokens and cost are what it once took.
     """
-    judges = run.info().judge_names
 
     async def batches() -> AsyncIterator[Batch]:
         store = run.store(read_only=True)
         try:
+            judges = (await results.with_people(run.info(), store)).judge_names
             round_of, judge_of = await _asked(store)
             if judge_of.max(initial=0) >= len(judges) or judge_of.min(initial=0) < 0:
                 raise RunError(
@@ -161,7 +164,10 @@ async def calls(run: RunPlace, *, replies: bool = False) -> Table:
                 )
             for jobs in _spans(len(round_of)):
                 rows = [
-                    (job, int(round_of[job]), judges[judge_of[job]], *_cells(call, replies))
+                    (
+                        *(job, int(round_of[job]), _name(judges, call, judge_of[job])),
+                        *_cells(call, replies),
+                    )
                     for job, ended in sorted((await store.calls(jobs)).items())
                     for call in ended
                 ]
@@ -186,15 +192,24 @@ async def _asked(store: Store) -> tuple[Rows, Rows]:
     return np.concatenate(rounds), np.concatenate(judges)
 
 
+def _name(judges: Sequence[str], call: Call, asked: int) -> str:
+    """Who answered, where the judge of this number was asked."""
+    return judges[asked if call.judge is None or call.judge >= len(judges) else call.judge]
+
+
 def _cells(call: Call, replies: bool) -> Sequence[Any]:
     """From `attempt` on."""
     text = call.reply or None
     answered = call.outcome in ANSWERED
+    if call.outcome == "skipped":
+        text = people_said.beside(call)
     cells = [call.attempt, call.outcome, *call.usage, call.cost, call.latency, call.at]
     cells.append(None if answered else text)
     if not replies:
         return cells
     reply = text if answered else None
+    if call.judge is not None:
+        return [*cells, reply, people_said.beside(call) if answered else None]
     return [*cells, reply, None if reply is None else prompts.reason(reply)]
 
 

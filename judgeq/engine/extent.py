@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from judgeq.config import Settings
 from judgeq.store import Store
-from judgeq.strategies import Strategy
+from judgeq.strategies import MOST_ROUNDS, Strategy
 from judgeq.types import Counts
 
 
@@ -22,10 +22,24 @@ async def planned(store: Store) -> tuple[list[Counts], bool]:
 def sizes(strategy: Strategy, settings: Settings, n: int) -> list[int]:
     """The jobs of each round there may be, over n items; none where items leave, so that they aren't
     known beforehand."""
-    if strategy.prunes or settings.goal.labels:
+    if strategy.prunes or settings.goal.labels or flows(strategy, settings):
         return []
     rounds = range(1, strategy.most_rounds(settings.goal) + 1)
     return [times(settings) * strategy.calls_of(round, n) for round in rounds]
+
+
+def flows(strategy: Strategy, settings: Settings) -> bool:
+    """Whether rounds are as small as the people who are there need (flowing.py)."""
+    return settings.people is not None and strategy.kind == "adaptive"
+
+
+def most_rounds(strategy: Strategy, settings: Settings, n: int) -> int:
+    """How many rounds there will be over n items, at most: where they flow, each may be of a single
+    question."""
+    most = strategy.most_rounds(settings.goal)
+    if not flows(strategy, settings):
+        return most
+    return min(MOST_ROUNDS, sum(strategy.calls_of(round, n) for round in range(1, most + 1)))
 
 
 def most_calls(strategy: Strategy, settings: Settings, n: int) -> int:
@@ -41,6 +55,21 @@ def times(settings: Settings) -> int:
     return asked_by(settings) * (2 if settings.both_orders else 1)
 
 
+def share_sent(settings: Settings) -> float:
+    """The share of the questions that are sent to models, where people answer the others; else 1."""
+    return 1 - share_of_people(settings) if settings.models else 1.0
+
+
+def share_of_people(settings: Settings) -> float:
+    """The share of the questions that are for people."""
+    if settings.people is None:
+        return 0.0
+    if settings.ensemble == "each":
+        return settings.each / asked_by(settings)
+    return settings.each / (settings.each - 1 + len(settings.panelists))
+
+
 def asked_by(settings: Settings) -> int:
     """How many judges each question is for."""
-    return len(settings.panelists) if settings.ensemble == "each" else 1
+    people = settings.each - 1 if settings.people is not None else 0
+    return people + (len(settings.panelists) if settings.ensemble == "each" else 1)

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from judgeq import config, datasets, recordings, runs, trust, votes
+from judgeq import best_worst, config, datasets, recordings, runs, trust, votes
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.engine.results import begin, fold_round
@@ -37,17 +37,19 @@ def import_file(
     root: Path,
     *,
     numbers: Numbers | None = None,
-    columns: votes.Columns | None = None,
+    columns: votes.Columns | best_worst.Columns | None = None,
     drop_identity: bool = False,
     new: bool = False,
 ) -> Imported:
-    """As `import_judgments`, of a file: a table of votes with these `columns`; else a recording, and
-    `numbers` as in `recordings.read`.
+    """As `import_judgments`, of a file: a table of votes or of best-worst answers with these `columns`;
+    else a recording, and `numbers` as in `recordings.read`.
 
     Raises DataError naming its line of what is wrong.
     """
 
     def read(dataset: Dataset) -> Recording:
+        if isinstance(columns, best_worst.Columns):
+            return best_worst.read(path, columns, dataset.ids, dataset.texts)
         if columns is not None:
             return votes.read(path, columns, dataset.ids, dataset.texts)
         return recordings.read(path, dataset.ids, numbers)

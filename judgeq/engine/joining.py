@@ -50,6 +50,10 @@ class Given:
             )
         if "-" in self.datasets:
             raise UsageError("--dataset - can't be: a worker reads texts from files.")
+        if settings.people is not None:
+            raise UsageError(
+                "--judge people: a worker asks none. `judgeq annotate` opens the page of a run's people."
+            )
         return settings, Own(settings, [Path(name) for name in self.datasets])
 
 

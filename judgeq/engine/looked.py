@@ -28,11 +28,14 @@ class Looked:
     like: list[int] = field(default_factory=list)
     samples: list[Sample] = field(default_factory=list)
     cached: int = 0
+    share: float = 1.0
+    """Of them that are sent."""
 
     def calls(self, open_rounds: int) -> int:
         """How many are to be asked, so many rounds of which could not be looked into."""
         seen = len(self.sizes)
-        return max(seen, self.whole - self.done - self.hits) if open_rounds else seen
+        left = round((self.whole - self.done) * self.share) - self.hits
+        return max(seen, left) if open_rounds else seen
 
     @property
     def size(self) -> float:
@@ -68,22 +71,24 @@ class Looked:
 @dataclass(slots=True)
 class Kinds:
     """The questions of the `first` round, where it asks about items alone and the others compare; and
-    all `others`."""
+    all `others`. People `gave` so many answers."""
 
     first: Looked | None
     others: Looked
+    gave: int = 0
 
     @classmethod
     def of(cls, prepared: Run) -> Kinds:
         """Before anything was seen of a run."""
         n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
-        times = extent.times(settings)
+        times, share = extent.times(settings), extent.share_sent(settings)
         whole, items = strategy.calls(n), strategy.cost(n) * 2
         if not strategy.mixed:
             most = extent.most_calls(strategy, settings, n)
-            return cls(None, Looked("", most, items * most / max(1, whole)))
-        alone = Looked("texts alone", n * times, n * times)
-        return cls(alone, Looked("lists", (whole - n) * times, (items - n) * times))
+            return cls(None, Looked("", most, items * most / max(1, whole), share=share))
+        alone = Looked("texts alone", n * times, n * times, share=share)
+        lists = Looked("lists", (whole - n) * times, (items - n) * times, share=share)
+        return cls(alone, lists)
 
     def __iter__(self) -> Iterator[Looked]:
         return iter([self.others] if self.first is None else [self.first, self.others])

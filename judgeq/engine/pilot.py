@@ -84,7 +84,7 @@ def ask(
             error, counts = raised, await session.store.round_state(1) or Counts()
         if not counts.done:
             raise error or JudgeError(await _none(session, counts))
-        senders = [judge.sender for judge in session.judge.judges]
+        senders = [judge.sender for judge in session.judge.asked]
         limiters = {id(sender.limiter): sender.limiter for sender in senders}.values()
         return Pilot(
             min(questions, counts.total),

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -17,6 +18,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
+from judgeq.people import Said
 from judgeq.rating import (
     Estimator,
     Fit,
@@ -46,7 +48,8 @@ class Result:
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
     items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
     and the main rating has errors; `known` is how well the order is known, where that was worked out
-    (`knowing`); `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels.
+    (`knowing`); `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels; `said` is
+    what is on record of the people who judged, where people did.
     """
 
     run: RunPlace
@@ -63,6 +66,7 @@ class Result:
     effects: Sequence[Effect] = ()
     evaluation: dict[str, Any] = field(default_factory=dict)
     known: Certainty | None = None
+    said: Said | None = None
 
     def __repr__(self) -> str:
         cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
@@ -81,6 +85,16 @@ class Result:
     def judges(self) -> Sequence[str]:
         """The judges' names by their numbers, as they are reported."""
         return self.info.judge_names
+
+    @property
+    def judge(self) -> str:
+        """The judges, for screens: people by how many answered, and by no names."""
+        if self.said is None:
+            return self.info.judge
+        people = self.said.judged
+        names = list(self.judges[: self.said.first])
+        names[self.info.settings.people or 0] = "1 person" if people == 1 else f"{people:,} people"
+        return " + ".join(names)
 
     @property
     def rounds_planned(self) -> int:
@@ -156,6 +170,8 @@ async def rate(
             "says what became of its jobs."
         )
     counts, totals = await store.counts(), await store.totals()
+    said = await said_by_people(info, store)
+    info = _with(said, info)
 
     def rated(go_on: GoOn) -> Result:
         scores, fit = _scores(items, history, settings, go_on)
@@ -179,6 +195,7 @@ async def rate(
                 comparisons.joined(history.asked), couples=history.both_orders
             ),
             effects=_effects(history, settings, fit, go_on),
+            said=said,
         )
 
     return await in_thread(rated, stop)
@@ -239,12 +256,45 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         await store.close()
 
 
+async def said_by_people(info: RunInfo, store: Store) -> Said | None:
+    """What is on record of a run's people; None where there are none."""
+    people = await store.people()
+    if not people:
+        return None
+    first, checks = len(info.judge_names), await store.checks()
+    calls = await store.said()
+    seconds, skipped = defaultdict[int, list[float]](list), Counter[int]()
+    for _, call in calls:
+        number = -1 if call.judge is None else call.judge - first
+        if call.outcome == "ok":
+            seconds[number].append(call.latency)
+        elif call.outcome == "skipped":
+            skipped[number] += 1
+    for check in checks:
+        if check.person is not None and check.verdict is not None:
+            seconds[check.person].append(check.seconds)
+    return Said(first, people, checks, seconds, skipped, len(calls))
+
+
+async def with_people(info: RunInfo, store: Store) -> RunInfo:
+    """The run's description with the people of its store among its judges, after those of its panel."""
+    return _with(await said_by_people(info, store), info)
+
+
+def _with(said: Said | None, info: RunInfo) -> RunInfo:
+    if said is None:
+        return info
+    names = (*info.judge_names, *(person.name for person in said.people))
+    return info.model_copy(update={"judges": names})
+
+
 async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Sequence[str]]:
     """What a run's judges said: items' ids, verdicts round by round, the judges' names if known."""
     info = run.info()
     store = run.store(read_only=True)
     try:
-        return (await store.items()).ids, (await replayed(info, store)).asked, info.judges
+        judges = (await with_people(info, store)).judges
+        return (await store.items()).ids, (await replayed(info, store)).asked, judges
     finally:
         await store.close()
 
@@ -270,17 +320,18 @@ def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
 async def fold_round(history: History, store: Store, judges: int) -> Counts | None:
     """Fold the next round as the ledger has it; its jobs, or None where it isn't planned.
 
-    Raises RunError for a verdict of a judge that the run, which has `judges`, doesn't have.
+    Raises RunError for a verdict of a judge that the run, which has `judges` and the store's people,
+    doesn't have.
     """
     round = len(history.verdicts) + 1
     counts = await store.round_state(round)
     if counts is None:
         return None
     verdicts = await store.verdicts(round)
-    if verdicts.judges is not None and int(verdicts.judges.max()) >= judges:
+    highest = 0 if verdicts.judges is None else int(verdicts.judges.max())
+    if highest >= judges and highest >= (judges := judges + len(await store.people())):
         raise RunError(
-            f"the run's ledger is damaged: it has an answer of judge {verdicts.judges.max()}, and "
-            f"there are {judges}."
+            f"the run's ledger is damaged: it has an answer of judge {highest}, and there are {judges}."
         )
     active = await store.active(round + 1)
     history.add(verdicts, counts.total, active, history.matches)

@@ -13,27 +13,27 @@ import math
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from pathlib import Path
 
-from judgeq import seeds
 from judgeq.certainty import Certainty
-from judgeq.config import Settings
-from judgeq.engine import batch, extent, knowing, results
+from judgeq.engine import batch, extent, knowing, questions, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_collecting import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
+from judgeq.engine.flowing import Flow
+from judgeq.engine.people import People
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.ranking import round_rated
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError
-from judgeq.events import EndedEarly, Event, Notice, RoundStarted, RunStarted
+from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
-from judgeq.rating import GoOn, position_bias
+from judgeq.rating import GoOn
 from judgeq.runs import whoami
 from judgeq.runs.info import Ended
 from judgeq.store import Store
@@ -57,6 +57,16 @@ class Session:
     stop: Stop
     emit: Callable[[Event], None]
     began: float = field(default_factory=time.monotonic)
+    people: People | None = None
+    page: Callable[[], Awaitable[None]] | None = None
+    """Opens the page of the people, unless it is open."""
+
+    @property
+    def flow(self) -> Flow | None:
+        """How rounds flow into one another; None where each is waited for."""
+        if self.people is None or not extent.flows(self.run.strategy, self.run.settings):
+            return None
+        return Flow(self.run, self.store, self.people)
 
 
 async def go_through(session: Session) -> results.Result:
@@ -74,9 +84,14 @@ async def go_through(session: Session) -> results.Result:
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
             f"{counts.failed:,} failed), so that there are no ratings. --retry-failed asks them again."
         )
-    info = run.folder.info()
     return await results.rate(
-        run.folder, info, session.store, run.items, history, run.settings, session.stop
+        run.folder,
+        run.folder.info(),
+        session.store,
+        run.items,
+        history,
+        run.settings,
+        session.stop,
     )
 
 
@@ -134,14 +149,21 @@ async def _all_rounds(session: Session, epoch: int) -> History:
     run, store = session.run, session.store
     session.emit(started := await _started(session))
     await _tidy(session)
+    flow = session.flow
     history = results.begin(len(run.dataset), run.strategy, run.settings)
+    if flow is not None:
+        flow.begin(history)
     repeats = Repeats()
     for round in history.to_come(len(started.planned)):
         before = history.standings.elo
+        if flow is not None:
+            await flow.look(history)
         counts = await _planned(session, epoch, history, repeats)
         if counts.total:
-            await judge_round(session, round)
+            await judge_round(session, round, last=round >= len(started.planned))
         await results.fold_round(history, store, len(run.settings.panelists))
+        if flow is not None:
+            await flow.folded(round)
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
             break
@@ -155,6 +177,11 @@ async def _all_rounds(session: Session, epoch: int) -> History:
         if known is not None and knowing.enough(history, known):
             await _ended(session, history, known)
             break
+    if flow is not None:
+        await judge_rest(session)
+        history = await flow.folded_anew()
+    if session.people is not None:
+        await session.people.finish()
     return history
 
 
@@ -199,7 +226,7 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
     if session.stop.asked:
         raise StoppedError(f"stopped before round {round}")
     planned = await _questions(session, history)
-    matches = await numbered(planned, repeats, store, round)
+    matches = await questions.numbered(planned, repeats, store, round)
     await store.plan_round(round, epoch, history.standings, matches)
     return await _state(session, round)
 
@@ -209,7 +236,7 @@ async def _questions(session: Session, history: History) -> Matches:
 
     def chosen(go_on: GoOn) -> Matches:
         with history.going(go_on):
-            return questions(history, session.run.settings)
+            return questions.of_round(history, session.run.settings)
 
     round = len(history.verdicts) + 1
     return await in_thread(chosen, session.stop, f"stopped before round {round}")
@@ -227,7 +254,7 @@ async def first_questions(session: Session, number: int) -> Counts:
         counts = await _planned(session, epoch, history, Repeats())
         to_ask = min(number - (counts.done and counts.done + counts.invalid), counts.left)
         if to_ask > 0:
-            if await batch.held(session.store) is not None:
+            if await batch.out_of(session.store):
                 raise RunError(
                     f"run {run.folder.id} has batches that are out: `judgeq resume "
                     f"{run.folder.argument}` collects them, and then no pilot is needed."
@@ -240,44 +267,30 @@ async def first_questions(session: Session, number: int) -> Counts:
     return counts
 
 
-def questions(history: History, settings: Settings) -> Matches:
-    """Those of the next round: the strategy's, to the judges and in the orders that the settings
-    name."""
-    matches, round = history.next_round(), len(history.verdicts) + 1
-    unit = 1
-    if settings.both_orders:
-        matches, unit = position_bias.doubled(matches), 2
-    judges = len(settings.panelists)
-    if settings.ensemble == "each":
-        return panel.by_each(matches, judges, unit)
-    return panel.drawn(matches, judges, seeds.rng(settings.seed, "panel", round), unit)
-
-
-async def numbered(matches: Matches, repeats: Repeats, store: Store | None, round: int) -> Matches:
-    """The questions of a round, with how often each was asked in the rounds before, some of which
-    `repeats` may not have seen: they are in the store."""
-    while store is not None and repeats.rounds < round - 1:
-        repeats.add(await store.matches(repeats.rounds + 1))
-    return replace(matches, repeats=repeats.add(matches))
-
-
 async def _started(session: Session) -> RunStarted:
     strategy = session.run.strategy
     return RunStarted(
         run=session.run.folder.id,
         items=len(session.run.dataset),
-        rounds=strategy.most_rounds(session.run.settings.goal),
+        rounds=extent.most_rounds(strategy, session.run.settings, len(session.run.dataset)),
         judge=session.judge.name,
         planned=(await extent.planned(session.store))[0],
         totals=await session.store.totals(),
         sizes=extent.sizes(strategy, session.run.settings, len(session.run.dataset)),
+        people=session.run.settings.only_people,
     )
 
 
-async def judge_round(session: Session, round: int, sleep: Sleep | None = None) -> None:
+async def judge_round(
+    session: Session, round: int, sleep: Sleep | None = None, *, last: bool = True
+) -> None:
     """Let workers empty a planned round, and wait for the jobs that other processes' workers hold:
-    those whose lease has lapsed are ours again, or, where we only plan, anybody's. Raises StoppedError
-    when a stop leaves some of it."""
+    those whose lease has lapsed are ours again, or, where we only plan, anybody's; and for people.
+    Where rounds flow, only until there is need of the next, unless there is one (not `last`). Raises
+    StoppedError when a stop leaves some of it."""
+    if session.people is not None:
+        await _people_judge(session, session.people, round, last=last)
+        return
     counts, ours = await _state(session, round), session.run.settings.workers > 0
     session.emit(RoundStarted(round, counts))
     while counts.left and not session.stop.asked:
@@ -298,13 +311,57 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
 
 
+async def _people_judge(session: Session, people: People, round: int, *, last: bool) -> None:
+    """As judge_round, where people are asked, alone or beside others."""
+    flows = session.flow is not None
+    await people.begin_round(round)
+    counts, drained = await _state(session, round), False
+    if counts.left and session.page is not None:
+        await session.page()
+    session.emit(RoundStarted(round, counts))
+    while not session.stop.asked:
+        if not counts.left:
+            await people.close(round)
+            counts = await _state(session, round)
+            if not counts.left:  # else something was undone meanwhile
+                return
+        if session.judge.asked and counts.pending and not drained:
+            await _drain(session, counts.left)
+            before, counts = counts, await _state(session, round)
+            drained = counts == before  # what is left is people's
+            continue
+        if flows and (people.in_need or not last):
+            await people.close(round)
+            return
+        session.emit(PeopleHere(people.present))
+        await people.all_done(BARRIER_WAIT, in_need=flows)
+        before, counts = counts, await _state(session, round)
+        if counts != before:
+            drained = False
+            session.emit(RoundStarted(round, counts))
+    if counts.left:
+        raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
+
+
+async def judge_rest(session: Session) -> None:
+    """Wait for all answers that are still to come, of whatever round."""
+    while (counts := await session.store.counts()).left:
+        if session.stop.asked:
+            raise StoppedError(f"stopped with {counts.left} jobs left")
+        if session.judge.asked:
+            await _drain(session, counts.left)
+        if session.people is not None:
+            session.emit(PeopleHere(session.people.present))
+            await session.people.changed(BARRIER_WAIT)
+
+
 async def _batched(session: Session, counts: Counts) -> bool:
     """Whether it is batches that are to be sent, or waited for, now: also before single calls under a
     cap, for which what batches hold of it may not be left."""
     settings = session.run.settings
     if counts.pending and (settings.batch or settings.max_cost is None):
         return settings.batch
-    return await batch.held(session.store) is not None
+    return bool(await batch.out_of(session.store))
 
 
 async def _in_batches(session: Session) -> None:
@@ -331,7 +388,7 @@ async def _tidy(session: Session) -> None:
     """Remove the results of batches that a killed session left, though they are over."""
     folder = _results_of_batches(session)
     if folder.exists():
-        tidy(folder, {batch.name for batch in await session.store.batches() if batch.open})
+        tidy(folder, {one.name for one in await batch.out_of(session.store)})
 
 
 def _results_of_batches(session: Session) -> Path:
@@ -342,8 +399,9 @@ def batches_of(session: Session) -> Batches:
     """The batches of a session's run."""
     folder = _results_of_batches(session)
     ours = (session.store, session.judge, session.stop, session.emit)
-    sending = Sending.of(session.run.settings, *ours, folder)
-    collecting = Collecting(session.store, session.judge, session.emit, sending.budget, folder)
+    budget = session.judge.asked[0].sender.budget
+    collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
+    sending = Sending.of(session.run.settings, *ours, collecting)
     return Batches(*ours, sending, collecting)
 
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import gc
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
-from contextlib import contextmanager, suppress
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -17,8 +17,10 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, results
+from judgeq.engine import assembly, batch, conflicts, extent, results
 from judgeq.engine.assembly import Run
+from judgeq.engine.people import People
+from judgeq.engine.people_checks import Checks, known_in
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
 from judgeq.engine.scores import write_scores
@@ -30,13 +32,14 @@ from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import Store
-from judgeq.strategies import Strategy
 from judgeq.types import JobState
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
 Emit = Callable[[Event], None]
 Beside = Callable[[], Coroutine[Any, Any, None]]
+Page = Callable[[People], AbstractAsyncContextManager[None]]
+"""What opens a page, or a terminal, on which people answer while it is entered."""
 
 
 def prepare(
@@ -49,10 +52,8 @@ def prepare(
     """
     settings = settings.rooted()
     there = runs.runs_in(root, settings.store, write=True)
-    for name in settings.judge:
-        judge.check(name, settings)
-    _check_panel(settings)
-    _check_workers(settings)
+    conflicts.check_panel(settings)
+    conflicts.check_workers(settings)
     if settings.share_texts and not settings.store:
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
     strategy = settings.make_strategy()
@@ -60,7 +61,7 @@ def prepare(
     strategy.check(len(dataset))
     if settings.both_orders and not strategy.pairs:
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
-    _check_goal(settings, strategy, len(dataset))
+    conflicts.check_goal(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
@@ -71,50 +72,6 @@ def prepare(
     trust.refuse_strangers(folder, config.fingerprint(facts))
     pricing = assembly.check(settings, dataset, prompt)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
-
-
-def _check_workers(settings: Settings) -> None:
-    """Raise UsageError where nobody could work on the run."""
-    if settings.workers == 0 and settings.store is None:
-        raise UsageError("--workers 0 goes with --store: nobody else can work on a run's folder.")
-    if settings.workers == 0 and settings.batch:
-        raise UsageError(
-            "--workers 0 doesn't go with --batch: batches are sent by the run's process."
-        )
-
-
-def _check_goal(settings: Settings, strategy: Strategy, n: int) -> None:
-    """Raise UsageError for a goal that the strategy can't have."""
-    goal = settings.goal
-    if goal and strategy.kind == "direct":
-        raise UsageError("--until goes with strategies that compare, not with --strategy direct.")
-    if goal.labels and strategy.prunes:
-        raise UsageError(
-            f"--until-labels doesn't go with --strategy {strategy.name}, whose items leave by a rule of "
-            f"its own: give pairwise{strategy.rounds}."
-        )
-    if goal.top is not None and goal.top >= n:
-        raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
-
-
-def _check_panel(settings: Settings) -> None:
-    """Raise UsageError for judges that can't be asked together."""
-    models = settings.models
-    for name in {name for name in models if models.count(name) > 1}:
-        raise UsageError(
-            f"--judge {name} is given twice: it would be asked the same. Ask one model several "
-            "times by --persona."
-        )
-    if models and len(models) < len(settings.judge):
-        raise UsageError("--judge: models and judges that are none can't be asked together.")
-    if settings.reasons and not all(judge.kind_of(name).gives_reasons for name in settings.judge):
-        raise UsageError("--reasons: a recording has none to give. Leave the flag out.")
-    for name in {name for name in settings.persona if settings.persona.count(name) > 1}:
-        raise UsageError(f"--persona {name} is given twice.")
-    if settings.batch and not models:
-        raise UsageError("--batch goes with a model, which --judge names.")
-    if settings.persona and not models:
-        raise UsageError("--persona goes with a model, which --judge names.")
 
 
 def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
@@ -141,13 +98,13 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     there = [] if held is None else ["dataset", "data_dir"]
     there += [] if kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, there).rooted()
-    _check_workers(settings)
+    conflicts.check_workers(settings)
     strategy = settings.make_strategy()
     dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
     # A run may have been begun when rows were numbered by default.
     if dataset.content != info.facts.get("dataset") and settings.dataset != STDIN:
         dataset = datasets.load(settings, seed=settings.seed, numbered=True)
-    _check_goal(settings, strategy, len(dataset))
+    conflicts.check_goal(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     if "rotation" not in info.facts:  # begun when judges took turns: its planned rounds stay so
@@ -178,15 +135,17 @@ def execute(
     emit: Emit,
     *,
     beside: Beside | None = None,
+    page: Page | None = None,
     retry_failed: bool = False,
     interrupts: Interrupts | None = None,
 ) -> results.Result:
     """Go on with the run until it is finished or stopped, and write its scores.
 
-    `beside` is a coroutine function (a face's drawing) that runs beside it, and is then cancelled.
-    Ctrl-C or SIGTERM asks for a stop, a second one cancels at once; so do `interrupts`, by which
-    another thread asks. SIGHUP, which may come twice when a terminal is closed, only asks. Raises
-    StoppedError then, and JudgeError, RunError as they come; all that was answered is kept.
+    `page` is needed where people are asked. `beside` is a coroutine function (a face's drawing) that
+    runs beside it, and is then cancelled. Ctrl-C or SIGTERM asks for a stop, a second one cancels at
+    once; so do `interrupts`, by which another thread asks. SIGHUP, which may come twice when a terminal
+    is closed, only asks. Raises StoppedError then, and JudgeError, RunError as they come; all that was
+    answered is kept.
     """
 
     async def judged(session: Session) -> results.Result:
@@ -196,8 +155,10 @@ def execute(
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
         return await go_through(session)
 
+    if run.settings.people is not None and page is None:
+        raise UsageError("--judge people: there is no page to ask them on here.")
     with begun(run, emit):
-        work = at_work(run, emit, judged, interrupts or Interrupts(), beside=beside)
+        work = at_work(run, emit, judged, interrupts or Interrupts(), beside=beside, page=page)
         result = with_texts(run_loop(work), run.settings, run.dataset)
         write_scores(result.scores, run.folder.scores)
     return result
@@ -220,10 +181,11 @@ async def at_work(
     interrupts: Interrupts,
     *,
     beside: Beside | None = None,
+    page: Page | None = None,
 ) -> T:
     """What `work` makes of a run that is begun, with its store and its judges open; arguments and
     errors as of `execute`."""
-    return await with_beside(beside, _open(run, emit, work, interrupts))
+    return await with_beside(beside, _open(run, emit, work, interrupts, page))
 
 
 def with_texts(
@@ -323,7 +285,7 @@ def _look_again(run: Run, info: RunInfo, emit: Emit) -> None:
     changed = info.model_copy(
         update={
             "labels": run.dataset.labels,
-            "rounds": run.strategy.most_rounds(run.settings.goal),
+            "rounds": extent.most_rounds(run.strategy, run.settings, len(run.dataset)),
             "settings": info.settings.model_copy(update=goal),
         }
     )
@@ -339,7 +301,7 @@ def _write_down(run: Run) -> None:
         run.dataset,
         run.facts,
         strategy=strategy.name,
-        rounds=strategy.most_rounds(settings.goal),
+        rounds=extent.most_rounds(strategy, settings, len(run.dataset)),
         judges=() if len(settings.panelists) == 1 else settings.judges,
         shared=run.dataset.shared if settings.share_texts else "",
     )
@@ -360,7 +322,11 @@ async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
 
 
 async def _open(
-    run: Run, emit: Emit, work: Callable[[Session], Awaitable[T]], interrupts: Interrupts
+    run: Run,
+    emit: Emit,
+    work: Callable[[Session], Awaitable[T]],
+    interrupts: Interrupts,
+    page: Page | None,
 ) -> T:
     stop = Stop()
     store = run.folder.store()
@@ -376,12 +342,55 @@ async def _open(
                     assembly.panel(
                         run, totals, stop, emit, out=out, spending=_capped(shared, run, out)
                     ) as judge,
+                    AsyncExitStack() as stack,
                 ):
-                    result = await work(Session(run, store, judge, stop, emit))
+                    people = await _people(run, store, emit)
+                    opened = Session(run, store, judge, stop, emit, people=people)
+                    if people is not None and page is not None:
+                        opened = replace(opened, page=_once(stack, page(people)))
+                    result = await work(opened)
             store.check()
             return result
     finally:
         await store.close()
+
+
+async def _people(run: Run, store: Store, emit: Emit) -> People | None:
+    """The people who are asked; None where none are."""
+    settings, number = run.settings, run.settings.people
+    if number is None:
+        return None
+    panelists = range(len(settings.panelists))
+    store.claim_for([other for other in panelists if other != number])
+    checks = Checks(store, repeats=settings.repeated, seed=settings.seed)
+    if settings.anchors is not None:
+        known = known_in(settings.anchors, run.dataset.ids, run.dataset.texts)
+        added = await checks.add_known(known)
+        emit(Notice(f"{added:,} more pairs with a known answer are asked now and then."))
+    (asked,) = assembly.questions(run, settings.panelists[number].judge)
+    return People(
+        store,
+        asked,
+        checks,
+        judge=number,
+        panel=settings.judges,
+        open_to_all=settings.open_to_all,
+        most=2 if settings.both_orders else 1,
+        emit=emit,
+    )
+
+
+def _once(
+    stack: AsyncExitStack, page: AbstractAsyncContextManager[None]
+) -> Callable[[], Awaitable[None]]:
+    """What opens a page, unless it is open already."""
+    closed = [page]
+
+    async def opened() -> None:
+        if closed:
+            await stack.enter_async_context(closed.pop())
+
+    return opened
 
 
 def _capped(shared: Spending | None, run: Run, out: float | None) -> Spending | None:

@@ -125,6 +125,7 @@ class Watch:
                 self._seen.totals,
                 sizes,
                 watched=True,
+                people=info.settings.only_people,
             )
         )
         if not self.running and not self._seen.whole(info):

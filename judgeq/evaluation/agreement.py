@@ -125,11 +125,11 @@ def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
         np.concatenate([pairs, -1 - pairs]),
         np.tile(_judges(verdicts)[verdict], 2),
         np.concatenate([value, 1 - value]),
-        np.tile(_sets(verdicts)[verdict], 2),
+        np.tile(sets(verdicts)[verdict], 2),
     )
 
 
-def _sets(verdicts: Verdicts) -> Offsets:
+def sets(verdicts: Verdicts) -> Offsets:
     """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
     sizes = np.diff(verdicts.offsets)
     numbers = np.empty(len(verdicts), dtype=np.int64)
@@ -213,6 +213,8 @@ class _Alpha:
 
 # The judges of a run
 
+PEOPLE = "people"
+"""People together, beside other judges."""
 MOST = 10
 """So many judges, those with the most verdicts, are rated by themselves."""
 
@@ -221,7 +223,8 @@ MOST = 10
 class PanelAgreement:
     """The judges of a run, each with `verdicts` of its own and `ratings` made of them alone (by name,
     shape (n,); nan where a judge saw nothing of an item). Of more than MOST judges only those with the
-    most verdicts are in `names`; `others` is the number of the others, which gave `others_verdicts`.
+    most verdicts are in `names`; `others` is the number of the others, which gave `others_verdicts`. All
+    PEOPLE together are listed first, where there are models.
 
     `kendall` is τ-b between the judges' ratings, by rating, shape (judges, judges). `alpha` is
     Krippendorff's α on the pairs that their verdicts imply (interval metric: a tie is half a
@@ -240,12 +243,16 @@ class PanelAgreement:
 
 
 def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
-    """What each of a run's judges says; None for one judge alone."""
+    """What each of a run's judges says, and people together where others judge beside them; None for one
+    judge alone."""
     names = run.info.judges or run.info.settings.judges
+    said = run.said
     if len(names) < 2:
         return None
     parameters = Parameters(run.fit.sigma, run.parameters.position)
-    return panel_agreement(run.history, names, run.rating, parameters, resamples, seed)
+    first = None if said is None else said.first
+    agreement = panel_agreement(run.history, names, run.rating, parameters, resamples, seed, first)
+    return agreement if len(agreement.names) > 1 else None
 
 
 def panel_agreement(
@@ -255,17 +262,25 @@ def panel_agreement(
     parameters: Parameters,
     resamples: int,
     seed: int,
+    people: int | None = None,
 ) -> PanelAgreement:
-    """What the judges of a run say, each by itself and about one another."""
+    """What the judges of a run say, each by itself and about one another. Those from number `people` on
+    are people: also all together, where others judge, too; and only those that said something."""
     n = len(history.standings.elo)
-    every = comparisons.joined(history.verdicts)
+    # Of a pair in both orders each is answered by another person.
+    every = comparisons.joined(history.verdicts if people is None else history.asked)
     counts = np.bincount(_judges(every), minlength=len(names))
-    largest = np.argsort(-counts, kind="stable")[:MOST] if len(names) > MOST else range(len(names))
-    listed = [int(number) for number in largest]
+    there = [number for number in range(len(names)) if people is None or counts[number]]
+    listed = there
+    if len(there) > MOST:
+        listed = [there[at] for at in np.argsort(-counts[there], kind="stable")[:MOST]]
+    groups = [(names[number], [number]) for number in listed]
+    if people is not None and there[0] < people <= there[-1]:
+        groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
     estimators = rating.of_run(choice, history.basis)
     ratings = []
-    for number in listed:
-        own = every.where(np.equal(_judges(every), number))
+    for _, group in groups:
+        own = every.where(np.isin(_judges(every), group))
         unseen = comparisons.matches_of(own, n) == 0
         ratings.append(
             {
@@ -274,18 +289,19 @@ def panel_agreement(
             }
         )
     return PanelAgreement(
-        names=[names[number] for number in listed],
-        verdicts=counts[listed].tolist(),
+        names=[name for name, _ in groups],
+        verdicts=[int(counts[group].sum()) for _, group in groups],
         ratings=ratings,
         kendall={name: kendall_by_pair([own[name] for own in ratings]) for name in ratings[0]},
-        alpha=_alpha_of(every, resamples, seed),
+        alpha=alpha_of(every, resamples, seed),
         shared=_shared(every),
-        others=len(names) - len(listed),
+        others=len(there) - len(listed),
         others_verdicts=int(counts.sum() - counts[listed].sum()),
     )
 
 
-def _alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
+def alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
+    """As `alpha`, by a run's seed; of items judged alone of their scores, without an interval."""
     if verdicts.scores is not None and not comparisons.compares(verdicts):
         return Measured(krippendorff(*implied(verdicts)))
     return alpha(verdicts, resamples, seeds.rng(seed, "bootstrap", "agreement"))

@@ -152,7 +152,7 @@ def _prompt(run: results.Result) -> PromptSet | None:
     if not isinstance(facts.get("prompt"), dict):
         return None
     try:
-        return PromptSet(**facts["prompt"] | {"personas": dict(facts.get("personas", []))})
+        return prompts.of_facts(facts)
     except (TypeError, ValueError):
         return None  # another version's, or changed by hand
 
@@ -168,12 +168,15 @@ async def _example(
     presented = verdicts.presented[: verdicts.offsets[1]].tolist()
     settings = run.info.settings
     judge = 0 if verdicts.judges is None else int(verdicts.judges[0])
+    if run.said is not None and judge >= run.said.first:
+        return None  # people are sent no messages
     persona = settings.panelists[judge].persona if judge < len(settings.panelists) else None
     if persona is not None:
         prompt = prompt.as_persona(persona)
     messages = prompts.messages(prompt, [texts[row] for row in presented], reasons=settings.reasons)
     calls = (await store.calls([job])).get(job, ())
-    return Example(job, messages, trail.answer(calls))
+    call = trail.answer(calls)
+    return Example(job, messages, None if call is None else call.reply)
 
 
 def _failures(evidence: Evidence) -> str | None:

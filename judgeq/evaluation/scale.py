@@ -55,12 +55,14 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """One judgment of a round, as groups of tied rows; `surprise` as of `misfit.surprise`."""
+    """One judgment of a round, as groups of tied rows (`partial`: of rows whose order isn't known);
+    `surprise` as of `misfit.surprise`."""
 
     round: int
     judge: str | None
     groups: Sequence[Sequence[int]]
     surprise: float
+    partial: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -148,6 +150,8 @@ def misfit_of(run: Result, seed: int = 0) -> Misfit:
     """What doesn't fit a run's main rating."""
     main, history = run.main.column, run.history
     names = run.info.judges or run.info.settings.judges
+    # Of a pair in both orders each is answered by another person.
+    by_judge = history.verdicts if run.said is None else history.asked
     if history.alone:
         why = "items judged alone imply no comparisons"
         return Misfit(main, names, None, None, [], None, why)
@@ -157,7 +161,9 @@ def misfit_of(run: Result, seed: int = 0) -> Misfit:
     return Misfit(
         rating=main,
         names=names,
-        judges=misfit.fit_of_judges(verdicts, theta, len(names)) if several else None,
+        judges=misfit.fit_of_judges(comparisons.joined(by_judge), theta, len(names))
+        if several
+        else None,
         items=misfit.fit_of_items(verdicts, theta),
         least_expected=_least_expected(run, verdicts, names if several else None),
         circles=misfit.circles(
@@ -176,5 +182,6 @@ def _least_expected(run: Result, verdicts: Verdicts, names: Sequence[str] | None
             judge = names[int(verdicts.judges[at])]
         round = int(np.searchsorted(ends, at, side="right")) + 1
         groups = comparisons.groups_of(verdicts, at)
-        judgments.append(Judgment(round, judge, groups, float(surprise[at])))
+        partial = verdicts.partial is not None and bool(verdicts.partial[at])
+        judgments.append(Judgment(round, judge, groups, float(surprise[at]), partial))
     return judgments

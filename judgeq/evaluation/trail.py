@@ -12,6 +12,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from judgeq import prompts
+from judgeq.engine import people_said
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
 from judgeq.rating import comparisons, misfit
@@ -23,10 +25,10 @@ from judgeq.types import Bools, Call, Floats, Match, Offsets, Verdicts
 class Judgment:
     """One answer of a judge: to `job`, the number of its question in the ledger, asked in `round` (from
     1). `presented` are the rows of the items as shown, `ordered` whether that order is known; `groups`
-    are tied rows, most of the feature first. `score` is that of one item alone, else None. `surprise` is
-    that of `misfit.surprise`, nan of an item alone. `judge` is None where there is one judge. `rated`:
-    the ratings are made from it; not from one of two orders whose other brought no answer, nor from a
-    list of one.
+    are tied rows, most of the feature first, or `partial`: rows whose order isn't known. `score` is that
+    of one item alone, else None. `surprise` is that of `misfit.surprise`, nan of an item alone. `judge`
+    is None where there is one judge. `rated`: the ratings are made from it; not from one of two orders
+    whose other brought no answer, nor from a list of one.
     """
 
     job: int
@@ -38,10 +40,19 @@ class Judgment:
     score: float | None
     surprise: float
     rated: bool
+    partial: bool = False
 
-    def above(self, one: int, other: int) -> float:
-        """1 where a row is placed above another, 0 below, ½ where they are tied."""
+    def compared(self, row: int) -> int:
+        """With how many others it compares a row."""
+        group = next(group for group in self.groups if row in group)
+        return len(self.presented) - (len(group) if self.partial else 1)
+
+    def above(self, one: int, other: int) -> float | None:
+        """1 where a row is placed above another, 0 below, ½ where they are tied; None where their order
+        isn't known."""
         places = {row: place for place, group in enumerate(self.groups) for row in group}
+        if self.partial and places[one] == places[other]:
+            return None
         return 0.5 + 0.5 * float(np.sign(places[other] - places[one]))
 
 
@@ -67,13 +78,18 @@ class Appearance:
 @dataclass(frozen=True, slots=True)
 class Opponent:
     """An item met in so many judgments, and how often the item that met it was placed `above` it,
-    `below` it, or tied with it."""
+    `below` it, or tied with it; of the others no order is known."""
 
     row: int
     met: int
     above: int
     below: int
     tied: int
+
+    @property
+    def compared(self) -> int:
+        """In how many judgments their order is known."""
+        return self.above + self.below + self.tied
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,11 +116,12 @@ class Trail:
                 mine = self.row in group
                 for row in group:
                     if row != self.row:
-                        met.setdefault(row, [0, 0, 0])[1 if mine else side] += 1
+                        at = side if not mine else 3 if one.judgment.partial else 1
+                        met.setdefault(row, [0, 0, 0, 0])[at] += 1
                 side = 2 if mine else side
         opponents = [
-            Opponent(row, lost + tied + won, above=won, below=lost, tied=tied)
-            for row, (lost, tied, won) in met.items()
+            Opponent(row, lost + tied + won + unknown, above=won, below=lost, tied=tied)
+            for row, (lost, tied, won, unknown) in met.items()
         ]
         return sorted(opponents, key=lambda opponent: (-opponent.met, opponent.row))
 
@@ -195,6 +212,7 @@ class Evidence:
             score=None if np.isnan(score) else float(score),
             surprise=float("nan") if alone else float(self.surprise[at]),
             rated=bool(self.rated[at]),
+            partial=verdicts.partial is not None and bool(verdicts.partial[at]),
         )
 
 
@@ -294,8 +312,9 @@ def _won_elsewhere(trail: Trail, without: Collection[int]) -> dict[int, tuple[fl
     """By row of the items met in other jobs than these: comparisons won, of how many."""
     elsewhere = [one for one in trail.appearances if one.judgment.job not in without]
     return {
-        opponent.row: (opponent.above + opponent.tied / 2, opponent.met)
+        opponent.row: (opponent.above + opponent.tied / 2, opponent.compared)
         for opponent in Trail(trail.row, tuple(elsewhere)).opponents
+        if opponent.compared
     }
 
 
@@ -305,10 +324,17 @@ ANSWERED = ("ok", "cached")
 """The outcomes of calls that brought a verdict."""
 
 
-def answer(calls: Sequence[Call]) -> str | None:
-    """The raw reply that gave a question's verdict, of the calls about it; None where none did."""
-    replies = [call.reply for call in calls if call.outcome in ANSWERED]
-    return replies[-1] if replies else None
+def answer(calls: Sequence[Call]) -> Call | None:
+    """The call that gave a question's verdict, of those about it; None where none did."""
+    return next((call for call in reversed(calls) if call.outcome in ANSWERED), None)
+
+
+def words(call: Call | None) -> str | None:
+    """The reason that a model gave with its verdict, or a person's note; None where there is none. A
+    stranger's words, to be made safe where they are shown."""
+    if call is None or call.reply is None:
+        return None
+    return prompts.reason(call.reply) if call.judge is None else people_said.beside(call)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -325,7 +351,8 @@ class Ledger:
 
 async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = False) -> Ledger:
     """What a run's ledger holds of the items of these trails; the calls about them only with
-    `replies`: raw replies may be long. Reads while another process goes on. Raises RunError."""
+    `replies` (raw ones may be long), and where reasons were asked for or people could write notes.
+    Reads while another process goes on. Raises RunError."""
     rows = tuple(trail.row for trail in trails)
     store = run.run.store(read_only=True)
     try:
@@ -333,7 +360,8 @@ async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = F
         unanswered = await _open(run, store, rows)
         jobs = {one.judgment.job for trail in trails for one in trail.appearances}
         jobs |= {match.id for matches in unanswered.values() for match in matches}
-        calls = await store.calls(sorted(jobs)) if replies else {}
+        wanted = replies or run.info.settings.reasons or run.said is not None
+        calls = await store.calls(sorted(jobs)) if wanted else {}
         return Ledger(rows, elo[:, list(rows)], unanswered, calls)
     finally:
         await store.close()

@@ -9,20 +9,22 @@ import numpy as np
 
 from judgeq.engine import session
 from judgeq.engine.results import Result
-from judgeq.evaluation import agreement, scale
+from judgeq.evaluation import agreement, scale, yardstick
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.evaluate import Assessment, Plan, evaluate, gold_for
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.length import with_length
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Misfit, Reliability
+from judgeq.evaluation.yardstick import Yardstick
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Evaluation:
     """A run's ratings against gold, as planned; how reliable its scale is, what doesn't fit it, whether
     longer texts score higher, and how well its judges agree, which need no gold. `gold` is None where
-    there is none, `judges` where there is one, `length` where the texts aren't here."""
+    there is none, `judges` where there is one, `length` where the texts aren't here; `people` where none
+    judged."""
 
     run: Result
     plan: Plan
@@ -32,6 +34,7 @@ class Evaluation:
     misfit: Misfit
     judges: PanelAgreement | None = None
     length: Measured | None = None
+    people: Yardstick | None = None
 
 
 def evaluation(
@@ -59,6 +62,7 @@ def evaluation(
         misfit=scale.misfit_of(run, plan.seed),
         judges=judges,
         length=None if texts is None else with_length(run.scores, texts, plan.resamples, plan.seed),
+        people=yardstick.of_run(run, plan.resamples, plan.seed),
     )
 
 

@@ -14,16 +14,19 @@ from judgeq.settings.model import Model
 @dataclass(frozen=True, slots=True, eq=False)
 class Kind:
     """A kind of judge. One that reads text is sent the items' texts, worded by a prompt set; one that
-    costs money needs a price, a key and the cache; one that gives reasons can be asked for them."""
+    costs money needs a price, a key and the cache; one that gives reasons can be asked for them. People
+    are handed questions, and nothing is sent."""
 
     reads_text: bool = False
     costs_money: bool = False
     gives_reasons: bool = True
+    is_person: bool = False
 
 
 SIMULATED, RECORDED = Kind(), Kind(gives_reasons=False)
 MODEL = Kind(reads_text=True, costs_money=True)
-JUDGES = {"simulated": SIMULATED, "recorded": RECORDED}
+PEOPLE = Kind(reads_text=True, gives_reasons=False, is_person=True)
+JUDGES = {"simulated": SIMULATED, "recorded": RECORDED, "people": PEOPLE}
 """The judges that are built in; any other name is a model's, behind an API."""
 
 
@@ -31,7 +34,7 @@ def kind_of(name: str) -> Kind:
     """The kind of judge that a name means."""
     if recording_of(name) is not None:
         return RECORDED
-    return SIMULATED if name == "simulated" else MODEL
+    return JUDGES.get(name, MODEL)
 
 
 def recording_of(name: str) -> Path | None:

@@ -18,9 +18,10 @@ from judgeq.types import Job, Match, Matches, Outcome
 
 @dataclass(frozen=True, slots=True)
 class Panel:
-    """The judges, by the number that a match has of its own, and their name as one."""
+    """The judges, by the number that a match has of its own (None: people, who are handed questions),
+    and their name as one."""
 
-    judges: Sequence[Judge]
+    judges: Sequence[Judge | None]
     name: str
 
     def of(self, match: Match) -> Judge:
@@ -29,11 +30,23 @@ class Panel:
             raise JudgeError(
                 f"match {match.id} is for judge {match.judge}, and there are {len(self.judges)}."
             )
-        return self.judges[match.judge]
+        judge = self.judges[match.judge]
+        if judge is None:
+            raise JudgeError(f"match {match.id} is for people, and they are sent nothing.")
+        return judge
+
+    def is_sent(self, match: Match) -> bool:
+        """Whether a question is sent to a judge, and not handed to people."""
+        return not 0 <= match.judge < len(self.judges) or self.judges[match.judge] is not None
+
+    @property
+    def asked(self) -> list[Judge]:
+        """Those that are sent questions."""
+        return [judge for judge in self.judges if judge is not None]
 
     async def open(self) -> None:
         """Get all of them ready. Raises JudgeError when one can't be."""
-        for judge in self.judges:
+        for judge in self.asked:
             await judge.backend.open()
             if judge.batches is not None:
                 await judge.batches.open()
@@ -57,15 +70,26 @@ def drawn(matches: Matches, judges: int, rng: np.random.Generator, unit: int = 1
     return Matches(matches.items, matches.offsets, judge_of)
 
 
-def by_each(matches: Matches, judges: int, unit: int = 1) -> Matches:
-    """Every match for each of the judges, one after the other; `unit` as in `drawn`."""
-    if judges == 1:
+def by_each(
+    matches: Matches, judges: Sequence[int], rng: np.random.Generator, unit: int = 1
+) -> Matches:
+    """Every match for each of these judges, one after the other; of one who is there several times for
+    as many people, each in another order. `unit` as in `drawn`."""
+    if tuple(judges) == (0,):
         return matches
     units = len(matches) // unit
-    chosen = np.repeat(np.arange(units * unit).reshape(units, unit), judges, axis=0).reshape(-1)
+    times = len(judges)
+    chosen = np.repeat(np.arange(units * unit).reshape(units, unit), times, axis=0).reshape(-1)
     sizes = matches.sizes[chosen]
     offsets = np.zeros(len(chosen) + 1, dtype=np.int64)
     np.cumsum(sizes, out=offsets[1:])
     places = np.repeat(matches.offsets[chosen] - offsets[:-1], sizes) + np.arange(offsets[-1])
-    judge_of = np.tile(np.repeat(np.arange(judges, dtype=np.int32), unit), units)
-    return Matches(matches.items[places], offsets, judge_of)
+    judge_of = np.tile(np.repeat(np.asarray(judges, dtype=np.int32), unit), units)
+    items = matches.items[places]
+    again = np.array([name in judges[:place] for place, name in enumerate(judges)])
+    if unit == 1 and again.any():
+        match_of = np.repeat(np.arange(len(chosen)), sizes)
+        kept = np.arange(len(items)) / max(1, len(items))
+        key = np.where(np.tile(again, units)[match_of], rng.random(len(items)), kept)
+        items = items[np.lexsort((key, match_of))]
+    return Matches(items, offsets, judge_of)

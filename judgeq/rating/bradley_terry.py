@@ -1,7 +1,9 @@
 """Bradley-Terry: P(i beats j) = σ(θi − θj)  (Bradley and Terry 1952).
 
 `fit_map` is judgeq's `bt`: unique, finite, fast. `fit_mm` is the paper's estimator, `bt-mm`. Both
-take the comparisons that rankings imply, a tie as half a win each way.
+take the comparisons that rankings imply, a tie as half a win each way. Of partial rankings
+of which only the first places are known these are as consistent as of whole ones (Azari Soufiani, Chen,
+Parkes and Xia 2013, on top-k breakings).
 """
 
 from __future__ import annotations
@@ -16,17 +18,26 @@ from judgeq.errors import NotConvergedError
 from judgeq.rating import BT_SIGMA, Fit, GoOn, Parameters, always, newton, position_effect
 from judgeq.rating.comparisons import components, imply
 from judgeq.rating.posterior import Prior, fitted
-from judgeq.rating.rankings import Groups, Rankings
+from judgeq.rating.rankings import Block, Groups, Rankings
 from judgeq.types import Bools, Comparisons, Floats, Verdicts
 
 
 class Pairs:
     """Some rankings of one size k, as the comparisons that they imply."""
 
-    def __init__(self, groups: Groups | None) -> None:
-        """`groups`, shape (k, rankings), number the groups of tied items; None where nothing is tied."""
+    def __init__(self, groups: Groups | None, unknown: slice | None = None) -> None:
+        """`groups`, shape (k, rankings), number the groups of tied items; None where nothing is tied.
+        `unknown` are the places of partial rankings whose order isn't known."""
         self._groups = groups
+        self._unknown = unknown
         self._curvature: list[Floats] = []
+
+    def _after(self, place: int) -> slice:
+        """The places after `place` that are compared with it."""
+        unknown = self._unknown
+        if unknown is not None and unknown.start <= place < unknown.stop:
+            return slice(unknown.stop, None)
+        return slice(place + 1, None)
 
     def _tied(self, place: int) -> Bools | None:
         """Which items after `place` are tied with it, shape (k − 1 − place, rankings)."""
@@ -36,7 +47,7 @@ class Pairs:
         """−log likelihood."""
         total = 0.0
         for place in range(len(theta) - 1):
-            gap = theta[place + 1 :] - theta[place]
+            gap = theta[self._after(place)] - theta[place]
             loss = np.log1p(np.exp(-np.abs(gap)))  # log(1 + exp(gap)) = this + max(gap, 0)
             loss += np.maximum(gap, 0)
             tied = self._tied(place)
@@ -51,23 +62,25 @@ class Pairs:
         self._curvature = []
         for place in range(len(theta) - 1):
             # The probability of the opposite outcome; tanh overflows nowhere.
-            upset = 0.5 + 0.5 * np.tanh((theta[place + 1 :] - theta[place]) / 2)
+            after = self._after(place)
+            upset = 0.5 + 0.5 * np.tanh((theta[after] - theta[place]) / 2)
             self._curvature.append(upset * (1 - upset))
             tied = self._tied(place)
             if tied is not None:
                 upset -= np.where(tied, 0.5, 0)
             slope[place] -= upset.sum(axis=0)
-            slope[place + 1 :] += upset
+            slope[after] += upset
         return slope
 
     def hessian(self, v: Floats) -> Floats:
         """The Hessian of the loss times v."""
         product = np.zeros_like(v)
         for place, curvature in enumerate(self._curvature):
-            pull = v[place] - v[place + 1 :]
+            after = self._after(place)
+            pull = v[place] - v[after]
             pull *= curvature
             product[place] += pull.sum(axis=0)
-            product[place + 1 :] -= pull
+            product[after] -= pull
         return product
 
     def diagonal(self) -> Floats:
@@ -75,7 +88,7 @@ class Pairs:
         total = np.zeros((len(self._curvature) + 1, *self._curvature[0].shape[1:]))
         for place, curvature in enumerate(self._curvature):
             total[place] += curvature.sum(axis=0)
-            total[place + 1 :] += curvature
+            total[self._after(place)] += curvature
         return total
 
     def matrices(self) -> Floats:
@@ -83,7 +96,8 @@ class Pairs:
         k, rankings = len(self._curvature) + 1, self._curvature[0].shape[1]
         total = np.zeros((rankings, k, k))
         for place, curvature in enumerate(self._curvature):
-            total[:, place, place + 1 :] = total[:, place + 1 :, place] = -curvature.T
+            after = self._after(place)
+            total[:, place, after] = total[:, after, place] = -curvature.T
         each = np.arange(k)
         total[:, each, each] = -total.sum(axis=2)
         return total
@@ -93,7 +107,11 @@ def rankings_of(
     verdicts: Verdicts, n: int, covariates: Floats | None = None, go_on: GoOn = always
 ) -> Rankings:
     """The likelihood of verdicts over n items, as `plackett_luce.rankings_of`."""
-    return Rankings(verdicts, n, lambda _, groups: Pairs(groups), covariates, go_on)
+
+    def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
+        return Pairs(groups, unknown)
+
+    return Rankings(verdicts, n, make, covariates, go_on)
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:

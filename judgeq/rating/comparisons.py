@@ -28,6 +28,7 @@ def joined(rounds: Sequence[Verdicts]) -> Verdicts:
         judges=_filled([(part.judges, len(part)) for part in rounds], np.int32(0)),
         ordered=_filled([(part.ordered, len(part)) for part in rounds], np.True_),
         rounds=np.repeat(np.arange(len(rounds), dtype=np.int32), list(map(len, rounds))),
+        partial=_filled([(part.partial, len(part)) for part in rounds], np.False_),
     )
 
 
@@ -55,13 +56,32 @@ def slots_by_size(verdicts: Verdicts) -> Iterator[Offsets]:
         yield verdicts.offsets[:-1][sizes == size] + np.arange(size)[:, None]
 
 
+def slots_by_shape(verdicts: Verdicts) -> Iterator[tuple[Offsets, slice | None]]:
+    """As `slots_by_size`; partial rankings by themselves, those together in which no order is known of
+    the items at the same places, which are given with them (None: of rankings in full)."""
+    for slots in slots_by_size(verdicts):
+        if verdicts.partial is None:
+            yield slots, None
+            continue
+        partial = verdicts.partial[np.searchsorted(verdicts.offsets, slots[0])]
+        if not partial.all():
+            yield slots[:, ~partial], None
+        slots, k = slots[:, partial], len(slots)
+        tied = verdicts.tied[slots]
+        begin = tied.argmax(axis=0) - 1
+        shape = begin * (k + 1) + begin + 1 + tied.sum(axis=0)
+        for one in np.unique(shape).tolist():
+            yield slots[:, shape == one], slice(*divmod(one, k + 1))
+
+
 def tie_groups(verdicts: Verdicts) -> Offsets:
-    """A number a slot: slots of one verdict are tied when theirs is the same. Shape (slots,)."""
+    """A number a slot: slots of one verdict are tied, or in a partial ranking of no known order, when
+    theirs is the same. Shape (slots,)."""
     return np.cumsum(~verdicts.tied)
 
 
 def groups_of(verdicts: Verdicts, at: int) -> tuple[tuple[int, ...], ...]:
-    """The groups of tied items of one verdict, most of the feature first."""
+    """The groups of one verdict's items, tied or of no known order, most of the feature first."""
     slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
     rows, tied = verdicts.items[slots].tolist(), verdicts.tied[slots].tolist()
     return Verdict(tuple(rows), tuple(tied)).groups
@@ -87,7 +107,8 @@ def presented_at(verdicts: Verdicts) -> Offsets:
 
 
 def imply(verdicts: Verdicts) -> Comparisons:
-    """All comparisons that the verdicts imply: k(k−1)/2 for a ranking of k.
+    """All comparisons that the verdicts imply: k(k−1)/2 for a ranking of k, and none between items of
+    which a partial one knows no order.
 
     A tie gives one comparison each way, of weight ½. In the order of `pairs_of`, the second ways of
     ties at the end: the same verdicts give the same arrays.
@@ -105,12 +126,14 @@ def imply(verdicts: Verdicts) -> Comparisons:
 
 def pairs_of(verdicts: Verdicts) -> tuple[Offsets, Offsets, Bools | None]:
     """Every pair that the verdicts imply: the slots of the one placed first and of the other, and
-    whether they are tied (None: none is), each (pairs,). By ranking size, then by place pair, then in
-    match order."""
+    whether they are tied (None: none is), each (pairs,). By shape, then place pair, then match order."""
     none = np.empty(0, np.int64)
     firsts, seconds = [none], [none]
-    for slots in slots_by_size(verdicts):
+    for slots, unknown in slots_by_shape(verdicts):
         upper, lower = np.triu_indices(len(slots), 1)
+        if unknown is not None:
+            known = (upper < unknown.start) | (lower >= unknown.stop)
+            upper, lower = upper[known], lower[known]
         firsts.append(slots[upper].reshape(-1))
         seconds.append(slots[lower].reshape(-1))
     first, second = np.concatenate(firsts), np.concatenate(seconds)
@@ -133,17 +156,36 @@ def repeated(matches: Offsets) -> bool:
 
 
 def wins_by_slot(verdicts: Verdicts) -> Floats:
-    """How many implied comparisons the item in each slot won (a tie counts ½), shape (slots,).
+    """How many implied comparisons the item in each slot won (a tie counts ½, an order that isn't
+    known nothing), shape (slots,).
 
     By places rather than by comparisons: in a ranking of k, place p wins against the k − 1 − p
-    after it; tied items share the mean of their places' wins.
+    after it; tied items share the mean of their places' wins, and those of which no order is known have
+    the least of them.
     """
     ends = np.repeat(verdicts.offsets[1:], np.diff(verdicts.offsets))
     won: Floats = (ends - 1 - np.arange(len(ends))).astype(np.float64)
     if verdicts.tied.any():
         group = tie_groups(verdicts) - 1
         won = (np.bincount(group, won) / np.bincount(group))[group]
+        won -= unknown_by_slot(verdicts) / 2
     return won
+
+
+def compared_by_slot(verdicts: Verdicts) -> Offsets:
+    """With how many others of its verdict the item in each slot is compared, shape (slots,): with all,
+    but for those that a partial ranking doesn't compare it with."""
+    sizes = np.diff(verdicts.offsets)
+    return np.repeat(sizes - 1, sizes) - unknown_by_slot(verdicts)
+
+
+def unknown_by_slot(verdicts: Verdicts) -> Offsets:
+    """Of how many others of its verdict no order with the item in each slot is known, shape (slots,)."""
+    if verdicts.partial is None:
+        return np.zeros(len(verdicts.items), dtype=np.int64)
+    group = tie_groups(verdicts) - 1
+    others = np.bincount(group)[group] - 1
+    return np.where(np.repeat(verdicts.partial, np.diff(verdicts.offsets)), others, 0)
 
 
 def wins_of(verdicts: Verdicts, n: int) -> Floats:

@@ -2,7 +2,8 @@
 
 A ranked list of k is folded as its pairs (1st,2nd), (1st,3rd) … (k−1th,kth), each updating the
 ratings that the next one reads; lists in match order. Tied items are folded in the order in which
-they were presented, whatever the reply's. Pairs likewise: where each item is in one
+they were presented, whatever the reply's; items of which a partial ranking knows no order change
+nothing of each other. Pairs likewise: where each item is in one
 pair, as in Haak and Schaer's rounds, each reads the round's starting ratings.
 
 Scalar on purpose: Python's power is the C library's, so that the published ratings come out equal
@@ -70,13 +71,14 @@ def _fold_lists(ratings: Floats, verdicts: Verdicts, k: float) -> Floats:
     folded: list[float] = ratings.tolist()
     items: list[int] = verdicts.items.tolist()
     group: list[int] = tie_groups(verdicts).tolist()
-    for begin, end in pairwise(verdicts.offsets.tolist()):
+    partial = [False] * len(verdicts) if verdicts.partial is None else verdicts.partial.tolist()
+    for (begin, end), unknown in zip(pairwise(verdicts.offsets.tolist()), partial, strict=True):
         rows, groups = items[begin:end], group[begin:end]
         current = [folded[row] for row in rows]
         if groups[-1] - groups[0] == end - begin - 1:
             _fold_ranking(current, k)
         else:
-            _fold_tied_ranking(current, groups, k)
+            _fold_tied_ranking(current, groups, k, None if unknown else 0.5)
         for row, rating in zip(rows, current, strict=True):
             folded[row] = rating
     return np.array(folded)
@@ -93,12 +95,17 @@ def _fold_ranking(current: list[float], k: float) -> None:
         current[a] = mine
 
 
-def _fold_tied_ranking(current: list[float], groups: list[int], k: float) -> None:
-    """As `_fold_ranking`, where items of the same group are tied."""
+def _fold_tied_ranking(
+    current: list[float], groups: list[int], k: float, tie: float | None
+) -> None:
+    """As `_fold_ranking`, where items of the same group score `tie` against each other (None: they
+    aren't compared)."""
     for a, mine in enumerate(current):
         for b in range(a + 1, len(current)):
             other = current[b]
-            score = 0.5 if groups[a] == groups[b] else 1.0
+            score = tie if groups[a] == groups[b] else 1.0
+            if score is None:
+                continue
             change = k * (score - 1.0 / (1.0 + 10.0 ** ((other - mine) / 400.0)))
             mine += change
             current[b] = other - change

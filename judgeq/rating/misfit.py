@@ -1,7 +1,8 @@
 """Which judges, items and judgments don't fit the scale, and whether judges go round in circles.
 
 Residuals are those of the comparisons that verdicts imply: y − p with p = σ(θ_winner − θ_loser), a
-tie ½. Under Plackett-Luce each pair of a list follows that p, as it does in Bradley-Terry.
+tie ½. Under Plackett-Luce each pair of a list follows that p, as it does in Bradley-Terry. Items of
+which a partial ranking knows no order are not compared with one another.
 """
 
 from __future__ import annotations
@@ -12,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating.comparisons import pairs_of, slots_by_size, tie_groups
+from judgeq.rating.comparisons import pairs_of, slots_by_shape, tie_groups, unknown_by_slot
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95
@@ -89,22 +90,25 @@ def _sums_by_slot(verdicts: Verdicts, theta: Floats) -> Floats:
     """
     sums = np.zeros((_SUMS, len(verdicts.items)))
     groups = tie_groups(verdicts)
-    for of_size in slots_by_size(verdicts):
-        for begin in range(0, of_size.shape[1], _AT_ONCE):
-            slots = of_size[:, begin : begin + _AT_ONCE]
+    for alike, unknown in slots_by_shape(verdicts):
+        for begin in range(0, alike.shape[1], _AT_ONCE):
+            slots = alike[:, begin : begin + _AT_ONCE]
             values, group = theta[verdicts.items[slots]], groups[slots]
             for place in range(len(slots) - 1):
+                after = place + 1
+                if unknown is not None and unknown.start <= place < unknown.stop:
+                    after = unknown.stop
                 # p of what happened, so that y is 1, or ½ where the two are tied.
-                gap = values[place] - values[place + 1 :]
+                gap = values[place] - values[after:]
                 e = np.exp(-np.abs(gap))
                 p = np.where(gap > 0, 1.0, e) / (1 + e)
                 w = np.maximum(e / (1 + e) ** 2, _TINY)
-                y = np.where(group[place] == group[place + 1 :], 0.5, 1.0)
+                y = np.where(group[place] == group[after:], 0.5, 1.0)
                 squared = (y - p) ** 2
                 parts = (squared, w, w * (1 - 4 * w), squared / w, np.ones_like(w))
                 for total, part in zip(sums, parts, strict=True):
                     total[slots[place]] += part.sum(axis=0)
-                    total[slots[place + 1 :]] += part
+                    total[slots[after:]] += part
     return sums
 
 
@@ -162,36 +166,52 @@ def surprise(verdicts: Verdicts, theta: Floats) -> Floats:
     A ranking is a row of choices, each of one among the items that are left (Plackett-Luce). A choice's
     log-likelihood less its expectation is θ_chosen − Σpθ, and its variance Σpθ² − (Σpθ)²: sums over the
     choices give a standardised value, which is also the score test of whether the judge follows the
-    scale at all. It is the mean of those by choosing from the top and from the bottom. For a pair
-    whose less likely outcome, of probability p, happened, it is √((1 − p)/p). Tied items count as the
-    mean of their group. 0 for verdicts on items rated the same. Linear in the entries.
+    scale at all. It is the mean of those by choosing from the top and from the bottom (of a partial
+    ranking, what is known: the top and then the bottom, or first the bottom, as in plackett_luce.py).
+    For a pair whose less likely outcome, of probability p, happened, it is √((1 − p)/p). Tied items
+    count as the mean of their group. 0 for verdicts on items rated the same. Linear in the entries.
     """
     values = np.zeros(len(verdicts))
-    sizes = np.diff(verdicts.offsets)
     groups = tie_groups(verdicts)
-    for of_size in slots_by_size(verdicts):
-        if len(of_size) < 2:
+    for alike, unknown in slots_by_shape(verdicts):
+        k = len(alike)
+        if k < 2:
             continue
-        at = np.flatnonzero(sizes == len(of_size))
-        for begin in range(0, len(at), _AT_ONCE):
-            slots = of_size[:, begin : begin + _AT_ONCE]
+        for begin in range(0, alike.shape[1], _AT_ONCE):
+            slots = alike[:, begin : begin + _AT_ONCE]
             part, group = theta[verdicts.items[slots]], groups[slots]
             part = part - part.mean(axis=0)
-            values[at[begin : begin + _AT_ONCE]] = (
-                _choices(part, group) + _choices(-part[::-1], group[::-1])
-            ) / 2
+            at = np.searchsorted(verdicts.offsets, slots[0])
+            if unknown is None:
+                top = _surprise(_choices(part, group, k - 1))
+                bottom = _surprise(_choices(-part[::-1], group[::-1], k - 1))
+            else:
+                best, worst, left = unknown.start, k - unknown.stop, slice(0, unknown.stop)
+                low, numbers = -part[::-1], group[::-1]
+                rest = slice(0, k - best)
+                first = _choices(part, group, best) + _choices(low[rest], numbers[rest], worst)
+                last = _choices(low, numbers, worst) + _choices(part[left], group[left], best)
+                top, bottom = _surprise(first), _surprise(last)
+            values[at] = (top + bottom) / 2
     return values
 
 
-def _choices(theta: Floats, group: Offsets) -> Floats:
-    """The surprise of rankings of shape (k, rankings), the first chosen first."""
+def _choices(theta: Floats, group: Offsets, choices: int) -> Floats:
+    """Of the first choices of rankings of shape (k, rankings), the first chosen first: what their
+    log-likelihood is below its expectation, and its variance; shape (2, rankings)."""
     e = np.exp(theta - theta.max(axis=0))
     rows = [_group_means(part, group) for part in (e, e * theta, e * theta * theta, theta)]
-    left, first, second = (np.cumsum(part[::-1], axis=0)[::-1][:-1] for part in rows[:3])
+    left, first, second = (np.cumsum(part[::-1], axis=0)[::-1][:choices] for part in rows[:3])
     left = np.maximum(left, _TINY)
     mean = first / left
-    off = (mean - rows[3][:-1]).sum(axis=0)
+    off = (mean - rows[3][:choices]).sum(axis=0)
     variance = np.maximum(second / left - mean * mean, 0).sum(axis=0)
+    return np.stack([off, variance])
+
+
+def _surprise(choices: Floats) -> Floats:
+    """By ranking, of sums of `_choices`: standardised, 0 where nothing was uncertain."""
+    off, variance = choices
     surprise: Floats = np.divide(
         off, np.sqrt(variance), out=np.zeros_like(off), where=variance > 1e-18
     )
@@ -211,7 +231,8 @@ def residuals(verdicts: Verdicts, theta: Floats, at: Offsets) -> tuple[Floats, F
     """How much each verdict argues against the place of one of its items under θ: of the slots `at` of
     `verdicts.items`, the standardised residual and the wins expected, each shape (len(at),).
 
-    The residual is (wins − expected) / sd of the wins over the others of the verdict (a tie ½): above 0
+    The residual is (wins − expected) / sd of the wins over the others of the verdict (a tie ½), of a
+    partial ranking over those that it compares the item with: above 0
     it argues for a higher place, below 0 for a lower one; of mean 0 and variance 1 under the model. Wins
     of a ranking are not independent. Under Plackett-Luce, with p and q of winning and losing against j
     and l, Cov(j, l) = t·q_j·q_l, where t is the probability to be above both; here the mean of that and
@@ -220,15 +241,20 @@ def residuals(verdicts: Verdicts, theta: Floats, at: Offsets) -> tuple[Floats, F
     """
     residual, expected = np.full(len(at), np.nan), np.full(len(at), np.nan)
     of = np.searchsorted(verdicts.offsets, at, side="right") - 1
-    sizes = np.diff(verdicts.offsets)[of]
     groups = tie_groups(verdicts)
-    for size in np.unique(sizes[sizes > 1]).tolist():
-        of_size = np.flatnonzero(sizes == size)
-        for begin in range(0, len(of_size), _AT_ONCE):
-            chosen = of_size[begin : begin + _AT_ONCE]
+    # What an item isn't compared with: itself, and of a partial ranking its group.
+    begins, without = at, 1 + unknown_by_slot(verdicts)[at]
+    if verdicts.partial is not None:
+        in_group = np.searchsorted(groups, groups[at])
+        begins = np.where(without > 1, in_group, at)
+    compared = np.diff(verdicts.offsets)[of] - without
+    for count in np.unique(compared[compared > 0]).tolist():
+        alike = np.flatnonzero(compared == count)
+        for begin in range(0, len(alike), _AT_ONCE):
+            chosen = alike[begin : begin + _AT_ONCE]
             own, first = at[chosen], verdicts.offsets[of[chosen]]
-            others = first + np.arange(size - 1)[:, None]
-            others += others >= own
+            others = first + np.arange(count)[:, None]
+            others += np.where(others >= begins[chosen], without[chosen], 0)
             gap = theta[verdicts.items[others]] - theta[verdicts.items[own]]
             won = np.where(groups[others] == groups[own], 0.5, others > own).sum(axis=0)
             mean, variance = _wins(np.clip(gap, -500, 500))

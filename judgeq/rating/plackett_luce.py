@@ -8,9 +8,25 @@ both are Bradley-Terry's.
 
 Ties: a list with ties counts as two of half the weight each, with the tied items in the order in which
 they were presented and in the reverse of it. Of two items that is a half win each way.
+
+Partial rankings know no order of the items between the first and the last places: only the best and the
+worst of a list were named, or the first two of five. They are the mean of two models of what is known,
+of which each chooses one item after the other from those that are left: first the places at the
+top, each by θ, then those at the bottom, each by −θ; or first the bottom. Each is a probability
+of all that a judge may say, adding up to 1, and nothing is said of an order that wasn't asked for. Of
+the best b and the worst w of S that is
+
+    ½[f(b|S) + g(w|S∖b)] + ½[g(w|S) + f(b|S∖w)],
+    f(x|S) = θx − log Σ_S exp(θ),  g(x|S) = −θx − log Σ_S exp(−θ),
+
+the mean of best-worst and worst-best choice (Marley and Louviere 2005; Marley and Islam 2012). Where
+all places are known the two are the whole list's from the top and from the bottom: for three items the
+best and the worst say as much as a ranking, and count the same.
 """
 
 from __future__ import annotations
+
+from collections.abc import Sequence
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,34 +72,34 @@ def rankings_of(
     """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order of
     `verdicts.items`, tied ones in the order presented (`comparisons.settled`)."""
 
-    def make(k: int, groups: Groups | None) -> Block:
-        return Pairs(groups) if k == 2 else _Lists(groups)
+    def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
+        if unknown is not None:
+            return _Lists(_partial_ways(k, unknown), 0.5)
+        if k == 2:
+            return Pairs(groups)
+        orders = _orders(groups)
+        ways = [_Way(order, up=up) for order in orders for up in (True, False)]
+        return _Lists(ways, 1 / len(ways))
 
     return Rankings(verdicts, n, make, covariates, go_on)
 
 
 class _Lists:
-    """Lists of one size k, each as it is chosen from the top and from the bottom, and where there are
-    ties, with the tied ones in both orders."""
+    """Lists of one size k in the ways in which they are chosen, each of the same weight."""
 
-    def __init__(self, groups: Groups | None) -> None:
-        """`groups`, shape (k, lists), number the groups of tied items; None where nothing is tied."""
-        turned = None if groups is None else _ties_turned(groups)
-        tied = turned is not None and bool((turned != np.arange(len(turned))[:, None]).any())
-        orders = [None, turned] if tied else [None]
-        self._ways = [_Way(order, up=up) for order in orders for up in (True, False)]
-        self._weight = 1 / len(self._ways)
+    def __init__(self, ways: Sequence[_Way], weight: float) -> None:
+        self._ways, self._weight = ways, weight
         self._stages: list[tuple[_Way, _Stages | _WideStages]] = []
         self._shape: tuple[int, ...] = (0, 0)
 
     def loss(self, eta: Floats) -> float:
-        return self._weight * sum(_stages(way.of(eta)).loss() for way in self._ways)
+        return self._weight * sum(way.stages(eta).loss() for way in self._ways)
 
     def gradient(self, eta: Floats) -> Floats:
         total = np.zeros_like(eta)
         self._shape, self._stages = eta.shape, []
         for way in self._ways:
-            stages = _stages(way.of(eta))
+            stages = way.stages(eta)
             way.add(stages.gradient(), total)
             self._stages.append((way, stages))
         total *= self._weight
@@ -114,6 +130,28 @@ class _Lists:
         return total
 
 
+def _orders(groups: Groups | None) -> list[NDArray[np.int64] | None]:
+    """The orders of the places in which lists are chosen: as they stand (None), and where there are
+    ties, with the tied items the other way round."""
+    turned = None if groups is None else _ties_turned(groups)
+    tied = turned is not None and bool((turned != np.arange(len(turned))[:, None]).any())
+    return [None, turned] if tied else [None]
+
+
+def _partial_ways(k: int, unknown: slice) -> list[_Way]:
+    """The ways in which partial rankings of k items are chosen, of which the places `unknown` are in no
+    known order: the top and then the bottom, and the bottom and then the top; each of weight ½."""
+    top, bottom = unknown.start, k - unknown.stop
+    ways = []
+    if top:
+        ways += [_Way(None, up=True, choices=top, part=slice(0, k))]
+        ways += [_Way(None, up=True, choices=top, part=slice(0, unknown.stop))]
+    if bottom:
+        ways += [_Way(None, up=False, choices=bottom, part=slice(top, k))]
+        ways += [_Way(None, up=False, choices=bottom, part=slice(0, k))]
+    return ways
+
+
 def _ties_turned(groups: NDArray[np.int64]) -> NDArray[np.int64]:
     """The places, shape (k, lists), in the order in which each group of tied items is reversed."""
     k = len(groups)
@@ -123,13 +161,29 @@ def _ties_turned(groups: NDArray[np.int64]) -> NDArray[np.int64]:
 
 class _Way:
     """One way in which lists are chosen: places in this order (None: as they stand), from the top
-    or from the bottom."""
+    or from the bottom. Of partial rankings it is `part` of the places, and so many `choices` (None: all)
+    among them."""
 
-    def __init__(self, order: NDArray[np.int64] | None, *, up: bool) -> None:
-        self._order, self._up = order, up
+    def __init__(
+        self,
+        order: NDArray[np.int64] | None,
+        *,
+        up: bool,
+        choices: int | None = None,
+        part: slice = slice(None),
+    ) -> None:
+        self._order, self._up, self._choices, self._part = order, up, choices, part
+
+    def stages(self, eta: Floats) -> _Stages | _WideStages:
+        """The choices of lists, shape (k, lists)."""
+        theta = self.of(eta)
+        wide = bool((np.ptp(theta, axis=0) > WIDEST).any()) if theta.size else False
+        choices = len(theta) - 1 if self._choices is None else self._choices
+        return _WideStages(theta, choices) if wide else _Stages(theta, choices)
 
     def of(self, values: Floats) -> Floats:
         """Values by place as the stages read them."""
+        values = values[self._part]
         if self._order is not None:
             values = np.take_along_axis(values, self._order, axis=0)
         return values if self._up else -values[::-1]
@@ -139,7 +193,7 @@ class _Way:
         if not self._up:
             values = values[::-1] if even else -values[::-1]
         if self._order is None:
-            total += values
+            total[self._part] += values
             return
         back = np.empty_like(values)
         np.put_along_axis(back, self._order, values, axis=0)
@@ -150,7 +204,7 @@ class _Way:
         if not self._up:
             weights = weights[:, ::-1, ::-1]
         if self._order is None:
-            total += weights
+            total[:, self._part, self._part] += weights
             return
         back = np.argsort(self._order, axis=0).T
         total += np.take_along_axis(
@@ -160,48 +214,50 @@ class _Way:
 
 class _Stages:
     """ℓ(r; θ) = Σ_{a<k} [θ_{r_a} − log Σ_{b≥a} exp θ_{r_b}]: stage a chooses one of those from
-    place a on, of weights e = exp θ whose sum is S_a. Values by place, shape (k, lists).
+    place a on, of weights e = exp θ whose sum is S_a. Values by place, shape (k, lists). The sum is over
+    the first `choices` stages, k − 1 at most: the last chooses one of one.
 
     The Hessian of −ℓ is a graph's Laplacian of the weights e_a·e_b·Σ_{c≤min(a,b)} S_c⁻², which
     prefix and suffix sums apply in k steps.
     """
 
-    def __init__(self, theta: Floats) -> None:
+    def __init__(self, theta: Floats, choices: int) -> None:
+        self._choices = choices
         self._shifted = theta - theta.max(axis=0)
         self.e = np.exp(self._shifted)
-        self._sums = _from_below(self.e)[:-1]
+        self._sums = _from_below(self.e)[:choices]
 
     def loss(self) -> float:
         """−ℓ."""
-        return float(np.log(self._sums).sum() - self._shifted[:-1].sum())
+        return float(np.log(self._sums).sum() - self._shifted[: self._choices].sum())
 
     def gradient(self) -> Floats:
         """Of −ℓ; keeps what `hessian` needs."""
         self._inverse = 1 / self._sums
-        self._rate = _from_above(self._inverse)
+        self._rate = _from_above(self._inverse, len(self.e))
         slope: Floats = self.e * self._rate
-        slope[:-1] -= 1
+        slope[: self._choices] -= 1
         return slope
 
     def hessian(self, v: Floats) -> Floats:
-        means = _from_below(self.e * v)[:-1]
+        means = _from_below(self.e * v)[: self._choices]
         means *= self._inverse
         means *= self._inverse
         product: Floats = self._rate * v
-        product -= _from_above(means)
+        product -= _from_above(means, len(self.e))
         product *= self.e
         return product
 
     def diagonal(self) -> Floats:
         """Of the Hessian of −ℓ."""
         diagonal: Floats = self.e * self._rate
-        diagonal -= self.e**2 * _from_above(self._inverse**2)
+        diagonal -= self.e**2 * _from_above(self._inverse**2, len(self.e))
         return diagonal
 
     def weights(self) -> Floats:
         """Of each two places, (lists, k, k), with 0 on the diagonal."""
         k, lists = self.e.shape
-        squares = _from_above(self._inverse**2)
+        squares = _from_above(self._inverse**2, k)
         weights = np.zeros((lists, k, k))
         for a in range(k - 1):
             pairs = self.e[a + 1 :] * (self.e[a] * squares[a])
@@ -213,19 +269,20 @@ class _WideStages:
     """As _Stages, for lists whose items are so far apart that their weights are no numbers: by the
     probability of each item in each stage, in k² steps."""
 
-    def __init__(self, theta: Floats) -> None:
-        logs = np.logaddexp.accumulate(theta[::-1], axis=0)[::-1][:-1]
-        self._loss = float((logs - theta[:-1]).sum())
+    def __init__(self, theta: Floats, choices: int) -> None:
+        self._choices = choices
+        logs = np.logaddexp.accumulate(theta[::-1], axis=0)[::-1][:choices]
+        self._loss = float((logs - theta[:choices]).sum())
         later = np.arange(len(theta)) >= np.arange(len(logs))[:, None]
         gaps = np.where(later[:, :, None], theta - logs[:, None], -np.inf)
-        self._chances: Floats = np.exp(gaps)  # (k − 1, k, lists)
+        self._chances: Floats = np.exp(gaps)  # (choices, k, lists)
 
     def loss(self) -> float:
         return self._loss
 
     def gradient(self) -> Floats:
         slope: Floats = self._chances.sum(axis=0)
-        slope[:-1] -= 1
+        slope[: self._choices] -= 1
         return slope
 
     def hessian(self, v: Floats) -> Floats:
@@ -245,12 +302,6 @@ class _WideStages:
         return weights
 
 
-def _stages(theta: Floats) -> _Stages | _WideStages:
-    """The stages of lists, shape (k, lists)."""
-    wide = bool((np.ptp(theta, axis=0) > WIDEST).any()) if theta.size else False
-    return _WideStages(theta) if wide else _Stages(theta)
-
-
 def _from_below(values: Floats) -> Floats:
     """Sums over each place and all after it, same shape."""
     sums = values.copy()
@@ -259,11 +310,11 @@ def _from_below(values: Floats) -> Floats:
     return sums
 
 
-def _from_above(values: Floats) -> Floats:
-    """Sums over each place and all before it; one place more than `values`, the last one repeated."""
-    sums = np.empty((len(values) + 1, *values.shape[1:]))
+def _from_above(values: Floats, k: int) -> Floats:
+    """Sums over each of k places and all before it, of values that are 0 after the first places."""
+    sums = np.empty((k, *values.shape[1:]))
     sums[0] = values[0]
     for place in range(1, len(values)):
         np.add(sums[place - 1], values[place], out=sums[place])
-    sums[-1] = sums[-2]
+    sums[len(values) :] = sums[len(values) - 1]
     return sums

@@ -13,7 +13,7 @@ from statistics import NormalDist
 import numpy as np
 
 from judgeq.rating import student
-from judgeq.rating.comparisons import presented_at, wins_by_slot
+from judgeq.rating.comparisons import compared_by_slot, presented_at, wins_by_slot
 from judgeq.types import Floats, Matches, Offsets, Verdicts
 
 LEVEL = 0.95
@@ -27,7 +27,8 @@ class Slots:
     matches are left out, since their order isn't known: of all of them there may be no slots.
 
     `rate` is the mean over matches of the share of its match's other items that the item in the slot
-    beat (a tie counts ½); `low` and `high` its 95 % interval; `matches` how many had the slot.
+    beat (a tie counts ½; with partial rankings, the mean of items beaten over the mean of those that it
+    is known to be above or below); `low` and `high` its 95 % interval; `matches` how many had the slot.
     `chance` is the probability that the rate of some slot differs from ½ as much as that of the slot
     `furthest`, if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p by Student's t. It
     is None of fewer than ENOUGH matches. `favoured` and `slighted` are the slots whose rate is above and
@@ -75,18 +76,19 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
             return Slots(none, none, none, np.empty(0, np.int64), None, None, unordered)
     if not compared.all():
         verdicts = verdicts.where(compared)
-    share = _shares(verdicts)
+    share, known = _shares(verdicts)
     slot = np.arange(len(share)) - np.repeat(verdicts.offsets[:-1], np.diff(verdicts.offsets))
     matches = np.bincount(slot)
-    rate = np.bincount(slot, share) / matches
+    of_all = np.bincount(slot, known)
+    rate = np.bincount(slot, share) / of_all
     if couples:
         units, error = _over_couples(verdicts.matches // 2, slot, share, matches)
     else:
         units = matches
-        squares = np.bincount(slot, (share - rate[slot]) ** 2)
-        error = np.sqrt(squares / np.maximum(matches - 1, 1) / matches)
+        squares = np.bincount(slot, (share - rate[slot] * known) ** 2)
+        error = np.sqrt(squares / np.maximum(matches - 1, 1) / matches) * (matches / of_all)
     if len(rate) == 2 and not couples:
-        low, high = _wilson(rate, matches)
+        low, high = wilson(rate, matches)
     else:
         by_units = {n: student.quantile(LEVEL, n) for n in set(np.maximum(units - 1, 1).tolist())}
         reach = np.array([by_units[max(n - 1, 1)] for n in units.tolist()]) * error
@@ -137,8 +139,8 @@ def _chance(rate: Floats, error: Floats, units: Offsets) -> Floats:
     return chance
 
 
-def _wilson(rate: Floats, matches: Offsets) -> tuple[Floats, Floats]:
-    """Wilson's interval of a share. Source: Wilson (1927), JASA 22."""
+def wilson(rate: Floats, matches: Offsets) -> tuple[Floats, Floats]:
+    """Wilson's 95 % interval of each `rate` of so many `matches`, (low, high): Wilson 1927, JASA 22."""
     z = NormalDist().inv_cdf((1 + LEVEL) / 2)
     centre = rate + z * z / (2 * matches)
     spread = z * np.sqrt(rate * (1 - rate) / matches + z * z / (4.0 * matches * matches))
@@ -148,11 +150,12 @@ def _wilson(rate: Floats, matches: Offsets) -> tuple[Floats, Floats]:
 
 
 def _shares(verdicts: Verdicts) -> Floats:
-    """For each item as presented, the share of its match's others that it beat; shape (slots,)."""
+    """For each item as presented, the share of its match's others that it beat, and the share that it
+    was compared with; shape (2, slots)."""
     sizes = np.diff(verdicts.offsets)
-    share = wins_by_slot(verdicts) / np.repeat(sizes - 1, sizes)
-    presented: Floats = np.empty_like(share)
-    presented[presented_at(verdicts)] = share
+    counts = np.stack([wins_by_slot(verdicts), compared_by_slot(verdicts)])
+    presented: Floats = np.empty_like(counts)
+    presented[:, presented_at(verdicts)] = counts / np.repeat(sizes - 1, sizes)
     return presented
 
 

@@ -23,7 +23,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.rating import GoOn, always
-from judgeq.rating.comparisons import repeated, settled, slots_by_size, tie_groups
+from judgeq.rating.comparisons import repeated, settled, slots_by_shape, tie_groups
 from judgeq.types import Floats, Verdicts
 
 Values: TypeAlias = NDArray[Any]
@@ -58,9 +58,10 @@ class Block(Protocol):
 class Rankings:
     """Verdicts as blocks of a likelihood in n items and in p covariates.
 
-    `make` makes the block of some rankings of a size k, given k and numbers by place, shape (k,
-    rankings), that are the same for tied places; None where nothing is tied. Tied items stand in the
-    order presented (`comparisons.settled`). Parameters are vectors of shape (n + p,): the items', then
+    `make` makes the block of some rankings of a size k, given k; numbers by place, shape (k,
+    rankings), that are the same for tied places (None where nothing is tied); and, of partial rankings,
+    the places whose order isn't known, the same of all (else None). Tied items stand in the order
+    presented (`comparisons.settled`). Parameters are vectors of shape (n + p,): the items', then
     the covariates', whose numbers by slot are `covariates`, shape (slots, p). Blocks are worked on by
     threads while inside of `threads()` (NumPy lets go of the interpreter lock) and added up in their
     order, so that the number of threads changes no bit. `go_on` is called before each pass.
@@ -70,7 +71,7 @@ class Rankings:
         self,
         verdicts: Verdicts,
         n: int,
-        make: Callable[[int, Groups | None], Block],
+        make: Callable[[int, Groups | None, slice | None], Block],
         covariates: Floats | None = None,
         go_on: GoOn = always,
     ) -> None:
@@ -82,13 +83,14 @@ class Rankings:
         verdicts = settled(verdicts)
         groups = tie_groups(verdicts) if verdicts.tied.any() else None
         slots = [np.empty(0, np.int64)]
-        for of_size in slots_by_size(verdicts):
-            if len(of_size) < 2:  # an item judged alone is compared with nothing
+        for alike, unknown in slots_by_shape(verdicts):
+            if len(alike) < 2:  # an item judged alone is compared with nothing
                 continue
-            at_once = max(1, AT_ONCE // len(of_size))
-            for begin in range(0, of_size.shape[1], at_once):
-                part = of_size[:, begin : begin + at_once]
-                self.blocks.append(make(len(part), None if groups is None else groups[part]))
+            at_once = max(1, AT_ONCE // len(alike))
+            for begin in range(0, alike.shape[1], at_once):
+                part = alike[:, begin : begin + at_once]
+                tied = None if groups is None or unknown is not None else groups[part]
+                self.blocks.append(make(len(part), tied, unknown))
                 self._shapes.append((part.shape[0], part.shape[1]))
                 slots.append(part.reshape(-1))
         self._slots = np.concatenate(slots)

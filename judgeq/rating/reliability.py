@@ -189,6 +189,7 @@ def _rated_by_halves(
         judges=None if verdicts.judges is None else np.tile(verdicts.judges, copies),
         ordered=None if verdicts.ordered is None else np.tile(verdicts.ordered, copies),
         rounds=None if verdicts.rounds is None else np.tile(verdicts.rounds, copies),
+        partial=None if verdicts.partial is None else np.tile(verdicts.partial, copies),
     )
     n = 2 * copies * m
     ratings = rate(tiled, n).reshape(copies, 2, m)

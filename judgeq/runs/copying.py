@@ -9,9 +9,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
+from judgeq import prompts
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
-from judgeq.prompts import PromptSet
 from judgeq.runs.folders import FolderRuns, RunFolder
 from judgeq.runs.places import RunPlace, Runs
 from judgeq.runs.stored import StoredRun, StoredRuns
@@ -106,8 +106,7 @@ def _prompt(facts: Mapping[str, Any]) -> str | None:
     """The prompt set that a run was begun with, as a store keeps it."""
     if not facts.get("prompt"):
         return None
-    personas = dict(facts.get("personas", ()))
     try:
-        return PromptSet(**facts["prompt"], personas=personas).model_dump_json()
+        return prompts.of_facts(facts).model_dump_json()
     except (TypeError, ValueError) as error:
         raise RunError(f"the run's prompt set can't be read: {error}.") from error

@@ -32,6 +32,7 @@ from judgeq.settings.declaration import (
     settings_of,
 )
 from judgeq.settings.model import Access, Model
+from judgeq.settings.people import Asking
 
 if TYPE_CHECKING:
     Rating = str
@@ -252,9 +253,11 @@ class Choices(Declarations):
         "tail: percent of the active items that leave from each end, each round (p).",
         STRATEGY, None, unset="20",
     )  # fmt: skip
-    repeats: int | None = setting(
-        "complete: how often each pair is asked (m).", STRATEGY, None, unset="1"
-    )
+    repeats: float | None = setting(
+        "complete: how often each pair is asked (m). Below 1, of people: the share of their questions "
+        "that they are asked again, turned round, which decides no score.",
+        STRATEGY, None, unset="1; of people 0", limits={"gt": 0, "le": 1_000_000},
+    )  # fmt: skip
     holdout: float | None = setting(
         "adaptive: a share of lists more in each adaptive round, drawn at random, which decide nothing: "
         "the reliability computed from them isn't flattered.",
@@ -265,9 +268,9 @@ class Choices(Declarations):
     )
 
     judge: tuple[str, ...] = setting(
-        "simulated, a model's name, or recorded:FILE. Several times for several judges. The simulated "
-        "judge knows the gold labels and costs nothing; recorded:FILE says what was judged before; "
-        "any other name is a model's.",
+        "simulated, people, a model, or recorded:FILE. Several times for several judges. The "
+        "simulated judge knows the gold and costs nothing; people answer on a page; recorded:FILE says "
+        "what was judged before; any other name is a model's.",
         JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", limits={"min_length": 1},
     )  # fmt: skip
     persona: tuple[str, ...] = setting(
@@ -354,6 +357,15 @@ class Choices(Declarations):
             raise ValueError(f"--unbias-position goes with --rating {able}, not {self.rating}")
         return self
 
+    @field_validator("repeats")
+    @classmethod
+    def _whole(cls, repeats: float | None) -> float | None:
+        if repeats is not None and repeats > 0.5 and not repeats.is_integer():
+            raise ValueError(
+                "give a whole number of times, or a share of people's questions up to 0.5"
+            )
+        return repeats
+
     @field_validator("until")
     @classmethod
     def _known(cls, until: str | None) -> str | None:
@@ -374,7 +386,7 @@ class Choices(Declarations):
 
 SETTINGS: Mapping[str, Setting] = {
     name: each
-    for model in (DatasetSpec, Choices, Model, Access, Simulation, Faults)
+    for model in (DatasetSpec, Choices, Model, Access, Asking, Simulation, Faults)
     for name, each in settings_of(model).items()
 }
 """Every setting by name, in the order in which they are listed within their group."""

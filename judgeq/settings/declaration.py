@@ -14,10 +14,22 @@ from typing import Any, Literal, Union, get_args, get_origin
 from pydantic import BaseModel, ConfigDict, Field
 
 DATA, STRATEGY, JUDGE, MODEL = "Dataset", "Strategy", "Judge", "Model"
-LIMITS, BATCHES = "Limits and cost", "Batches"
+LIMITS, BATCHES, PEOPLE = "Limits and cost", "Batches", "People as judges"
 CONNECTION, SIMULATED = "Connection", "Simulated judge"
 RATING, RUNNING = "Rating", "Running"
-GROUPS = (DATA, STRATEGY, JUDGE, MODEL, LIMITS, BATCHES, CONNECTION, SIMULATED, RATING, RUNNING)
+GROUPS = (
+    DATA,
+    STRATEGY,
+    JUDGE,
+    MODEL,
+    LIMITS,
+    BATCHES,
+    PEOPLE,
+    CONNECTION,
+    SIMULATED,
+    RATING,
+    RUNNING,
+)
 
 POSITIVE: Mapping[str, float] = {"gt": 0}
 NOT_NEGATIVE: Mapping[str, float] = {"ge": 0}

@@ -69,6 +69,7 @@ def _make_writable(connection: sqlite3.Connection, empty: bool) -> None:
     connection.execute("PRAGMA synchronous = NORMAL")
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute("PRAGMA temp_store = MEMORY")  # a file more might be one too many
+    connection.execute("PRAGMA secure_delete = ON")  # a forgotten name isn't left in the file
     schema.prepare(connection)
 
 

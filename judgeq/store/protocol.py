@@ -17,6 +17,7 @@ import numpy as np
 
 from judgeq.events import Event
 from judgeq.judge.leases import Keeper
+from judgeq.people import Check, Handed, Person
 from judgeq.store.crew import Crew
 from judgeq.types import (
     Attempt,
@@ -199,6 +200,9 @@ class Store(Protocol):
         Raises StoreAwayError when that takes too long (see `hurry`).
         """
 
+    def claim_for(self, judges: Sequence[int]) -> None:
+        """Have claims be of jobs for these judges alone, from now on."""
+
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """Take up to n pending jobs, lowest numbers first, for `lease` seconds."""
 
@@ -242,6 +246,41 @@ class Store(Protocol):
         """The jobs that a batch still has, by number, with just what they were given with. They are
         settled in the batch's name, as its worker; a PENDING outcome gives one back. What is settled
         twice counts as two calls: after StoreAwayError read again what is left."""
+
+    # People: who has which question is written down here, and by one process. The job of one that is
+    # out stays pending: workers claim the jobs of other judges (`claim_for`). What a person says is
+    # settled as any outcome, by a call that names them as its judge
+
+    async def people(self) -> list[Person]:
+        """All of them, by number. Raises RunError for one that can't be."""
+
+    async def put_person(self, person: Person) -> None:
+        """Add a person, or change one: all but when they came, by which it is known to be the same.
+        Raises RunError where another has the number, the name or the token, and ValueError for one that
+        can't be kept."""
+
+    async def handed(self) -> list[Handed]:
+        """What people have now."""
+
+    async def hand_out(self, handed: Handed) -> bool:
+        """Hand a question to a person, unless they have one, somebody has it, or its job isn't
+        pending."""
+
+    async def take_back(self, lease: str) -> bool:
+        """Whether a question was out under this lease, which is over now."""
+
+    async def retract(self, job: int, judge: int) -> bool:
+        """Undo the verdict that a person (by their number among all judges) gave on a job, which is
+        pending again; the call stays, as "undone". False where there is none."""
+
+    async def said(self) -> list[tuple[Match, Call]]:
+        """All calls of people, in the order in which they came, each with what it is about."""
+
+    async def checks(self) -> list[Check]:
+        """All checks, by number."""
+
+    async def put_check(self, check: Check) -> None:
+        """Add a check, or change one."""
 
     async def renew(self, worker: str, lease: float) -> None:
         """Hold this worker's running jobs for `lease` seconds from now."""

@@ -1,5 +1,5 @@
-"""The reading side of a run's SQLite file: items, rounds, verdicts, batches, and what the ledger adds
-up to."""
+"""The reading side of a run's SQLite file: items, rounds, verdicts, batches, people, and what the ledger
+adds up to."""
 
 from __future__ import annotations
 
@@ -12,7 +12,8 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.errors import RunError
-from judgeq.store import batches, files, rows
+from judgeq.people import Check, Handed, Person
+from judgeq.store import answers, batches, files, people, rows
 from judgeq.store.protocol import Items, Spent
 from judgeq.types import (
     Batch,
@@ -143,12 +144,12 @@ class SqliteReader:
         span = _EVERY if round is None else self._span(round) or (0, -1)
         with self._reading():
             kept = self._db.execute(
-                "SELECT job, ranking, ties, score, items, judge, ordered FROM verdicts "
-                "JOIN jobs ON jobs.id = job "
+                "SELECT job, ranking, ties, score, items, coalesce(answered_by, judge), ordered "
+                "FROM verdicts JOIN jobs ON jobs.id = job "
                 "WHERE job BETWEEN ? AND ? ORDER BY job",
                 span,
             ).fetchall()
-            return rows.verdicts(kept, self._n())
+            return answers.verdicts(kept, self._n())
 
     def _n(self) -> int:
         """How many items there are: their rows are numbered from 0."""
@@ -216,6 +217,32 @@ class SqliteReader:
         with self._reading():
             kept = self._db.execute(batches.LISTED).fetchall()
             return batches.listed(kept, self._db.execute(batches.HELD).fetchall() if kept else ())
+
+    async def people(self) -> list[Person]:
+        """See Store."""
+        with self._reading():
+            return people.everybody(self._db.execute(people.PEOPLE))
+
+    async def handed(self) -> list[Handed]:
+        """See Store."""
+        with self._reading():
+            return [people.handed(row) for row in self._db.execute(people.HANDED)]
+
+    async def said(self) -> list[tuple[Match, Call]]:
+        """See Store."""
+        with self._reading():
+            kept = self._db.execute(people.SAID).fetchall()
+            rounds, n = self._rounds_of([row[0] for row in kept]), self._n()
+            return [
+                (rows.job(row[:7], round, n).match, rows.call(row[7:]))
+                for row, round in zip(kept, rounds, strict=True)
+            ]
+
+    async def checks(self) -> list[Check]:
+        """See Store."""
+        with self._reading():
+            n = self._n()
+            return [people.check(row, n) for row in self._db.execute(people.CHECKS)]
 
     async def lines(self, batch: str) -> list[Line]:
         """See Store."""

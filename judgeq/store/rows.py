@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import math
 import struct
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 import numpy as np
@@ -24,26 +23,36 @@ from judgeq.types import (
     JobState,
     Match,
     Matches,
-    Offsets,
     Outcome,
     Rows,
     Standings,
     Totals,
     Usage,
     Verdict,
-    Verdicts,
 )
 
 CACHED = "cached"
 """The outcome of a call that the cache answered."""
-_MANY = 2**31
+MANY = 2**31
+UNKNOWN = 2
+"""Of `ties`: the order of this item and the one before isn't known (a partial ranking); 1 is a tie."""
 
 INSERT_JOB = "INSERT INTO jobs (id, items, judge, ordered, repeat) VALUES (?, ?, ?, ?, ?)"
 INSERT_CALL = """
-INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
+INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
+                   answered_by)
+VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
-INSERT_VERDICT = "INSERT INTO verdicts (job, ranking, ties, score) VALUES (?, ?, ?, ?)"
+INSERT_VERDICT = (
+    "INSERT INTO verdicts (job, ranking, ties, score, answered_by) VALUES (?, ?, ?, ?, ?)"
+)
+PENDING = """
+SELECT id, items, judge, repeat, attempts, unusable, error FROM jobs
+WHERE state = 'pending' AND {} ORDER BY id LIMIT ?
+"""
+CLAIM = """
+UPDATE jobs SET state = 'running', worker = ?, lease = ? WHERE state = 'pending' AND id <= ? AND {}
+"""
 UPDATE_JOB = """
 UPDATE jobs SET
     state = CASE WHEN ? OR worker = ? THEN ? ELSE state END, unusable = unusable + ?,
@@ -61,7 +70,7 @@ WHERE id = ?
 # A stranger's ledger may say that money came in; a cap must not grow by it.
 CALLS = """
 SELECT coalesce(sum(outcome <> 'cached'), 0),
-    coalesce(sum(outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached')), 0),
+    coalesce(sum(outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached', 'skipped', 'undone')), 0),
     coalesce(sum(CASE WHEN outcome <> 'cached' THEN input END), 0),
     coalesce(sum(CASE WHEN outcome <> 'cached' THEN cached END), 0),
     coalesce(sum(CASE WHEN outcome <> 'cached' THEN output END), 0),
@@ -85,16 +94,20 @@ GROUP BY job ORDER BY job
 """
 JOBS_OF_CALLS = "SELECT id, job FROM calls ORDER BY id"
 CALLS_OF = """
-SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
+    answered_by
+FROM calls
 WHERE id IN ({}) ORDER BY id
 """
 CALLS_BETWEEN = """
-SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
+    answered_by
+FROM calls
 WHERE job BETWEEN ? AND ? ORDER BY id
 """
 FAILED_CALL = """
 SELECT id, reply, at FROM calls
-WHERE outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down')
+WHERE outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down', 'skipped', 'undone')
 ORDER BY id DESC LIMIT 1
 """
 FAILED_SINCE = """
@@ -122,7 +135,7 @@ def job(row: Sequence[Any], round: int, n: int) -> Job:
     attempts, unusable = counts
     presented = struct.unpack(f"<{len(items) // 4}i", items)
     for count in (judge, repeat, attempts, unusable):
-        if type(count) is not int or not 0 <= count < _MANY:
+        if type(count) is not int or not 0 <= count < MANY:
             raise ValueError(f"a count of job {number} can't be: {count!r}")
     if not presented or len(set(presented)) < len(presented):
         raise ValueError(f"job {number} is about no item, or about one twice")
@@ -171,9 +184,11 @@ def released(outcome: Outcome) -> tuple[int, int, int]:
     """
     if len(outcome.calls) == 1:
         (call,) = outcome.calls
-        if call.outcome != CACHED:
+        if call.outcome != CACHED and call.judge is None:
             return (1, *_released(call))
-    sent = [_released(call) for call in outcome.calls if call.outcome != CACHED]
+    sent = [
+        _released(call) for call in outcome.calls if call.outcome != CACHED and call.judge is None
+    ]
     return len(sent), sum(amount for amount, _ in sent), sum(no for _, no in sent)
 
 
@@ -186,6 +201,17 @@ def _released(call: Call) -> tuple[int, int]:
     return max(0, nano(call.bound)[0] - nano(call.risk)[0]), 0
 
 
+def is_final(outcome: Outcome) -> bool:
+    """Whether an outcome gives its job its state, whoever holds it: a verdict, and what people say, who
+    hold no jobs."""
+    return outcome.verdict is not None or by(outcome) is not None
+
+
+def by(outcome: Outcome) -> int | None:
+    """The person who gave it; None for another judge's."""
+    return outcome.calls[-1].judge if outcome.calls else None
+
+
 def update(outcome: Outcome, worker: str) -> tuple[object, ...]:
     """What an outcome says about its job.
 
@@ -194,7 +220,7 @@ def update(outcome: Outcome, worker: str) -> tuple[object, ...]:
     no worker.
     """
     return (
-        outcome.verdict is not None,
+        is_final(outcome),
         None if outcome.state is JobState.RUNNING else worker,
         outcome.state,
         sum(call.outcome == "unusable" for call in outcome.calls),
@@ -225,21 +251,29 @@ def calls(outcome: Outcome) -> list[tuple[object, ...]]:
             call.latency,
             call.reply,
             call.at,
+            call.judge,
         )
         for call in outcome.calls
     ]
 
 
 def calls_by_job(kept: Sequence[Sequence[Any]]) -> dict[int, list[Call]]:
-    """The calls from (job, attempt, outcome, the four counts of tokens, cost, latency, reply, at), by
-    job. Raises ValueError for one that can't be."""
+    """The calls from (job, attempt, outcome, the four counts of tokens, cost, latency, reply, at, the
+    person), by job. Raises ValueError for one that can't be."""
     by_job: dict[int, list[Call]] = {}
-    for number, attempt, outcome, *usage, cost, latency, reply, at in kept:
-        if not all(map(math.isfinite, (cost or 0.0, latency, at))):
-            raise ValueError(f"a call about job {number} can't be")
-        call = Call(attempt, outcome, Usage(*usage), cost, latency, reply, at)
-        by_job.setdefault(number, []).append(call)
+    for row in kept:
+        by_job.setdefault(row[0], []).append(call(row))
     return by_job
+
+
+def call(row: Sequence[Any]) -> Call:
+    """A call as in `calls_by_job`. Raises ValueError for one that can't be."""
+    number, attempt, outcome, *usage, cost, latency, reply, at, judge = row
+    if not all(map(math.isfinite, (cost or 0.0, latency, at))):
+        raise ValueError(f"a call about job {number} can't be")
+    if judge is not None and not 0 <= judge < MANY:
+        raise ValueError(f"a judge of job {number} can't be")
+    return Call(attempt, outcome, Usage(*usage), cost, latency, reply, at, judge=judge)
 
 
 def standings(before: Standings) -> tuple[bytes, bytes]:
@@ -265,92 +299,23 @@ def active(bits: bytes, n: int) -> Bools:
     return np.unpackbits(packed, count=n, bitorder="little").astype(np.bool_)
 
 
+def given(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
+    """A row for each verdict of these outcomes: as `verdict`, and the person who gave it."""
+    return [(*verdict(o.job, o.verdict), by(o)) for o in outcomes if o.verdict]
+
+
 def verdict(job: int, said: Verdict) -> tuple[int, bytes, bytes | None, float | None]:
     """(job, items most of the feature first, ties or None, score or None)."""
     items = said.items
-    return job, struct.pack(f"<{len(items)}i", *items), bytes(said.tied) or None, said.score
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """Verdicts as they stand in a store, column by column: shape (verdicts,), or their items one after
-    the other; a score is nan where there is none. `lengths` are those of the rankings and `asked_of`
-    those of their matches, in items."""
-
-    jobs: Offsets
-    ranked: Rows
-    lengths: Offsets
-    asked: Rows
-    asked_of: Offsets
-    tied: Bools
-    scores: Floats
-    judges: Rows
-    ordered: Bools
-
-
-def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
-    """The verdicts from (job, ranking, ties, score, the match's items, its judge, whether their order
-    is known), over n items. Raises ValueError as `assembled`."""
-    if not all(type(number) is int and 0 <= number < _MANY for number in {row[5] for row in rows}):
-        raise ValueError("a judge's number can't be")
-    ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
-    columns = Columns(
-        jobs=np.array([row[0] for row in rows], dtype=np.int64),
-        ranked=unpacked(b"".join(row[1] for row in rows)),
-        lengths=np.array([len(row[1]) // 4 for row in rows], dtype=np.int64),
-        asked=unpacked(b"".join(row[4] for row in rows)),
-        asked_of=np.array([len(row[4]) // 4 for row in rows], dtype=np.int64),
-        tied=np.frombuffer(ties, dtype=np.uint8) != 0,
-        scores=np.array([np.nan if row[3] is None else row[3] for row in rows], dtype=np.float64),
-        judges=np.array([row[5] for row in rows], dtype=np.int32),
-        ordered=np.array([row[6] != 0 for row in rows], dtype=np.bool_),
-    )
-    return assembled(columns, n)
-
-
-def assembled(columns: Columns, n: int) -> Verdicts:
-    """The verdicts, over n items.
-
-    Raises ValueError unless each ranks exactly the items of its match, or scores its one item.
-    """
-    lengths, scores = columns.lengths, columns.scores
-    if not np.array_equal(lengths, columns.asked_of):
-        raise ValueError("a verdict's length is not that of its match")
-    if len(columns.judges) and int(columns.judges.min()) < 0:
-        raise ValueError("a judge's number can't be")
-    offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-    np.cumsum(lengths, out=offsets[1:])
-    _check(columns.ranked, columns.asked, offsets, columns.tied, n)
-    # A list of one without a score says nothing; there are some in published recordings.
-    scored = ~np.isnan(scores)
-    if (scored & (lengths != 1)).any() or ((scores < 0) | (scores > 1)).any():
-        raise ValueError("a score can't be")
-    return Verdicts(
-        matches=columns.jobs,
-        items=columns.ranked,
-        offsets=offsets,
-        tied=columns.tied,
-        presented=columns.asked,
-        scores=scores if scored.any() else None,
-        judges=columns.judges if columns.judges.any() else None,
-        ordered=None if columns.ordered.all() else columns.ordered,
-    )
+    ties = bytes(said.tied)
+    if said.partial:
+        ties = ties.replace(b"\1", bytes((UNKNOWN,)))
+    return job, struct.pack(f"<{len(items)}i", *items), ties or None, said.score
 
 
 def unpacked(data: bytes) -> Rows:
     """Row numbers as a store keeps them."""
     return np.frombuffer(data, dtype="<i4").astype(np.int32, copy=False)
-
-
-def _check(ranked: Rows, asked: Rows, offsets: Offsets, tied: Bools, n: int) -> None:
-    lengths = np.diff(offsets)
-    which = np.repeat(np.arange(len(lengths)) << 32, lengths)
-    if not np.array_equal(np.sort(which + ranked), np.sort(which + asked)):
-        raise ValueError("a verdict doesn't rank the items of its match")
-    if len(tied) != len(ranked) or (lengths < 1).any() or tied[offsets[:-1]].any():
-        raise ValueError("a verdict's ties can't be")
-    if len(ranked) and not 0 <= int(ranked.min()) <= int(ranked.max()) < n:
-        raise ValueError("a verdict ranks an item that isn't there")
 
 
 def totals(calls: Sequence[Any], attempts: Sequence[Any]) -> Totals:

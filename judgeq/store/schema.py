@@ -15,10 +15,11 @@ from pathlib import Path
 from judgeq.errors import RunError
 
 APPLICATION_ID = 0x6A716462  # "jqdb"
-VERSION = 5
+VERSION = 6
 
 # No STRICT, RETURNING and the like: clusters run Python 3.11 over SQLite 3.26.
-# Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot.
+# Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot:
+# 1 for a tie with the one before it, 2 where the order of the two isn't known.
 # Of a job's attempts, `open` have no outcome yet. Those without a known cost, open or not, may have
 # cost `at_risk` nano-dollars more, and `unbounded` of them an unknown amount. Of several judges
 # `judge` is the one that is asked; `repeat` counts the jobs before it that ask it the same. `ordered`
@@ -27,6 +28,9 @@ VERSION = 5
 # version 3 or older planned. `buckets` is unused: a process that has the run to itself keeps limits.
 # A batch is a worker that never dies: a running job whose `worker` is a batch's name has no lease, and
 # is nobody else's before it is settled. `sent` are its lines, packed (batches.py).
+# A person's question is handed out by `handed`, and its job stays pending until it is answered.
+# `answered_by` of a call or a verdict is the person who gave it, among all judges. A check is no job:
+# nothing waits for it, and no score knows it; one without a person is a known answer to ask for.
 SCHEMA = """
 CREATE TABLE lead (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,
                    holder TEXT NOT NULL, until REAL NOT NULL);
@@ -46,9 +50,9 @@ CREATE INDEX jobs_pending ON jobs (id) WHERE state = 'pending';
 CREATE TABLE calls (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, attempt INTEGER NOT NULL,
                     outcome TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL,
                     output INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
-                    latency REAL NOT NULL, reply TEXT, at REAL NOT NULL);
+                    latency REAL NOT NULL, reply TEXT, at REAL NOT NULL, answered_by INTEGER);
 CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB,
-                       score REAL);
+                       score REAL, answered_by INTEGER);
 CREATE TABLE buckets (name TEXT PRIMARY KEY, requests_a_minute REAL NOT NULL,
                       tokens_a_minute REAL NOT NULL, requests REAL NOT NULL, tokens REAL NOT NULL,
                       at REAL NOT NULL);
@@ -60,6 +64,13 @@ CREATE TABLE batches (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, judge I
                       total INTEGER NOT NULL, done INTEGER NOT NULL, failed INTEGER NOT NULL,
                       seen REAL, expires REAL, cost REAL NOT NULL, answered INTEGER NOT NULL,
                       error TEXT, sent BLOB NOT NULL);
+CREATE TABLE people (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token BLOB NOT NULL UNIQUE,
+                     quota INTEGER, state TEXT NOT NULL, since REAL NOT NULL);
+CREATE TABLE handed (person INTEGER PRIMARY KEY, lease TEXT NOT NULL, at REAL NOT NULL,
+                     job INTEGER UNIQUE, checking INTEGER UNIQUE);
+CREATE TABLE checks (number INTEGER PRIMARY KEY, items BLOB NOT NULL, person INTEGER, repeats INTEGER,
+                     known BLOB NOT NULL, lease TEXT NOT NULL, ranking BLOB, ties BLOB, score REAL,
+                     seconds REAL NOT NULL, at REAL NOT NULL);
 """
 
 ADDED: Mapping[int, Sequence[tuple[str, str]]] = {
@@ -78,9 +89,11 @@ ADDED: Mapping[int, Sequence[tuple[str, str]]] = {
         ("jobs", "repeat INTEGER NOT NULL DEFAULT 0"),
     ),
     5: (),
+    # Before, no person was a judge.
+    6: (("calls", "answered_by INTEGER"), ("verdicts", "answered_by INTEGER")),
 }
 """The columns that came with each version, by table, as they stand in SCHEMA."""
-CREATED: Mapping[str, int] = {"batches": 5}
+CREATED: Mapping[str, int] = {"batches": 5, "people": 6, "handed": 6, "checks": 6}
 """The version with which a table came, of those that version 1 lacks."""
 
 

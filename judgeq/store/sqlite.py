@@ -17,7 +17,8 @@ import numpy as np
 
 from judgeq.errors import RunError
 from judgeq.events import Event
-from judgeq.store import batches, rows
+from judgeq.people import Check, Handed, Person
+from judgeq.store import batches, people, rows
 from judgeq.store.flusher import Flusher
 from judgeq.store.place import Log, Place
 from judgeq.store.protocol import Items
@@ -53,6 +54,7 @@ class SqliteStore(SqliteReader):
         self._clock = clock
         self._flusher: Flusher | None = None
         self._together = False
+        self._judges: list[int] | None = None
         if read_only:
             return
         self.place = Place(path, log := Log(path))
@@ -171,20 +173,21 @@ class SqliteStore(SqliteReader):
 
     # The workers
 
+    def claim_for(self, judges: Sequence[int]) -> None:
+        """See Store."""
+        self._judges = list(judges)
+
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """See Store."""
+        ours, judges = "1", self._judges or []
+        if self._judges is not None:
+            ours = f"judge IN ({', '.join('?' * len(judges))})"
         with self._reading(), self._transaction() as db:
-            pending = db.execute(
-                "SELECT id, items, judge, repeat, attempts, unusable, error FROM jobs "
-                "WHERE state = 'pending' ORDER BY id LIMIT ?",
-                (n,),
-            ).fetchall()
+            pending = db.execute(rows.PENDING.format(ours), (*judges, n)).fetchall()
             # These were the lowest numbers, so up to the last of them nothing else is pending.
-            db.execute(
-                "UPDATE jobs SET state = 'running', worker = ?, lease = ? "
-                "WHERE state = 'pending' AND id <= ?",
-                (worker, self._clock() + lease, pending[-1][0] if pending else -1),
-            )
+            last = pending[-1][0] if pending else -1
+            taken = (worker, self._clock() + lease, last, *judges)
+            db.execute(rows.CLAIM.format(ours), taken)
             rounds = self._rounds_of([row[0] for row in pending])
             n = self._n()
             return [rows.job(row, round, n) for row, round in zip(pending, rounds, strict=True)]
@@ -217,10 +220,7 @@ class SqliteStore(SqliteReader):
                 db.executemany(rows.RELEASE, [(*rows.released(o), o.job) for o in gone])
                 outcomes = [o if ok else rows.late(o) for o, ok in zip(outcomes, kept, strict=True)]
             db.executemany(rows.INSERT_CALL, [row for o in outcomes for row in rows.calls(o)])
-            db.executemany(
-                rows.INSERT_VERDICT,
-                [rows.verdict(o.job, o.verdict) for o in outcomes if o.verdict],
-            )
+            db.executemany(rows.INSERT_VERDICT, rows.given(outcomes))
 
     async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:
         """See Store."""
@@ -245,6 +245,43 @@ class SqliteStore(SqliteReader):
             name, *known = batches.row(batch)
             if not db.execute(batches.NOTE, (*known, name)).rowcount:
                 raise RunError(f"{self.path} has no batch {name!r}.")
+
+    async def put_person(self, person: Person) -> None:
+        """See Store."""
+        with self._transaction() as db:
+            try:
+                put = db.execute(people.PUT_PERSON, people.person_row(person)).rowcount > 0
+            except sqlite3.IntegrityError as error:
+                raise RunError(
+                    f"{self.path} has a person named {person.name!r} already."
+                ) from error
+            if not put:
+                raise people.taken(person)
+
+    async def hand_out(self, handed: Handed) -> bool:
+        """See Store."""
+        with self._transaction() as db:
+            return db.execute(people.HAND_OUT, handed).rowcount > 0
+
+    async def take_back(self, lease: str) -> bool:
+        """See Store."""
+        with self._transaction() as db:
+            return db.execute(people.TAKE_BACK, (lease,)).rowcount > 0
+
+    async def retract(self, job: int, judge: int) -> bool:
+        """See Store."""
+        verdict, call, open_again = people.RETRACT
+        with self._transaction() as db:
+            if not db.execute(verdict, (job, judge)).rowcount:
+                return False
+            db.execute(call, (job, judge))
+            db.execute(open_again, (job,))
+        return True
+
+    async def put_check(self, check: Check) -> None:
+        """See Store."""
+        with self._transaction() as db:
+            db.execute(people.PUT_CHECK, people.check_row(check))
 
     async def renew(self, worker: str, lease: float) -> None:
         """See Store."""

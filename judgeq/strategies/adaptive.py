@@ -109,7 +109,8 @@ class Adaptive(Strategy):
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's questions over the active items; none when fewer than two are active."""
         rows, round = history.rows, len(history.verdicts) + 1
-        if len(rows) < 2:
+        enough = history.most_matches is not None and history.matches >= history.most_matches
+        if len(rows) < 2 or enough:
             return Matches.none()
         if round <= self.whole:
             return self._partition(rng.permutation(rows), rng)
@@ -119,8 +120,12 @@ class Adaptive(Strategy):
         else:
             by_doubt = least_known(drawn, history.goal.focus)
             chosen, theta = by_doubt[history.standings.active[by_doubt]], drawn.mean
-        ordered = matchmaking.order_by_rating(theta, chosen[: self._chosen(len(rows))], rng)
+        busy = np.isin(chosen, np.asarray(history.busy, dtype=np.int32))
+        chosen = np.concatenate([chosen[~busy], chosen[busy]])[: self._chosen(len(rows))]
+        ordered = matchmaking.order_by_rating(theta, chosen, rng)
         matches = self._partition(ordered, rng)
+        if history.questions is not None:
+            return _some(matches, rng.permutation(len(matches))[: history.questions])
         return _both(matches, self._at_random(rows, self.held_out(round, len(rows)), rng))
 
     def _chosen(self, n: int) -> int:
@@ -184,6 +189,14 @@ class Adaptive(Strategy):
         """How many rounds are of all items, and how many adaptive."""
         whole = min(self.whole, self.rounds)
         return whole, self.rounds - whole
+
+
+def _some(matches: Matches, chosen: Offsets) -> Matches:
+    """Those of the matches that are chosen, by their places, shape (some,)."""
+    lists = list(matches)
+    items = np.concatenate([lists[at] for at in chosen.tolist()])
+    offsets = np.concatenate([[0], np.cumsum(matches.sizes[chosen])])
+    return Matches(items, offsets)
 
 
 def _both(a: Matches, b: Matches) -> Matches:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -127,7 +127,10 @@ class History:
     `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches. `strategy` is
     None for judgments that were imported. `over` once a round is planned that has no matches: the
     strategy had too few items left to compare. `matches` counts those planned so far. `goal` says when
-    enough is known. `go_on` is called in each step of a fit.
+    enough is known. `go_on` is called in each step of a fit. Where people are asked adaptively rounds
+    are as small as those who are there need: then there are rounds until `most_matches` are planned
+    (the one after them is empty), the next asks `questions`, and items that are `busy`, in questions
+    without an answer yet, come last.
     """
 
     standings: Standings
@@ -141,6 +144,9 @@ class History:
     matches: int = 0
     goal: Goal = Goal()  # noqa: RUF009  (immutable)
     go_on: GoOn = always
+    most_matches: int | None = None
+    questions: int | None = None
+    busy: Sequence[int] = ()
     left_after: Offsets = field(init=False)
     _free: list[Bools | None] = field(default_factory=list)  # by round, the verdicts not held out
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
@@ -191,8 +197,11 @@ class History:
         """The numbers of the rounds to come: the one loop over rounds. Whoever takes one adds its
         verdicts, or leaves the loop. There are at least those that are `planned` already."""
         most = self.most
-        while not self.over and (most is None or len(self.verdicts) < max(most, planned)):
-            yield len(self.verdicts) + 1
+        while not self.over:
+            there = len(self.verdicts)
+            if self.most_matches is None and most is not None and there >= max(most, planned):
+                return
+            yield there + 1
 
     def next_round(self) -> Matches:
         """The strategy's questions for the next round; none without a strategy. Items leave before it
@@ -237,6 +246,14 @@ class History:
             active = self.strategy.stay(self, self._rng("leave", round))
         if active is not None and self.strategy is not None:
             self._stay(active)
+
+    def replace(self, round: int, verdicts: Verdicts) -> None:
+        """Put other verdicts in the place of a round's: answers came after it was folded. Ratings that
+        are folded round by round stay as they are."""
+        self.asked[round - 1] = verdicts
+        self.verdicts[round - 1] = (
+            position_bias.merged(verdicts)[0] if self.both_orders else verdicts
+        )
 
     def _stay(self, active: Bools) -> None:
         """Let all items leave but these, which may have left before."""

@@ -236,6 +236,9 @@ def _simulated(run: _Run, task: tuple[int, Floats]) -> tuple[Floats, float] | No
         matches = Matches(asked.presented, asked.offsets)
         answers = error_model.answers(matches, latent, judge, rng)
         answers = replace(answers, ordered=asked.ordered)
+        if asked.partial is not None:  # only so much of them is asked for
+            unknown = np.repeat(asked.partial, np.diff(asked.offsets)) & asked.tied
+            answers = replace(answers, tied=unknown, partial=asked.partial)
     else:
         latent = synthetic.draw(run.shape, run.n, rng)
         history = History.begin(run.n, run.strategy, int(rng.integers(2**31)))

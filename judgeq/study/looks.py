@@ -85,6 +85,7 @@ def scores(verdicts: Verdicts, n: int) -> Floats:
 def _slope(verdicts: Verdicts) -> float | None:
     """The covariance of an item's slot with its place, both from −½ to ½, over that of slots with
     themselves: 0 where slots don't matter, 1 where the last always wins. None where no order is known.
+    Items of which a partial ranking knows no order share the mean of their places.
     """
     if verdicts.ordered is not None:
         verdicts = verdicts.where(verdicts.ordered)
@@ -94,6 +95,10 @@ def _slope(verdicts: Verdicts) -> float | None:
     first = np.repeat(verdicts.offsets[:-1], sizes)
     within = (np.arange(len(verdicts.items)) - first) / np.repeat(sizes - 1, sizes) - 0.5
     slot = within[comparisons.presented_at(verdicts)]
+    if verdicts.partial is not None:
+        group = comparisons.tie_groups(verdicts) - 1
+        mean = np.bincount(group, within) / np.bincount(group)
+        within = np.where(np.repeat(verdicts.partial, sizes), mean[group], within)
     return float(-(slot * within).sum() / (slot * slot).sum())
 
 

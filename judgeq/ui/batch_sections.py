@@ -9,8 +9,7 @@ from judgeq.engine.batch_ending import Listed
 from judgeq.judge.batches import KEPT, Remote
 from judgeq.types import Batch
 from judgeq.ui.sections import Column, Section
-from judgeq.ui.text import duration, money, several
-from judgeq.untrusted import plain
+from judgeq.ui.text import batch_state, duration, money, several
 
 DAY = 86_400.0
 SOON = 10
@@ -37,7 +36,7 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
         (
             one.run.id,
             one.batch.name,
-            state(one.batch),
+            batch_state(one.batch),
             now - one.batch.made,
             one.batch.jobs,
             max(one.batch.done, one.batch.answered),
@@ -80,13 +79,6 @@ def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
         "again."
     )
     return Section(columns=columns, rows=rows, notes=[note])
-
-
-def state(batch: Batch) -> str:
-    """How a batch stands, in a few words."""
-    if batch.open:
-        return plain(batch.status, 40) or "being created"
-    return str(batch.state)
 
 
 def _at_most(batch: Batch) -> str:

@@ -43,6 +43,8 @@ from judgeq.ui.text import (
     duration,
     failing,
     moved,
+    people,
+    percent,
     progress_line,
     rate,
     rating,
@@ -63,6 +65,7 @@ SELDOM = 1800.0  # seconds: a log of a day that is waited for batches stays shor
 NOTICE_WIDTH = 1000
 
 _FREQUENT = frozenset({JobStarted, CallEnded, JobEnded})
+_OF_CALLS = ("jobs", "calls", "failing", "cost", "tokens")  # nothing where only people answer
 
 
 class Face:
@@ -306,11 +309,6 @@ def bars(progress: Progress) -> list[tuple[str, int, int, str]]:
     return rows
 
 
-def percent(done: int, total: int) -> int:
-    """Whole percents: 100 only where all is done."""
-    return math.floor(100 * done / max(total, 1))
-
-
 def _bars(progress: Progress, label: int) -> Table:
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True, width=label - 1)
@@ -336,6 +334,7 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
     if left and not progress.stopping:
         clock.append((f"about {duration(left)} left", ""))
     rows: dict[str, list[Part]] = {
+        "answers": [_amount(of_run.done, "given"), *((part, "") for part in people(progress))],
         "jobs": [
             _amount(of_run.done, "done"),
             _amount(of_run.failed, "failed", style="bold red"),
@@ -359,7 +358,8 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
         rows["ranking"] = [(moved(progress, progress.moved), "")]
     if progress.known is not None:
         rows["known"] = [(part, "") for part in certainty(progress.known)]
-    return {name: parts for name, parts in rows.items() if parts}
+    left_out = _OF_CALLS if progress.people else ("answers",)
+    return {name: parts for name, parts in rows.items() if parts and name not in left_out}
 
 
 def _figures(progress: Progress, now: float, label: int, width: int) -> list[Text]:

@@ -19,7 +19,8 @@ from judgeq.evaluation.evaluate import THRESHOLDED, Assessment, Plan
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.evaluation.whole import Evaluation
-from judgeq.ui import scale_data
+from judgeq.evaluation.yardstick import Yardstick
+from judgeq.ui import judge_sections, scale_data
 from judgeq.untrusted import for_spreadsheet
 
 EVALUATION_COLUMNS = ("run", "rating", "items", "measure", "value", "low", "high", "n", "threshold")
@@ -34,6 +35,7 @@ def evaluation_json(evaluation: Evaluation) -> dict[str, Any]:
         **({} if gold is None else _plan_json(gold, evaluation.plan)),
         "ratings": [_assessment_json(assessment) for assessment in evaluation.assessments],
         "judges": None if judges is None else _judges_json(judges),
+        "people": None if evaluation.people is None else _people_json(evaluation.people),
         "reliability": scale_data.reliability_json(evaluation.reliability),
         "misfit": scale_data.misfit_json(evaluation.misfit, evaluation.run.items.ids),
         "order": order(evaluation.run),
@@ -82,7 +84,7 @@ def _run_json(run: Result) -> dict[str, Any]:
         **about(run),
         "dataset": run.info.dataset,
         "strategy": run.info.strategy,
-        "judge": run.info.judge,
+        "judge": run.judge,
     }
 
 
@@ -137,6 +139,36 @@ def _judges_json(judges: PanelAgreement) -> dict[str, Any]:
     }
 
 
+def _people_json(people: Yardstick) -> dict[str, Any]:
+    alpha_models = people.alpha_models
+    return {
+        "people": people.persons,
+        "verdicts": people.verdicts,
+        "questions": people.questions,
+        "alike": _measured_json(people.alike),
+        "krippendorff_alpha": _measured_json(people.alpha),
+        "kendall_with_all": people.tau_all,
+        "models": [
+            {
+                "name": held.name,
+                "verdicts": held.verdicts,
+                "questions": held.questions,
+                "alike": _measured_json(held.alike),
+                "people_alike": _measured_json(held.people),
+                "difference": _measured_json(held.difference),
+                "krippendorff_alpha": _measured_json(held.alpha),
+                "kendall_with_people": held.tau,
+                "kendall_with_all": held.tau_all,
+            }
+            for held in people.models
+        ],
+        "krippendorff_alpha_of_models": None
+        if alpha_models is None
+        else _measured_json(alpha_models),
+        "each": [judge_sections.person_json(one) for one in people.each],
+    }
+
+
 # CSV
 
 
@@ -161,6 +193,47 @@ def scale_cells(evaluation: Evaluation) -> list[list[object]]:
             *scale_data.reliability_cells(evaluation.reliability),
             *scale_data.misfit_cells(evaluation.misfit, run.items.ids),
         )
+    ]
+
+
+def people_cells(evaluation: Evaluation) -> list[list[object]]:
+    """For `judgeq evaluate --csv`: the same columns, of people and of models held against them; `items`
+    is who is meant."""
+    people = evaluation.people
+    if people is None:
+        return []
+    measures: list[tuple[str, str, Measured, int]] = [
+        ("people", "alike", people.alike, people.questions),
+        ("people", "krippendorff_alpha", people.alpha, people.verdicts),
+    ]
+    for held in people.models:
+        who = f"{held.name} and people"
+        measures += [
+            (who, "alike", held.alike, held.questions),
+            (who, "alike_less_people", held.difference, held.questions),
+            (who, "krippendorff_alpha", held.alpha, held.verdicts),
+            (who, "kendall", Measured(held.tau), held.verdicts),
+        ]
+    for one in people.each:
+        who = f"judge {one.name}"
+        measures += [
+            (who, "alike", Measured(one.others.share), one.others.questions),
+            (who, "repeats_alike", one.repeats.measured, one.repeats.of),
+            (who, "known_right", one.known.measured, one.known.of),
+        ]
+    return [
+        [
+            evaluation.run.run.id,
+            people.rating,
+            who,
+            name,
+            value.value,
+            value.low,
+            value.high,
+            n,
+            None,
+        ]
+        for who, name, value, n in measures
     ]
 
 

@@ -21,7 +21,7 @@ from judgeq.evaluation.evaluate import (
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.evaluation.whole import Evaluation
-from judgeq.ui import scale_sections
+from judgeq.ui import judge_sections, people_sections, scale_sections
 from judgeq.ui.order_sections import order
 from judgeq.ui.run_sections import simulated
 from judgeq.ui.sections import Section, numbers, shown, words
@@ -71,12 +71,20 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         yield from against_gold(evaluation)
     if evaluation.judges is not None:
         yield from agreement_of_judges(evaluation.judges)
+    yield from people(evaluation)
     yield from scale_sections.reliability(evaluation.reliability)
     yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
     yield from order(run)
     if evaluation.length is not None:
         yield length(run.scores.main[0], evaluation.length)
     yield from simulated(run)
+
+
+def people(evaluation: Evaluation) -> Iterator[Section]:
+    """How well people who judged agree, models with them, and each of them."""
+    if evaluation.people is not None:
+        yield from people_sections.people(evaluation.people)
+        yield judge_sections.listed(evaluation.run.run, evaluation.people.each)
 
 
 def against_gold(evaluation: Evaluation) -> Iterator[Section]:

@@ -21,6 +21,7 @@ from judgeq.events import (
     JobStarted,
     Looked,
     Notice,
+    PeopleHere,
     Placed,
     RoundRated,
     RoundStarted,
@@ -49,6 +50,7 @@ class Progress:
     none, and the calls `sent`, of which `returned` have come back. `cost` is in dollars over the
     calls with a known cost; `unpriced` counts the others, and `uncounted` those that brought a reply
     without its tokens. `watched`: it is another process's session; `idle`: nobody works on the run.
+    `people` are asked, and no model: `here` of them have their page open; they `skipped` so many.
     `retries` are calls without a reply, `unusable` those whose reply was no verdict.
     Replies from the cache are `cache_hits`, not calls. `failing` counts the
     calls without an answer since the last that had one; `last_error` is why. `batches` are those waited
@@ -103,6 +105,9 @@ class Progress:
     stopping: bool = False
     watched: bool = False
     idle: bool = False
+    people: bool = False
+    here: int = 0
+    skipped: int = 0
 
     _sizes: tuple[int, ...] = ()
     _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
@@ -129,6 +134,8 @@ class Progress:
             outcome, usage = event.outcome, event.usage
             if outcome == "unusable":
                 self.unusable += 1
+            elif outcome == "skipped":
+                self.skipped += 1
             elif outcome != "ok":
                 self.retries += 1
             if event.error is None:
@@ -225,8 +232,9 @@ class Progress:
 
     def time_left(self, now: float) -> float | None:
         """Seconds to the end at this session's pace of finished jobs; None while it has none, and while
-        batches are waited for, which have none."""
-        if self.working_since is None or not self.ended or self.idle or self.batches:
+        batches or people are waited for, which have none."""
+        waits = self.batches or self.people
+        if self.working_since is None or not self.ended or self.idle or waits:
             return None
         return self.left * max(0.0, now - self.working_since) / self.ended
 
@@ -253,6 +261,7 @@ class Progress:
             case RunStarted():
                 self.run, self.judge, self.items = event.run, event.judge, event.items
                 self.rounds, self.started, self.watched = event.rounds, now, event.watched
+                self.people = event.people
                 self._earlier, self._sizes = len(event.planned), tuple(event.sizes)
                 self._planned = dict(enumerate(event.planned, start=1))
                 self.before = event.totals
@@ -272,6 +281,8 @@ class Progress:
                 self._look(event, now)
             case EndedEarly():
                 self.rounds = event.rounds
+            case PeopleHere():
+                self.here = event.people
             case BatchesOpen():
                 self.batches, self.next_look = tuple(event.batches), now + event.seconds
             case Notice():

@@ -235,9 +235,12 @@ def judgments(axes: Axes, scores: Scores) -> None:
     _whole_numbers(axes)
 
 
-def time_line(axes: Axes, edges: Floats, parts: Sequence[tuple[str, Floats]], unit: str) -> None:
-    """Calls over time, by what became of them; `edges`, shape (bins + 1,), in the unit."""
-    axes.set(xlabel=f"Time since the first call ({unit})", ylabel="Calls")
+def time_line(
+    axes: Axes, edges: Floats, parts: Sequence[tuple[str, Floats]], unit: str, what: str = "call"
+) -> None:
+    """Calls, or `what` there is, over time, by what became of them; `edges`, shape (bins + 1,), in the
+    unit."""
+    axes.set(xlabel=f"Time since the first {what} ({unit})", ylabel=f"{what.capitalize()}s")
     width, below = np.diff(edges), np.zeros(len(edges) - 1)
     for (name, counts), colour in zip(parts, PALETTE * 9, strict=False):
         look = {"color": colour, "label": name, "linewidth": 0}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -15,12 +16,13 @@ from judgeq.engine.samples import Range
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
+from judgeq.people import Said
 from judgeq.rating import THRESHOLDS, of_run
 from judgeq.rating.intervals import Intervals
 from judgeq.types import Batch, Counts, Failure, Floats, Totals
 from judgeq.ui import batch_sections, crew, item_sections, order_sections
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import certainty, count, duration, money, several
+from judgeq.ui.text import batch_state, certainty, count, duration, money, several
 from judgeq.untrusted import plain
 
 ENDS = 3
@@ -74,11 +76,17 @@ def facts(result: Result) -> Iterator[tuple[str, str]]:
         rounds += f"; {several(left, 'item')} left early"
     yield "dataset", source
     yield "strategy", f"{info.strategy}, {rounds}"
-    yield "judge", info.judge
+    yield "judge", result.judge
     yield "jobs", jobs(result.counts)
-    yield "calls", calls(result.totals)
     equivalent = f"{result.cost_equivalent_calls:,.0f} cost-equivalent calls"
-    yield "cost", f"{cost(result.totals)}; {equivalent} (1 a pair, k/2 a list of k)"
+    equivalent += " (1 a pair, k/2 a list of k)"
+    if result.said is not None:
+        yield "answers", by_people(result.said)
+    if info.settings.only_people:
+        yield "effort", equivalent
+    else:
+        yield "calls", calls(of_models(result))
+        yield "cost", f"{cost(result.totals)}; {equivalent}"
     yield "ratings", _ratings(result)
     if result.scores.intervals is not None:
         yield "certainty", _certainty(result, result.scores.intervals)
@@ -86,6 +94,20 @@ def facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "order", _known(result.known)
     if result.ended is not None:
         yield "ended", f"once enough was known: {result.ended.sentence}"
+
+
+def by_people(said: Said) -> str:
+    """What people gave, in words."""
+    given = sum(map(len, said.seconds.values()))
+    persons = several(said.judged, "person", "people")
+    checks = sum(check.verdict is not None for check in said.checks)
+    skipped = sum(said.skipped.values())
+    return _those_there(
+        (True, f"{count(given)} by {persons}"),
+        (given, f"{duration(said.median or 0)} each (median)"),
+        (checks, f"{count(checks)} of them to check people"),
+        (skipped, f"{count(skipped)} skipped"),
+    )
 
 
 def _known(known: Certainty) -> str:
@@ -108,6 +130,12 @@ def _certainty(result: Result, intervals: Intervals) -> str:
     if result.fit.at_limit:
         text += f"; σ = {result.fit.sigma:g} is the end of what is tried: --sigma sets another"
     return text
+
+
+def of_models(result: Result) -> Totals:
+    """What the ledger adds up to, without the answers of people."""
+    theirs = 0 if result.said is None else result.said.calls
+    return replace(result.totals, calls=result.totals.calls - theirs)
 
 
 def jobs(counts: Counts) -> str:
@@ -189,8 +217,11 @@ def status(state: State) -> Iterator[Section]:
         ("strategy", f"{info.strategy}, {len(state.rounds)} of {several(info.rounds, 'round')}"),
         ("judge", info.judge),
         ("jobs", jobs(state.counts)),
-        ("calls", calls(state.totals)),
-        ("cost", cost(state.totals)),
+        *(
+            []
+            if info.settings.only_people
+            else [("calls", calls(state.totals)), ("cost", cost(state.totals))]
+        ),
         *([] if state.known is None else [("order", _known(state.known))]),
         *((f"batch {one.name}", _batch(one)) for one in state.batches),
         *([] if failure is None else [("last failure", _failure(failure))]),
@@ -211,14 +242,14 @@ def status(state: State) -> Iterator[Section]:
         )
         yield Section(notes=[note], close=True)
     if state.word == "stopped":
-        yield Section(notes=[f"`judgeq resume {state.run.argument}` goes on."], close=True)
+        verb = "resume" if info.settings.people is None else "annotate"
+        yield Section(notes=[f"`judgeq {verb} {state.run.argument}` goes on."], close=True)
 
 
 def _batch(batch: Batch) -> str:
     """A batch that is out: how it stands at its provider."""
     return (
-        f"{batch_sections.state(batch)}, {count(batch.done)} of {several(batch.jobs, 'question')} "
-        "answered"
+        f"{batch_state(batch)}, {count(batch.done)} of {several(batch.jobs, 'question')} answered"
     )
 
 
@@ -278,20 +309,25 @@ def estimate(estimate: Estimate) -> Section:
         ("dataset", f"{prepared.dataset.name}, {several(len(prepared.dataset), 'item')}"),
         ("strategy", f"{strategy.name}, {several(rounds, 'round')}"),
         ("judge", " + ".join(prepared.settings.judges)),
-        ("calls", _calls(estimate)),
     ]
-    if estimate.calls:
+    people, models = prepared.settings.people is not None, bool(prepared.settings.models)
+    if people:
+        facts.append(("answers", _answers(estimate)))
+    if models or not people:
+        facts.append(("calls", _calls(estimate)))
+    if estimate.calls and (models or not people):
         facts += [
             ("tokens in", _tokens(estimate.input)),
             ("tokens out", _tokens(estimate.output)),
             ("basis", estimate.basis),
         ]
-    facts.append(("cost", _cost(estimate)))
+    if models or not people:
+        facts.append(("cost", _cost(estimate)))
     if estimate.waits:
         facts.append(("time", _waits(estimate.waits)))
     if estimate.seconds is not None and estimate.calls:
         facts.append(("time", _time(estimate, estimate.seconds)))
-    if totals.calls:
+    if totals.calls and (models or not people):
         facts.append(("so far", f"{several(totals.calls, 'call')}, {cost(totals)}"))
     pilot = estimate.pilot
     if pilot is None:
@@ -304,6 +340,16 @@ def estimate(estimate: Estimate) -> Section:
         "goes on from there."
     )
     return Section(f"{prepared.folder.id}: a pilot was asked, nothing else", facts, notes=[note])
+
+
+def _answers(estimate: Estimate) -> str:
+    """How many answers people are asked for."""
+    settings, strategy = estimate.prepared.settings, estimate.prepared.strategy
+    most = "at most " if strategy.prunes or settings.goal else ""
+    each = "each question by one person"
+    if settings.each > 1:
+        each = f"each question by {several(settings.each, 'person', 'people')}"
+    return f"{most}{count(estimate.answers)} to be given by people, {each}"
 
 
 def _waits(waits: int) -> str:

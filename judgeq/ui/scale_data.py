@@ -103,6 +103,7 @@ def _judgment(judgment: Judgment, ids: Sequence[str]) -> dict[str, Any]:
         "round": judgment.round,
         "judge": judgment.judge,
         "ranking": [[ids[row] for row in group] for group in judgment.groups],
+        "partial": judgment.partial,
         "surprise": judgment.surprise,
     }
 

@@ -10,7 +10,7 @@ from judgeq.rating.misfit import Circles, Fit
 from judgeq.rating.reliability import SplitHalf
 from judgeq.ui.scale_data import worst
 from judgeq.ui.sections import Section, numbers, shown, words
-from judgeq.ui.text import count, several
+from judgeq.ui.text import NOT_ASKED, count, group, several
 
 WORST = 3
 """So many judges, items and judgments are named."""
@@ -150,13 +150,17 @@ def _least_expected(judgments: Sequence[Judgment], ids: Sequence[str]) -> Sectio
             (
                 judgment.round,
                 *([judgment.judge] if several_judges else []),
-                " > ".join(" = ".join(ids[row] for row in group) for group in judgment.groups),
+                " > ".join(
+                    group([ids[row] for row in rows], partial=judgment.partial)
+                    for rows in judgment.groups
+                ),
                 f"{judgment.surprise:+.1f}",
             )
             for judgment in judgments[:WORST]
         ],
         notes=[
-            "Surprise is standardised: where the model of the ratings holds, 1 of 20 is above 1.6."
+            "Surprise is standardised: where the model of the ratings holds, 1 of 20 is above 1.6.",
+            *([NOT_ASKED] if any(judgment.partial for judgment in judgments[:WORST]) else []),
         ],
         close=True,
     )

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import math
+from collections.abc import Sequence
 
 from judgeq.certainty import Certainty
 from judgeq.events import Placed
+from judgeq.types import Batch
 from judgeq.ui.progress import Progress
 from judgeq.untrusted import plain
 
@@ -28,6 +30,11 @@ def rate(x: float) -> str:
 def rating(placed: Placed) -> str:
     """1503.7 → "1504", of Elo; 0.71 → "0.71", of a score."""
     return f"{placed.rating:.0f}" if placed.rating > 1 else f"{placed.rating:.2f}"
+
+
+def percent(done: int, total: int) -> int:
+    """Whole percents: 100 only where all is done."""
+    return math.floor(100 * done / max(total, 1))
 
 
 def money(x: float, digits: int = 3) -> str:
@@ -87,6 +94,10 @@ def round_line(progress: Progress) -> str:
 
 def progress_line(progress: Progress, now: float) -> str:
     """How far the current round is."""
+    if progress.people:
+        answers = f"{count(progress.done)}/{count(progress.total)} answers"
+        round = f"round {progress.round}/{progress.rounds}"
+        return " · ".join([round, answers, *people(progress)])
     parts = [
         f"round {progress.round}/{progress.rounds}",
         f"{count(progress.done)}/{count(progress.total)} jobs",
@@ -107,12 +118,27 @@ def progress_line(progress: Progress, now: float) -> str:
     return " · ".join(parts)
 
 
+def people(progress: Progress) -> list[str]:
+    """How many of those who judge are there, and what they left out."""
+    parts = [] if progress.watched else [f"{several(progress.here, 'person', 'people')} there"]
+    parts += [f"{count(progress.skipped)} skipped"] if progress.skipped else []
+    parts += [f"{count(progress.invalid)} asked no more"] if progress.invalid else []
+    return parts
+
+
+def batch_state(batch: Batch) -> str:
+    """How a batch stands, in a few words."""
+    if batch.open:
+        return plain(batch.status, 40) or "being created"
+    return str(batch.state)
+
+
 def batches_out(progress: Progress, now: float) -> str:
     """The batches that are waited for, how many of their questions the provider says it answered, and
     when they are looked at next."""
     batches = progress.batches
     done, questions = sum(batch.done for batch in batches), sum(batch.jobs for batch in batches)
-    states = ", ".join(sorted({plain(batch.status, 40) or "being created" for batch in batches}))
+    states = ", ".join(sorted(set(map(batch_state, batches))))
     next_look = duration(progress.next_look - now)
     return (
         f"{several(len(batches), 'batch', 'batches')} out ({states}), {count(done)} of "
@@ -168,3 +194,11 @@ def stopping_line(progress: Progress) -> str:
     if not progress.in_flight:
         return "stopped"
     return f"stopping: letting {several(progress.in_flight, 'call')} finish"
+
+
+NOT_ASKED = "{ }: the order of these was not asked."
+
+
+def group(names: Sequence[str], *, partial: bool) -> str:
+    """Items at one place of a verdict: tied, or `partial`, in an order that isn't known."""
+    return f"{{{', '.join(names)}}}" if partial and len(names) > 1 else " = ".join(names)

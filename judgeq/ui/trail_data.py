@@ -6,10 +6,9 @@ from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
-from judgeq import prompts
 from judgeq.engine.result_data import about
 from judgeq.engine.results import Result
-from judgeq.evaluation.trail import Judgment, Ledger, Opponent, Trail, Versus, answer
+from judgeq.evaluation.trail import Judgment, Ledger, Opponent, Trail, Versus, answer, words
 from judgeq.types import Call, Match
 from judgeq.ui.item_data import items_json, number
 
@@ -25,7 +24,7 @@ def explain_json(
         "texts": result.scores.texts is not None,
         "item": item,
         "judgments": [
-            _judgment(ids, one.judgment, ledger, replies)
+            _judgment(result, one.judgment, ledger, replies)
             | {"slot": one.slot, "wins": one.wins}
             | {name: number(getattr(one, name)) for name in ("expected", "residual")}
             for one in trail.appearances
@@ -53,7 +52,7 @@ def versus_json(
         "why": versus.why,
         "direct": {name: getattr(direct, name) for name in ("met", "above", "below", "tied")},
         "together": [
-            _judgment(ids, judgment, ledger, replies)
+            _judgment(result, judgment, ledger, replies)
             | {"above": judgment.above(versus.one, versus.other)}
             for judgment in versus.together
         ],
@@ -70,9 +69,8 @@ def versus_json(
     }
 
 
-def _judgment(
-    ids: Sequence[str], judgment: Judgment, ledger: Ledger, replies: bool
-) -> dict[str, Any]:
+def _judgment(result: Result, judgment: Judgment, ledger: Ledger, replies: bool) -> dict[str, Any]:
+    ids = result.scores.ids
     return {
         "job": judgment.job,
         "round": judgment.round,
@@ -80,11 +78,12 @@ def _judgment(
         "presented": [ids[row] for row in judgment.presented],
         "order_known": judgment.ordered,
         "verdict": [[ids[row] for row in group] for group in judgment.groups],
+        "partial": judgment.partial,
         "score": judgment.score,
         "surprise": number(judgment.surprise),
         "rated": judgment.rated,
         "reason": reason(ledger, judgment.job),
-        "calls": _calls(ledger.calls.get(judgment.job, ())) if replies else None,
+        "calls": _calls(result, ledger.calls.get(judgment.job, ())) if replies else None,
     }
 
 
@@ -95,7 +94,7 @@ def _open(result: Result, match: Match, ledger: Ledger, replies: bool) -> dict[s
         "round": match.round,
         "judge": judges[match.judge] if 1 < len(judges) > match.judge else None,
         "presented": [result.scores.ids[row] for row in match.items],
-        "calls": _calls(ledger.calls.get(match.id, ())) if replies else None,
+        "calls": _calls(result, ledger.calls.get(match.id, ())) if replies else None,
     }
 
 
@@ -104,10 +103,11 @@ def _opponent(ids: Sequence[str], opponent: Opponent) -> dict[str, Any]:
     return {"id": ids[opponent.row], **counts}
 
 
-def _calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
+def _calls(result: Result, calls: Sequence[Call]) -> list[dict[str, Any]]:
     return [
         {
             "attempt": call.attempt,
+            "judge": who(result, call),
             "outcome": call.outcome,
             "tokens": call.usage._asdict(),
             "cost": call.cost,
@@ -119,7 +119,14 @@ def _calls(calls: Sequence[Call]) -> list[dict[str, Any]]:
     ]
 
 
+def who(result: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or call.judge >= len(result.judges):
+        return None
+    return result.judges[call.judge]
+
+
 def reason(ledger: Ledger, job: int) -> str | None:
-    """The reason that was given for a verdict; None where none was, or replies weren't read."""
-    reply = answer(ledger.calls.get(job, ()))
-    return None if reply is None else prompts.reason(reply)
+    """The reason, or a person's note, that was given with a verdict; None where none was, or replies
+    weren't read."""
+    return words(answer(ledger.calls.get(job, ())))

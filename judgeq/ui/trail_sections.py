@@ -5,13 +5,14 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 
+from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
 from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus
 from judgeq.types import Call
 from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
-from judgeq.ui.text import count, money, several
-from judgeq.ui.trail_data import reason
+from judgeq.ui.text import NOT_ASKED, count, group, money, several
+from judgeq.ui.trail_data import reason, who
 from judgeq.untrusted import excerpt, plain
 
 TEXT, REPLY = 400, 2000
@@ -19,7 +20,7 @@ TEXT, REPLY = 400, 2000
 IN_A_TIE = 4
 MOST = 3
 """So many of the judgments that argue most, of the opponents, and of those that both of two met."""
-NAME, SHORT = 24, 16
+NAME, SHORT, NOTE = 24, 16, 60
 NO_CALLS = "–: the ledger has none: imported, or not asked yet."
 RESIDUAL = (
     "Residual: how much a judgment argues for a higher place (+) or a lower one (−) than the item has, "
@@ -49,7 +50,7 @@ def explain(
         yield _moved(trail, ledger)
     if replies:
         jobs = [one.judgment.job for one in trail.appearances]
-        yield from _replies([*jobs, *(match.id for match in ledger.open[row])], ledger)
+        yield from _replies(result, [*jobs, *(match.id for match in ledger.open[row])], ledger)
 
 
 def versus(
@@ -90,7 +91,7 @@ def versus(
         )
     yield from _reasons(versus.together, ledger)
     if replies:
-        yield from _replies([judgment.job for judgment in versus.together], ledger)
+        yield from _replies(result, [judgment.job for judgment in versus.together], ledger)
 
 
 def _probability(result: Result, versus: Versus, one: str) -> str:
@@ -107,7 +108,9 @@ def _directly(versus: Versus, one: str) -> str:
         return "never in one judgment"
     said = f"in {several(direct.met, 'judgment')}: {one} above in {direct.above}, "
     said += f"below in {direct.below}"
-    return said + (f", tied in {direct.tied}" if direct.tied else "")
+    said += f", tied in {direct.tied}" if direct.tied else ""
+    unknown = direct.met - direct.compared
+    return said + (f", their order not asked in {unknown}" if unknown else "")
 
 
 def _through(versus: Versus, one: str, other: str) -> str:
@@ -191,7 +194,7 @@ def _judgments(result: Result, appearances: Sequence[Appearance], row: int) -> S
             (*_cells(result, one, row), _signed(one.residual), _signed(one.judgment.surprise))
             for one in appearances
         ],
-        notes=[RESIDUAL],
+        notes=[RESIDUAL, *_not_asked([one.judgment for one in appearances])],
     )
 
 
@@ -221,7 +224,7 @@ def _columns(result: Result) -> list[Column]:
 def _cells(result: Result, one: Appearance, row: int) -> list[Cell]:
     judgment, several_judges = one.judgment, len(result.judges) > 1
     k = len(judgment.presented)
-    won = "" if k == 1 else f"{one.wins:g} of {k - 1}"
+    won = "" if k == 1 else f"{one.wins:g} of {judgment.compared(row)}"
     return [
         judgment.round,
         judgment.job,
@@ -240,18 +243,18 @@ def verdict(result: Result, judgment: Judgment, rows: Collection[int], near: int
         return f"score {judgment.score:.3g}"
     at = [place for place, group in enumerate(judgment.groups) if set(group) & set(rows)]
     parts, before = [], -1
-    for place, group in enumerate(judgment.groups):
+    for place, placed in enumerate(judgment.groups):
         if all(abs(place - one) > near for one in at):
             continue
         parts += ["…"] if place > before + 1 else []
         before = place
-        ordered = sorted(group, key=lambda row: row not in rows)
+        ordered = sorted(placed, key=lambda row: row not in rows)
         names = [plain(ids[row], SHORT) for row in ordered]
         names = [
             f"[{name}]" if row in rows else name for name, row in zip(names, ordered, strict=True)
         ]
         more = [f"{len(names) - IN_A_TIE} more"] if len(names) > IN_A_TIE else []
-        parts.append(" = ".join([*names[:IN_A_TIE], *more]))
+        parts.append(group([*names[:IN_A_TIE], *more], partial=judgment.partial))
     parts += ["…"] if before + 1 < len(judgment.groups) else []
     return " > ".join(parts)
 
@@ -279,7 +282,12 @@ def _together(result: Result, versus: Versus) -> Section:
             )
             for one in versus.together
         ],
+        notes=_not_asked(versus.together),
     )
+
+
+def _not_asked(judgments: Sequence[Judgment]) -> list[str]:
+    return [NOT_ASKED] if any(one.partial for one in judgments) else []
 
 
 def _slots(judgment: Judgment, rows: Sequence[int]) -> str:
@@ -298,7 +306,7 @@ def _without(result: Result, trail: Trail, ledger: Ledger) -> Iterator[Section]:
             match.round,
             match.id,
             ", ".join(_name(ids[row]) for row in match.items if row != trail.row),
-            _outcomes(ledger.calls.get(match.id)),
+            _outcomes(result, ledger.calls.get(match.id)),
         )
         for match in unanswered
     ]
@@ -307,24 +315,34 @@ def _without(result: Result, trail: Trail, ledger: Ledger) -> Iterator[Section]:
         columns=[
             *numbers("round", "job"),
             Column("with", at_most=50, least=16),
-            *(words("calls", at_most=40) if any(row[3] for row in rows) else ()),
+            *(words("calls", at_most=60) if any(row[3] for row in rows) else ()),
         ],
         rows=rows if any(row[3] for row in rows) else [row[:3] for row in rows],
         notes=["These questions about it failed, were invalid, or are still to come."],
     )
 
 
-def _outcomes(calls: Sequence[Call] | None) -> str:
-    return ", ".join(call.outcome for call in calls or ())
+def _outcomes(result: Result, calls: Sequence[Call] | None) -> str:
+    parts = []
+    for call in calls or ():
+        name = "" if (person := who(result, call)) is None else f" by {plain(person, SHORT)}"
+        said = "" if (more := beside(call)) is None else f" ({plain(more, NOTE)})"
+        parts.append(f"{call.outcome}{name}{said}")
+    return ", ".join(parts)
 
 
 def _reasons(judgments: Sequence[Judgment], ledger: Ledger) -> Iterator[Section]:
     given = [(one, reason(ledger, one.job)) for one in judgments]
     facts = [
-        (f"round {one.round}, job {one.job}", plain(words, TEXT)) for one, words in given if words
+        (
+            f"round {one.round}, job {one.job}" + ("" if one.judge is None else f", {one.judge}"),
+            plain(words, TEXT),
+        )
+        for one, words in given
+        if words
     ]
     if facts:
-        yield Section("The judge's reasons", facts)
+        yield Section("The judge's reasons and notes", facts)
 
 
 def _moved(trail: Trail, ledger: Ledger) -> Section:
@@ -347,7 +365,7 @@ def _moved(trail: Trail, ledger: Ledger) -> Section:
     )
 
 
-def _replies(jobs: Sequence[int], ledger: Ledger) -> Iterator[Section]:
+def _replies(result: Result, jobs: Sequence[int], ledger: Ledger) -> Iterator[Section]:
     """The raw replies, call by call; their lines stand apart from ours."""
     if not jobs:
         return
@@ -365,23 +383,24 @@ def _replies(jobs: Sequence[int], ledger: Ledger) -> Iterator[Section]:
             if left < 0:
                 shown.append(f"… ({several(-left, 'character')} more; --json has all)")
             yield Section(
-                facts=[(f"job {job}", _call(call))],
+                facts=[(f"job {job}", _call(result, call))],
                 notes=[f"  {line}" for line in shown],
                 close=True,
             )
 
 
-def whole_replies(jobs: Sequence[int], ledger: Ledger) -> Section:
+def whole_replies(result: Result, jobs: Sequence[int], ledger: Ledger) -> Section:
     """The same in full, as blocks."""
     calls = [(job, call) for job in jobs for call in ledger.calls.get(job, ())]
     if not calls:
         return Section("Replies", notes=[NO_CALLS])
-    return Section(
-        "Replies", blocks=[(f"job {job}, {_call(call)}", call.reply or "–") for job, call in calls]
-    )
+    blocks = [(f"job {job}, {_call(result, call)}", call.reply or "–") for job, call in calls]
+    return Section("Replies", blocks=blocks)
 
 
-def _call(call: Call) -> str:
+def _call(result: Result, call: Call) -> str:
+    if (person := who(result, call)) is not None:
+        return f"{plain(person, NAME)}: {call.outcome}, {call.latency:.1f} s"
     usage = call.usage
     tokens = f"{count(usage.input + usage.cached)} + {count(usage.output)} tokens"
     cost = "cost unknown" if call.cost is None else money(call.cost)

@@ -11,6 +11,8 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import BinaryIO, Literal, NamedTuple, Protocol
 
+from judgeq.types import Batch, BatchState
+
 KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
 """Days for which a provider keeps a batch's results, by the form of its API."""
 
@@ -43,6 +45,20 @@ class Remote(NamedTuple):
     problems: Sequence[str] = ()
     full: bool = False
     results: Sequence[str] = ()
+
+
+def noted(batch: Batch, remote: Remote, at: float) -> Batch:
+    """The batch with what its provider says of it, seen `at`, in seconds since the epoch."""
+    return batch._replace(
+        remote=remote.id,
+        state=BatchState.SENT,
+        status=remote.status,
+        total=remote.total,
+        done=remote.done,
+        failed=remote.failed,
+        expires=remote.expires,
+        seen=at,
+    )
 
 
 class Identified(NamedTuple):

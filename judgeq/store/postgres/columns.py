@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from judgeq.judge.spending import rounded_up
-from judgeq.store import rows
+from judgeq.store import answers, rows
 from judgeq.types import Attempt, JobState, Matches, Outcome
 
 BLOCK = 100_000
@@ -75,18 +75,18 @@ def unpacked(blocks: Sequence[Sequence[bytes | None]], column: int, kind: str) -
     return array.astype(array.dtype.newbyteorder("="))
 
 
-def verdicts(blocks: Sequence[Sequence[Any]]) -> rows.Columns:
+def verdicts(blocks: Sequence[Sequence[Any]]) -> answers.Columns:
     """The verdicts that statements.VERDICTS packed. Raises ValueError where they can't be."""
     lengths, asked_of = unpacked(blocks, 4, ">i4"), unpacked(blocks, 6, ">i4")
     if (lengths % 4).any() or (asked_of % 4).any():
         raise ValueError("a verdict's items are cut off")
-    return rows.Columns(
+    return answers.Columns(
         jobs=unpacked(blocks, 2, ">i8"),
         ranked=unpacked(blocks, 3, "<i4"),
         lengths=lengths.astype(np.int64) // 4,
         asked=unpacked(blocks, 5, "<i4"),
         asked_of=asked_of.astype(np.int64) // 4,
-        tied=unpacked(blocks, 7, "u1") != 0,
+        ties=unpacked(blocks, 7, "u1"),
         scores=unpacked(blocks, 8, ">f8"),
         judges=unpacked(blocks, 9, ">i4"),
         ordered=unpacked(blocks, 10, "u1") != 0,
@@ -135,7 +135,7 @@ def settled(run: int, outcomes: Sequence[Outcome], workers: Sequence[int]) -> tu
         (
             outcome.job,
             worker,
-            outcome.verdict is not None,
+            rows.is_final(outcome),
             sum(call.outcome == "unusable" for call in outcome.calls),
             *rows.released(outcome),
         )
@@ -144,15 +144,15 @@ def settled(run: int, outcomes: Sequence[Outcome], workers: Sequence[int]) -> tu
     number, of, answered, unusable, *released = map(array, zip(*jobs, strict=True))
     states = "{" + ",".join([JobState(outcome.state).value for outcome in outcomes]) + "}"
     called = [(*row, worker) for o, worker in by_worker for row in rows.calls(o)]
-    columns = list(zip(*called, strict=True)) or [()] * 12
+    columns = list(zip(*called, strict=True)) or [()] * 13
     calls = [array(column) for column in columns]
     calls[2] = [str(outcome) for outcome in columns[2]]  # type: ignore[call-overload]
     calls[9] = [rows.text(reply) for reply in columns[9]]  # type: ignore[call-overload]
-    said = [rows.verdict(o.job, o.verdict) for o in outcomes if o.verdict]
-    job, ranking, ties, score = list(zip(*said, strict=True)) or [()] * 4
+    said = rows.given(outcomes)
+    job, ranking, ties, score, judge = list(zip(*said, strict=True)) or [()] * 5
     errors = [rows.text(outcome.error) for outcome in outcomes]
     given = (number, of, answered, states, unusable, *released, errors)
-    verdicts = (array(job), list(ranking), list(ties), array(score))
+    verdicts = (array(job), list(ranking), list(ties), array(score), array(judge))
     return (*given, run, run, run, *calls, run, *verdicts)
 
 
@@ -166,7 +166,7 @@ def spent(outcomes: Iterable[Outcome]) -> tuple[int, int, int, int, int, int]:
             if call.outcome == rows.CACHED:
                 continue
             calls += 1
-            errors += call.outcome not in ("ok", "unusable", "duplicate")
+            errors += call.outcome not in ("ok", "unusable", "duplicate") and call.judge is None
             _, gone, _ = rows.released(Outcome(outcome.job, outcome.state, None, (call,)))
             cost = rows.nano(call.cost)[0]
             paid, at_risk, free = paid + cost, at_risk - gone, free + gone - cost

@@ -1,8 +1,8 @@
 """A run copied between its SQLite file and a PostgreSQL store, in one transaction, losing nothing.
 
-What only says who works on it now stays behind: leases, and the lead's holder; a job that was running
-is pending again, as it is for the next that leads, unless a batch has it. Calls are numbered anew, in
-their order.
+What only says who works on it now stays behind: leases, what people have, and the lead's holder; a job
+that was running is pending again, as it is for the next that leads, unless a batch has it. Calls are
+numbered anew, in their order.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from judgeq.errors import RunError
-from judgeq.store import batches, files, rows
+from judgeq.store import batches, files, people, rows
 from judgeq.store.postgres import statements
 from judgeq.store.postgres.address import Address, in_schema
 from judgeq.store.postgres.runs import RunRow, connected
@@ -35,8 +35,12 @@ _IN = {
     "matches (run, id, items, judge, ordered, repeat)": (
         "SELECT id, items, judge, ordered <> 0, repeat FROM jobs ORDER BY id"
     ),
-    "verdicts (run, job, ranking, ties, score)": (
-        "SELECT job, ranking, ties, score FROM verdicts ORDER BY job"
+    "verdicts (run, job, ranking, ties, score, answered_by)": (
+        "SELECT job, ranking, ties, score, answered_by FROM verdicts ORDER BY job"
+    ),
+    "people (run, number, name, token, quota, state, since)": people.PEOPLE,
+    "checks (run, number, items, person, repeats, known, lease, ranking, ties, score, seconds, at)": (
+        people.CHECKS
     ),
 }
 _JOBS_IN = """
@@ -49,8 +53,9 @@ SELECT name, judge, api, address, form, made, jobs, reserved, tokens, state, rem
     failed, seen, expires, cost, answered, error, sent FROM batches ORDER BY id
 """
 _CALLS_IN = """
-SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM calls
-ORDER BY id
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
+    answered_by
+FROM calls ORDER BY id
 """
 # Each table of a file, and where its rows come from in a store.
 _OUT = {
@@ -77,13 +82,15 @@ _OUT = {
         "JOIN @.workers w ON w.worker = b.worker AND w.run = b.run WHERE b.run = %s ORDER BY b.worker"
     ),
     """INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply,
-    at) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""": (
-        "SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at "
-        "FROM @.calls WHERE run = %s ORDER BY id"
+    at, answered_by) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)""": (
+        "SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at, "
+        "answered_by FROM @.calls WHERE run = %s ORDER BY id"
     ),
-    "INSERT INTO verdicts VALUES (?, ?, ?, ?)": (
-        "SELECT job, ranking, ties, score FROM @.verdicts WHERE run = %s ORDER BY job"
+    "INSERT INTO verdicts VALUES (?, ?, ?, ?, ?)": (
+        "SELECT job, ranking, ties, score, answered_by FROM @.verdicts WHERE run = %s ORDER BY job"
     ),
+    people.PUT_PERSON: statements.PEOPLE,
+    people.PUT_CHECK: statements.CHECKS,
 }
 
 
@@ -150,7 +157,7 @@ class _Inward:
         )
         self._rows(
             "calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency, "
-            "reply, at, worker)",
+            "reply, at, answered_by, worker)",
             self._calls(copier),
         )
         self._count(copier)
@@ -204,10 +211,10 @@ class _Inward:
         return made
 
     def _calls(self, worker: int) -> Iterator[Sequence[Any]]:
-        for *call, cost, latency, reply, at in self._ledger.execute(_CALLS_IN):
+        for *call, cost, latency, reply, at, judge in self._ledger.execute(_CALLS_IN):
             if call[2] != rows.CACHED and cost is not None:
                 self._spent += rows.nano(max(cost, 0.0))[0]
-            yield *call, cost, latency, rows.text(reply), at, worker
+            yield *call, cost, latency, rows.text(reply), at, judge, worker
 
     def _count(self, worker: int) -> None:
         """What the run has cost counts against its cap from now on."""

@@ -17,7 +17,7 @@ import numpy as np
 from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.judge.limiter import RECOVERY
-from judgeq.store import batches, rows
+from judgeq.store import answers, batches, rows
 from judgeq.store.crew import Bucket, Cap, Crew, Leader, WorkerState
 from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.link import Link
@@ -156,7 +156,7 @@ class PostgresReader:
         blocks = await self._blocks(statements.VERDICTS, span)
         n = await self._n()
         with self._reading():
-            return rows.assembled(columns.verdicts(blocks), n)
+            return answers.assembled(columns.verdicts(blocks), n)
 
     async def _blocks(self, statement: str, span: tuple[int, int]) -> list[Any]:
         """The packed rows of a span of jobs, block by block, as of one moment."""

@@ -12,7 +12,7 @@ from typing import Any
 from judgeq.errors import RunError
 from judgeq.store.postgres.address import Address, in_schema
 
-VERSION = 2
+VERSION = 3
 
 # What is written once (matches, verdicts, calls) lies apart from what changes (jobs, workers). Row
 # numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot, all as in
@@ -30,6 +30,7 @@ VERSION = 2
 # at_risk, and into its `handed`, so that its own account of what it holds (RESERVE) adds up. What the
 # outcomes of a batch leave of its at_risk is nobody's: it is the cap's again, for nobody spends from a
 # batch's `free`. `sent` are its lines, packed (store/batches.py).
+# People are as in run.db: their jobs stay pending, by `handed`; they are no workers.
 # `turn` numbers a worker's transactions: after a connection broke in a COMMIT it says whether it held.
 #
 # A bucket is what a provider counts together: its limits a minute and in flight (the lowest that any
@@ -43,6 +44,23 @@ CREATE TABLE @.batches (
     tokens float8 NOT NULL, state text NOT NULL, remote text, status text NOT NULL, total int NOT NULL,
     done int NOT NULL, failed int NOT NULL, seen float8, expires float8, cost float8 NOT NULL,
     answered int NOT NULL, error text, sent bytea NOT NULL, PRIMARY KEY (run, worker))
+"""
+_PEOPLE = """
+CREATE TABLE @.people (
+    run int NOT NULL, number int NOT NULL, name text NOT NULL, token bytea NOT NULL, quota int,
+    state text NOT NULL, since float8 NOT NULL, PRIMARY KEY (run, number), UNIQUE (run, name),
+    UNIQUE (run, token))
+"""
+_HANDED = """
+CREATE TABLE @.handed (
+    run int NOT NULL, person int NOT NULL, lease text NOT NULL, at float8 NOT NULL, job bigint,
+    checking int, PRIMARY KEY (run, person), UNIQUE (run, job), UNIQUE (run, checking))
+"""
+_CHECKS = """
+CREATE TABLE @.checks (
+    run int NOT NULL, number int NOT NULL, items bytea NOT NULL, person int, repeats bigint,
+    known bytea NOT NULL, lease text NOT NULL, ranking bytea, ties bytea, score float8,
+    seconds float8 NOT NULL, at float8 NOT NULL, PRIMARY KEY (run, number))
 """
 SCHEMA = f"""
 CREATE TABLE @.meta (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL);
@@ -79,10 +97,10 @@ CREATE TABLE @.calls (
     run int NOT NULL, id bigint GENERATED ALWAYS AS IDENTITY, job bigint NOT NULL,
     attempt int NOT NULL, outcome text NOT NULL, input bigint NOT NULL, cached bigint NOT NULL,
     output bigint NOT NULL, reasoning bigint NOT NULL, cost float8, latency float8 NOT NULL,
-    reply text, at float8 NOT NULL, worker bigint NOT NULL, PRIMARY KEY (run, id));
+    reply text, at float8 NOT NULL, worker bigint NOT NULL, answered_by int, PRIMARY KEY (run, id));
 CREATE TABLE @.verdicts (
     run int NOT NULL, job bigint NOT NULL, ranking bytea NOT NULL, ties bytea, score float8,
-    PRIMARY KEY (run, job));
+    answered_by int, PRIMARY KEY (run, job));
 CREATE TABLE @.workers (
     worker bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run int NOT NULL REFERENCES @.runs ON DELETE CASCADE, name text NOT NULL,
@@ -94,6 +112,9 @@ CREATE TABLE @.workers (
     reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0, UNIQUE (run, name))
     WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
 {_BATCHES};
+{_PEOPLE};
+{_HANDED};
+{_CHECKS};
 CREATE TABLE @.buckets (
     bucket text PRIMARY KEY, requests float8, tokens float8, calls int,
     requests_level float8 NOT NULL DEFAULT 0, tokens_level float8 NOT NULL DEFAULT 0,
@@ -107,11 +128,16 @@ CREATE TABLE @.shares (
 """
 TABLES = (
     *("lead", "items", "texts", "subsets", "rounds", "matches", "jobs", "calls", "verdicts"),
-    *("batches", "workers"),
+    *("people", "handed", "checks", "batches", "workers"),
 )
 """The tables whose rows belong to a run."""
 MIGRATIONS: Mapping[int, Sequence[str]] = {
     2: (_BATCHES, "ALTER TABLE @.workers ADD COLUMN handed bigint NOT NULL DEFAULT 0"),
+    3: (
+        *(_PEOPLE, _HANDED, _CHECKS),
+        "ALTER TABLE @.calls ADD COLUMN answered_by int",
+        "ALTER TABLE @.verdicts ADD COLUMN answered_by int",
+    ),
 }
 """The statements that bring a schema from the version before to this one."""
 _LOCK = 0x6A716462  # "jqdb": only one process makes or migrates a schema at a time

@@ -143,8 +143,8 @@ def _line(parts: list[object]) -> Line:
     worker, name, turn, job, state, verdict, calls, error = parts
     said = None
     if verdict is not None:
-        items, tied, score = verdict  # type: ignore[misc]
-        said = Verdict(tuple(items), tuple(tied), score)  # type: ignore[has-type]
+        items, tied, *more = verdict  # type: ignore[misc]
+        said = Verdict(tuple(items), tuple(tied), *more)  # type: ignore[has-type]
     made = tuple(
         Call(attempt, outcome, Usage(*usage), *more)
         for attempt, outcome, usage, *more in calls  # type: ignore[attr-defined]

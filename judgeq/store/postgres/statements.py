@@ -73,14 +73,16 @@ SELECT count(*), max(job), string_agg(int8send(job), ''), string_agg(ranking, ''
     string_agg(coalesce(ties, decode(repeat('00', length(ranking) / 4), 'hex')), ''),
     string_agg(float8send(coalesce(score, 'nan')), ''), string_agg(int4send(judge), ''),
     string_agg(boolsend(ordered), '')
-FROM (SELECT v.job, v.ranking, v.ties, v.score, m.items, m.judge, m.ordered
+FROM (SELECT v.job, v.ranking, v.ties, v.score, m.items, m.ordered,
+             coalesce(v.answered_by, m.judge) AS judge
       FROM @.verdicts v JOIN @.matches m ON m.run = v.run AND m.id = v.job
       WHERE v.run = %s AND v.job BETWEEN %s AND %s ORDER BY v.job LIMIT %s) AS block
 """
 # A stranger's ledger may say that money came in; a cap must not grow by it.
 CALLS = """
 SELECT count(*) FILTER (WHERE outcome <> 'cached'),
-    count(*) FILTER (WHERE outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached')),
+    count(*) FILTER (
+        WHERE outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached', 'skipped', 'undone')),
     coalesce(sum(input) FILTER (WHERE outcome <> 'cached'), 0)::bigint,
     coalesce(sum(cached) FILTER (WHERE outcome <> 'cached'), 0)::bigint,
     coalesce(sum(output) FILTER (WHERE outcome <> 'cached'), 0)::bigint,
@@ -114,15 +116,17 @@ WHERE c.outcome IN ('ok', 'unusable', 'cached') AND j.state IN ('done', 'invalid
 GROUP BY m.id, m.items, m.judge, m.repeat ORDER BY m.id
 """
 CALLS_OF = """
-SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at FROM @.calls
-WHERE run = %s AND job = ANY(%s::bigint[]) ORDER BY id
+SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
+    answered_by
+FROM @.calls WHERE run = %s AND job = ANY(%s::bigint[]) ORDER BY id
 """
 LAST_FAILURE = """
 SELECT id, reply, at, (SELECT count(*) FROM @.calls WHERE run = %(run)s AND id > coalesce(
     (SELECT id FROM @.calls WHERE run = %(run)s AND outcome IN ('ok', 'cached', 'unusable')
      ORDER BY id DESC LIMIT 1), 0))
 FROM @.calls
-WHERE run = %(run)s AND outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down')
+WHERE run = %(run)s AND outcome NOT IN (
+    'ok', 'cached', 'unusable', 'duplicate', 'stepped_down', 'skipped', 'undone')
 ORDER BY id DESC LIMIT 1
 """
 REOPEN = """
@@ -243,19 +247,68 @@ late AS (
         SELECT job FROM given WHERE job NOT IN (SELECT id FROM kept)))),
 called AS (
     INSERT INTO @.calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency,
-                         reply, at, worker)
+                         reply, at, answered_by, worker)
     SELECT %s, job, attempt,
         CASE WHEN outcome = 'cached' OR job IN (SELECT id FROM kept) THEN outcome
         ELSE 'duplicate' END,
-        input, cached, output, reasoning, cost, latency, reply, at, worker
+        input, cached, output, reasoning, cost, latency, reply, at, answered_by, worker
     FROM unnest(%s::bigint[], %s::int[], %s::text[], %s::bigint[], %s::bigint[], %s::bigint[],
-                %s::bigint[], %s::float8[], %s::float8[], %s::text[], %s::float8[], %s::bigint[])
+                %s::bigint[], %s::float8[], %s::float8[], %s::text[], %s::float8[], %s::int[],
+                %s::bigint[])
     WITH ORDINALITY AS c (job, attempt, outcome, input, cached, output, reasoning, cost, latency,
-                          reply, at, worker, place) ORDER BY place)
-INSERT INTO @.verdicts (run, job, ranking, ties, score)
-SELECT %s, job, ranking, ties, score
-FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::float8[]) AS v (job, ranking, ties, score)
+                          reply, at, answered_by, worker, place) ORDER BY place)
+INSERT INTO @.verdicts (run, job, ranking, ties, score, answered_by)
+SELECT %s, job, ranking, ties, score, answered_by
+FROM unnest(%s::bigint[], %s::bytea[], %s::bytea[], %s::float8[], %s::int[])
+    AS v (job, ranking, ties, score, answered_by)
 WHERE job IN (SELECT id FROM kept)
+"""
+# People: see store/people.py.
+PEOPLE = """
+SELECT number, name, token, quota, state, since FROM @.people WHERE run = %s ORDER BY number
+"""
+PUT_PERSON = """
+INSERT INTO @.people AS people (run, number, name, token, quota, state, since)
+VALUES (%s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (run, number) DO UPDATE SET name = excluded.name, token = excluded.token,
+    quota = excluded.quota, state = excluded.state
+WHERE people.since = excluded.since RETURNING number
+"""
+HANDED_OUT = "SELECT person, lease, at, job, checking FROM @.handed WHERE run = %s ORDER BY person"
+HAND_OUT = """
+INSERT INTO @.handed (run, person, lease, at, job, checking)
+SELECT %(run)s, %(person)s, %(lease)s, %(at)s, %(job)s::bigint, %(check)s::int
+WHERE %(job)s::bigint IS NULL OR EXISTS (
+    SELECT 1 FROM @.jobs WHERE run = %(run)s AND id = %(job)s::bigint AND state = 'pending')
+ON CONFLICT DO NOTHING RETURNING person
+"""
+TAKE_BACK = "DELETE FROM @.handed WHERE run = %s AND lease = %s RETURNING person"
+RETRACT = """
+WITH gone AS (DELETE FROM @.verdicts WHERE run = %(run)s AND job = %(job)s AND answered_by = %(judge)s
+              RETURNING job),
+called AS (UPDATE @.calls SET outcome = 'undone' WHERE run = %(run)s AND job IN (SELECT job FROM gone)
+           AND answered_by = %(judge)s AND outcome = 'ok'),
+opened AS (UPDATE @.jobs SET state = 'pending' WHERE run = %(run)s AND id IN (SELECT job FROM gone)
+           AND state = 'done')
+SELECT job FROM gone
+"""
+SAID = """
+SELECT m.id, m.items, m.judge, m.repeat, 0, 0, NULL, c.job, c.attempt, c.outcome, c.input, c.cached,
+    c.output, c.reasoning, c.cost, c.latency, c.reply, c.at, c.answered_by
+FROM @.calls c JOIN @.matches m ON m.run = c.run AND m.id = c.job
+WHERE c.run = %s AND c.answered_by IS NOT NULL ORDER BY c.id
+"""
+CHECKS = """
+SELECT number, items, person, repeats, known, lease, ranking, ties, score, seconds, at FROM @.checks
+WHERE run = %s ORDER BY number
+"""
+PUT_CHECK = """
+INSERT INTO @.checks (run, number, items, person, repeats, known, lease, ranking, ties, score, seconds,
+                      at)
+VALUES (%s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s, %s)
+ON CONFLICT (run, number) DO UPDATE SET person = excluded.person, lease = excluded.lease,
+    ranking = excluded.ranking, ties = excluded.ties, score = excluded.score,
+    seconds = excluded.seconds, at = excluded.at
 """
 WORKED = """
 UPDATE @.workers AS w SET turn = greatest(w.turn, %s), seen = @now,

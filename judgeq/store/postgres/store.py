@@ -26,6 +26,7 @@ from judgeq.store.postgres import columns, spool, statements
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.heartbeat import PART, Heartbeat
 from judgeq.store.postgres.link import Link
+from judgeq.store.postgres.people import PostgresPeople
 from judgeq.store.postgres.scheduling import PostgresScheduler
 from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.postgres.spool import Spool
@@ -63,7 +64,7 @@ class _Worker:
     batch: bool = False
 
 
-class PostgresStore(PostgresScheduler):
+class PostgresStore(PostgresScheduler, PostgresPeople):
     """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, `judges` are
     the numbers of those that claims are for (None: all), and `label` names them to other users."""
 
@@ -194,6 +195,10 @@ class PostgresStore(PostgresScheduler):
         self._row_now = int(row)
         self._heartbeat.hold(row)
         return int(row)
+
+    def claim_for(self, judges: Sequence[int]) -> None:
+        """See Store."""
+        self._judges = list(judges)
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """See Store."""

@@ -16,6 +16,7 @@ from judgeq.ui.outputs.items import (
     ShowOutput,
     VersusOutput,
 )
+from judgeq.ui.outputs.judges import ChangedJudges, ListedJudges
 from judgeq.ui.outputs.lists import (
     CacheOutput,
     CheckFacts,
@@ -49,6 +50,14 @@ OUTPUTS: dict[str, Any] = {
     "run": RunOutput | StatusOutput | EstimateOutput,  # the last with --dry-run
     "estimate": EstimateOutput,
     "resume": RunOutput | StatusOutput,
+    "annotate": RunOutput | StatusOutput,
+    "judges list": ListedJudges,
+    "judges add": ChangedJudges,
+    "judges link": ChangedJudges,
+    "judges pause": ChangedJudges,
+    "judges resume": ChangedJudges,
+    "judges remove": ChangedJudges,
+    "judges forget": ChangedJudges,
     "worker": WorkerOutput,
     "workers": list[WorkerReport],
     "batches": list[RunBatch],

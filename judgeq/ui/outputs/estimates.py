@@ -30,6 +30,8 @@ class EstimateOutput(Output):
     rounds: int
     jobs_done: int
     calls: int
+    answers: int
+    """Those that people are still asked for."""
     from_cache: int
     rounds_not_looked_into: int
     input_tokens: tuple[int, int]

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from judgeq.ui.outputs.judges import ListedJudge
 from judgeq.ui.outputs.runs import Components, Order, Output, Rating, Within
 
 
@@ -94,6 +95,37 @@ class Judges(Output):
     others: Others
 
 
+class HeldModel(Output):
+    """A model held against people: the share of pairs of items that it and a person order alike, on
+    `questions` in common, that of two people on these, and the one less the other; Krippendorff's α of
+    people and it; Kendall's τ-b of its rating with that of people and with that of all."""
+
+    name: str
+    verdicts: int
+    questions: int
+    alike: Measured
+    people_alike: Measured
+    difference: Measured
+    krippendorff_alpha: Measured
+    kendall_with_people: float | None
+    kendall_with_all: float | None
+
+
+class PeopleFacts(Output):
+    """How well people who judge agree, as HeldModel; and `each` of them. α of models is null where there
+    are fewer than two."""
+
+    people: int
+    verdicts: int
+    questions: int
+    alike: Measured
+    krippendorff_alpha: Measured
+    kendall_with_all: float | None
+    models: list[HeldModel]
+    krippendorff_alpha_of_models: Measured | None
+    each: list[ListedJudge]
+
+
 class SplitHalfFacts(Output):
     """Pearson's r of ratings by two halves of the `by`, "judges" or "judgments": the median, and the
     range over the splits; `whole` is what it predicts of all of them; null with the reason `why`."""
@@ -161,11 +193,13 @@ class MisfitCounts(Output):
 
 
 class JudgmentFacts(Output):
-    """A judgment as groups of tied ids, most of the feature first; `surprise` is standardised."""
+    """A judgment as groups of tied ids, most of the feature first (`partial`: of ids whose order wasn't
+    asked); `surprise` is standardised."""
 
     round: int
     judge: str | None
     ranking: list[list[str]]
+    partial: bool
     surprise: float
 
 
@@ -201,6 +235,8 @@ class EvaluateOutput(Evaluated):
     intervals: Intervals | None = None
     ratings: list[AssessmentFacts]
     judges: Judges | None
+    people: PeopleFacts | None
+    """Null where no people judged."""
     reliability: ReliabilityFacts
     length: Measured | None
     """Spearman's correlation of the main rating with the length of the texts; null without these."""

@@ -81,9 +81,11 @@ class ShowOutput(OfRun):
 
 
 class CallFacts(Output):
-    """One call: what became of it, and its raw reply, or why there is none. `at`: seconds since 1970."""
+    """One call: what became of it, and its raw reply, or why there is none. `judge`: the person who
+    answered (null: a model). `at`: seconds since 1970."""
 
     attempt: int
+    judge: str | None
     outcome: str
     tokens: Tokens
     cost: float | None
@@ -109,6 +111,8 @@ class Judged(Asked):
     order_known: bool
     """Whether the items stand in the order presented."""
     verdict: list[list[str]]
+    partial: bool
+    """Whether a group of several items isn't tied, but of an order that wasn't asked."""
     score: float | None
     """Of an item judged alone."""
     surprise: float | None
@@ -130,13 +134,14 @@ class JudgedItem(Judged):
 
 class JudgedTwo(Judged):
     """A judgment of both items. `above`: 1 where the first is placed above the second, 0 below, 0.5
-    tied."""
+    tied, null where their order wasn't asked."""
 
-    above: float
+    above: float | None
 
 
 class Met(Output):
-    """How often items met, and how often the first was placed above, below, or tied."""
+    """How often items met, and how often the first was placed above, below, or tied; of the others
+    their order wasn't asked."""
 
     met: int
     above: int

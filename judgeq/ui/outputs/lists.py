@@ -55,6 +55,7 @@ class PromptFacts(Output):
     list: str
     direct: str | None
     personas: dict[str, str]
+    people: dict[str, str]
 
 
 class Message(Output):

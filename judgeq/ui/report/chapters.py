@@ -35,7 +35,12 @@ EXCERPT = 160
 FAST = 0.01
 """Seconds that a call takes at least whose duration is reported: a simulated judge takes less."""
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-_OUTCOMES = {"ok": "answered", "unusable": "unusable reply"}
+_OUTCOMES = {
+    "ok": "answered",
+    "unusable": "unusable reply",
+    "skipped": "skipped by a person",
+    "undone": "taken back by a person",
+}
 
 
 def chapters(record: Record) -> list[Chapter]:
@@ -46,7 +51,7 @@ def chapters(record: Record) -> list[Chapter]:
         Chapter("scale", "The scale", [*scale(record)]),
         Chapter("gold", "Against the gold labels", [*against_gold(record)]),
         Chapter("judge", "The judge", [*judge(record)]),
-        Chapter("money", "Calls and money", [*spent(record)]),
+        Chapter("money", _spent_title(record), [*spent(record)]),
         Chapter("design", "The design", [*design(record)]),
         Chapter("again", "To make it again", [*again(record)]),
     ]
@@ -68,7 +73,7 @@ def done(record: Record) -> Iterator[Section]:
 def trouble(record: Record) -> Iterator[Section]:
     """Jobs and calls that failed, items that were never judged, what looks like failures."""
     run, warnings = record.evaluation.run, []
-    counts, totals = run.counts, run.totals
+    counts, totals, only_people = run.counts, run.totals, run.info.settings.only_people
     never = int((~run.scores.judged).sum())
     if run.partial:
         warnings.append("The run isn't finished: all that is here is of what was judged so far.")
@@ -81,7 +86,9 @@ def trouble(record: Record) -> Iterator[Section]:
         (
             counts.invalid,
             "question",
-            "brought replies that were no verdict, and stayed unanswered.",
+            "skipped by those who were asked, and stayed unanswered."
+            if only_people
+            else "brought replies that were no verdict, and stayed unanswered.",
         ),
         (never, "item", "never judged, without a score."),
         (totals.unknown, "call", "sent and never answered: possibly paid."),
@@ -235,6 +242,7 @@ def judge(record: Record) -> Iterator[Section]:
     yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
     if evaluation.judges is not None:
         yield from evaluation_sections.agreement_of_judges(evaluation.judges)
+    yield from evaluation_sections.people(evaluation)
     if evaluation.length is not None and record.texts is not None:
         name = run.scores.main[0]
         yield Section(
@@ -248,12 +256,21 @@ def judge(record: Record) -> Iterator[Section]:
         yield evaluation_sections.length(name, evaluation.length)
 
 
+def _spent_title(record: Record) -> str:
+    only_people = record.evaluation.run.info.settings.only_people
+    return "Answers and time" if only_people else "Calls and money"
+
+
 def spent(record: Record) -> Iterator[Section]:
     """Calls, tokens and dollars by round, and calls over time."""
     run, spending = record.evaluation.run, record.spending
     if not spending.outcomes:
         return
-    facts = [("calls", run_sections.calls(run.totals)), ("cost", run_sections.cost(run.totals))]
+    only_people = run.info.settings.only_people
+    facts = [] if run.said is None else [("answers", run_sections.by_people(run.said))]
+    if not only_people:
+        facts.append(("calls", run_sections.calls(run_sections.of_models(run))))
+        facts.append(("cost", run_sections.cost(run.totals)))
     latency = np.array(spending.latency)
     if len(latency) and np.median(latency) >= FAST:
         facts.append(
@@ -264,7 +281,15 @@ def spent(record: Record) -> Iterator[Section]:
         )
         took = max(spending.at) - min(spending.at)
         facts.append(("from first to last", duration(took)))
-    yield Section("All calls", facts=facts)
+    yield Section("All answers" if only_people else "All calls", facts=facts)
+    if only_people:
+        yield Section(
+            "By round",
+            columns=numbers("round", "answers, with those skipped and taken back"),
+            rows=[(number, of.calls) for number, of in enumerate(spending.rounds, start=1)],
+        )
+        yield from _time_line(record)
+        return
     priced = bool(run.info.settings.models)
     yield Section(
         "By round",
@@ -281,8 +306,7 @@ def spent(record: Record) -> Iterator[Section]:
             for number, of in enumerate(spending.rounds, start=1)
         ],
     )
-    if len(spending.at) > 1:
-        yield _time_line(record)
+    yield from _time_line(record)
 
 
 def _cost(of: Round) -> str:
@@ -291,9 +315,12 @@ def _cost(of: Round) -> str:
     return money(of.cost)
 
 
-def _time_line(record: Record) -> Section:
+def _time_line(record: Record) -> Iterator[Section]:
     """Calls over time, by what became of them."""
     spending = record.spending
+    if len(spending.at) < 2:
+        return
+    what = "answer" if record.evaluation.run.info.settings.only_people else "call"
     at = np.array(spending.at) - min(spending.at)
     size, unit = next((one for one in _UNITS if at.max() >= 2 * one[0]), _UNITS[-1])
     edges = np.linspace(0, max(float(at.max()), 1e-3), min(60, max(2, len(at) // 4)) + 1)
@@ -312,12 +339,13 @@ def _time_line(record: Record) -> Section:
     if len(pauses):
         waits, in_all = several(len(pauses), "pause"), duration(float(pauses.sum()))
         notes.append(f"{waits} of a minute and more, {in_all} in all.")
-    return Section(
+    yield Section(
         "Over time",
         picture=Picture(
             "time",
-            f"Calls by when they ended (in {unit} since the first), and what became of them.",
-            partial(figure, run_figures.time_line, edges / size, parts, unit),
+            f"{what.capitalize()}s by when they ended (in {unit} since the first), and what became of "
+            "them.",
+            partial(figure, run_figures.time_line, edges / size, parts, unit, what),
         ),
         notes=notes,
     )

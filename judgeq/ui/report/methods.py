@@ -11,8 +11,10 @@ from judgeq.engine.results import Result
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import of_run
+from judgeq.ui.people_sections import sentence
+from judgeq.ui.run_sections import of_models
 from judgeq.ui.sections import shown
-from judgeq.ui.text import count, money, several
+from judgeq.ui.text import count, duration, money, several
 
 PAPER = """@misc{haak2025pairwise,
   title         = {Pairwise Comparison for Bias Identification and Quantification},
@@ -38,6 +40,7 @@ def paragraph(record: Record) -> str:
     parts = [
         _judged(record),
         *_asked(evaluation.run),
+        *_people(evaluation),
         *_cost(evaluation.run),
         _rated(evaluation.run),
     ]
@@ -65,9 +68,17 @@ def _asked(run: Result) -> Iterator[str]:
         judgments = several(questions, "judgment")
         who = "" if info.judge == "recorded" else f" by {info.judge}"
         yield f"{judgments}{who}, made elsewhere, were imported."
+        partial = sum(
+            int(part.partial.sum()) for part in run.history.asked if part.partial is not None
+        )
+        if partial:
+            yield (
+                f"{count(partial)} of these are partial rankings, as of the best and the worst of a "
+                "list: items whose order wasn't asked are not compared with one another."
+            )
         return
     kinds = " and ".join(_kind(size) for size in (sizes if len(sizes) < 3 else sizes[-1:]))
-    who = "A simulated judge" if info.judge == "simulated" else info.judge
+    who = "A simulated judge" if info.judge == "simulated" else " and ".join(run.judge.split(" + "))
     yield (
         f"{who} answered {several(questions, 'question')} about {kinds} in "
         f"{several(run.rounds_planned, 'round')} (strategy {info.strategy}, seed "
@@ -75,10 +86,34 @@ def _asked(run: Result) -> Iterator[str]:
         + (", and each pair was asked in both orders." if run.history.both_orders else ".")
     )
     lost = run.counts.invalid + run.counts.failed
-    if lost:
+    if lost and run.info.settings.only_people:
+        yield f"{several(lost, 'question')} that they skipped stayed without an answer."
+    elif lost:
         yield f"Without a usable answer stayed {several(lost, 'question')}, left out of the ratings."
     if run.partial:
         yield "The run isn't finished."
+
+
+def _people(evaluation: Evaluation) -> Iterator[str]:
+    """How people judged, and how well they agree; and the models with them."""
+    run, people = evaluation.run, evaluation.people
+    if people is None or run.said is None:
+        return
+    each = run.info.settings.each
+    by = "one person" if each == 1 else f"{count(each)} people"
+    took = (
+        "" if run.said.median is None else f"; an answer took {duration(run.said.median)} (median)"
+    )
+    yield f"Each question for people was judged by {by}{took}."
+    if people.alike.value is not None:
+        alpha = "" if people.alpha.value is None else f" (Krippendorff's α {shown(people.alpha)})"
+        yield (
+            f"Two people ordered {shown(people.alike)} of the pairs of items in "
+            f"{several(people.questions, 'question')} alike{alpha}."
+        )
+    for held in people.models:
+        if held.difference.low is not None:
+            yield sentence(held)
 
 
 def _kind(size: int) -> str:
@@ -88,7 +123,7 @@ def _kind(size: int) -> str:
 
 
 def _cost(run: Result) -> Iterator[str]:
-    totals, settings = run.totals, run.info.settings
+    totals, settings = of_models(run), run.info.settings
     if run.info.imported or not settings.models:
         return
     tokens = totals.usage

@@ -11,7 +11,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq import prompts, seeds
+from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.evaluation import trail
@@ -86,8 +86,8 @@ def _listed(one: Trail) -> Sequence[Appearance]:
 
 
 async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
-    """The reasons that were given, by job, where they were asked for."""
-    if not run.info.settings.reasons or not jobs:
+    """The reasons, and people's notes, that were given, by job."""
+    if not (run.info.settings.reasons or run.said is not None) or not jobs:
         return {}
     store = run.run.store(read_only=True)
     try:
@@ -96,8 +96,7 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
         await store.close()
     reasons = {}
     for job, of_job in calls.items():
-        reply = trail.answer(of_job)
-        reason = None if reply is None else prompts.reason(reply)
+        reason = trail.words(trail.answer(of_job))
         if reason is not None:
             reasons[job] = plain(reason, REASON)
     return reasons
@@ -158,6 +157,7 @@ def _judgment(judgment: Judgment, named: Any, reason: str | None) -> dict[str, A
         "round": judgment.round,
         "judge": None if judgment.judge is None else plain(judgment.judge, 80),
         "groups": [[named(row) for row in group] for group in judgment.groups],
+        "partial": judgment.partial,
         "score": _rounded(judgment.score),
         "surprise": _rounded(judgment.surprise),
         "reason": reason,

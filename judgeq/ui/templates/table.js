@@ -68,10 +68,13 @@
     line.append(facts.join(", ") + ": ");
     one.groups.forEach((group, place) => {
       if (place) line.append(" > ");
+      const unknown = one.partial && group.length > 1;
+      if (unknown) line.append("{");
       group.forEach((other, tied) => {
-        if (tied) line.append(" = ");
+        if (tied) line.append(unknown ? ", " : " = ");
         line.append(other === item.at ? make("mark", { text: idOf(other) }) : make("bdi", { text: idOf(other) }));
       });
+      if (unknown) line.append("} (order not asked)");
     });
     if (one.reason !== null) line.append(make("div", { class: "note", dir: "auto", text: "“" + one.reason + "”" }));
     return line;

@@ -188,8 +188,7 @@ class Desk:
 
         async def read() -> Item:
             (one,) = trail.trails(opened.evidence, [row])
-            read = replies or run.info.settings.reasons
-            ledger = await trail.from_ledger(run, [one], replies=read)
+            ledger = await trail.from_ledger(run, [one], replies=replies)
             order = opened.order.tolist()
             at = order.index(row)
             above = order[at - 1] if at else None

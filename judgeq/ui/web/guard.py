@@ -53,13 +53,41 @@ def in_address(host: str) -> str:
     return f"[{host}]" if ":" in host else host
 
 
-@dataclass(slots=True)
-class Guard:
-    """What is asked of a request: `host` and `port` are those that are listened on; `token` is None
-    where none is needed. The cookie holds another secret than the link."""
+@dataclass
+class Place:
+    """Where a server is: `host` and `port` are those that are listened on."""
 
     host: str
     port: int
+
+    @property
+    def address_shown(self) -> str:
+        """Where to find the server, without any secret."""
+        host = socket.gethostname() if self.host in ANY else self.host
+        return f"http://{in_address(host)}:{self.port}/"
+
+    def names(self, request: web.Request) -> set[str]:
+        """The Host headers that are answered. Where all addresses are listened on, the connection's own
+        is: an attacker has a name to give, not this machine's address."""
+        hosts = [self.host]
+        if self.host in ANY:
+            own = request.get_extra_info("sockname")
+            hosts = [socket.gethostname(), *([own[0]] if own else [])]
+        names = {in_address(host).lower() for host in (*LOCAL, *hosts)}
+        return {f"{name}:{self.port}" for name in names} | (names if self.port == 80 else set())
+
+    def check_name(self, request: web.Request) -> None:
+        """Raises RefusedError for a request by a name that isn't this server's."""
+        names = request.headers.getall("Host", [])
+        if len(names) != 1 or names[0].lower() not in self.names(request):
+            raise RefusedError(421, f"This server answers by the name {self.address_shown}.")
+
+
+@dataclass
+class Guard(Place):
+    """What is asked of a request to read. `token` is None where none is needed. The cookie holds another
+    secret than the link."""
+
     token: str | None = field(default=None, repr=False)
     session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
@@ -71,19 +99,15 @@ class Guard:
     @property
     def address(self) -> str:
         """Where to find the server, as a link; with the token, if there is one."""
-        host = socket.gethostname() if self.host in ANY else self.host
-        token = "" if self.token is None else f"?token={self.token}"
-        return f"http://{in_address(host)}:{self.port}/{token}"
+        return self.address_shown + ("" if self.token is None else f"?token={self.token}")
 
     def check(self, request: web.Request) -> bool:
         """Whether the request comes with the token, so that it is to be given the cookie. Raises
         RefusedError for one that isn't to be answered."""
-        names = request.headers.getall("Host", [])
-        if len(names) != 1 or names[0].lower() not in self._names(request):
-            raise RefusedError(421, f"This server answers by the name {self.address_shown}.")
+        self.check_name(request)
         if request.method not in ("GET", "HEAD"):
             raise RefusedError(405, "Nothing can be changed here: only GET and HEAD are answered.")
-        self._check_site(request)
+        check_site(request)
         if self.token is None or request.path.startswith("/assets/"):
             return False
         given = request.query.get("token")
@@ -93,32 +117,18 @@ class Guard:
             raise RefusedError(401, "Open the link that `judgeq serve` printed: it has the token.")
         return False
 
-    @property
-    def address_shown(self) -> str:
-        """The address without the token."""
-        return self.address.partition("?")[0]
-
-    def _names(self, request: web.Request) -> set[str]:
-        """The Host headers that are answered. Where all addresses are listened on, the connection's own
-        is: an attacker has a name to give, not this machine's address."""
-        hosts = [self.host]
-        if self.host in ANY:
-            own = request.get_extra_info("sockname")
-            hosts = [socket.gethostname(), *([own[0]] if own else [])]
-        names = {in_address(host).lower() for host in (*LOCAL, *hosts)}
-        return {f"{name}:{self.port}" for name in names} | (names if self.port == 80 else set())
-
-    def _check_site(self, request: web.Request) -> None:
-        """Another site may lead here by a link, and no other way."""
-        if request.headers.get("Sec-Fetch-Site") in OWN:
-            return
-        mode, use = (request.headers.get(f"Sec-Fetch-{name}") for name in ("Mode", "Dest"))
-        if (mode, use) != ("navigate", "document"):
-            raise RefusedError(403, "Another site's page may not ask for this.")
-
     def let_in(self, response: web.Response) -> None:
         """Give whoever brought the token the cookie."""
         response.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict")
+
+
+def check_site(request: web.Request) -> None:
+    """Raises RefusedError where another site asks: it may lead here by a link, and no other way."""
+    if request.headers.get("Sec-Fetch-Site") in OWN:
+        return
+    mode, use = (request.headers.get(f"Sec-Fetch-{name}") for name in ("Mode", "Dest"))
+    if (mode, use) != ("navigate", "document"):
+        raise RefusedError(403, "Another site's page may not ask for this.")
 
 
 def _same(given: str, secret: str) -> bool:

@@ -18,7 +18,7 @@ from judgeq.events import Event, Looked, Notice
 from judgeq.runs import RunPlace
 from judgeq.ui import dashboard
 from judgeq.ui.dashboard import Face
-from judgeq.ui.text import count, rating
+from judgeq.ui.text import count, percent, rating
 from judgeq.ui.web.beside import BusyError, beside
 from judgeq.untrusted import plain
 
@@ -100,7 +100,7 @@ class _Watched:
                         "done": done,
                         "total": max(total, 1),
                         "text": f"{count(done)} of {'about ' if about else ''}{count(total)} jobs, "
-                        f"{dashboard.percent(done, total)} %",
+                        f"{percent(done, total)} %",
                     }
                     for name, done, total, about in dashboard.bars(progress)
                 ],

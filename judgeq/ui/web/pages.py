@@ -137,7 +137,7 @@ def item(shown: Item, *, replies: bool) -> str:
     if replies:
         jobs = [seen.judgment.job for seen in one.appearances]
         jobs += [match.id for match in ledger.open[one.row]]
-        sections.append(trail_sections.whole_replies(jobs, ledger))
+        sections.append(trail_sections.whole_replies(result, jobs, ledger))
 
     def link(row: int | None) -> tuple[str, str] | None:
         return None if row is None else (_name(scores.ids[row]), f"{home}/{row}")

@@ -1,16 +1,14 @@
-"""`judgeq serve`: the routes, what errors become, and the server's beginning and end."""
+"""`judgeq serve`: the routes, and what errors become."""
 
 from __future__ import annotations
 
 import asyncio
-import logging
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from datetime import UTC, datetime
 
 import orjson
 from aiohttp import web
-from aiohttp.http_exceptions import HttpProcessingError
 
 from judgeq.engine.stopping import signals
 from judgeq.errors import JudgeqError, NoVerdictsError
@@ -20,8 +18,8 @@ from judgeq.ui.web import pages
 from judgeq.ui.web.beside import BusyError
 from judgeq.ui.web.desk import Desk, MissingError
 from judgeq.ui.web.guard import Guard, RefusedError, protect
+from judgeq.ui.web.listening import listening, logger
 from judgeq.ui.web.live import Live
-from judgeq.untrusted import multiline
 
 ASSETS = {
     "style.css": "text/css",
@@ -167,26 +165,6 @@ def _number(text: str) -> int:
     return int(text) if text.isascii() and text.isdigit() and 0 < len(text) < 10 else 1
 
 
-def _logger() -> logging.Logger:
-    """What is logged: bugs of ours, with nothing in them that could act on a terminal. Not what
-    strangers send that is no request, nor who asked for what."""
-
-    class Visible(logging.Formatter):
-        def format(self, record: logging.LogRecord) -> str:
-            return multiline(super().format(record))
-
-    def is_ours(record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-        return not isinstance(error, HttpProcessingError)
-
-    logger = logging.Logger("judgeq.serve", logging.ERROR)
-    handler = logging.StreamHandler()
-    handler.setFormatter(Visible("judgeq serve: %(message)s"))
-    handler.addFilter(is_ours)
-    logger.addHandler(handler)
-    return logger
-
-
 @asynccontextmanager
 async def serving(
     runs: Runs, host: str, port: int, *, token: str | None = None, shown: bool = True
@@ -194,16 +172,8 @@ async def serving(
     """The server, listening; port 0 is any free one. Raises OSError where it can't listen."""
     guard = Guard(host, port, token)
     server = Server(Desk(runs, shown=shown), guard)
-    runner = web.AppRunner(
-        server.app(), access_log=None, logger=_logger(), shutdown_timeout=1.0, handle_signals=False
-    )
-    await runner.setup()
-    try:
-        await web.TCPSite(runner, host or None, port).start()
-        guard.port = runner.addresses[0][1]
+    async with listening(server.app(), host, port, logger("serve")) as guard.port:
         yield guard
-    finally:
-        await runner.cleanup()
 
 
 async def serve(

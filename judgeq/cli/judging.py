@@ -1,0 +1,251 @@
+"""The commands around the people who judge a run: add, list, pause, resume, remove, link, forget.
+
+What they need is imported when they run.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
+
+import typer
+
+from judgeq.cli.app import command, judges_app
+from judgeq.cli.evaluating import CsvFile
+from judgeq.cli.options import Json, NamedRun, RunName, RunsDir, StoreAddress, given, with_settings
+from judgeq.cli.printing import print_json, show, show_text, spare
+from judgeq.errors import UsageError
+from judgeq.settings import SETTINGS
+
+if TYPE_CHECKING:
+    from judgeq.engine.registering import Change, Changed, What
+    from judgeq.runs import RunInfo, RunPlace
+
+REACHED = ("host", "port", "url_prefix")
+"""The settings that say where links lead."""
+Names = Annotated[
+    list[str],
+    typer.Argument(metavar="NAME…", help="Who: names as `judgeq judges list` shows them."),
+]
+
+
+@judges_app.callback()
+def judges(context: typer.Context) -> None:
+    """Look after the people who judge a run: their links, who is asked."""
+    if context.invoked_subcommand is None:
+        show_text(context.get_help().rstrip())
+
+
+@command("add", judges_app)
+@with_settings(*REACHED)
+def add(
+    run: NamedRun,
+    names: Annotated[
+        list[str], typer.Argument(metavar="NAME…", help="What the new judges are called.")
+    ],
+    quota: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            max=2**31 - 1,
+            metavar="N",
+            help="How many answers each of them is asked for.",
+            show_default="as many as there are questions",
+        ),
+    ] = None,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Add judges to a run, and print a link for each.
+
+    For a run begun with `judgeq run --judge people`, also while it goes on. Whoever
+    has a link judges under its name: it is shown once only, since the run keeps
+    what knows it again and not the link itself. --host, --port and --url-prefix say
+    where links lead when the page isn't open; while it is, they lead to it.
+
+    Examples:
+
+      judgeq judges add last Ann Bob --quota 60
+
+      judgeq judges add last Eve --url-prefix https://lab.example.org/study1
+    """
+    _with_links(run, "add", names, runs_dir, store, as_json, flags, quota)
+
+
+@command("list", judges_app)
+def list_judges(
+    name: RunName = "last",
+    csv: CsvFile = None,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+) -> None:
+    """List a run's judges: how far they are, how long they take, how they agree.
+
+    Also while the run goes on. Shows what of their questions came first by its
+    place, how they fit the scale (infit), the share of pairs of texts that they
+    order as the others do and as each model does, and the questions that check
+    them: their own asked again turned round, and those whose answer is known.
+    """
+    import asyncio
+
+    from judgeq import runs
+    from judgeq.evaluation import people
+    from judgeq.ui import judge_sections
+    from judgeq.ui.evaluation_data import write_csv
+
+    spare(csv, "--csv")
+    place = runs.runs_in(runs_dir, store).find(name)
+    _check_asks_people(place.info(), place.id)
+    listed = asyncio.run(people.read(place))
+    if csv is not None:
+        columns, *rows = judge_sections.cells(listed)
+        write_csv(csv, [str(column) for column in columns], rows)
+    if as_json:
+        print_json(judge_sections.listed_json(place, listed))
+    else:
+        show(judge_sections.listed(place, listed))
+
+
+@command("link", judges_app)
+@with_settings(*REACHED)
+def link(
+    run: NamedRun,
+    names: Names,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+    **flags: Any,
+) -> None:
+    """Print a new link for judges of a run. The old one opens nothing any more."""
+    _with_links(run, "link", names, runs_dir, store, as_json, flags)
+
+
+@command("pause", judges_app)
+def pause(
+    run: NamedRun,
+    names: Names,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Ask judges of a run nothing for now. The question that they have goes to others."""
+    _changed(run, "pause", names, runs_dir, store, as_json)
+
+
+@command("resume", judges_app)
+def resume(
+    run: NamedRun,
+    names: Names,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Ask judges again who were paused or removed."""
+    _changed(run, "resume", names, runs_dir, store, as_json)
+
+
+@command("remove", judges_app)
+def remove(
+    run: NamedRun,
+    names: Names,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Ask judges of a run nothing any more. Their answers stay, and count."""
+    _changed(run, "remove", names, runs_dir, store, as_json)
+
+
+@command("forget", judges_app)
+def forget(
+    run: NamedRun,
+    names: Names,
+    runs_dir: RunsDir = Path("runs"),
+    store: StoreAddress = None,
+    as_json: Json = False,
+) -> None:
+    """Replace judges' names by numbers wherever the run has them; also of an imported run.
+
+    Their links open nothing any more; their answers stay, as those of "person 3".
+    Reports and exports that were made before are files of yours, and aren't changed.
+    """
+    _changed(run, "forget", names, runs_dir, store, as_json)
+
+
+def _with_links(
+    run: str,
+    what: What,
+    names: Sequence[str],
+    runs_dir: Path,
+    store: str | None,
+    as_json: bool,
+    flags: Mapping[str, Any],
+    quota: int | None = None,
+) -> None:
+    """Print the links that a change makes."""
+    from judgeq.ui.web.entrance import Entrance
+
+    values = {name: SETTINGS[name].default for name in REACHED} | given(flags)
+    entrance = Entrance.at(values["host"], values["port"], values["url_prefix"])
+    if not values["port"] and not entrance.site:
+        raise UsageError("--port 0 is any free one: name the port that the page will have.")
+    _changed(run, what, names, runs_dir, store, as_json, entrance.link, quota)
+
+
+def _changed(
+    run: str,
+    what: What,
+    names: Sequence[str],
+    runs_dir: Path,
+    store: str | None,
+    as_json: bool,
+    link: Callable[[str], str] = str,
+    quota: int | None = None,
+) -> None:
+    """Make a change, by the process that has the run if there is one, and print what came of it."""
+    from judgeq import runs
+    from judgeq.engine.registering import Change
+    from judgeq.ui import judge_sections
+
+    change = Change(what, tuple(names), quota)
+    place = runs.runs_in(runs_dir, store, write=True).find(run)
+    changed, served = _made(place, change, link)
+    if as_json:
+        print_json(judge_sections.changed_json(place, changed, served))
+    else:
+        show(judge_sections.changed(place, change, changed, served))
+
+
+def _made(
+    place: RunPlace, change: Change, link: Callable[[str], str]
+) -> tuple[tuple[Changed, ...], bool]:
+    """Those who were changed, and whether the page is open."""
+    import asyncio
+
+    from judgeq.engine import registering
+    from judgeq.ui.web import control
+
+    info = place.info()
+    if info.imported:
+        with place.locked():
+            return registering.forget_imported(place, change), False
+    _check_asks_people(info, place.id)
+    server = control.of(place)
+    if server is not None:
+        return server.change(change), True
+    with place.locked():
+        return asyncio.run(registering.change(place, change, link)), False
+
+
+def _check_asks_people(info: RunInfo, run: str) -> None:
+    if info.imported:
+        raise UsageError(f"run {run} was imported: `judgeq evaluate {run}` shows its judges.")
+    if info.settings.people is None:
+        raise UsageError(
+            f"run {run} asks no people, but {info.judge}: `judgeq run --judge people` begins one that "
+            "does."
+        )

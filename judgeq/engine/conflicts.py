@@ -1,0 +1,86 @@
+"""Settings that can't go together: refused before anything is written."""
+
+from __future__ import annotations
+
+from judgeq import judge
+from judgeq.config import Settings
+from judgeq.errors import UsageError
+from judgeq.settings import SETTINGS
+from judgeq.settings.people import Asking
+from judgeq.strategies import Strategy
+
+
+def check_workers(settings: Settings) -> None:
+    """Raise UsageError where nobody could work on the run."""
+    if settings.workers == 0 and settings.store is None:
+        raise UsageError("--workers 0 goes with --store: nobody else can work on a run's folder.")
+    if settings.workers == 0 and settings.batch:
+        raise UsageError(
+            "--workers 0 doesn't go with --batch: batches are sent by the run's process."
+        )
+
+
+def check_goal(settings: Settings, strategy: Strategy, n: int) -> None:
+    """Raise UsageError for a goal that the strategy can't have."""
+    goal = settings.goal
+    if goal and strategy.kind == "direct":
+        raise UsageError("--until goes with strategies that compare, not with --strategy direct.")
+    if goal.labels and strategy.prunes:
+        raise UsageError(
+            f"--until-labels doesn't go with --strategy {strategy.name}, whose items leave by a rule of "
+            f"its own: give pairwise{strategy.rounds}."
+        )
+    if goal.top is not None and goal.top >= n:
+        raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
+
+
+def check_panel(settings: Settings) -> None:
+    """Raise UsageError for judges that can't be meant, or can't be asked together."""
+    models = settings.models
+    asked = [name for name in settings.judge if not (models and judge.kind_of(name).is_person)]
+    for name in asked:
+        judge.check(name, settings)
+    if len(settings.judge) - len(asked) > 1 or settings.judge.count("people") > 1:
+        raise UsageError("--judge people is given twice. --each N asks N of them each question.")
+    _check_people(settings)
+    for name in {name for name in models if models.count(name) > 1}:
+        raise UsageError(
+            f"--judge {name} is given twice: it would be asked the same. Ask one model several "
+            "times by --persona."
+        )
+    if models and len(models) < len(asked):
+        raise UsageError("--judge: models and judges that are none can't be asked together.")
+    if settings.reasons and not all(judge.kind_of(name).gives_reasons for name in settings.judge):
+        raise UsageError(
+            "--reasons: a recording has none to give, and people may write notes. Leave the flag out."
+        )
+    for name in {name for name in settings.persona if settings.persona.count(name) > 1}:
+        raise UsageError(f"--persona {name} is given twice.")
+    if settings.batch and not models:
+        raise UsageError("--batch goes with a model, which --judge names.")
+    if settings.persona and not models:
+        raise UsageError("--persona goes with a model, which --judge names.")
+
+
+def _check_people(settings: Settings) -> None:
+    """Raise UsageError for settings of people that can't be."""
+    if settings.people is None:
+        given = [
+            name
+            for name in Asking.model_fields
+            if getattr(settings, name) != Asking.model_fields[name].default
+        ]
+        if settings.repeated:
+            given.append("repeats")
+        if given:
+            flags = ", ".join(SETTINGS[name].flag for name in given)
+            raise UsageError(f"{flags}: for people, whom --judge people asks.")
+        return
+    if settings.batch:
+        raise UsageError("--batch doesn't go with --judge people, who answer when they like.")
+    if settings.workers == 0:
+        raise UsageError("--workers 0 doesn't go with --judge people: the run's process asks them.")
+    if settings.each > 1 and len(settings.panelists) > 1 and settings.ensemble != "each":
+        raise UsageError("--each with several judges goes with --ensemble each.")
+    if settings.open_to_all and settings.in_terminal:
+        raise UsageError("--open-to-all goes with the page, not with --in-terminal.")

@@ -1,0 +1,386 @@
+"""Who of the people has which question, and which of the others may be theirs: kept as the store has it.
+
+A lease that lapsed holds until another person is in need of a question.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass, field
+from functools import partial
+
+from judgeq.engine.people_checks import Checks
+from judgeq.engine.people_said import Last, last_of
+from judgeq.errors import RunError, StaleError, StoreAwayError, UnknownPersonError
+from judgeq.people import Check, Handed, Person, PersonState
+from judgeq.store import Store
+from judgeq.types import Match
+
+LEASE = 120.0
+"""Seconds after the last sign of their page for which a question is a person's alone."""
+HERE = 60.0
+"""Seconds after the last sign of their page for which a person counts as there."""
+SKIPS = 3
+"""A question that was skipped so often is asked no more."""
+NEVER = float("-inf")
+GONE = (
+    "This question is no longer yours: it was answered in another window, or went to somebody else."
+)
+
+
+@dataclass(slots=True)
+class Own:
+    """What is known of a person: the sets of items that they have judged or skipped, what they answered
+    in their order, how many checks, the seconds that this took, and their last answer, while it isn't
+    taken back; how often they `judged` items in a round. Their question is theirs alone `until` then;
+    `sign` is when their page was last heard of, both by the monotonic clock. `waits`: that nothing that
+    is planned was for them. `told`: that the run is over."""
+
+    seen: set[frozenset[int]] = field(default_factory=set)
+    answered: list[Match] = field(default_factory=list)
+    judged: Counter[tuple[int, frozenset[int]]] = field(default_factory=Counter)
+    checked: int = 0
+    seconds: float = 0.0
+    last: Last | None = None
+    until: float = 0.0
+    sign: float = NEVER
+    waits: bool = False
+    told: bool = False
+
+    @property
+    def done(self) -> int:
+        """Their answers that stand."""
+        return len(self.answered) + self.checked
+
+    def add(self, match: Match) -> None:
+        """Note an answer."""
+        items = frozenset(match.items)
+        self.seen.add(items)
+        self.judged[match.round, items] += 1
+        self.answered.append(match)
+
+    def retract(self, match: Match) -> None:
+        """Note that an answer was taken back."""
+        items = frozenset(match.items)
+        self.answered.remove(match)
+        self.judged[match.round, items] -= 1
+        if not any(frozenset(other.items) == items for other in self.answered):
+            self.seen.discard(items)
+
+
+class Handing:
+    """The questions of one run's people. `judge` is their number on its panel, of `judges`; a person's
+    own number among all judges comes after these. Nobody is asked more than `most` times in one round
+    about the same items. Whoever calls sees to it that one thing is done at a time."""
+
+    def __init__(
+        self,
+        store: Store,
+        checks: Checks,
+        *,
+        judge: int,
+        judges: int,
+        open_to_all: bool,
+        most: int = 1,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        order: int | None = None,
+    ) -> None:
+        self.checks = checks
+        self.own: dict[int, Own] = {}
+        self.handed: dict[int, Handed] = {}
+        self.matches: dict[int, Match] = {}
+        """Those of people that have no outcome, by job."""
+        self.open: list[int] = []
+        """The jobs of those that nobody has."""
+        self._out: dict[int, Handed] = {}
+        """What people have of rounds that aren't here yet, by job."""
+        self._store = store
+        self._judge = judge
+        self._first = judges
+        self._open_to_all = open_to_all
+        self._most = most
+        self._now, self._clock = now, clock
+        self._random = random.Random(order)  # noqa: S311  (of questions)
+        self._persons: dict[bytes, Person] = {}
+        self._skipped: dict[int, list[int]] = {}
+        self._rounds: list[int] = []
+        self._loaded = False
+
+    def number_of(self, person: Person) -> int:
+        """A person's number among all judges."""
+        return self._first + person.number
+
+    # What the store says
+
+    def forget(self) -> None:
+        """The store may say something else by now: it is read before anything else is done."""
+        self._loaded = False
+
+    async def ready(self) -> None:
+        """Read the store, where that is needed."""
+        if self._loaded:
+            return
+        before, self.own, self._skipped = self.own, {}, {}
+        await self.checks.load()
+        await self.learn()
+        for match, call in await self._store.said():
+            number = (call.judge or 0) - self._first
+            own = self.own.setdefault(number, Own())
+            if call.outcome == "skipped":
+                own.seen.add(frozenset(match.items))
+                self._skipped.setdefault(match.id, []).append(number)
+            elif call.outcome == "ok":
+                own.add(match)
+                own.seconds += call.latency
+                own.last = last_of(match, call.reply or "")
+        for check in self.checks.answered:
+            own = self.own.setdefault(check.person or 0, Own())
+            own.checked += 1
+            own.seconds += check.seconds
+            own.seen.add(frozenset(check.items))
+        self.handed, self._out = {}, {}
+        for handed in await self._store.handed():
+            if handed.job is None:
+                self.handed[handed.person] = handed
+            else:
+                self._out[handed.job] = handed
+        self._check()
+        for number, own in self.own.items():
+            was = before.get(number, own)
+            own.sign, own.until = was.sign, self._clock() + LEASE
+        self.matches, self.open = {}, []
+        for round in self._rounds:
+            await self._add(round)
+        self._loaded = True
+
+    def _check(self) -> None:
+        """Raise RunError for what can't have been written by us."""
+        numbers, checks = {one.number for one in self._persons.values()}, self.checks.numbers
+        there = {handed.person for handed in (*self.handed.values(), *self._out.values())}
+        asked = {handed.check for handed in self.handed.values()}
+        if not (there | self.own.keys() <= numbers and asked <= checks):
+            raise RunError(
+                "the run's ledger is damaged: it holds answers or questions of people or checks that "
+                "aren't there."
+            )
+
+    async def learn(self) -> None:
+        """Read who there is."""
+        self._persons = {person.token: person for person in await self._store.people()}
+        for person in self._persons.values():
+            self.own.setdefault(person.number, Own())
+
+    async def add(self, round: int) -> None:
+        """Hand out a planned round's questions, too."""
+        self._rounds.append(round)
+        await self._add(round)
+        for own in self.own.values():
+            own.waits = False
+
+    async def _add(self, round: int) -> None:
+        for match in await self._store.left(round):
+            if match.judge == self._judge and match.id not in self.matches:
+                self.matches[match.id] = match
+                handed = self._out.pop(match.id, None)
+                if handed is None:
+                    self.open.append(match.id)
+                else:
+                    self.handed[handed.person] = handed
+        # What nobody is left for was asked for again (--retry-failed): by those who skipped it, too.
+        for job in [job for job in self._skipped if job in self.matches]:
+            if self.is_refused(self.matches[job]):
+                for number in self._skipped.pop(job):
+                    self.own[number].seen.discard(frozenset(self.matches[job].items))
+
+    # Who is there
+
+    async def person(self, token: str) -> Person:
+        """Whose token it is, who gave a sign just now. Raises UnknownPersonError."""
+        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        if digest not in self._persons or not self._store.blocking:  # which others may write to
+            await self.learn()
+        person = self._persons.get(digest)
+        if person is None:
+            raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
+        self.own[person.number].sign = self._clock()
+        return person
+
+    def is_here(self, own: Own) -> bool:
+        """Whether somebody's page is open."""
+        return self._clock() - own.sign < HERE
+
+    def may_be_asked(self, person: Person) -> bool:
+        """Whether a person has answered fewer questions than they are asked for."""
+        if person.state is not PersonState.ACTIVE:
+            return False
+        return person.quota is None or self.own[person.number].done < person.quota
+
+    @property
+    def present(self) -> int:
+        """How many people are there, and to be asked more."""
+        return sum(
+            self.is_here(self.own[person.number]) and self.may_be_asked(person)
+            for person in self._persons.values()
+        )
+
+    @property
+    def in_need(self) -> bool:
+        """Whether the questions that nobody has won't last for those who are there, or none of them is
+        for somebody."""
+        return len(self.open) < self.present or any(
+            own.waits and self.is_here(own) for own in self.own.values()
+        )
+
+    @property
+    def is_nobody_left(self) -> bool:
+        """Whether there are questions, and people, none of whom is to be asked more."""
+        return (
+            bool(self.matches and self._persons)
+            and not self._open_to_all
+            and not any(map(self.may_be_asked, self._persons.values()))
+        )
+
+    # Who has what
+
+    def match(self, handed: Handed) -> Match:
+        """What a question that is out is about."""
+        if handed.check is not None:
+            return Match(handed.check, 0, self.checks.of(handed.check).items, self._judge)
+        return self.matches[handed.job or 0]
+
+    def theirs(self, person: Person, lease: str) -> Handed:
+        """What a person has under a lease. Raises StaleError."""
+        handed = self.handed.get(person.number)
+        if handed is None or handed.lease != lease:
+            raise StaleError(GONE)
+        return handed
+
+    def renew(self, person: Person) -> None:
+        """A person's question is theirs alone for as long again."""
+        self.own[person.number].until = self._clock() + LEASE
+
+    async def next(self, person: Person) -> Handed | None:
+        """Hand out a person's next question: a check that is due, one that nobody has, or one whose
+        holder gave no sign for long; first those about items that are new to them. None where there is
+        none for them."""
+        own = self.own[person.number]
+        check = self.checks.due(person.number, own.answered, bool(self.open))
+        if check is not None:
+            handed = await self._hand_out(person, check=check)
+            self.checks.put(check)
+            return handed
+        for may in (partial(self._is_new, own), partial(self._is_theirs_again, person)):
+            at = self._choice(may)
+            if at is not None:
+                handed = await self._hand_out(person, self.open[at])
+                self.open[at] = self.open[-1]
+                self.open.pop()
+                return handed
+            lapsed = self._lapsed(may)
+            if lapsed is not None:
+                handed = await self._hand_out(person, lapsed.job, lapsed=lapsed)
+                del self.handed[lapsed.person]
+                return handed
+        return None
+
+    async def _hand_out(
+        self,
+        person: Person,
+        job: int | None = None,
+        *,
+        check: Check | None = None,
+        lapsed: Handed | None = None,
+    ) -> Handed:
+        """Give a person a job, which somebody had until it `lapsed`, or a new check."""
+        number = None if check is None else check.number
+        handed = Handed(person.number, secrets.token_hex(8), self._now(), job, number)
+        async with self._store.together():
+            if check is not None:
+                await self._store.put_check(check)
+            if lapsed is not None:
+                await self._store.take_back(lapsed.lease)
+            out = await self._store.hand_out(handed)
+        if not out:
+            raise StoreAwayError("The question went elsewhere. Try again.")
+        self.handed[person.number] = handed
+        return handed
+
+    def _choice(self, may: Callable[[Match], bool]) -> int | None:
+        """The place in `open` of a question that may be handed out: any, for their order is that of the
+        last ratings."""
+        n = len(self.open)
+        start = self._random.randrange(n) if n else 0
+        for step in range(n):
+            at = (start + step) % n
+            if may(self.matches[self.open[at]]):
+                return at
+        return None
+
+    def _lapsed(self, may: Callable[[Match], bool]) -> Handed | None:
+        """What somebody has who gave no sign for long, and that may be handed out."""
+        for handed in self.handed.values():
+            if handed.job is None or self.own[handed.person].until > self._clock():
+                continue
+            if may(self.matches[handed.job]):
+                return handed
+        return None
+
+    def _is_new(self, own: Own, match: Match) -> bool:
+        return frozenset(match.items) not in own.seen
+
+    def _is_theirs_again(self, person: Person, match: Match) -> bool:
+        """Whether a question may be a person's who judged or skipped its items before: where it is asked
+        again later, and there is nobody else to ask."""
+        items = frozenset(match.items)
+        return not self._has_judged(person, match) and not any(
+            items not in self.own[other.number].seen
+            for other in self._persons.values()
+            if self.may_be_asked(other)
+            and (not self._open_to_all or self.is_here(self.own[other.number]))
+        )
+
+    def _has_judged(self, person: Person, match: Match) -> bool:
+        """Whether a person judged these items in this round, as often as they are asked in it."""
+        judged = self.own[person.number].judged
+        return judged[match.round, frozenset(match.items)] >= self._most
+
+    async def give_back(self, person: Person) -> None:
+        """A person has nothing any more; what they had is anybody's."""
+        handed = self.handed.get(person.number)
+        if handed is not None:
+            await self._store.take_back(handed.lease)
+            self.put_back(handed)
+
+    def put_back(self, handed: Handed) -> None:
+        """Note that the store has taken back what a person had."""
+        self.handed.pop(handed.person, None)
+        if handed.job is not None and handed.job in self.matches:
+            self.open.append(handed.job)
+
+    # What was skipped
+
+    def skip(self, person: Person, match: Match) -> bool:
+        """A person doesn't want a question; whether it is to be asked no more."""
+        self.own[person.number].seen.add(frozenset(match.items))
+        self._skipped.setdefault(match.id, []).append(person.number)
+        return self.is_refused(match)
+
+    def is_refused(self, match: Match) -> bool:
+        """Whether a question was skipped so often that it is asked no more: SKIPS times, or by all that
+        there are."""
+        skipped = self._skipped.get(match.id, [])
+        if len(skipped) >= SKIPS:
+            return True
+        able = any(
+            person.state is not PersonState.REMOVED
+            and person.number not in skipped
+            and not self._has_judged(person, match)
+            for person in self._persons.values()
+        )
+        return bool(skipped) and not able and not self._open_to_all

@@ -1,0 +1,368 @@
+"""The people who judge a run: questions handed to them one at a time, and what they answer.
+
+What somebody has, and what they said, is in the store before it is acknowledged. A question is handed
+out under a lease of its own, and an answer names it: so two windows, a second click or a lost
+connection can neither answer twice nor answer what somebody else has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import secrets
+import time
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager, suppress
+
+import orjson
+
+from judgeq.engine import people_said, registering
+from judgeq.engine.handing import GONE, NEVER, Handing
+from judgeq.engine.people_checks import Checks
+from judgeq.engine.people_said import LONGEST, About, Answer, Last, Question, Turn, Why
+from judgeq.errors import BadAnswerError, StaleError, UnusableReplyError, UsageError
+from judgeq.events import CallEnded, Event, Notice
+from judgeq.judge.backend import Reply
+from judgeq.judge.questions import Questions
+from judgeq.people import Handed, Person, PersonState
+from judgeq.store import Store
+from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
+
+FAREWELL = 5.0
+"""Seconds, at most, in which those who are there learn that the run is over."""
+WORKER = "people"
+
+
+class People:
+    """The people of one run; `judge` is their number on its `panel`, as judges are named;
+    `most` as in Handing."""
+
+    def __init__(
+        self,
+        store: Store,
+        questions: Questions,
+        checks: Checks,
+        *,
+        judge: int = 0,
+        panel: Sequence[str] = ("people",),
+        open_to_all: bool = False,
+        most: int = 1,
+        emit: Callable[[Event], None] = lambda event: None,
+        now: Callable[[], float] = time.time,
+        clock: Callable[[], float] = time.monotonic,
+        order: int | None = None,
+    ) -> None:
+        self.open_to_all = open_to_all
+        self._panel = panel
+        self._store = store
+        self._questions = questions
+        self._handing = Handing(
+            store,
+            checks,
+            judge=judge,
+            judges=len(panel),
+            open_to_all=open_to_all,
+            most=most,
+            now=now,
+            clock=clock,
+            order=order,
+        )
+        self._emit = emit
+        self._now, self._clock = now, clock
+        self._lock = asyncio.Lock()
+        self._changed = asyncio.Event()
+        self._closed = 0
+        self._over = False
+        self._nobody_left = False
+
+    @property
+    def about(self) -> About:
+        """What is asked."""
+        if self._questions.prompt is None:
+            raise UsageError("people have to be told what to judge: --prompt or --feature says it.")
+        return people_said.about(self._questions.prompt)
+
+    # What the runner asks
+
+    async def begin_round(self, round: int) -> None:
+        """Hand out a planned round's questions, too."""
+        async with self._locked():
+            await self._handing.add(round)
+            self._report()
+        self._announce()
+
+    async def close(self, round: int) -> None:
+        """From now on nothing is undone that was answered in this round, or before."""
+        async with self._locked():
+            self._closed = max(self._closed, round)
+
+    async def finish(self) -> None:
+        """The run has all its answers. Returns when all who are there know it, or after FAREWELL
+        seconds."""
+        self._over = True
+        self._announce()
+        until = self._clock() + FAREWELL
+        while self._clock() < until and any(
+            not own.told and self._handing.is_here(own) for own in self._handing.own.values()
+        ):
+            await self.changed(0.2)
+
+    async def changed(self, seconds: float) -> None:
+        """Wait until something was answered, or is needed, or for so many seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    async def all_done(self, seconds: float, *, in_need: bool = False) -> None:
+        """Wait until no question is left, or there is need of more where that is asked for, or for so
+        many seconds."""
+        until = self._clock() + seconds
+        while self._handing.matches and not (in_need and self.in_need):
+            left = until - self._clock()
+            if left <= 0:
+                return
+            await self.changed(left)
+
+    @property
+    def present(self) -> int:
+        """How many people are there, and to be asked more."""
+        return self._handing.present
+
+    @property
+    def in_need(self) -> bool:
+        """As Handing.in_need."""
+        return self._handing.in_need
+
+    @property
+    def left(self) -> Sequence[Match]:
+        """What was asked and has no outcome."""
+        return list(self._handing.matches.values())
+
+    # What those who run it ask
+
+    async def register(self, names: Sequence[str], quota: int | None = None) -> list[str]:
+        """Add people; their tokens. Raises UsageError as `registering.add`."""
+        added = await self.change(registering.Change("add", tuple(names), quota))
+        return [token for _, token in added]
+
+    async def change(self, change: registering.Change) -> list[tuple[Person, str]]:
+        """As `registering.make`, known here at once: who is to be asked no more has nothing."""
+        async with self._locked():
+            changed = await registering.make(self._store, change, self._now(), self._panel)
+            await self._handing.learn()
+            for person, _ in changed:
+                if person.state is not PersonState.ACTIVE:
+                    await self._handing.give_back(person)
+            self._report()
+        self._announce()
+        return changed
+
+    # What people ask
+
+    async def turn(self, token: str, question: str | None = None) -> Turn:
+        """The question that a person has, or the next. Raises UnknownPersonError."""
+        async with self._locked():
+            return await self._turn(await self._handing.person(token))
+
+    async def answer(self, token: str, question: str, answer: Answer) -> Turn:
+        """Take an answer; the next turn. The same answer again, as after a lost connection, is taken as
+        the first. Raises StaleError for a question that is no longer theirs, and BadAnswerError."""
+        async with self._locked():
+            person = await self._handing.person(token)
+            own, handed = self._handing.own[person.number], self._handing.handed.get(person.number)
+            if handed is None or handed.lease != question:
+                last = own.last
+                if last is None or last.lease != question:
+                    raise StaleError(GONE)
+                if last.said != people_said.said(answer, len(last.match.items)):
+                    raise StaleError("You answered this in another window, and that answer stands.")
+                return await self._turn(person)
+            match = self._handing.match(handed)
+            said = people_said.said(answer, len(match.items))
+            try:
+                verdict = self._questions.read(Reply(said, Usage(), 0.0), match)
+            except UnusableReplyError as error:
+                raise BadAnswerError(f"This can't be an answer: {error}") from error
+            seconds = min(max(0.0, answer.seconds), max(0.0, self._now() - handed.at))
+            await self._settle(person, handed, said, answer.note, seconds, verdict)
+            own.seconds += seconds
+            own.last = Last(handed.lease, said, match, handed.check)
+            if handed.check is None:
+                own.add(match)
+            else:
+                own.checked += 1
+                own.seen.add(frozenset(match.items))
+            return await self._turn(person)
+
+    async def skip(self, token: str, question: str, reason: str, note: str = "") -> Turn:
+        """Pass a question on to others; the next turn. Raises StaleError."""
+        async with self._locked():
+            person = await self._handing.person(token)
+            handed = self._handing.theirs(person, question)
+            said = orjson.dumps({"skipped": reason[:LONGEST]}).decode()
+            seconds = max(0.0, self._now() - handed.at)
+            await self._settle(person, handed, said, note, seconds, None)
+            return await self._turn(person)
+
+    async def undo(self, token: str) -> Turn:
+        """Take the last answer back: its question is this person's again. Raises StaleError where a
+        rating has used it, or there is none."""
+        async with self._locked():
+            person = await self._handing.person(token)
+            handing, own = self._handing, self._handing.own[person.number]
+            last, before = own.last, handing.handed.get(person.number)
+            if last is None or not self._can_undo(last):
+                raise StaleError("Your last answer can't be taken back any more.")
+            job = last.match.id if last.check is None else None
+            handed = Handed(person.number, secrets.token_hex(8), self._now(), job, last.check)
+            async with self._store.together():
+                if before is not None:
+                    await self._store.take_back(before.lease)
+                if last.check is None:
+                    await self._store.retract(last.match.id, handing.number_of(person))
+                else:
+                    await self._store.put_check(handing.checks.undone(last.check))
+                await self._store.hand_out(handed)
+            if before is not None:
+                handing.put_back(before)
+            own.last = None
+            if last.check is None:
+                handing.matches[last.match.id] = last.match
+                own.retract(last.match)
+            else:
+                own.checked -= 1
+            handing.handed[person.number] = handed
+            return await self._turn(person)
+
+    async def renew(self, token: str, question: str) -> None:
+        """The page is still open. Raises StaleError where the question is no longer theirs."""
+        async with self._locked():
+            person = await self._handing.person(token)
+            self._handing.theirs(person, question)
+            self._handing.renew(person)
+
+    async def leave(self, token: str, question: str) -> None:
+        """Give a question back: somebody makes a pause."""
+        async with self._locked():
+            person = await self._handing.person(token)
+            self._handing.own[person.number].sign = NEVER
+            handed = self._handing.handed.get(person.number)
+            if handed is not None and handed.lease == question:
+                await self._handing.give_back(person)
+        self._announce()
+
+    async def join(self, name: str) -> str:
+        """The token of a new person, where the run is open to all. Raises UsageError for a name that
+        can't be, or is taken."""
+        if not self.open_to_all:
+            raise UsageError("Whoever wants to take part needs a link of their own.")
+        (token,) = await self.register([name])
+        return token
+
+    # Inside
+
+    def _report(self) -> None:
+        """Report once that nobody is to be asked more, though there are questions."""
+        before, self._nobody_left = self._nobody_left, self._handing.is_nobody_left
+        if self._nobody_left and not before:
+            text = (
+                "Nobody is left to be asked: all who judge have reached their quota, or are paused or "
+                "removed, and there are more questions. `judgeq judges add` adds people."
+            )
+            self._emit(Notice(text, warning=True))
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    @asynccontextmanager
+    async def _locked(self) -> AsyncIterator[None]:
+        """One thing at a time. What raised in the middle of something may have left us with another
+        opinion than the store's: it is read anew."""
+        async with self._lock:
+            await self._handing.ready()
+            try:
+                yield
+            except (StaleError, BadAnswerError, UsageError):
+                raise
+            except BaseException:
+                self._handing.forget()
+                raise
+
+    def _can_undo(self, last: Last) -> bool:
+        return last.check is not None or last.match.round > self._closed
+
+    async def _turn(self, person: Person) -> Turn:
+        """What a person is to do now; a question is handed out where there is one for them."""
+        handing, own = self._handing, self._handing.own[person.number]
+        handed = handing.handed.get(person.number)
+        why: Why = ""
+        if person.state is not PersonState.ACTIVE:
+            why = "paused" if person.state is PersonState.PAUSED else "removed"
+            await handing.give_back(person)
+            handed = None
+        elif handed is None:
+            if self._over:
+                why, own.told = "over", True
+            elif not handing.may_be_asked(person):
+                why = "quota"
+                self._report()
+            else:
+                handed = await handing.next(person)
+                why = "" if handed is not None else "wait"
+        own.waits = why == "wait"
+        if handed is not None:
+            handing.renew(person)
+        self._announce()
+        return Turn(
+            name=person.name,
+            question=None if handed is None else self._shown(handed),
+            why=why,
+            done=own.done,
+            quota=person.quota,
+            seconds=own.seconds,
+            undo=own.last is not None and self._can_undo(own.last),
+        )
+
+    def _shown(self, handed: Handed) -> Question:
+        match, texts = self._handing.match(handed), self._questions.texts
+        if texts is None:
+            raise UsageError("people judge texts, and there are none.")
+        return Question(handed.lease, match.kind, tuple(texts[item] for item in match.items))
+
+    async def _settle(
+        self,
+        person: Person,
+        handed: Handed,
+        said: str,
+        note: str,
+        seconds: float,
+        verdict: Verdict | None,
+    ) -> None:
+        """Commit what a person said of the question that they have, which they then have no longer;
+        without a verdict they skipped it."""
+        handing, match, at = self._handing, self._handing.match(handed), self._now()
+        if handed.check is not None:
+            check = handing.checks.of(handed.check)._replace(
+                lease=handed.lease, verdict=verdict, seconds=seconds, at=at
+            )
+            async with self._store.together():
+                await self._store.take_back(handed.lease)
+                await self._store.put_check(check)
+            handing.checks.put(check)
+            del handing.handed[person.number]
+            return
+        state, error = JobState.DONE, None
+        if verdict is None:
+            state = JobState.PENDING
+            if handing.skip(person, match):
+                state, error = JobState.INVALID, "those who were asked skipped it"
+        outcome = "ok" if verdict is not None else "skipped"
+        kept = people_said.noted(said, handed.lease, note)
+        judge = handing.number_of(person)
+        call = Call(1, outcome, Usage(), 0.0, seconds, kept, at, judge=judge)
+        async with self._store.together():
+            await self._store.take_back(handed.lease)
+            await self._store.settle(WORKER, [Outcome(match.id, state, verdict, (call,), error)])
+        if state is not JobState.PENDING:
+            handing.matches.pop(match.id)
+        handing.put_back(handed)
+        self._emit(CallEnded(outcome, Usage(), 0.0, seconds))

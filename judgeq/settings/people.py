@@ -1,0 +1,72 @@
+"""The settings of people as judges: how they are asked, and where they find the questions."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from pydantic import field_validator
+
+from judgeq.settings.declaration import PEOPLE, Declarations, setting
+
+
+class Asking(Declarations):
+    """How people are asked, with --judge people."""
+
+    each: int = setting(
+        "How many people judge each question.", PEOPLE, 1, limits={"ge": 1, "le": 1000}
+    )
+    anchors: Path | None = setting(
+        "A table of pairs whose answer is known (columns left, right and winner: ids or texts), which "
+        "people are asked now and then.",
+        PEOPLE, None, session=True, metavar="PATH",
+    )  # fmt: skip
+    round_size: int | None = setting(
+        "adaptive: questions of a round, once all items were asked about.", PEOPLE, None,
+        session=True, unset="as many as those who are there need", limits={"ge": 1, "le": 1_000_000},
+    )  # fmt: skip
+    host: str = setting(
+        "The address on which people find the page; another than this machine's is not encrypted.",
+        PEOPLE, "127.0.0.1", session=True,
+    )  # fmt: skip
+    port: int = setting(
+        "Its port; 0: any free one.", PEOPLE, 8766, session=True, limits={"ge": 0, "le": 65535}
+    )
+    url_prefix: str = setting(
+        "What links begin with, behind a reverse proxy: a path, or a whole address.",
+        PEOPLE, "", session=True, metavar="/PATH|https://…",
+    )  # fmt: skip
+    open_to_all: bool = setting(
+        "Let everybody who reaches the page judge, under a name of their own.", PEOPLE, False,
+        session=True,
+    )  # fmt: skip
+    in_terminal: bool = setting(
+        "Ask you, in this terminal, and nobody else.", PEOPLE, False, session=True
+    )
+
+    @field_validator("url_prefix")
+    @classmethod
+    def _of_an_address(cls, prefix: str) -> str:
+        return "".join(split_prefix(prefix))
+
+
+_PATH = re.compile(r"(/[\w.~-]+)*", re.ASCII)
+_NAME = re.compile(r"([\w.-]+|\[[\da-f:.]+\])(:\d{1,5})?", re.ASCII | re.IGNORECASE)
+
+
+def split_prefix(prefix: str) -> tuple[str, str]:
+    """What links begin with, as the address of a reverse proxy ("https://lab.example.org"; "": none) and
+    the path behind it ("/study1"; "": none). Raises ValueError for what is neither."""
+    site, slashes, rest = prefix.strip().partition("://")
+    name, slash, path = rest.partition("/") if slashes else ("", "/", prefix.strip().lstrip("/"))
+    path = "/" + path.strip("/") if slash and path.strip("/") else ""
+    dots = {".", ".."} & set(path.split("/"))
+    good = bool(_PATH.fullmatch(path)) and not dots
+    if slashes:
+        good &= site.lower() in ("http", "https") and bool(_NAME.fullmatch(name))
+    if not good:
+        raise ValueError(
+            f"{prefix!r} is neither a path, such as /study1, nor the address of a reverse proxy, such "
+            "as https://lab.example.org/study1"
+        )
+    return f"{site}://{name}".lower() if slashes else "", path

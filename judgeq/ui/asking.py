@@ -1,0 +1,73 @@
+"""Where people are asked: on a page, which other commands can reach while it is open, or in the terminal
+of whoever began the run."""
+
+from __future__ import annotations
+
+import errno
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontextmanager
+from typing import TYPE_CHECKING
+
+from judgeq.engine.assembly import Run
+from judgeq.engine.people import People
+from judgeq.errors import UsageError
+from judgeq.events import Event, Notice
+
+if TYPE_CHECKING:
+    from rich.console import Console
+
+
+def page(
+    run: Run, emit: Callable[[Event], None], opened: Callable[[str], None] | None = None
+) -> Callable[[People], AbstractAsyncContextManager[None]]:
+    """What opens the page of a run's people; `opened` is given its address. Raises UsageError where it
+    can't be opened."""
+
+    @asynccontextmanager
+    async def on_a_page(people: People) -> AsyncIterator[None]:
+        from judgeq.ui.web.annotating import annotating  # brings aiohttp
+        from judgeq.ui.web.control import controlled
+
+        settings = run.settings
+        async with AsyncExitStack() as stack:
+            served = annotating(people, settings.host, settings.port, prefix=settings.url_prefix)
+            try:
+                entrance = await stack.enter_async_context(served)
+            except OSError as error:
+                raise unable(settings.host, settings.port, error) from error
+            await stack.enter_async_context(controlled(people, run.folder, entrance.link, emit))
+            emit(Notice(_said(run, entrance.address_shown)))
+            if opened is not None:
+                opened(entrance.address_shown)
+            yield
+
+    return on_a_page
+
+
+def _said(run: Run, address: str) -> str:
+    if run.settings.open_to_all:
+        return f"Whoever opens {address} may judge, under a name of their own."
+    return (
+        f"People judge at {address}, each by a link of their own: `judgeq judges add "
+        f"{run.folder.argument} NAME` prints it."
+    )
+
+
+def terminal(run: Run, console: Console) -> Callable[[People], AbstractAsyncContextManager[None]]:
+    """What asks the user of this terminal."""
+
+    def in_the_terminal(people: People) -> AbstractAsyncContextManager[None]:
+        from judgeq.ui.terminal_asking import in_terminal
+
+        return in_terminal(people, run.folder, console)
+
+    return in_the_terminal
+
+
+def unable(host: str, port: int, error: OSError) -> UsageError:
+    """That nothing can listen there, and what to do."""
+    what = f"can't listen on {host}, port {port}"
+    if error.errno == errno.EADDRINUSE:
+        return UsageError(f"{what}: it is in use. Give another --port; 0 takes any free one.")
+    reason = error.strerror or str(error)
+    return UsageError(f"{what}: {reason}. Give another --port, or a --host of this machine.")

@@ -1,0 +1,182 @@
+"""The people who judge a run, and what became of them: as sections, as JSON, and as rows of CSV."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+from judgeq.engine.registering import Change, Changed
+from judgeq.evaluation.people import Agreement, PersonRecord, Share
+from judgeq.runs import RunPlace
+from judgeq.ui.sections import Cell, Column, Section, numbers
+from judgeq.ui.text import several
+
+SLOTS = 4
+"""Of longer lists the share of one slot is shown, and not of each."""
+
+
+def changed(place: RunPlace, change: Change, people: Sequence[Changed], served: bool) -> Section:
+    """What became of people of a run whose page is open, or isn't."""
+    if change.what in ("add", "link"):
+        width = max(len(one.name) for one in people)
+        notes = [f"{one.name:<{width}}  {one.link}" for one in people]
+        notes.append("Each link is shown this once: whoever has it judges under that name.")
+        if not served:
+            notes.append(f"They open the page while `judgeq annotate {place.argument}` runs there.")
+        return Section(notes=notes)
+    if change.what == "forget":
+        names = ", ".join(one.name for one in people)
+        return Section(
+            notes=[
+                f"Forgotten; called {names} from now on.",
+                "Reports and exports that were made before still have the names: they are files of "
+                "yours.",
+            ]
+        )
+    return Section(notes=[f"{one.name} is {one.state}." for one in people])
+
+
+def changed_json(place: RunPlace, people: Sequence[Changed], served: bool) -> dict[str, Any]:
+    """The same as JSON."""
+    return {
+        "run": place.id,
+        "open": served,
+        "judges": [
+            {"name": one.name, "state": str(one.state), "quota": one.quota, "link": one.link}
+            for one in people
+        ],
+    }
+
+
+def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
+    """The people who judge a run: how far they are, how they do."""
+    if not people:
+        return Section(
+            notes=[
+                f"Nobody judges it yet: `judgeq judges add {place.argument} NAME` adds somebody."
+            ]
+        )
+    models = list(people[0].models)
+    columns = [
+        Column("judge", at_most=40),
+        Column("state"),
+        *numbers("done", "quota", "skipped"),
+        Column("median time", right=True, show=_seconds, spare=1),
+        Column("first by slot", right=True, spare=5),
+        Column("infit [expected]", right=True, spare=4),
+        Column("with others", right=True, show=_percent, spare=2),
+        *(
+            Column(f"with {model}", right=True, show=_percent, spare=3, at_most=30)
+            for model in models
+        ),
+        *(Column(name, right=True, spare=2) for name in ("repeats alike", "known right")),
+    ]
+    rows = [_row(person, models) for person in people]
+    kept = [
+        at
+        for at, column in enumerate(columns)
+        if column.name in ("judge", "state", "done") or any(row[at] is not None for row in rows)
+    ]
+    names = {columns[at].name for at in kept}
+    return Section(
+        several(len(people), "judge"),
+        columns=[columns[at] for at in kept],
+        rows=[[row[at] for at in kept] for row in rows],
+        notes=[words for name, words in NOTES.items() if name in names],
+    )
+
+
+NOTES = {
+    "first by slot": "First by slot: how often the text of each place presented came first.",
+    "infit [expected]": "Infit over the range expected: judges less regularly than the others.",
+    "with others": "With others: the share of pairs of texts ordered alike on questions in common.",
+    "repeats alike": "Repeats: questions asked again, turned round, that were answered alike.",
+}
+
+
+def _row(person: PersonRecord, models: Sequence[str]) -> list[Cell]:
+    return [
+        person.name,
+        str(person.state),
+        person.done,
+        person.quota,
+        person.skipped or None,
+        person.seconds,
+        _slots(person.first),
+        None if person.infit.value is None else person.infit,
+        person.others.share,
+        *(person.models[model].share for model in models),
+        _of(person.repeats),
+        _of(person.known),
+    ]
+
+
+def _slots(first: Sequence[float]) -> str | None:
+    if len(first) > SLOTS:
+        most = max(range(len(first)), key=first.__getitem__)
+        return f"{first[most]:.0%} in slot {most + 1} of {len(first)}"
+    return " / ".join(f"{share:.0%}" for share in first) or None
+
+
+def _of(share: Share) -> str | None:
+    return f"{round(share.count, 1):g} of {share.of}" if share.of else None
+
+
+def _seconds(seconds: float) -> str:
+    return f"{seconds:.1f} s"
+
+
+def _percent(share: float) -> str:
+    return f"{share:.0%}"
+
+
+def listed_json(place: RunPlace, people: Sequence[PersonRecord]) -> dict[str, Any]:
+    """The same as JSON."""
+    return {"run": place.id, "judges": [person_json(person) for person in people]}
+
+
+def person_json(person: PersonRecord) -> dict[str, Any]:
+    """One of them."""
+    fit = person.infit
+    return {
+        "name": person.name,
+        "state": str(person.state),
+        "quota": person.quota,
+        "done": person.done,
+        "skipped": person.skipped,
+        "seconds": person.seconds,
+        "first_by_slot": list(person.first),
+        "infit": fit.value,
+        "infit_low": fit.low,
+        "infit_high": fit.high,
+        "others": _agreement_json(person.others),
+        "models": {name: _agreement_json(model) for name, model in person.models.items()},
+        "repeats": {
+            "alike": person.repeats.count,
+            "of": person.repeats.of,
+            "same_place": person.same_place.count,
+        },
+        "known": {"right": person.known.count, "of": person.known.of},
+    }
+
+
+def _agreement_json(agreement: Agreement) -> dict[str, Any]:
+    return {"share": agreement.share, "questions": agreement.questions}
+
+
+def cells(people: Sequence[PersonRecord]) -> list[list[object]]:
+    """The same as rows of CSV, the names of the columns first: a column for each number."""
+    rows = [dict(_flat("", person_json(person))) for person in people]
+    names = list(dict.fromkeys(name for row in rows for name in row))
+    return [[*names], *([row.get(name) for name in names] for row in rows)]
+
+
+def _flat(name: str, value: Any) -> Iterator[tuple[str, object]]:
+    """A value by name, or those that it holds."""
+    if isinstance(value, list):
+        value = {str(at): inner for at, inner in enumerate(value, start=1)}
+    if isinstance(value, dict):
+        for inner, held in value.items():
+            yield from _flat(f"{name}_{inner}" if name else str(inner), held)
+    else:
+        yield name, value

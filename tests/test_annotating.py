@@ -1,0 +1,407 @@
+"""The server of the page on which people judge: what it takes, from whom, and what it says otherwise."""
+
+from __future__ import annotations
+
+import http.client
+import json
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+from urllib.parse import urlsplit
+
+import pytest
+
+from judgeq.engine.people_said import Answer
+from judgeq.errors import RunError, StoreAwayError, UsageError
+from judgeq.ui.web import annotating as server
+from judgeq.ui.web.annotating import annotating
+from judgeq.ui.web.entrance import Entrance
+from judgeq.ui.web.rates import Rates, neighbourhood
+from tests.people import ABOUT, FakePeople, Person, asking
+from tests.web import in_thread
+
+JSON = "application/json"
+
+
+@dataclass
+class Reply:
+    status: int
+    headers: http.client.HTTPMessage
+    text: str
+
+    @property
+    def content(self) -> Any:
+        return json.loads(self.text)
+
+
+@dataclass
+class Site:
+    """A server that listens, and whom it asks."""
+
+    entrance: Entrance
+    people: FakePeople
+
+    def ask(
+        self, path: str, method: str = "GET", body: str | None = None, **headers: str | None
+    ) -> Reply:
+        """What is answered; headers that are None are left out."""
+        connection = http.client.HTTPConnection("127.0.0.1", self.entrance.port, timeout=60)
+        named = {name.replace("_", "-"): value for name, value in headers.items() if value}
+        try:
+            connection.request(method, path, body, named)
+            answer = connection.getresponse()
+            return Reply(answer.status, answer.headers, answer.read().decode())
+        finally:
+            connection.close()
+
+    def call(self, name: str, token: str | None = "anna", /, at: str = "", **body: Any) -> Reply:
+        """A call as the page makes it."""
+        bearer = None if token is None else f"Bearer {token}"
+        path = f"{at}/api/{name}"
+        return self.ask(path, "POST", json.dumps(body), Authorization=bearer, Content_Type=JSON)
+
+
+class Clock:
+    now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+@contextmanager
+def site(people: FakePeople, **how: Any) -> Iterator[Site]:
+    with in_thread(annotating(people, how.pop("host", "127.0.0.1"), 0, **how)) as entrance:
+        yield Site(entrance, people)
+
+
+@pytest.fixture
+def here() -> Iterator[Site]:
+    with site(asking("pair", "list", "direct")) as here:
+        yield here
+
+
+# Calls
+
+
+def test_questions_are_answered_one_after_the_other(here: Site) -> None:
+    assert here.call("about").content == ABOUT._asdict() | {
+        "questions": dict(ABOUT.questions),
+        "open_to_all": False,
+    }
+    first = here.call("turn").content
+    assert first["question"]["kind"] == "pair"
+    assert first["question"]["texts"] == ["left 0", "right 0"]
+    named = {"question": first["question"]["id"]}
+    second = here.call("answer", **named, ranking=[1, 0], seconds=2.5, note="so\0 so").content
+    assert (second["done"], second["undo"]) == (1, True)
+    assert here.people.answers == [Answer((1, 0), seconds=2.5, note="so so")]
+    again = here.call("undo").content
+    assert again["question"]["texts"] == ["left 0", "right 0"]
+    named = {"question": again["question"]["id"]}
+    third = here.call("skip", **named, reason="undecided", note="hm").content
+    assert here.people.answers == ["undecided: hm"]
+    named = {"question": third["question"]["id"]}
+    assert here.call("renew", **named).content == {}
+    assert here.call("leave", **named).content == {}
+    assert here.call("renew", **named).status == 409
+
+
+def test_the_page_and_its_files_hold_nothing_of_the_run(here: Site) -> None:
+    page = here.ask("/")
+    assert page.status == 200
+    assert page.headers["Content-Type"] == "text/html; charset=utf-8"
+    for name in server.ASSETS:
+        answer = here.ask(f"/assets/{name}")
+        assert answer.status == 200
+        assert answer.headers["Content-Type"].startswith(("text/css", "text/javascript"))
+    assert here.people.calls == []
+
+
+def test_every_answer_says_what_may_be_done_with_it(here: Site) -> None:
+    for answer in (here.ask("/"), here.ask("/x"), here.call("turn"), here.call("turn", "nobody")):
+        assert answer.headers["Content-Security-Policy"].startswith("default-src 'none'; ")
+        assert answer.headers["Cache-Control"] == "private, no-store"
+        assert answer.headers["Referrer-Policy"] == "no-referrer"
+        assert answer.headers["X-Content-Type-Options"] == "nosniff"
+        assert answer.headers["Server"] == "judgeq"
+        assert "Access-Control-Allow-Origin" not in answer.headers
+        assert "Set-Cookie" not in answer.headers
+
+
+@pytest.mark.parametrize(
+    "body",
+    [
+        *("", "{", "[]", "null", "7", '"x"', "[" * 60_000, "{}", '{"question": 7}'),
+        *('{"question": ""}', '{"question": "Q", "more": 1}', '{"question": "Q", "tied": 1}'),
+        *('{"question": "Q", "ranking": [1.5]}', '{"question": "Q", "ranking": ["0", "1"]}'),
+        *('{"question": "Q", "ranking": [-1, 0]}', '{"question": "Q", "score": 1.01}'),
+        *('{"question": "Q", "score": NaN}', '{"question": "Q", "seconds": Infinity}'),
+        *('{"question": "Q", "seconds": -1}', '{"question": "Q", "seconds": 1e99}'),
+        json.dumps({"question": "Q", "note": "x" * 2_001}),
+        json.dumps({"question": "Q", "ranking": [0] * 1_001}),
+        json.dumps({"question": "x" * 201}),
+        '{"question": "Q", "ranking": [0, 0]}',  # refused by the engine
+    ],
+)
+def test_what_cannot_be_an_answer_is_refused(here: Site, body: str) -> None:
+    question = here.call("turn").content["question"]["id"]
+    headers = {"Authorization": "Bearer anna", "Content_Type": JSON}
+    answer = here.ask("/api/answer", "POST", body.replace("Q", question), **headers)
+    assert answer.status == 400
+    assert isinstance(answer.content["error"], str)
+    assert here.people.answers == []
+    assert here.call("turn").content["question"]["id"] == question
+
+
+def test_reasons_and_names_are_of_their_kind(here: Site) -> None:
+    question = here.call("turn").content["question"]["id"]
+    assert here.call("skip", question=question, reason="<script>").status == 400
+    assert here.call("join", name="x" * 101).status == 400
+    assert here.call("turn", question="x" * 201).status == 400
+
+
+def test_too_much_is_not_read(here: Site) -> None:
+    answer = here.call("answer", question="x" * (server.LARGEST + 1))
+    assert answer.status == 413
+    assert "too much" in answer.content["error"]
+
+
+def test_what_is_no_longer_theirs_is_said_so(here: Site) -> None:
+    here.call("turn")
+    answer = here.call("answer", question="0-77", ranking=[0, 1])
+    assert answer.status == 409
+    assert answer.content == {"error": "This question was answered in another window."}
+
+
+def test_a_store_that_is_away_is_waited_for_and_other_errors_say_nothing(
+    capfd: pytest.CaptureFixture[str],
+) -> None:
+    errors: list[Exception] = [
+        StoreAwayError("postgresql://secret"),
+        RunError("/home/secret of anna"),
+        KeyError("anna"),
+    ]
+
+    def fail(_: str) -> None:
+        raise errors.pop(0)
+
+    people = asking("pair")
+    people.before = fail
+    with site(people) as here:
+        away = here.call("turn")
+        assert (away.status, away.headers["Retry-After"]) == (503, str(server.AGAIN))
+        for _ in range(2):
+            answer = here.call("turn")
+            assert answer.status == 500
+            assert "Tell whoever runs it" in answer.content["error"]
+            assert answer.headers["Server"] == "judgeq"
+    assert "secret" not in away.text + answer.text
+    logged = capfd.readouterr().err
+    assert "judgeq annotate: /home/secret of (token)\n" in logged
+    assert "KeyError: '(token)'" in logged
+    assert "anna" not in logged
+
+
+def test_texts_come_as_they_are() -> None:
+    texts = ("</script>\u2028\x00\x1b[31m", "half \ud83d of one")
+    with site(asking("pair", texts={"pair": texts})) as here:
+        question = here.call("turn").content["question"]
+    assert question["texts"] == [f"{text} 0" for text in texts]
+
+
+@pytest.mark.parametrize("path", ["/api/turn", "/api/", "/assets/page.html", "/assets/../x", "/x"])
+def test_what_is_not_there(here: Site, path: str) -> None:
+    answer = here.ask(path)
+    assert answer.status in (404, 405)
+    assert "error" in answer.content
+
+
+# Who may ask
+
+
+@pytest.mark.parametrize(
+    "given", [None, "nobody", "", "a b", "x" * 300, "ännä".encode().decode("latin-1")]
+)
+@pytest.mark.parametrize("name", ["about", "turn", "undo"])
+def test_without_a_known_token_nothing_is_said(here: Site, given: str | None, name: str) -> None:
+    answer = here.call(name, given)
+    assert answer.status == 401
+    assert "link" in answer.content["error"]
+
+
+def test_a_page_of_another_site_changes_nothing(here: Site) -> None:
+    good = {"Authorization": "Bearer anna", "Content_Type": JSON}
+    port = here.entrance.port
+    for wrong, status in (
+        ({"Sec_Fetch_Site": "cross-site"}, 403),
+        ({"Sec_Fetch_Site": "same-site"}, 403),
+        ({"Origin": "https://evil.example"}, 403),
+        ({"Origin": "null"}, 403),
+        ({"Origin": f"http://127.0.0.1:{port + 1}"}, 403),
+        ({"Content_Type": "text/plain"}, 415),
+        ({"Content_Type": "application/x-www-form-urlencoded"}, 415),
+        ({"Content_Type": None}, 415),
+        ({"Host": "evil.example"}, 421),
+        ({"Host": f"evil.example:{port}"}, 421),
+        ({"Host": "evil.example", "X_Forwarded_Host": f"127.0.0.1:{port}"}, 421),
+    ):
+        assert here.ask("/api/turn", "POST", "{}", **good | wrong).status == status
+    assert here.people.calls == []
+    own = {"Origin": f"http://127.0.0.1:{port}", "Sec_Fetch_Site": "same-origin"}
+    assert here.ask("/api/turn", "POST", "{}", **good | own).status == 200
+    assert here.ask("/api/turn", "POST", "{}", **good | {"Origin": own["Origin"]}).status == 200
+    assert (
+        here.ask("/api/turn", "OPTIONS", **good | {"Origin": "https://evil.example"}).status == 405
+    )
+    # A link in a mail leads here; a frame or a script of another site doesn't.
+    led = {"Sec_Fetch_Site": "cross-site", "Sec_Fetch_Mode": "navigate"}
+    assert here.ask("/", **led, Sec_Fetch_Dest="document").status == 200
+    assert here.ask("/", **led, Sec_Fetch_Dest="iframe").status == 403
+
+
+def test_tokens_are_in_no_request_line_and_no_log(capfd: pytest.CaptureFixture[str]) -> None:
+    with site(asking("pair")) as here:
+        link = urlsplit(here.entrance.link("anna"))
+        assert (link.path, link.query, link.fragment) == ("/", "", "anna")
+        here.call("turn")
+        here.call("turn", "nobody")
+        here.call("answer", question="x")
+    assert capfd.readouterr() == ("", "")
+
+
+# Open to all
+
+
+def test_anybody_takes_part_where_it_is_open_to_all() -> None:
+    people = asking("pair")
+    people.open_to_all = True
+    with site(people) as here:
+        assert here.call("about", None).content["open_to_all"] is True
+        assert here.call("about", "nobody").status == 401
+        token = here.call("join", None, name="Zoë").content["token"]
+        assert here.call("turn", token).content["name"] == "Zoë"
+        taken = here.call("join", None, name="Zoë")
+        assert (taken.status, taken.content["error"][:17]) == (400, "The name Zoë is t")
+
+
+def test_nobody_joins_where_it_is_not(here: Site) -> None:
+    answer = here.call("join", None, name="Zoë")
+    assert answer.status == 403
+    assert "join" not in here.people.calls
+
+
+# How often
+
+
+def test_who_asks_too_often_is_to_wait() -> None:
+    clock = Clock()
+    people = asking("pair")
+    people.people["ben"] = Person("Ben")
+    with site(people, clock=clock) as here:
+        assert here.call("turn").status == 200
+        many = [here.call("turn").status for _ in range(60)]
+        assert many == [200] * 59 + [429]
+        refused = here.call("turn")
+        assert refused.headers["Retry-After"] == "1"
+        assert here.call("turn", "ben").status == 200
+        clock.now += 1
+        assert here.call("turn").status == 200
+
+
+def test_tokens_cannot_be_guessed_quickly_and_who_has_one_goes_on() -> None:
+    clock = Clock()
+    with site(asking("pair"), clock=clock) as here:
+        assert here.call("turn").status == 200
+        assert [here.call("turn", f"guess{n}").status for n in range(31)] == [401] * 30 + [429]
+        asked = len(here.people.calls)
+        assert here.call("turn", "another").status == 429
+        assert len(here.people.calls) == asked
+        assert here.call("turn").status == 200
+        clock.now += 2
+        assert here.call("turn", "another").status == 401
+
+
+def test_many_new_judges_at_one_address_come_in() -> None:
+    people = asking("pair")
+    people.people = {f"judge{n}": Person(f"Judge {n}") for n in range(100)}
+    with site(people, clock=Clock()) as here:
+        assert {here.call("turn", token).status for token in people.people} == {200}
+
+
+def test_a_class_may_join_at_once_but_nobody_makes_judges_without_end() -> None:
+    people = asking("pair")
+    people.open_to_all = True
+    with site(people, clock=Clock()) as here:
+        joined = [here.call("join", None, name=f"n{n}").status for n in range(101)]
+        assert joined == [200] * 100 + [429]
+        assert here.call("about", None).status == 200
+
+
+def test_what_is_remembered_of_who_asked_is_bounded() -> None:
+    rates = Rates(1.0, 2.0, Clock(), most=3)
+    for who in "abcd":
+        assert rates.take(who) == 0
+    assert len(rates) == 3
+    assert "a" not in rates
+    assert [rates.take("d") for _ in range(2)] == [0.0, 1.0]
+    rates.give_back("d")
+    assert rates.take("d") == 0
+
+
+def test_an_address_of_ipv6_counts_with_its_neighbours() -> None:
+    assert neighbourhood("2001:db8::1") == neighbourhood("2001:db8::ffff:2") == "2001:db8::/64"
+    assert neighbourhood("10.0.0.1") == "10.0.0.1"
+    assert neighbourhood(None) == ""
+
+
+# Behind a reverse proxy
+
+
+@pytest.mark.parametrize(
+    ("prefix", "address"),
+    [
+        ("", "http://127.0.0.1:8765/"),
+        ("/", "http://127.0.0.1:8765/"),
+        ("/study1", "http://127.0.0.1:8765/study1/"),
+        ("study1/", "http://127.0.0.1:8765/study1/"),
+        ("https://lab.example.org", "https://lab.example.org/"),
+        ("https://Lab.example.org:8443/a/b/", "https://lab.example.org:8443/a/b/"),
+    ],
+)
+def test_links_begin_with_the_prefix(prefix: str, address: str) -> None:
+    assert Entrance.at("127.0.0.1", 8765, prefix).link("t") == f"{address}#t"
+
+
+@pytest.mark.parametrize(
+    "prefix",
+    [
+        *(
+            "ftp://lab.example.org",
+            "https://",
+            "https:///x",
+            "https://a@b/x",
+            "/a/../b",
+            "/a b",
+        ),
+        *("/a?b", "/a#b", "https://lab.example.org:x/", "https://lab.example.org?x", "/<b>", "/ä"),
+    ],
+)
+def test_what_is_no_prefix_is_named(prefix: str) -> None:
+    with pytest.raises(UsageError, match="--url-prefix"):
+        Entrance.at("127.0.0.1", 8765, prefix)
+
+
+def test_it_answers_with_the_prefix_and_without() -> None:
+    with site(asking("pair"), prefix="https://lab.example.org/study1") as here:
+        for at in ("", "/study1"):
+            assert here.ask(f"{at}/").status == 200
+            assert here.ask(f"{at}/assets/page.js").status == 200
+            assert here.call("turn", at=at).status == 200
+        moved = here.ask("/study1")
+        assert (moved.status, moved.headers["Location"]) == (308, "/study1/")
+        good = {"Authorization": "Bearer anna", "Content_Type": JSON, "Host": "lab.example.org"}
+        good["Origin"] = "https://lab.example.org"
+        assert here.ask("/study1/api/turn", "POST", "{}", **good).status == 200
+        good["Origin"] = "https://lab.example.org.evil.example"
+        assert here.ask("/study1/api/turn", "POST", "{}", **good).status == 403

@@ -1,0 +1,737 @@
+"""The page on which people judge, in a real browser."""
+
+from __future__ import annotations
+
+import socket
+from collections.abc import AsyncIterator, Callable, Iterator
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import asynccontextmanager, contextmanager
+from pathlib import Path
+from queue import Queue
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgeq.engine import session
+from judgeq.engine.people import People
+from judgeq.engine.people_said import Answer
+from judgeq.ui.web.annotating import annotating
+from tests import judging as engine
+from tests.browser import Seen, opened, violations
+from tests.cli import LONGEST
+from tests.people import ABOUT, FakePeople, Person, asking
+from tests.test_report_page import HOSTILE
+from tests.web import in_thread
+
+READY = "#question:not([hidden]):not([aria-busy])"
+
+
+@contextmanager
+def judging(people: FakePeople, token: str = "anna", **context: Any) -> Iterator[Seen]:
+    """The page of a judge, in which nothing goes wrong, and which asks nobody else."""
+    with (
+        in_thread(annotating(people, "127.0.0.1", 0)) as at,
+        opened(at.link(token) if token else at.address_shown, **context) as seen,
+    ):
+        yield seen
+        assert seen.errors == []
+        assert [url for url in seen.asked if not url.startswith(at.address_shown)] == []
+
+
+def question(page: Any, kind: str, text: str) -> None:
+    """Wait until a question of this kind is shown that has this text, and may be answered."""
+    page.locator(f"{READY} [data-kind={kind}]").get_by_text(text, exact=True).wait_for()
+
+
+def until(page: Any, holds: Callable[[], bool]) -> None:
+    """Wait for something that the page makes happen elsewhere."""
+    for _ in range(1_000):
+        if holds():
+            return
+        page.wait_for_timeout(10)
+    pytest.fail("it didn't happen")
+
+
+def said(page: Any, title: str) -> None:
+    """Wait until there is no question, with this title."""
+    page.get_by_role("heading", name=title, exact=True).wait_for()
+
+
+def kept(people: FakePeople) -> list[Answer | str]:
+    """What was taken, however long it took."""
+    return [one._replace(seconds=0.0) if isinstance(one, Answer) else one for one in people.answers]
+
+
+def test_all_kinds_are_answered_by_keyboard_alone() -> None:
+    people = asking("pair", "pair", "list", "direct")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "right 0")
+        page.keyboard.press("2")
+        question(page, "pair", "left 1")
+        page.keyboard.press("=")
+        question(page, "list", "gamma 2")
+        page.keyboard.type("314")
+        page.keyboard.press("Enter")
+        question(page, "direct", "alone 3")
+        page.keyboard.press("7")
+        said(page, "All done, thank you")
+    assert kept(people) == [
+        Answer((1, 0)),
+        Answer((0, 1), tied=True),
+        Answer((2, 0, 3, 1)),
+        Answer(score=7 / 9),
+    ]
+
+
+def order(page: Any) -> list[str]:
+    """The texts of a list, as they stand."""
+    return [text.inner_text() for text in page.locator(".ranking .text").all()]
+
+
+# Lists
+
+
+def test_a_list_is_ranked_by_the_arrows_of_the_text_in_focus() -> None:
+    people = asking("list")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "list", "alpha 0")
+        page.get_by_role("button", name="Text 3, 3rd of 4").focus()
+        page.keyboard.press("ArrowUp")
+        page.keyboard.press("ArrowUp")
+        assert order(page) == ["gamma 0", "alpha 0", "beta 0", "delta 0"]
+        assert page.get_by_role("status").inner_text() == "Text 3 is 1st of 4"
+        assert page.evaluate("document.activeElement.ariaLabel") == "Text 3, 1st of 4"
+        page.keyboard.press("End")
+        page.keyboard.press("Tab")
+        page.keyboard.press("Shift+Tab")
+        page.keyboard.press("Enter")
+        said(page, "All done, thank you")
+    assert kept(people) == [Answer((0, 1, 3, 2))]
+
+
+def test_a_list_of_twelve_is_ranked_by_digits_and_places_are_taken_back() -> None:
+    people = asking("list", texts={"list": tuple("abcdefghijkl")})
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "list", "a 0")
+        page.keyboard.press("0")
+        page.keyboard.press("Shift+Digit2")
+        page.keyboard.press("3")
+        page.keyboard.press("3")
+        assert "already: 3rd" in page.get_by_role("status").inner_text()
+        page.keyboard.press("Backspace")
+        assert order(page)[:3] == ["j 0", "l 0", "a 0"] or order(page)[:2] == ["j 0", "l 0"]
+        page.keyboard.press("Shift+Digit1")
+        page.keyboard.type("12345678")
+        page.keyboard.press("Enter")
+        said(page, "All done, thank you")
+    assert kept(people) == [Answer((9, 11, 10, *range(9)))]
+
+
+@pytest.mark.parametrize("touched", ["not at all", "in part"])
+def test_a_list_that_was_not_put_in_order_is_sent_when_that_is_confirmed(touched: str) -> None:
+    people = asking("list")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "list", "alpha 0")
+        if touched == "in part":
+            page.keyboard.press("2")
+        page.keyboard.press("Enter")
+        said = "2" if touched == "in part" else ""
+        doubt = "3 texts have no place yet" if said else "You haven't changed the order"
+        page.get_by_role("alert").get_by_text(doubt).wait_for()
+        assert people.answers == []
+        page.keyboard.press("Enter")
+        page.get_by_role("heading", name="All done, thank you").wait_for()
+    assert kept(people) == [Answer((1, 0, 2, 3) if said else (0, 1, 2, 3))]
+
+
+def middle(page: Any, name: str) -> tuple[float, float]:
+    """Where a button is."""
+    box = page.get_by_role("button", name=name).bounding_box()
+    return box["x"] + box["width"] / 2, box["y"] + box["height"] / 2
+
+
+def test_a_list_is_ranked_by_dragging_with_a_mouse() -> None:
+    people = asking("list")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "list", "alpha 0")
+        page.mouse.move(*middle(page, "Text 4, 4th of 4"))
+        page.mouse.down()
+        x, y = middle(page, "Text 1, 1st of 4")
+        page.mouse.move(x, y, steps=8)
+        page.locator(".ranking li:first-child").get_by_text("delta 0").wait_for()
+        page.mouse.up()
+        assert order(page) == ["delta 0", "alpha 0", "beta 0", "gamma 0"]
+        # One that is let go by Escape is where it was.
+        page.mouse.move(*middle(page, "Text 1, 2nd of 4"))
+        page.mouse.down()
+        page.mouse.move(x, y + 500, steps=4)
+        page.keyboard.press("Escape")
+        page.mouse.up()
+        assert order(page) == ["delta 0", "alpha 0", "beta 0", "gamma 0"]
+        page.get_by_role("button", name="Send this order").click()
+        said(page, "All done, thank you")
+    assert kept(people) == [Answer((3, 0, 1, 2))]
+
+
+def test_a_list_is_ranked_by_touch_and_scrolls_along() -> None:
+    people = asking("list", texts={"list": tuple(f"{name} " * 40 for name in "abcdefgh")})
+    size = {"width": 390, "height": 700}
+    with judging(people, viewport=size, has_touch=True, is_mobile=True) as seen:
+        page = seen.page
+        page.locator(READY).wait_for()
+        touch = page.context.new_cdp_session(page)
+
+        def finger(kind: str, *at: float) -> None:
+            points = [{"x": at[0], "y": at[1]}] if at else []
+            touch.send("Input.dispatchTouchEvent", {"type": kind, "touchPoints": points})
+
+        page.evaluate("scrollTo(0, 0)")
+        x, y = middle(page, "Text 1, 1st of 8")
+        finger("touchStart", x, y)
+        finger("touchMove", x, y + 20)
+        bottom = page.locator("#bar").bounding_box()["y"]
+        finger("touchMove", x, bottom - 5)
+        page.locator(".ranking li:last-child[data-index='0']").wait_for()
+        finger("touchEnd")
+        assert page.evaluate("scrollY") > 300
+        # Elsewhere a finger scrolls, and moves nothing.
+        before = order(page)
+        finger("touchStart", 150, 300)
+        finger("touchMove", 150, 500)
+        finger("touchEnd")
+        assert order(page) == before
+        page.get_by_role("button", name="Move Text 2 down").tap()
+        page.get_by_role("button", name="Send this order").tap()
+        said(page, "All done, thank you")
+    assert kept(people) == [Answer((2, 1, 3, 4, 5, 6, 7, 0))]
+
+
+# Pairs and single texts
+
+
+def test_pairs_and_single_texts_are_answered_by_clicks_and_twice_is_once() -> None:
+    people = asking("pair", "pair", "direct", "direct")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "left 0")
+        page.get_by_text("right 0").dblclick()
+        question(page, "pair", "left 1")
+        assert len(people.answers) == 1
+        page.get_by_role("button", name="Equal").dblclick()
+        question(page, "direct", "alone 2")
+        page.get_by_role("button", name="3 of 9").click()
+        question(page, "direct", "alone 3")
+        page.keyboard.press("0")
+        said(page, "All done, thank you")
+    assert kept(people) == [
+        Answer((1, 0)),
+        Answer((0, 1), tied=True),
+        Answer(score=3 / 9),
+        Answer(score=0.0),
+    ]
+
+
+def test_words_are_marked_without_choosing_and_ties_only_where_they_are_allowed() -> None:
+    people = asking("pair", texts={"pair": ("some words here", "others")})
+    people.about = ABOUT._replace(ties=False)
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "others 0")
+        box = page.get_by_text("some words here 0").bounding_box()
+        page.mouse.move(box["x"] + 2, box["y"] + 8)
+        page.mouse.down()
+        page.mouse.move(box["x"] + 90, box["y"] + 8, steps=4)
+        page.mouse.up()
+        assert page.evaluate("String(getSelection())")
+        page.keyboard.press("=")
+        assert page.get_by_role("button", name="Equal").count() == 0
+        assert people.answers == []
+
+
+def test_keys_that_are_turned_off_stay_off() -> None:
+    people = asking("pair")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "left 0")
+        page.keyboard.press("h")
+        page.get_by_label("Answer by single keys").uncheck()
+        page.keyboard.press("Escape")
+        for again in (False, True):
+            if again:
+                page.reload()
+            question(page, "pair", "left 0")
+            for key in "12=snph":
+                page.keyboard.press(key)
+            assert people.answers == []
+            assert page.locator("dialog[open]").count() == 0
+
+
+# Undo, skip, note, pause
+
+
+def test_answers_are_taken_back_and_given_again() -> None:
+    people = asking("list", "pair")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "list", "alpha 0")
+        assert page.get_by_role("button", name="Undo").is_disabled()
+        page.keyboard.press("n")
+        page.get_by_label("It is sent with").fill("odd")
+        page.keyboard.press("Control+Enter")
+        page.keyboard.type("4321")
+        page.keyboard.press("Enter")
+        question(page, "pair", "left 1")
+        page.keyboard.press("u")
+        question(page, "list", "alpha 0")
+        assert order(page) == ["delta 0", "gamma 0", "beta 0", "alpha 0"]
+        page.get_by_role("button", name="Move Text 1 up").click()
+        page.keyboard.press("Tab")
+        page.get_by_role("button", name="Send this order").click()
+        question(page, "pair", "left 1")
+        assert page.get_by_role("button", name="Note", exact=True).is_visible()
+        page.keyboard.press("1")
+        said(page, "All done, thank you")
+        page.get_by_role("button", name="Undo").click()
+        question(page, "pair", "left 1")
+        page.keyboard.press("2")
+        said(page, "All done, thank you")
+    assert kept(people) == [Answer((3, 2, 0, 1), note="odd"), Answer((1, 0))]
+
+
+def test_questions_are_skipped_with_a_reason() -> None:
+    people = asking("pair", "pair", "pair")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "left 0")
+        page.keyboard.press("s")
+        page.keyboard.press("Escape")
+        page.keyboard.press("s")
+        page.keyboard.press("1")
+        question(page, "pair", "left 1")
+        page.get_by_role("button", name="Skip").click()
+        page.get_by_label("In a few words").fill("1 of the texts is mine")
+        page.get_by_role("button", name="I know too much about it").click()
+        question(page, "pair", "left 2")
+        page.keyboard.press("1")
+        said(page, "Nothing for you just now")
+    assert kept(people) == ["undecided: ", "known: 1 of the texts is mine", Answer((0, 1))]
+
+
+def test_a_pause_gives_the_question_back_and_keeps_what_was_done() -> None:
+    people = asking("list")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "list", "alpha 0")
+        page.keyboard.press("4")
+        page.keyboard.press("p")
+        said(page, "Paused")
+        assert violations(page) == []
+        until(page, lambda: people.people["anna"].held is None)
+        page.keyboard.press("1")
+        page.keyboard.press("p")
+        question(page, "list", "alpha 0")
+        assert order(page)[0] == "delta 0"
+        page.keyboard.type("12")
+        page.keyboard.press("Enter")
+        said(page, "All done, thank you")
+    assert kept(people) == [Answer((3, 0, 1, 2))]
+
+
+def test_only_the_time_in_which_somebody_reads_counts() -> None:
+    people = asking("pair", "pair", "pair")
+    with judging(people) as seen:
+        page = with_clock(seen)
+        question(page, "pair", "left 0")
+        page.clock.fast_forward(30_000)
+        page.mouse.move(5, 5)
+        page.clock.fast_forward(20_000)
+        page.keyboard.press("1")
+        question_of(page, "left 1")
+        page.clock.fast_forward(600_000)  # two minutes of which count
+        page.keyboard.press("1")
+        question_of(page, "left 2")
+        page.keyboard.press("p")
+        said(page, "Paused")
+        page.clock.fast_forward(60_000)
+        page.keyboard.press("p")
+        question_of(page, "left 2")
+        page.clock.fast_forward(25_000)
+        page.keyboard.press("1")
+        said(page, "All done, thank you")
+        minutes = page.locator("#time").inner_text()
+    times = [one.seconds for one in people.answers if isinstance(one, Answer)]
+    assert times == [pytest.approx(50, abs=3), pytest.approx(120, abs=3), pytest.approx(25, abs=3)]
+    assert minutes == "3 min"
+
+
+def with_clock(seen: Seen) -> Any:
+    """The page in another window, whose clock a test sets."""
+    page = seen.page.context.new_page()
+    page.clock.install()
+    page.goto(seen.page.url)
+    seen.page.close()
+    return page
+
+
+def question_of(page: Any, text: str) -> None:
+    """As `question`, where the page's own clock stands still."""
+    page.get_by_text(text, exact=True).wait_for()
+    page.clock.run_for(400)
+    question(page, "pair", text)
+
+
+# The guidelines
+
+
+def test_guidelines_are_shown_first_and_whenever_they_are_asked_for() -> None:
+    people = asking("pair", "pair")
+    people.about = ABOUT._replace(guidelines="The wording.\n\nNot <b>the topic</b>.")
+    with judging(people) as seen:
+        page = seen.page
+        dialog = page.get_by_role("dialog", name="Guidelines")
+        dialog.get_by_text("Not <b>the topic</b>.").wait_for()
+        assert violations(page) == []
+        page.keyboard.press("1")
+        assert people.answers == []
+        page.get_by_role("button", name="Close").click()
+        question(page, "pair", "left 0")
+        page.reload()
+        question(page, "pair", "left 0")
+        assert not dialog.is_visible()
+        page.keyboard.press("?")
+        assert dialog.is_visible()
+        assert page.evaluate("document.activeElement.id") == "help-title"
+        page.keyboard.press("Escape")
+        assert not dialog.is_visible()
+
+
+# Several judges, several windows
+
+
+def test_two_judges_at_once_have_their_own_questions() -> None:
+    people = asking("pair", "pair", "pair", "pair")
+    people.people["ben"] = Person("Ben", quota=2)
+    with judging(people) as seen:
+        anna = seen.page
+        ben = anna.context.browser.new_context().new_page()
+        ben.goto(anna.url.replace("#anna", "#ben"))
+        question(anna, "pair", "left 0")
+        question(ben, "pair", "left 1")
+        anna.keyboard.press("1")
+        question(anna, "pair", "left 2")
+        ben.keyboard.press("2")
+        question(ben, "pair", "left 3")
+        assert ben.locator("#count").inner_text() == "1 of 2 done"
+        anna.keyboard.press("1")
+        said(anna, "Nothing for you just now")
+        ben.keyboard.press("2")
+        said(ben, "You have done your share")
+        anna.get_by_role("button", name="Ask now").click()
+        said(anna, "All done, thank you")
+    by_judge = [(one.token, one.question) for one in people.taken]
+    assert by_judge == [("anna", 0), ("ben", 1), ("anna", 2), ("ben", 3)]
+
+
+def test_the_second_of_two_windows_says_that_it_was_answered_and_goes_on() -> None:
+    people = asking("pair", "pair", "pair")
+    with judging(people) as seen:
+        first = seen.page
+        second = first.context.new_page()
+        second.goto(first.url)
+        question(first, "pair", "left 0")
+        question(second, "pair", "left 0")
+        first.keyboard.press("1")
+        question(first, "pair", "left 1")
+        second.keyboard.press("2")
+        question(second, "pair", "left 1")
+        assert second.get_by_text("This question was answered in another window.").is_visible()
+        second.keyboard.press("2")
+        question(second, "pair", "left 2")
+        assert not second.get_by_text("This question was answered in another window.").is_visible()
+        # Without being touched, it finds out when it would keep the question.
+        assert kept(people) == [Answer((0, 1)), Answer((1, 0))]
+        first.close()
+
+
+def test_who_waits_is_given_what_there_is_and_told_by_the_title() -> None:
+    people = asking("pair")
+    people.people["anna"].state = "paused"
+    with judging(people) as seen:
+        page = with_clock(seen)
+        said(page, "Paused by whoever runs the study")
+        people.people["anna"].state = ""
+        page.clock.run_for(6_000)
+        page.get_by_text("left 0").wait_for()
+        assert page.title().startswith("● 1 · ")
+        page.clock.run_for(6_000)
+        assert page.title().startswith("1 · ")
+        people.people["anna"].state = "removed"
+        page.keyboard.press("1")
+        said(page, "You no longer take part")
+        assert violations(page) == []
+
+
+def test_a_page_that_is_left_open_gives_its_question_back() -> None:
+    people = asking("pair")
+    with judging(people) as seen:
+        page = with_clock(seen)
+        question(page, "pair", "left 0")
+        page.clock.run_for(60_000)
+        until(page, lambda: people.calls.count("renew") >= 2)
+        page.clock.fast_forward(16 * 60_000)
+        said(page, "Paused")
+        until(page, lambda: people.people["anna"].held is None)
+
+
+# The connection
+
+
+def test_an_answer_whose_reply_is_lost_is_sent_again_and_counts_once() -> None:
+    people = asking("pair", "pair")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "left 0")
+        lost: list[str] = []
+        mended: list[bool] = []
+
+        def lose(route: Any) -> None:
+            if mended:
+                route.continue_()
+            else:
+                lost.append(route.fetch().text())
+                route.abort()
+
+        page.route("**/api/answer", lose)
+        page.keyboard.press("1")
+        page.get_by_text("Your answer is kept").first.wait_for()
+        mended.append(True)
+        page.locator("#link-button").dispatch_event("click")  # if it isn't sent again just now
+        question(page, "pair", "left 1")
+        assert people.calls.count("answer") == len(lost) + 1 > 1
+        assert not page.get_by_text("Your answer is kept").first.is_visible()
+        assert [error for error in seen.errors if "ERR_FAILED" not in error] == []
+        seen.errors.clear()
+    assert kept(people) == [Answer((0, 1))]
+
+
+def test_what_is_taken_back_without_a_reply_is_taken_back_once() -> None:
+    people = asking("pair", "pair", "pair")
+    with judging(people) as seen:
+        page = seen.page
+        for number in range(2):
+            question(page, "pair", f"left {number}")
+            page.keyboard.press("1")
+        question(page, "pair", "left 2")
+
+        def lose(route: Any) -> None:
+            route.fetch()
+            route.abort()
+
+        page.route("**/api/undo", lose)
+        page.keyboard.press("u")
+        question(page, "pair", "left 1")
+        page.unroute("**/api/undo")
+        page.route("**/api/undo", lambda route: route.abort())
+        page.keyboard.press("u")
+        page.get_by_text("wasn't taken back").wait_for()
+        question(page, "pair", "left 1")
+        assert people.calls.count("undo") == 1
+        seen.errors.clear()
+    assert [one.question for one in people.taken] == [0]
+
+
+def test_an_answer_survives_the_page_being_loaded_again() -> None:
+    people = asking("pair", "pair")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "left 0")
+        page.route("**/api/*", lambda route: route.abort())
+        page.keyboard.press("2")
+        page.get_by_text("Your answer is kept").first.wait_for()
+        assert people.answers == []
+        page.unroute("**/api/*")
+        page.on("dialog", lambda dialog: dialog.accept())
+        page.reload()
+        question(page, "pair", "left 1")
+        seen.errors.clear()
+    assert kept(people) == [Answer((1, 0))]
+
+
+def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> None:
+    people = asking("pair", "list", "pair")
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    with in_thread(annotating(people, "127.0.0.1", port)) as at:
+        link = at.link("anna")
+        # Playwright's loop is this thread's: the browser outlives the server.
+        browser = opened(link)
+        seen = browser.__enter__()
+        page = seen.page
+        question(page, "pair", "left 0")
+    try:
+        page.keyboard.press("1")
+        page.get_by_text("Your answer is kept").first.wait_for()
+        assert violations(page) == []
+        with in_thread(annotating(people, "127.0.0.1", port)):
+            page.locator("#link-button").dispatch_event("click")
+            question(page, "list", "alpha 1")
+            page.keyboard.type("43")
+        with in_thread(annotating(people, "127.0.0.1", port)):
+            page.keyboard.type("21")
+            page.keyboard.press("Enter")
+            question(page, "pair", "left 2")
+            page.keyboard.press("2")
+            said(page, "All done, thank you")
+        assert seen.page.evaluate("sessionStorage.length") > 0
+    finally:
+        browser.__exit__(None, None, None)
+    assert kept(people) == [Answer((0, 1)), Answer((3, 2, 1, 0)), Answer((1, 0))]
+
+
+# Who takes part
+
+
+def test_anybody_takes_part_under_a_name_where_it_is_open_to_all() -> None:
+    people = asking("pair")
+    people.open_to_all = True
+    with judging(people, token="") as seen:
+        page = seen.page
+        page.get_by_label("Under which name").fill("Anna")
+        assert violations(page) == []
+        page.keyboard.press("Enter")
+        page.get_by_text("The name Anna is taken").wait_for()
+        page.get_by_label("Under which name").fill("Zoë")
+        page.keyboard.press("Enter")
+        question(page, "pair", "left 0")
+        assert page.url.endswith("/#token1")
+        page.reload()
+        question(page, "pair", "left 0")
+        page.keyboard.press("1")
+        said(page, "All done, thank you")
+        assert [error for error in seen.errors if "400 (Bad Request)" not in error] == []
+        seen.errors.clear()
+    assert [one.token for one in people.taken] == ["token1"]
+
+
+@pytest.mark.parametrize(
+    ("token", "title"), [("", "A link is needed"), ("nobody", "This link doesn't work")]
+)
+def test_who_has_no_link_is_told_what_is_needed(token: str, title: str) -> None:
+    with judging(asking("pair"), token=token) as seen:
+        said(seen.page, title)
+        assert violations(seen.page) == []
+        assert seen.page.locator("header").is_hidden()
+        assert [error for error in seen.errors if "401 (Unauthorized)" not in error] == []
+        seen.errors.clear()
+
+
+# The engine
+
+
+def order_by_number(page: Any) -> None:
+    """Put a list in order by the numbers in its texts, the largest first, and send it."""
+    texts = order(page)
+    ranked = sorted(texts, key=lambda text: -engine.number(text))
+    for text in ranked:
+        page.keyboard.press(str(texts.index(text) + 1))
+    page.keyboard.press("Enter")
+
+
+def test_a_run_is_judged_on_the_page_to_its_end(tmp_path: Path) -> None:
+    links = Queue[str]()
+
+    @asynccontextmanager
+    async def served(people: People) -> AsyncIterator[None]:
+        async with annotating(people, "127.0.0.1", 0) as at:
+            (token,) = await people.register(["Ann"])
+            links.put(at.link(token))
+            yield
+
+    def judged() -> int:
+        with opened(links.get(timeout=LONGEST)) as seen:
+            page = seen.page
+            page.get_by_role("dialog", name="Guidelines").wait_for()
+            page.keyboard.press("Escape")
+            over = page.get_by_role("heading", name="All done, thank you")
+            ready = page.locator(READY)
+            count = 0
+            while True:
+                over.or_(ready).wait_for()
+                if over.is_visible():
+                    assert seen.errors == []
+                    return count
+                order_by_number(page)
+                count += 1
+                page.locator("#count").get_by_text(f"{count} done", exact=True).wait_for()
+
+    settings = engine.settings(tmp_path, texts=6, strategy="listwise3x2")
+    prepared = session.prepare(settings, tmp_path / "runs")
+    with ThreadPoolExecutor(1) as pool:
+        count = pool.submit(judged)
+        result = session.execute(prepared, lambda _: None, page=served)
+        assert count.result() == 4
+    assert not result.partial
+    for verdicts in result.history.asked:  # the numbers are the rows
+        for ranked in np.split(verdicts.items, verdicts.offsets[1:-1]):
+            assert list(ranked) == sorted(ranked, reverse=True)
+
+
+# What is shown
+
+
+@pytest.mark.parametrize("kind", ["pair", "list", "direct"])
+def test_hostile_texts_are_shown_as_they_are_and_do_nothing(kind: Any) -> None:
+    texts = HOSTILE[:2] if kind == "pair" else HOSTILE[2:3] if kind == "direct" else HOSTILE
+    people = asking(kind, texts={kind: texts})
+    people.about = ABOUT._replace(
+        title=HOSTILE[0], questions={kind: HOSTILE[1]}, feature=HOSTILE[2]
+    )
+    with judging(people, viewport={"width": 390, "height": 800}) as seen:
+        page = seen.page
+        page.locator(READY).wait_for()
+        shown = page.locator("#texts .text").all()
+        assert [text.text_content() for text in shown] == [f"{text} 0" for text in texts]
+        assert page.locator("#asked").text_content() == HOSTILE[1]
+        assert page.locator("#texts script, #texts img, #asked img").count() == 0
+        assert page.evaluate("window.hacked") is None
+        assert page.evaluate("document.documentElement.scrollWidth") <= 390
+
+
+@pytest.mark.parametrize(
+    ("scheme", "width", "height"),
+    [("light", 1280, 800), ("dark", 390, 844), ("light", 320, 400), ("dark", 640, 400)],
+)
+def test_all_kinds_are_accessible_and_fit(scheme: str, width: int, height: int) -> None:
+    words = "A sentence that somebody wrote, and that is judged. " * 30
+    texts: Any = {"pair": (words, "short"), "list": (words, "b", "c"), "direct": (words,)}
+    people = asking("pair", "list", "direct", texts=texts)
+    people.people["anna"].quota = 60
+    size = {"width": width, "height": height}
+    with judging(people, color_scheme=scheme, viewport=size, reduced_motion="reduce") as seen:
+        page = seen.page
+        for kind, keys in (("pair", "1"), ("list", "123"), ("direct", "")):
+            page.locator(f"{READY} [data-kind={kind}]").wait_for()
+            assert page.evaluate("document.activeElement.id") == "asked"
+            assert violations(page) == []
+            assert page.evaluate("document.documentElement.scrollWidth") <= width
+            sizes = page.evaluate(
+                "[...document.querySelectorAll('button')].map((one) => one.getBoundingClientRect())"
+                ".filter((box) => box.width).map((box) => Math.min(box.width, box.height))"
+            )
+            assert min(sizes) >= 44
+            for key in ("s", "n", "?"):
+                page.keyboard.press(key)
+                page.locator("dialog[open]").wait_for()
+                assert violations(page) == []
+                page.keyboard.press("Escape")
+            page.keyboard.type(keys)
+            if kind == "list":
+                assert violations(page) == []
+                page.keyboard.press("Enter")

@@ -1,0 +1,364 @@
+"""`judgeq judges`: who judges a run is changed by the process that has it, or by the command itself."""
+
+from __future__ import annotations
+
+import asyncio
+import http.client
+import json
+import stat
+import sys
+from collections.abc import AsyncIterator, Callable, Coroutine
+from contextlib import asynccontextmanager
+from pathlib import Path
+from typing import Any, TypeVar
+
+import pytest
+
+from judgeq import runs
+from judgeq.engine import session
+from judgeq.engine.people import People
+from judgeq.engine.registering import Change
+from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
+from judgeq.paths import remembered
+from judgeq.people import PersonState
+from judgeq.runs import RunPlace
+from judgeq.ui import outputs
+from judgeq.ui.web import control
+from judgeq.ui.web.control import HOST, controlled
+from tests import judging as them
+from tests.cli import LONGEST, judgeq, started
+from tests.postgres import new_store
+
+T = TypeVar("T")
+SERVED = """
+from contextlib import asynccontextmanager
+from pathlib import Path
+from judgeq.engine import session
+from judgeq.errors import StoppedError
+from judgeq.ui.web.control import controlled
+from tests import judging as them
+
+prepared = session.prepare(them.settings(Path()), Path("runs"))
+
+@asynccontextmanager
+async def page(people):
+    async with controlled(people, prepared.folder, "http://lab/#{}".format):
+        print("open", flush=True)
+        yield
+
+try:
+    session.execute(prepared, lambda _: None, page=page)
+except StoppedError:
+    pass
+"""
+
+
+def begun(folder: Path, **more: Any) -> RunPlace:
+    """A run that asks people, and that no process has any longer."""
+
+    @asynccontextmanager
+    async def page(_: People) -> AsyncIterator[None]:
+        raise StoppedError("enough")
+        yield
+
+    prepared = session.prepare(them.settings(folder, **more), folder / "runs")
+    with pytest.raises(StoppedError):
+        session.execute(prepared, lambda _: None, page=page)
+    return prepared.folder
+
+
+Wait = Callable[[Coroutine[Any, Any, T]], T]
+
+
+def served(
+    folder: Path, story: Callable[[RunPlace, People, Wait[Any]], None], **more: Any
+) -> RunPlace:
+    """A run of people while whose page is open this is done, in another thread than the page's, for
+    which it can have people asked something."""
+
+    @asynccontextmanager
+    async def page(people: People) -> AsyncIterator[None]:
+        loop = asyncio.get_running_loop()
+
+        def wait(work: Coroutine[Any, Any, T]) -> T:
+            return asyncio.run_coroutine_threadsafe(work, loop).result(LONGEST)
+
+        async with controlled(people, prepared.folder, "http://lab/#{}".format):
+            await asyncio.to_thread(story, prepared.folder, people, wait)
+        raise StoppedError("enough")
+        yield
+
+    prepared = session.prepare(them.settings(folder, **more), folder / "runs")
+    with pytest.raises(StoppedError, match="enough"):
+        session.execute(prepared, lambda _: None, page=page)
+    return prepared.folder
+
+
+def of(place: RunPlace) -> control.Control:
+    reached = control.of(place)
+    assert reached is not None
+    return reached
+
+
+def changed(folder: Path, what: str, *words: str, expect: int = 0) -> Any:
+    """What a command prints with --json, which its schema allows."""
+    text = judgeq(folder, "judges", what, *words, "--json", expect=expect).stdout
+    outputs.adapter(f"judges {what}").validate_json(text)
+    return json.loads(text)
+
+
+def people(place: RunPlace) -> list[tuple[str, str, int | None]]:
+    async def read() -> list[tuple[str, str, int | None]]:
+        store = place.store(read_only=True)
+        try:
+            return [(one.name, str(one.state), one.quota) for one in await store.people()]
+        finally:
+            await store.close()
+
+    return asyncio.run(read())
+
+
+# Without a server
+
+
+def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
+    place = begun(tmp_path)
+    done = judgeq(tmp_path, "judges", "add", "last", "Ann", "Bob Jones", "--quota", "60")
+    first, second, *notes = done.stdout.splitlines()
+    assert first.startswith("Ann        http://127.0.0.1:8766/#")
+    assert second.startswith("Bob Jones  http://127.0.0.1:8766/#")
+    assert len(first.partition("#")[2]) == 32
+    assert "shown this once" in notes[0]
+    assert f"`judgeq annotate {place.id}`" in notes[1]
+    (eve,) = changed(
+        tmp_path, "add", "last", "Eve Adams", "--url-prefix", "https://lab.example/a/"
+    )["judges"]
+    assert eve["link"].startswith("https://lab.example/a/#")
+    (again,) = changed(tmp_path, "link", place.id, "eve adams", "--port", "9000")["judges"]
+    assert again["link"].startswith("http://127.0.0.1:9000/#")
+    changed(tmp_path, "pause", "last", "Ann", "Bob  Jones")
+    changed(tmp_path, "resume", "last", "ann")
+    assert changed(tmp_path, "remove", "last", "Eve Adams")["judges"][0]["state"] == "removed"
+    assert "Bob Jones is paused." in judgeq(tmp_path, "judges", "pause", "last", "Bob Jones").stdout
+    assert people(place) == [
+        ("Ann", "active", 60),
+        ("Bob Jones", "paused", 60),
+        ("Eve Adams", "removed", None),
+    ]
+    told = judgeq(tmp_path, "judges", "forget", "last", "Bob Jones", "Eve Adams").stdout
+    assert told.startswith("Forgotten; called person 2, person 3 from now on.")
+    assert people(place)[1:] == [("person 2", "removed", 60), ("person 3", "removed", None)]
+    for path in place.path.rglob("*"):
+        assert not {name for name in (b"Bob Jones", b"Eve Adams") if name in path.read_bytes()}, (
+            path
+        )
+
+
+@pytest.mark.parametrize(
+    ("words", "message"),
+    [
+        (("add", "Ann"), "There is a judge named 'Ann' already"),
+        (("add", "Bob", "bob"), "There is a judge named 'bob' already"),
+        (("add", "a\x1b[2J"), "A judge can't be named 'a'"),
+        (("add", "Bob", "--port", "0"), "--port 0 is any free one"),
+        (("add", "Bob", "--url-prefix", "ftp://x"), "'ftp://x' is neither"),
+        (("add", "Bob", "--quota", "0"), "'--quota': Input should be greater"),
+        (("add",), "Missing argument"),
+        (("pause", "Ann", "Eve\x1b[2J"), "There is no judge named 'Eve'; there are: Ann."),
+        (("link", ""), "There is no judge named ''"),
+    ],
+)
+def test_what_can_not_be_done_changes_nothing(
+    tmp_path: Path, words: tuple[str, ...], message: str
+) -> None:
+    place = begun(tmp_path)
+    judgeq(tmp_path, "judges", "add", "last", "Ann")
+    what, *rest = words
+    assert message in changed(tmp_path, what, "last", *rest, expect=2)["error"]["message"]
+    assert people(place) == [("Ann", "active", None)]
+
+
+def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "--quiet")
+    told = judgeq(tmp_path, "judges", "add", "last", "Ann", expect=2).stderr
+    assert "asks no people, but simulated" in told
+    assert "remove" in judgeq(tmp_path, "judges").stdout
+
+
+def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
+    (tmp_path / "texts.csv").write_text("id,text\na,one\nb,two\n")
+    (tmp_path / "votes.csv").write_text(
+        "left,right,winner,who\na,b,a,Ann Smith\na,b,b,person 1\na,b,a,Bob\na,b,a,Ann\n"
+    )
+    columns = ("--left", "left", "--right", "right", "--winner", "winner", "--judge-column", "who")
+    judgeq(tmp_path, "import", "-d", "texts.csv", "votes.csv", *columns)
+    (place,) = runs.runs_in(tmp_path / "runs").all()
+    for name in ("", "Eve"):
+        told = judgeq(tmp_path, "judges", "forget", "last", name, expect=2).stderr
+        assert "there are: Ann Smith, person 1, Bob, Ann." in told
+    assert (
+        "are asked nothing" in judgeq(tmp_path, "judges", "pause", "last", "Ann", expect=2).stderr
+    )
+    forgotten = changed(tmp_path, "forget", "last", "Ann Smith", "Ann")["judges"]
+    assert [one["name"] for one in forgotten] == ["person 1 (forgotten)", "person 4"]
+    assert place.info().judges == ("person 1 (forgotten)", "person 1", "Bob", "person 4")
+    assert not [path for path in place.path.rglob("*") if b"Ann" in path.read_bytes()]
+    judgeq(tmp_path, "rate", "last", "--quiet")
+
+
+def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
+    store = new_store()
+    place = begun(tmp_path, store=store)
+    variables = {"JUDGEQ_STORE": store}
+    told = judgeq(tmp_path, "judges", "add", place.id, "Ann", "Bob", variables=variables).stdout
+    assert told.count("#") == 2
+    judgeq(tmp_path, "judges", "remove", "last", "Bob", variables=variables)
+    assert people(place) == [("Ann", "active", None), ("Bob", "removed", None)]
+
+    def story(place: RunPlace, *_: Any) -> None:
+        (eve,) = of(place).change(Change("add", ("Eve",)))
+        assert eve.link is not None
+
+    served(tmp_path, story, store=store)
+    assert people(place)[2] == ("Eve", "active", None)
+
+
+# While a process has the run
+
+
+def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
+    process = started(tmp_path, sys.executable, "-c", SERVED)
+    assert process.stdout is not None
+    assert process.stdout.readline() == "open\n"
+    told = judgeq(tmp_path, "judges", "add", "last", "Ann", "--port", "9000").stdout
+    assert told.startswith("Ann  http://lab/#")
+    assert "annotate" not in told
+    assert changed(tmp_path, "pause", "last", "Ann")["open"] is True
+    told = judgeq(tmp_path, "judges", "pause", "last", "Eve", expect=2).stderr
+    assert "There is no judge named 'Eve'; there are: Ann." in told
+    (file,) = (tmp_path / "state" / "judgeq" / "people").iterdir()
+    assert stat.S_IMODE(file.stat().st_mode) == 0o600
+    process.kill()  # and leaves its file behind
+    process.wait(LONGEST)
+    assert changed(tmp_path, "resume", "last", "Ann")["open"] is False
+    place = runs.runs_in(tmp_path / "runs").find("last")
+    assert people(place) == [("Ann", "active", None)]
+    with place.locked():
+        file.unlink()
+        told = judgeq(tmp_path, "judges", "pause", "last", "Ann", expect=7).stderr
+        assert "is in use by process" in told
+
+
+def test_changes_take_hold_at_once(tmp_path: Path) -> None:
+    def story(place: RunPlace, asked: People, wait: Wait[Any]) -> None:
+        ann, bob = of(place).change(Change("add", ("Ann", "Bob"), 7))
+        assert (ann.name, ann.state, ann.quota) == ("Ann", PersonState.ACTIVE, 7)
+        assert ann.link is not None
+        assert bob.link != ann.link
+        token = ann.link.removeprefix("http://lab/#")
+        assert wait(asked.turn(token)).name == "Ann"
+        of(place).change(Change("pause", ("ann",)))
+        assert wait(asked.turn(token)).why == "paused"
+        (again,) = of(place).change(Change("link", ("Ann",)))
+        assert again.link not in (None, ann.link)
+        with pytest.raises(UnknownPersonError):
+            wait(asked.turn(token))
+        for change in (Change("add", ("Ann",)), Change("remove", ("Eve",))):
+            with pytest.raises(UsageError, match=r"named '(Ann|Eve)'"):
+                of(place).change(change)
+        (forgotten,) = of(place).change(Change("forget", ("Bob",)))
+        assert (forgotten.name, forgotten.link) == ("person 2", None)
+
+    place = served(tmp_path, story)
+    assert people(place) == [("Ann", "paused", 7), ("person 2", "removed", 7)]
+    assert not remembered("people", place.identity).exists()
+
+
+def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
+    def story(place: RunPlace, *_: Any) -> None:
+        file = remembered("people", place.identity)
+        said = json.loads(file.read_text())
+        asked = json.dumps({"what": "add", "names": ["Mallory"]})
+
+        def status(host: str = "", body: str = asked, **headers: str) -> int:
+            connection = http.client.HTTPConnection(HOST, said["port"], timeout=LONGEST)
+            named = {"Host": host or f"{HOST}:{said['port']}", **headers}
+            connection.request("POST", "/", body, named)
+            answer = connection.getresponse()
+            answer.read()
+            connection.close()
+            return answer.status
+
+        secret = f"Bearer {said['secret']}"
+        assert status() == 401
+        assert status(Authorization="Bearer x") == 401
+        assert status("evil.example", Authorization=secret) == 421
+        for body in (
+            "",
+            "{",
+            "[]",
+            '{"what": "rob", "names": ["Ann"]}',
+            '{"what": "add", "names": []}',
+        ):
+            assert status(body=body, Authorization=secret) == 400
+        file.write_text(json.dumps(said | {"secret": "x" * 43}))
+        assert control.of(place) is None
+        with pytest.raises(RunError, match="in use"), place.locked():
+            pass
+        for text in ("", "[]", '{"port": 0, "secret": "x"}', "\0"):
+            file.write_text(text)
+            assert control.of(place) is None
+
+    assert people(served(tmp_path, story)) == []
+
+
+def test_a_state_folder_that_can_not_be_written_is_no_end(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    (tmp_path / "state").write_text("")
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
+
+    def story(place: RunPlace, *_: Any) -> None:
+        assert control.of(place) is None
+
+    served(tmp_path, story)
+
+
+# The list
+
+
+def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> None:
+    anchors = tmp_path / "anchors.csv"
+    anchors.write_text("left,right,winner\nt23,t0,t23\nt1,t22,t22\n")
+    them.run(
+        tmp_path, ["Ann", "=Bob<b>"], each=2, repeats=0.2, anchors=anchors, strategy="pairwise3"
+    )
+    listed = changed(tmp_path, "list", "last")["judges"]
+    assert [one["name"] for one in listed] == ["Ann", "=Bob<b>"]
+    for one in listed:
+        assert one["done"] == 36 + one["repeats"]["of"] + one["known"]["of"]
+        assert one["known"] == {"right": 2, "of": 2}
+        assert one["repeats"]["alike"] == one["repeats"]["of"] > 3
+        assert one["others"] == {"share": 1, "questions": 36}
+        assert sum(one["first_by_slot"]) == pytest.approx(1)
+        assert one["infit_low"] < one["infit_high"]
+    text = judgeq(tmp_path, "judges", "list", "--csv", "judges.csv").stdout
+    for words in ("2 judges", "=Bob<b>", "active", "2 of 2", "100%", "infit [expected]"):
+        assert words in text
+    assert "quota" not in text
+    assert "with people" not in text
+    first, _, second = (tmp_path / "judges.csv").read_text().splitlines()
+    assert first.startswith(
+        "name,state,quota,done,skipped,seconds,first_by_slot_1,first_by_slot_2,infit"
+    )
+    assert second.startswith("'=Bob<b>,active,,")
+
+
+def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Path) -> None:
+    begun(tmp_path)
+    assert "`judgeq judges add" in judgeq(tmp_path, "judges", "list").stdout
+    judgeq(tmp_path, "judges", "add", "last", "Ann", "--quota", "5")
+    (ann,) = changed(tmp_path, "list", "last")["judges"]
+    assert (ann["done"], ann["quota"], ann["infit"], ann["seconds"]) == (0, 5, None, None)
+    with runs.runs_in(tmp_path / "runs").find("last").locked():
+        assert "Ann" in judgeq(tmp_path, "judges", "list").stdout

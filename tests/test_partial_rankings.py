@@ -1,0 +1,400 @@
+"""Partial rankings, such as best-worst answers: items of which no order is known are not compared."""
+
+from __future__ import annotations
+
+import json
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from dataclasses import replace
+from itertools import permutations
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from numpy.testing import assert_allclose, assert_array_equal
+
+from judgeq import seeds
+from judgeq.evaluation.agreement import alpha
+from judgeq.rating import (
+    Parameters,
+    bradley_terry,
+    comparisons,
+    correlation,
+    elo,
+    misfit,
+    plackett_luce,
+    position_bias,
+    reliability,
+)
+from judgeq.rating.curvature import Curvature
+from judgeq.rating.posterior import Z
+from judgeq.study import fitting, looks
+from judgeq.types import Floats, Verdict, Verdicts
+from tests.build import Ranking, grouped, partial_rankings, several, verdicts
+from tests.cli import judgeq
+
+N = 6
+MANY = st.lists(partial_rankings(N), min_size=1, max_size=8)
+THETA = st.lists(st.floats(-4, 4), min_size=N, max_size=N).map(np.array)
+Order = tuple[int, ...]
+
+
+def known(many: Sequence[Ranking]) -> Counter[tuple[int, int]]:
+    """(above, below) by the definition."""
+    pairs: Counter[tuple[int, int]] = Counter()
+    for groups in map(grouped, many):
+        for place, group in enumerate(groups):
+            pairs.update((a, b) for a in group for after in groups[place + 1 :] for b in after)
+    return pairs
+
+
+def choice(of: int, among: Sequence[int], theta: Floats) -> float:
+    """The logarithm of the probability by which one is chosen."""
+    return float(theta[of] - np.log(np.exp(theta[list(among)]).sum()))
+
+
+def halves(groups: Sequence[Sequence[int]], theta: Floats) -> tuple[float, float]:
+    """The two models of a partial ranking, by definition: the top first, and the bottom first."""
+    k, single = len(groups), [len(group) == 1 for group in groups]
+    top = single.index(False) if False in single else k
+    first, last = groups[:top], groups[top + 1 :]
+
+    def chosen(ends: Sequence[tuple[Sequence[Sequence[int]], Floats]]) -> float:
+        left, total = {item for group in groups for item in group}, 0.0
+        for places, values in ends:
+            for [item] in places:
+                total += choice(item, sorted(left), values)
+                left.remove(item)
+        return total
+
+    if top == k:
+        return chosen([(groups, theta)]), chosen([(groups[::-1], -theta)])
+    return (
+        chosen([(first, theta), (last[::-1], -theta)]),
+        chosen([(last[::-1], -theta), (first, theta)]),
+    )
+
+
+def loss(many: Sequence[Ranking], theta: Floats) -> float:
+    return -sum(sum(halves(grouped(ranking), theta)) / 2 for ranking in many)
+
+
+def answers_of(k: int, top: int, bottom: int) -> Iterator[list[list[int]]]:
+    """All that may be said of k items, of which so many are named at the top and at the bottom."""
+    shapes = {
+        (order[:top], tuple(sorted(order[top : k - bottom])), order[k - bottom :])
+        for order in permutations(range(k))
+    }
+    for first, middle, last in shapes:
+        yield [*([item] for item in first), list(middle), *([item] for item in last)]
+
+
+@pytest.mark.parametrize(("k", "top", "bottom"), [(4, 1, 1), (5, 1, 0), (5, 2, 0), (5, 2, 1)])
+def test_both_models_are_probabilities(k: int, top: int, bottom: int) -> None:
+    theta = np.array([0.3, -1.0, 2.0, 0.0, 0.7])[:k]
+    both = np.array([halves(groups, theta) for groups in answers_of(k, top, bottom)])
+    assert_allclose(np.exp(both).sum(axis=0), 1)
+
+
+@settings(max_examples=60, deadline=None)
+@given(many=MANY, theta=THETA, direction=THETA)
+def test_plackett_luce_against_the_definition(
+    many: list[Ranking], theta: Floats, direction: Floats
+) -> None:
+    some = plackett_luce.rankings_of(verdicts(many, several), N)
+    step, every = 1e-5, np.eye(N)
+    assert some.loss(theta) == pytest.approx(loss(many, theta))
+    gradient = some.gradient(theta)  # also sets where the Hessian looks from
+    product, diagonal = some.hessian(direction), some.diagonal()
+    curvature = Curvature.kept(some, np.ones(N))
+    slopes = [
+        (loss(many, theta + step * way) - loss(many, theta - step * way)) / (2 * step)
+        for way in every
+    ]
+    assert_allclose(gradient, slopes, atol=1e-6)
+    hessian = np.stack(
+        [
+            (some.gradient(theta + step * way) - some.gradient(theta - step * way)) / (2 * step)
+            for way in every
+        ]
+    )
+    assert_allclose(product, hessian @ direction, atol=1e-5)
+    assert_allclose(diagonal, np.diag(hessian), atol=1e-6)
+    assert_allclose(curvature.times(np.eye(N)), hessian + np.eye(N), atol=1e-5)
+    assert np.isfinite(curvature.noise(0)).all()
+
+
+def test_items_that_are_far_apart_have_a_likelihood_all_the_same() -> None:
+    some = plackett_luce.rankings_of(verdicts([[[0], [1, 2], [3]]], several), 4)
+    theta = np.array([0.0, 500.0, -500.0, 0.0])
+    assert some.loss(theta) == pytest.approx(1000)
+    assert_allclose(some.gradient(theta), [-1, 1, -1, 1], atol=1e-12)
+
+
+@settings(max_examples=40, deadline=None)
+@given(many=MANY)
+def test_of_three_items_the_best_and_the_worst_are_a_ranking(many: list[Ranking]) -> None:
+    full = [[item for group in grouped(one)[:3] for item in group[:1]] for one in many]
+    full = [one for one in full if len(one) == 3] or [[0, 1, 2]]
+    ways = plackett_luce._partial_ways(3, slice(1, 2))
+    theta = np.linspace(-1, 2, N)
+    eta = theta[np.array(full).T]
+    whole = plackett_luce.rankings_of(verdicts(full), N)
+    assert plackett_luce._Lists(ways, 0.5).loss(eta) == pytest.approx(whole.loss(theta))
+
+
+@settings(max_examples=60, deadline=None)
+@given(many=MANY, theta=THETA)
+def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> None:
+    some, pairs = verdicts(many, several), known(many)
+    implied = comparisons.imply(some)
+    assert Counter(zip(implied.winner.tolist(), implied.loser.tolist(), strict=True)) == pairs
+    assert (implied.weight == 1).all()
+    above, below = (np.array([pair[side] for pair in pairs.elements()]) for side in (0, 1))
+    assert_array_equal(comparisons.wins_of(some, N), np.bincount(above, minlength=N))
+    both = np.bincount(some.items, comparisons.compared_by_slot(some), N)
+    assert_array_equal(both, np.bincount(np.concatenate([above, below]), minlength=N))
+    # Bradley-Terry, and its derivatives, are those of the pairs.
+    alone = bradley_terry.rankings_of(verdicts([[a, b] for a, b in pairs.elements()]), N)
+    whole = bradley_terry.rankings_of(some, N)
+    assert whole.loss(theta) == pytest.approx(alone.loss(theta))
+    assert_allclose(whole.gradient(theta), alone.gradient(theta), atol=1e-9)
+    for one in (whole.hessian, alone.hessian):
+        one(theta)
+    assert_allclose(whole.hessian(theta), alone.hessian(theta), atol=1e-9)
+    assert_allclose(whole.diagonal(), alone.diagonal(), atol=1e-9)
+    matrices = Curvature.kept(whole, np.ones(N)).times(np.eye(N))
+    assert_allclose(matrices, Curvature.kept(alone, np.ones(N)).times(np.eye(N)), atol=1e-6)
+    # So are residuals by item and judge.
+    fit = misfit.fit_of_items(some, theta)
+    by_pairs = misfit.fit_of_items(verdicts([[a, b] for a, b in pairs.elements()]), theta)
+    assert_allclose(fit.infit, by_pairs.infit)
+    assert_array_equal(fit.comparisons, by_pairs.comparisons)
+
+
+@settings(max_examples=40, deadline=None)
+@given(many=MANY)
+def test_shapes_hold_every_slot_once(many: list[Ranking]) -> None:
+    some = verdicts(many, several)
+    slots = [part.reshape(-1) for part, _ in comparisons.slots_by_shape(some)]
+    assert sorted(np.concatenate(slots).tolist()) == list(range(len(some.items)))
+
+
+def test_elo_folds_known_pairs_in_order() -> None:
+    best = verdicts([[[2], [0, 3], [1]]], several)
+    start = np.array([1500.0, 1510.0, 1490.0, 1530.0])
+    expected = start
+    for pair in ([2, 0], [2, 3], [2, 1], [0, 1], [3, 1]):
+        expected = elo.fold(expected, verdicts([pair]))
+    assert_array_equal(elo.fold(start, best), expected)
+
+
+def test_agreement_and_circles_are_of_known_pairs() -> None:
+    """Two judges who agree on the best and the worst agree on all that they said; where no pair of the
+    others was asked, none repeats, and none closes a circle."""
+    some = verdicts([[[0], [1, 2], [3]], [[0], [2, 1], [3]]], several)
+    some = replace(some, judges=np.array([0, 1], np.int32))
+    assert alpha(some, 0, np.random.default_rng(0)).value == 1
+    alone = replace(some, judges=None)
+    circles = misfit.circles(alone, 4, np.random.default_rng(0))
+    assert (circles.repeated, circles.inconsistent, circles.triads) == (5, 0, 2)
+
+
+def test_surprise_is_that_of_the_choices() -> None:
+    theta = np.array([1.0, 0.2, -0.3, -1.5])
+
+    def standardised(choices: Sequence[tuple[int, Sequence[int], int]]) -> float:
+        off = variance = 0.0
+        for of, among, sign in choices:
+            values = sign * theta[list(among)]
+            p = np.exp(values) / np.exp(values).sum()
+            off += float(p @ values - sign * theta[of])
+            variance += float(p @ values**2 - (p @ values) ** 2)
+        return float(off / variance**0.5)
+
+    [surprise] = misfit.surprise(verdicts([[[1], [0, 3], [2]]], several), theta)
+    top = standardised([(1, [0, 1, 2, 3], 1), (2, [0, 2, 3], -1)])
+    bottom = standardised([(2, [0, 1, 2, 3], -1), (1, [0, 1, 3], 1)])
+    assert surprise == pytest.approx((top + bottom) / 2)
+
+
+def test_residuals_are_over_the_items_compared() -> None:
+    some = verdicts([[[1], [0, 3], [2]], [0, 1, 2, 3]], several)
+    theta = np.array([0.5, 0.0, -0.5, 1.0])
+    residual, expected = misfit.residuals(some, theta, np.arange(8))
+    p = 1 / (1 + np.exp(theta[None] - theta[:, None]))
+    assert expected[0] == pytest.approx(p[1, [0, 2, 3]].sum())
+    assert expected[1] == pytest.approx(p[0, [1, 2]].sum())
+    assert expected[2] == pytest.approx(p[3, [1, 2]].sum())
+    assert expected[4] == pytest.approx(p[0, 1:].sum())
+    assert residual[2] < 0 < residual[0]  # one of two, where more was expected; all of three
+    whole, _ = misfit.residuals(verdicts([[0, 1, 2, 3]]), theta, np.arange(4))
+    assert_allclose(residual[4:], whole)
+
+
+def best_worst(theta: Floats, times: int, rng: np.random.Generator, k: int = 4) -> list[Ranking]:
+    """Best-worst answers to `times` questions about each item, the best or the worst named first."""
+    answers: list[Ranking] = []
+    for _ in range(times):
+        for items in rng.permutation(len(theta)).reshape(-1, k).tolist():
+            rest, named = list(items), {}
+            for sign in (1, -1) if rng.random() < 0.5 else (-1, 1):
+                named[sign] = max(rest, key=lambda item: sign * theta[item] + rng.gumbel())
+                rest.remove(named[sign])
+            answers.append([[named[1]], rest, [named[-1]]])
+    return answers
+
+
+def test_the_scale_is_recovered_and_intervals_cover() -> None:
+    """As of whole lists: and better than by counting best − worst."""
+    n = 60
+    covered: list[float] = []
+    rho: list[float] = []
+    counted: list[float] = []
+    for number in range(8):
+        rng = seeds.rng(number, "best-worst")
+        theta = rng.normal(0, 1.5, n)
+        theta -= theta.mean()
+        answers = best_worst(theta, 8, rng)
+        fit = plackett_luce.fit(verdicts(answers, several), n, Parameters())
+        assert fit.posterior is not None
+        off = np.abs(fit.posterior.mean - theta)
+        covered.append(float((off < Z * fit.posterior.errors).mean()))
+        count = np.zeros(n)
+        for best, _, worst in map(grouped, answers):
+            count[best], count[worst] = count[best] + 1, count[worst] - 1
+        for values, of in ((fit.theta, rho), (count, counted)):
+            of.append(correlation.point(correlation.spearman(values, theta), n) or 0.0)
+    assert 0.92 < np.mean(covered) < 0.98
+    assert np.mean(rho) > max(0.84, float(np.mean(counted)))
+
+
+@pytest.mark.parametrize("whole", [None, 3])
+def test_no_slot_is_favoured_by_what_was_not_asked(whole: int | None) -> None:
+    """Where only the best is named, nothing is known of most pairs: each slot still wins half."""
+    rng = seeds.rng(1, "slots")
+    answers: list[Ranking] = []
+    for _ in range(400):
+        items = rng.permutation(8)[:4].tolist()
+        answers.append([[items[0]], items[1:]])
+    some = verdicts(answers[:whole] if whole else answers, several)
+    slots = position_bias.slots(some)
+    assert slots is not None
+    if whole is None:
+        assert_allclose(slots.rate, 0.5, atol=0.08)
+        assert (slots.low < 0.5).all()
+        assert (slots.high > 0.5).all()
+    total = np.bincount(comparisons.presented_at(some) % 4, comparisons.compared_by_slot(some))
+    assert (slots.rate * total).sum() == pytest.approx(total.sum() / 2)
+
+
+def test_halves_keep_what_is_not_known() -> None:
+    rng = seeds.rng(0, "halves")
+    theta = rng.normal(0, 2, 16)
+    some = verdicts(best_worst(theta, 12, rng), several)
+    seen: list[Verdicts] = []
+
+    def rate(part: Verdicts, n: int) -> Floats:
+        seen.append(part)
+        return plackett_luce.fit(part, n, Parameters(sigma=2.0)).theta
+
+    half = reliability.split_half(some, rate, seed=0, splits=4)
+    assert half.r is not None
+    assert half.r > 0.6
+    assert all(part.partial is not None and part.partial.all() for part in seen)
+
+
+def test_a_fitted_judge_is_held_against_what_was_asked_alone(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Simulated answers are cut down to the best and the worst before they are compared with a run's;
+    the order in which the others happen to stand says nothing of slots."""
+    rng = seeds.rng(0, "fit")
+    some = verdicts(best_worst(rng.normal(0, 2, 24), 12, rng), several)
+    seen: list[Verdicts] = []
+    given = looks.looks
+
+    def caught(answers: Verdicts, n: int, seed: int) -> looks.Looks | None:
+        seen.append(answers)
+        return given(answers, n, seed)
+
+    monkeypatch.setattr(fitting, "looks", caught)
+    fitting.fit(some, 24, stages=(20,))
+    assert len(seen) == 21
+    for answers in seen:
+        assert_array_equal(answers.tied, some.tied)
+        assert answers.partial is not None
+        assert answers.partial.all()
+    turned = some.items.reshape(-1, 4)[:, [0, 2, 1, 3]].reshape(-1)
+    assert looks._slope(some) == looks._slope(replace(some, items=turned))
+
+
+def test_joining_and_choosing_keep_what_is_not_known() -> None:
+    one, other = verdicts([[[0], [1, 2], [3]], [0, 1]], several), verdicts([[0, [1, 2]]])
+    joined = comparisons.joined([one, other])
+    assert joined.partial is not None
+    assert joined.partial.tolist() == [True, False, False]
+    chosen = joined.where(np.array([False, True, True]))
+    assert chosen.partial is not None
+    assert chosen.partial.tolist() == [False, False]
+    assert comparisons.joined([other, other]).partial is None
+
+
+def test_a_run_of_them_is_explained_and_written_as_it_was(tmp_path: Path) -> None:
+    """Imported, shown with what wasn't asked, exported; no judge can be asked for it again."""
+    (tmp_path / "texts.csv").write_text(
+        "id,text\n" + "".join(f"{name},Text {name}\n" for name in "abcd")
+    )
+    lines = [
+        {"round": 1, "group": 0, "presented": [0, 1, 2, 3], "partial_ranking": [1, [0, 2], 3]},
+        {"round": 1, "group": 1, "presented": [3, 1, 2, 0], "partial_ranking": [[3, 1, 2], 0]},
+        {"round": 1, "group": 2, "presented": [0, 2], "winner": 2},
+    ]
+    path = tmp_path / "best.jsonl"
+    path.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    judgeq(tmp_path, "import", "-d", "texts.csv", path.name, "-q")
+    judgeq(tmp_path, "export", "-o", "again.jsonl")
+    assert (tmp_path / "again.jsonl").read_text() == path.read_text()
+    pairs = judgeq(tmp_path, "export", "--table", "comparisons").stdout.splitlines()[1:]
+    assert [line.split(",")[:3] for line in pairs] == [
+        *(["b", other, "1.0"] for other in "acd"),
+        *([other, "d", "1.0"] for other in "ac"),
+        *([other, "a", "1.0"] for other in "dbc"),
+        ["c", "a", "1.0"],
+    ]
+    two = json.loads(judgeq(tmp_path, "explain", "last", "a", "--vs", "c", "--json").stdout)
+    assert two["direct"] == {"met": 3, "above": 0, "below": 2, "tied": 0}
+    assert [(one["partial"], one["above"]) for one in two["together"]] == [
+        (True, None),
+        (True, 0),
+        (False, 0),
+    ]
+    assert two["through"]["items"] == 0
+    shown = judgeq(tmp_path, "explain", "last", "a", "--vs", "c").stdout
+    assert "their order not asked in 1" in shown
+    assert "{[a], [c]}" in shown
+    assert "the order of these was not asked" in shown
+    shown = judgeq(tmp_path, "explain", "last", "b").stdout
+    assert "1 of 1" in shown  # of the second question, where it is above a alone
+    judgeq(tmp_path, "report", "-q")
+    (page,) = tmp_path.glob("runs/*/report.html")
+    assert '"partial":true' in page.read_text()
+    assert "2 of these are partial rankings" in page.read_text()
+    evaluated = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)
+    assert any(one["partial"] for one in evaluated["misfit"]["least_expected"])
+    refused = judgeq(
+        *(tmp_path, "run", "-d", "texts.csv", "-s", "listwise4", "-j", f"recorded:{path}"), expect=2
+    )
+    assert "it holds partial rankings" in refused.stderr
+
+
+def test_a_partial_verdict_has_one_group_and_others() -> None:
+    assert Verdict.of([[1], [0, 2]], partial=True) == Verdict(
+        (1, 0, 2), (False, False, True), None, True
+    )
+    assert Verdict.of([[1], [0]], partial=True) == Verdict((1, 0))
+    for groups in ([[0, 1, 2]], [[0, 1], [2, 3]]):
+        with pytest.raises(ValueError, match="partial ranking"):
+            Verdict.of(groups, partial=True)

@@ -1,0 +1,693 @@
+"""People as judges, by the engine alone: who has which question, and what becomes of their answers."""
+
+from __future__ import annotations
+
+import asyncio
+import sqlite3
+from collections import Counter
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import asynccontextmanager, closing
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+from scipy.stats import spearmanr
+
+from judgeq.engine import people_said, session
+from judgeq.engine.estimate import Estimate, estimate
+from judgeq.engine.handing import LEASE, SKIPS
+from judgeq.engine.people import People
+from judgeq.engine.people_checks import APART, EVERY, Checks, known_in
+from judgeq.engine.people_said import Answer, Turn
+from judgeq.engine.registering import Change, nameless
+from judgeq.errors import (
+    BadAnswerError,
+    DataError,
+    RunError,
+    StaleError,
+    UnknownPersonError,
+    UsageError,
+)
+from judgeq.events import Event, Notice
+from judgeq.judge.questions import Questions
+from judgeq.prompts import load
+from judgeq.store import Items
+from judgeq.store.sqlite import SqliteStore
+from judgeq.types import Counts, Matches, Standings, Verdict
+from tests import judging as them
+from tests.fakes import Clock
+
+N = 12
+TEXTS = [f"text number {row} of them" for row in range(N)]
+FIRST, SECOND = Answer((0, 1)), Answer((1, 0))
+
+
+def pairs(*couples: tuple[int, int]) -> Matches:
+    return Matches(np.array(couples, np.int32).reshape(-1), np.arange(len(couples) + 1) * 2)
+
+
+@dataclass
+class Table:
+    """A store with a round, and its people; opened again as often as wanted."""
+
+    path: Path
+    clock: Clock
+    matches: Matches
+    options: dict[str, Any]
+    planned: bool = False
+    events: list[Event] = field(default_factory=list)
+
+    @asynccontextmanager
+    async def open(self) -> AsyncIterator[tuple[People, SqliteStore]]:
+        store = SqliteStore(self.path, clock=self.clock)
+        try:
+            if not self.planned:
+                await store.set_items(Items([f"t{row}" for row in range(N)], None, {}))
+                epoch = await store.lead("us", 60)
+                standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+                await store.plan_round(1, epoch, standings, self.matches)
+                self.planned = True
+            prompt = load("generic", "size").model_copy(
+                update={"ties": self.options.get("ties", False)}
+            )
+            people = People(
+                store,
+                Questions(prompt, TEXTS),
+                Checks(store, repeats=self.options.get("repeats", 0.0)),
+                open_to_all=self.options.get("open_to_all", False),
+                emit=self.events.append,
+                now=self.clock,
+                clock=self.clock,
+                order=0,
+            )
+            await people.begin_round(1)
+            yield people, store
+        finally:
+            await store.close()
+
+
+Story = Callable[[Table], Coroutine[None, None, None]]
+
+
+def table(*couples: tuple[int, int], **options: Any) -> Callable[[Story], Callable[[Path], None]]:
+    """A test of people who are asked these pairs."""
+
+    def made(story: Story) -> Callable[[Path], None]:
+        def test(tmp_path: Path) -> None:
+            matches = pairs(*couples) if couples else options.pop("matches")
+            asyncio.run(story(Table(tmp_path / "run.db", Clock(), matches, options)))
+
+        return test
+
+    return made
+
+
+def lease(turn: Turn) -> str:
+    assert turn.question is not None
+    return turn.question.id
+
+
+@table((0, 1), (2, 3))
+async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob, eve = await people.register(["Ann", "Bob", "Eve"])
+        first, second = await people.turn(ann), await people.turn(bob)
+        assert first.question is not None
+        assert second.question is not None
+        assert set(first.question.texts).isdisjoint(second.question.texts)
+        assert (first.name, first.done, first.quota, first.undo) == ("Ann", 0, None, False)
+        assert (await people.turn(ann)) == first, "it stays theirs"
+        assert (await people.turn(eve)).why == "wait"
+        after = await people.answer(ann, lease(first), FIRST)
+        assert (after.why, after.done, after.undo) == ("wait", 1, True)
+        await people.answer(bob, lease(second), SECOND)
+        assert await store.counts() == Counts(done=2)
+        verdicts = await store.verdicts()
+        assert verdicts.judges is not None
+        assert sorted(verdicts.judges.tolist()) == [1, 2], "after the panel's one"
+
+
+@table((0, 1))
+async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        for token in ("", "x", ann[:-1], ann + "x", "\udcff"):
+            with pytest.raises(UnknownPersonError, match="isn't known"):
+                await people.turn(token)
+        (kept,) = await store.people()
+        assert ann.encode() not in kept.token
+        with pytest.raises(UsageError, match="a link of their own"):
+            await people.join("Eve")
+
+
+@table((0, 1), open_to_all=True)
+async def test_whoever_comes_may_join_under_a_name_of_their_own(table: Table) -> None:
+    async with table.open() as (people, _):
+        token = await people.join("  Eve   Adams ")
+        assert (await people.turn(token)).name == "Eve Adams"
+        assert (await people.turn(await people.join("Zoe\u0301"))).name == "Zo\u00e9"
+        taken = ("eve adams", "ZO\u00c9", "People")
+        for name in (*taken, "", " ", "a\x1b[2J", "x" * 81, "a\u202eb"):
+            with pytest.raises(UsageError, match=r"already|named"):
+                await people.join(name)
+
+
+@table((0, 1), (2, 3))
+async def test_an_answer_is_taken_once(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        turn = await people.turn(ann)
+        after = await people.answer(ann, lease(turn), FIRST)
+        assert await people.answer(ann, lease(turn), FIRST) == after, "its reply was lost"
+        with pytest.raises(StaleError, match="in another window"):
+            await people.answer(ann, lease(turn), SECOND)
+        with pytest.raises(StaleError, match="no longer yours"):
+            await people.answer(bob, lease(turn), FIRST)
+        with pytest.raises(StaleError, match="no longer yours"):
+            await people.answer(bob, lease(after), FIRST)
+        assert await store.counts() == Counts(pending=1, done=1)
+        assert len(await store.said()) == 1
+
+
+@table((0, 1))
+async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        turn = await people.turn(ann)
+        for answer in (
+            Answer(),
+            Answer((0,)),
+            Answer((0, 0)),
+            Answer((0, 2)),
+            Answer((0, 1, 2)),
+            Answer((0, 1), tied=True),
+            Answer(score=0.5),
+        ):
+            with pytest.raises(BadAnswerError, match="can't be an answer"):
+                await people.answer(ann, lease(turn), answer)
+        assert await people.turn(ann) == turn
+        assert await store.said() == []
+
+
+@table((0, 1), ties=True)
+async def test_a_tie_where_it_is_allowed(table: Table) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        await people.answer(ann, lease(await people.turn(ann)), Answer((0, 1), tied=True))
+        assert (await store.verdicts()).tied.tolist() == [False, True]
+
+
+@table(matches=Matches(np.array([3, 0, 1, 2, 5], np.int32), np.array([0, 4, 5])))
+async def test_lists_and_single_texts(table: Table) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        turn = await people.turn(ann)
+        while turn.question is not None:
+            turn = await people.answer(ann, lease(turn), them.answered(turn.question))
+        verdicts = await store.verdicts()
+        assert verdicts.items.tolist() == [3, 2, 1, 0, 5]
+        assert verdicts.scores is not None
+        assert verdicts.scores[1] == 0.05
+
+
+@table((0, 1), (2, 3))
+async def test_the_last_answer_can_be_taken_back_until_a_rating_used_it(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        with pytest.raises(StaleError, match="can't be taken back"):
+            await people.undo(ann)
+        first = await people.turn(ann)
+        second = await people.answer(ann, lease(first), FIRST)
+        back = await people.undo(ann)
+        assert back.question is not None
+        assert first.question is not None
+        assert back.question.texts == first.question.texts
+        assert lease(back) not in (lease(first), lease(second))
+        assert (back.done, back.undo) == (0, False)
+        assert await store.counts() == Counts(pending=2)
+        with pytest.raises(StaleError, match="no longer yours"):
+            await people.answer(ann, lease(first), FIRST)
+        assert (await people.turn(bob)).question is not None, "what Ann had is anybody's"
+        await people.answer(ann, lease(back), SECOND)
+        verdicts = await store.verdicts()
+        assert verdicts.items.tolist() == list(verdicts.presented[::-1])
+        await people.close(1)
+        with pytest.raises(StaleError, match="can't be taken back"):
+            await people.undo(ann)
+
+
+@table((0, 1), (2, 3))
+async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        first = await people.turn(ann)
+        second = await people.skip(ann, lease(first), "broken", "looks cut off")
+        third = await people.skip(ann, lease(second), "broken")
+        assert (third.why, third.done) == ("wait", 0)
+        assert await store.counts() == Counts(pending=2)
+        await people.skip(bob, lease(await people.turn(bob)), "broken")
+        assert await store.counts() == Counts(pending=1, invalid=1)
+        await people.answer(bob, lease(await people.turn(bob)), FIRST)
+        assert await store.counts() == Counts(done=1, invalid=1)
+        assert "looks cut off" in ((await store.said())[0][1].reply or "")
+
+
+@table((0, 1))
+async def test_what_all_skipped_is_asked_again_where_that_is_wanted(table: Table) -> None:
+    from judgeq.types import JobState
+
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        await people.skip(ann, lease(await people.turn(ann)), "broken")
+        assert await store.counts() == Counts(invalid=1)
+        await store.reopen(JobState.INVALID)
+    async with table.open() as (people, store):
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        assert await store.counts() == Counts(done=1)
+
+
+@table((0, 1))
+async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_one(
+    table: Table,
+) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        turn = await people.turn(ann)
+        for _ in range(3):
+            table.clock.now += LEASE - 1
+            await people.renew(ann, lease(turn))
+        assert (await people.turn(bob)).why == "wait"
+        table.clock.now += LEASE + 1
+        await people.renew(ann, lease(turn))  # nobody wanted it meanwhile
+        table.clock.now += LEASE + 1
+        taken = await people.turn(bob)
+        assert taken.question is not None
+        for late in (
+            people.renew(ann, lease(turn)),
+            people.answer(ann, lease(turn), FIRST),
+            people.skip(ann, lease(turn), ""),
+        ):
+            with pytest.raises(StaleError, match="no longer yours"):
+                await late
+        await people.answer(bob, lease(taken), FIRST)
+        assert len(await store.said()) == 1
+
+
+@table((0, 1))
+async def test_a_pause_gives_the_question_back_at_once(table: Table) -> None:
+    async with table.open() as (people, _):
+        ann, bob = await people.register(["Ann", "Bob"])
+        turn = await people.turn(ann)
+        assert people.present == 1
+        await people.leave(bob, lease(turn))
+        await people.leave(ann, lease(turn))
+        assert people.present == 0
+        assert (await people.turn(bob)).question is not None
+
+
+@table((0, 1), (1, 0), (0, 1), (2, 3))
+async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        assert await them.judge(_ending(people, ann), ann) == 2
+        assert (await people.turn(ann)).why == "wait"
+        assert await store.counts() == Counts(pending=2, done=2)
+        await them.judge(_ending(people, bob), bob)
+        assert await store.counts() == Counts(pending=1, done=3)
+
+
+async def _later(people: People, store: SqliteStore, *couples: tuple[int, int]) -> None:
+    """A second round of these pairs."""
+    epoch = await store.lead("us", 60)
+    standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+    await store.plan_round(2, epoch, standings, pairs(*couples))
+    await people.begin_round(2)
+
+
+@table((0, 1), (2, 3))
+async def test_what_comes_again_is_asked_of_others_and_only_then_of_the_same(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"], 3)
+        await them.judge(_ending(people, ann), ann)
+        await _later(people, store, (1, 0), (4, 5))
+        assert await them.judge(_ending(people, ann), ann) == 1
+        assert (await people.turn(ann)).why == "quota"
+        await people.answer(bob, lease(await people.turn(bob)), FIRST)
+        assert await store.counts() == Counts(done=4)
+
+
+@table((0, 1))
+async def test_nobody_waits_for_an_answer_that_only_they_can_give(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        await _later(people, store, (1, 0))
+        assert (await people.turn(ann)).why == "wait", "it is Bob's"
+        await people.change(Change("pause", ("Bob",)))
+        turn = await people.turn(ann)
+        back = await people.answer(ann, lease(turn), FIRST)
+        assert (back.why, back.done) == ("wait", 2)
+        again = await people.undo(ann)
+        assert again.question is not None
+        await people.change(Change("resume", ("Bob",)))
+        await people.leave(ann, lease(again))
+        assert (await people.turn(ann)).why == "wait", "she has judged it in the first round"
+        assert (await people.turn(bob)).question is not None
+    async with table.open() as (people, store):
+        await people.begin_round(2)
+        assert (await people.turn(ann)).why == "wait"
+
+
+@table((0, 1))
+async def test_what_somebody_has_of_a_later_round_is_theirs_once_it_is_there(table: Table) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        await _later(people, store, (2, 3))
+        turn = await people.turn(ann)
+    async with table.open() as (people, store):
+        assert (await people.turn(ann)).why == "wait"
+        await people.begin_round(2)
+        assert (await people.turn(ann)).question == turn.question
+
+
+@pytest.mark.parametrize(
+    "statement",
+    [
+        "INSERT INTO handed VALUES (9, 'x', 0, 0, NULL)",
+        "INSERT INTO handed VALUES (0, 'x', 0, NULL, 9)",
+        "INSERT INTO checks VALUES (5, x'0000000001000000', 0, 0, x'', '', NULL, NULL, NULL, 0, 0)",
+        "UPDATE people SET number = 7",
+        "INSERT INTO checks VALUES (0, x'0000000001000000', 9, 0, x'', 'x', x'0000000001000000', "
+        "NULL, NULL, 0, 0)",
+    ],
+)
+def test_a_ledger_of_people_who_are_not_there_is_damaged(tmp_path: Path, statement: str) -> None:
+    @table((0, 1))
+    async def story(table: Table) -> None:
+        async with table.open() as (people, _):
+            await people.register(["Ann"])
+        with closing(sqlite3.connect(table.path)) as db:
+            db.execute(statement)
+            db.commit()
+        with pytest.raises(RunError, match="damaged"):
+            async with table.open():
+                pass
+
+    story(tmp_path)
+
+
+@table((0, 1), open_to_all=True)
+async def test_where_anybody_may_come_only_those_who_are_there_are_waited_for(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.join("Ann"), await people.join("Bob")
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        await _later(people, store, (1, 0))
+        assert (await people.turn(ann)).question is not None, "Bob's page was never open"
+        await people.leave(ann, lease(await people.turn(ann)))
+        await people.turn(bob)
+        await people.leave(bob, lease(await people.turn(bob)))
+        for _ in range(SKIPS):
+            await people.skip(ann, lease(await people.turn(ann)), "undecided")
+        assert await store.counts() == Counts(done=1, invalid=1)
+
+
+@table((0, 1))
+async def test_who_waits_is_a_reason_to_plan_more(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, _ = await people.register(["Ann", "Bob"])
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        await _later(people, store, (1, 0))
+        assert not people.in_need
+        assert (await people.turn(ann)).why == "wait"
+        assert people.in_need, "what is open is for others"
+
+
+def _ending(people: People, token: str) -> Any:
+    """The people, of whom one stops where they would wait."""
+
+    class Ending:
+        async def turn(self, token: str) -> Turn:
+            return self._ended(await people.turn(token))
+
+        async def answer(self, token: str, question: str, answer: Answer) -> Turn:
+            return self._ended(await people.answer(token, question, answer))
+
+        def _ended(self, turn: Turn) -> Turn:
+            return turn._replace(why="over") if turn.why == "wait" else turn
+
+    return Ending()
+
+
+@table(*((row, row + 1) for row in range(10)))
+async def test_a_quota_is_kept(table: Table) -> None:
+    async with table.open() as (people, _):
+        (ann,) = await people.register(["Ann"], 3)
+        assert await them.judge(people, ann) == 3
+        turn = await people.turn(ann)
+        assert (turn.why, turn.done, turn.quota) == ("quota", 3, 3)
+        assert people.present == 0
+        back = await people.undo(ann)
+        assert (back.question is not None, back.done) == (True, 2)
+
+
+@table((0, 1), (2, 3), (4, 5))
+async def test_that_nobody_is_left_to_be_asked_is_reported_once(table: Table) -> None:
+    def reported() -> int:
+        return sum(isinstance(event, Notice) for event in table.events)
+
+    async with table.open() as (people, _):
+        ann, _ = await people.register(["Ann", "Bob"], 1)
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        assert reported() == 0
+        await people.change(Change("pause", ("Bob",)))
+        for _ in range(2):
+            await people.turn(ann)
+        assert reported() == 1
+        (eve,) = await people.register(["Eve"], 1)
+        await people.answer(eve, lease(await people.turn(eve)), FIRST)
+        assert reported() == 2
+
+
+@table((0, 1), (2, 3))
+async def test_who_is_paused_or_removed_has_nothing(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        await people.turn(ann)
+        await people.change(Change("pause", ("ann",)))
+        assert await store.handed() == [], "at once"
+        assert (await people.turn(ann)).why == "paused"
+        await people.change(Change("resume", ("Ann",)))
+        assert (await people.turn(ann)).question is not None
+        await people.change(Change("remove", ("Ann", "ann")))
+        assert (await people.turn(ann)).why == "removed"
+        await people.change(Change("forget", ("Bob",)))
+        with pytest.raises(UnknownPersonError):
+            await people.turn(bob)
+        assert [person.name for person in await store.people()] == ["Ann", "person 2"]
+        ((_, again),) = await people.change(Change("link", ("Ann",)))
+        with pytest.raises(UnknownPersonError):
+            await people.turn(ann)
+        with pytest.raises(UsageError, match="no judge named 'Bob'; there are: Ann, person 2"):
+            await people.change(Change("remove", ("person 2", "Bob")))
+        assert (await people.turn(again)).name == "Ann"
+
+
+def test_who_is_forgotten_gets_a_name_that_nobody_has() -> None:
+    assert nameless(0, ["Bob"]) == "person 1"
+    assert nameless(0, ["Person 1", "person 1 (forgotten)"]) == "person 1 (forgotten) (forgotten)"
+
+
+@table((0, 1), (2, 3), (4, 5))
+async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> None:
+    async with table.open() as (people, _):
+        ann, bob = await people.register(["Ann", "Bob"])
+        first = await people.turn(ann)
+        mine = await people.answer(ann, lease(first), FIRST._replace(seconds=0.0))
+        theirs = await people.turn(bob)
+    async with table.open() as (people, store):
+        await store.lead("us again", 60)
+        again = await people.answer(ann, lease(first), FIRST)
+        assert again == mine, "the answer whose reply was lost is known"
+        with pytest.raises(StaleError, match="another window"):
+            await people.answer(ann, lease(first), SECOND)
+        await people.renew(bob, lease(theirs))
+        assert (await people.answer(bob, lease(theirs), FIRST)).why == "wait"
+        back = await people.undo(ann)
+        assert back.question is not None
+        assert first.question is not None
+        assert back.question.texts == first.question.texts
+
+
+@table(*((row, (row + 1) % N) for row in range(N)), *((row, (row + 3) % N) for row in range(N)))
+async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Table) -> None:
+    table.options["repeats"] = 0.2
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        await them.judge(_ending(people, ann), ann)
+        checks = await store.checks()
+        asked = {match.id: match.items for match, _ in await store.said()}
+        assert len(asked) == 24
+        assert 3 <= len(checks) <= 5
+        for check in checks:
+            assert check.repeats is not None
+            assert check.items == asked[check.repeats][::-1]
+            assert check.verdict is not None
+        assert await store.counts() == Counts(done=24)
+        assert (await people.turn(ann)).done == 24 + len(checks)
+        order = [match.id for match, _ in await store.said()]
+        assert order.index(checks[0].repeats or 0) <= 24 - APART
+
+
+@table(*((row, (row + 1) % N) for row in range(N)), *((row, (row + 3) % N) for row in range(N)))
+async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> None:
+    async with table.open() as (people, store):
+        checks = Checks(store)
+        assert await checks.add_known([(11, 0), (10, 1), (11, 0)]) == 2
+        assert await checks.add_known([(10, 1), (9, 2)]) == 1
+    async with table.open() as (people, store):
+        (ann,) = await people.register(["Ann"])
+        await them.judge(_ending(people, ann), ann)
+        asked = [check for check in await store.checks() if check.person is not None]
+        assert len(asked) == 24 // EVERY
+        assert len({check.known for check in asked}) == len(asked)
+        for check in asked:
+            assert check.verdict == Verdict(check.known)
+        back = await people.undo(ann)
+        assert back.question is not None
+        assert (await people.answer(ann, lease(back), FIRST)).why == "wait"
+
+
+def test_people_are_asked_in_their_own_words() -> None:
+    prompt = load("generic", "how urgent it is")
+    about = people_said.about(prompt)
+    assert "0 (none) to 9" in about.questions["direct"]
+    assert "how urgent it is" in about.guidelines
+    assert about.title == "how urgent it is"
+    assert "instructions" not in about.guidelines
+    without = people_said.about(prompt.model_copy(update={"people": ()}))
+    assert without.guidelines == prompt.system.strip()
+    assert without.questions["pair"] == " ".join(prompt.pair.split())
+
+
+@pytest.mark.parametrize(
+    ("rows", "why"),
+    [
+        (("t0,t1,tie",), "'t0' and 't1' are a tie"),
+        (("t0,t1,t0", "t2,t1,t2", "t1,t0,t1"), "each wins once"),
+        (("t0,nobody,t0",), "'nobody'"),
+    ],
+)
+def test_known_answers_are_in_one_order(tmp_path: Path, rows: Sequence[str], why: str) -> None:
+    path = tmp_path / "known.csv"
+    path.write_text("\n".join(["left,right,winner", *rows]))
+    with pytest.raises(DataError, match=why):
+        known_in(path, [f"t{row}" for row in range(N)], TEXTS)
+    path.write_text("left,right,winner\nt0,t1,t1\nt1,t0,t1\n")
+    assert known_in(path, [f"t{row}" for row in range(N)], TEXTS) == [(1, 0)]
+
+
+# Whole runs
+
+
+@pytest.mark.parametrize(
+    "options",
+    [
+        {},
+        {"each": 2},
+        {"strategy": "listwise6x2"},
+        {"strategy": "direct"},
+        {"strategy": "adaptive2x6"},
+        {"strategy": "adaptive6x6", "round_size": 1},
+        {"strategy": "streak:r=2,d=2", "rounds": 4},
+        {"repeats": 0.2},
+        {"both_orders": True},
+    ],
+    ids=str,
+)
+def test_a_run_of_people_ends_with_their_scores(tmp_path: Path, options: dict[str, Any]) -> None:
+    result = them.run(tmp_path, **options)
+    assert not result.partial
+    assert result.counts.done == result.counts.total
+    assert tuple(result.judges) == ("people", "Ann", "Bob")
+    gold = np.arange(them.N)
+    theta = result.scores.ratings[result.main.column]
+    assert spearmanr(theta, gold).statistic > 0.6
+    again = them.run(tmp_path, **options)
+    np.testing.assert_array_equal(again.scores.ratings[result.main.column], theta)
+    assert again.counts == result.counts
+
+
+def test_each_question_is_judged_by_as_many_as_wanted(tmp_path: Path) -> None:
+    result = them.run(tmp_path, ["Ann", "Bob", "Eve"], each=3)
+    (first, *_) = result.history.asked
+    sets = Counter(
+        frozenset(first.items[a:b].tolist())
+        for a, b in zip(first.offsets[:-1], first.offsets[1:], strict=True)
+    )
+    assert set(sets.values()) == {3}
+    assert first.judges is not None
+    by_set: dict[frozenset[int], set[int]] = {}
+    for at, judge in enumerate(first.judges.tolist()):
+        items = first.items[first.offsets[at] : first.offsets[at + 1]]
+        by_set.setdefault(frozenset(items.tolist()), set()).add(judge)
+    assert all(judges == {1, 2, 3} for judges in by_set.values())
+
+
+def test_adaptive_rounds_are_as_small_as_those_who_are_there_need(tmp_path: Path) -> None:
+    result = them.run(tmp_path, strategy="adaptive6x9")
+    assert (result.rounds, result.state) == (len(result.history.asked), "finished")
+    sizes, strategy = [len(verdicts) for verdicts in result.history.asked], result.history.strategy
+    assert strategy is not None
+    assert sizes[0] == 4
+    assert max(sizes[1:]) <= 4
+    assert sum(sizes) == strategy.calls(them.N)
+
+
+def test_noisy_people_recover_the_gold_as_the_simulated_judge_does(tmp_path: Path) -> None:
+    """Two texts that are 90 of 1000 apart are told apart by both with a probability of 0.8: by people
+    whose noise of a text is normal, with a standard deviation of 4.5 of 60."""
+    design: dict[str, Any] = {"texts": 60, "strategy": "listwise10x4"}
+    names = ["Ann", "Bob", "Eve", "Dan"]
+    found = []
+    for result in (
+        them.run(tmp_path, names, noise=4.5, **design),
+        them.run(tmp_path, [], judge=("simulated",), latent_column="gold", **design),
+    ):
+        theta = result.scores.ratings[result.main.column]
+        found.append(spearmanr(theta, np.arange(60)).statistic)
+    assert min(found) > 0.9
+    assert abs(found[0] - found[1]) < 0.05
+
+
+def test_people_beside_a_simulated_judge_are_asked_the_same(tmp_path: Path) -> None:
+    result = them.run(
+        tmp_path, judge=("people", "simulated"), ensemble="each", latent_column="gold"
+    )
+    assert tuple(result.judges) == ("people", "simulated", "Ann", "Bob")
+    (first, *_) = result.history.asked
+    assert first.judges is not None
+    assert Counter((first.judges == 1).tolist()) == {True: 12, False: 12}
+
+
+@pytest.mark.parametrize("strategy", ["pairwise2", "hybrid6", "adaptive6x4"])
+def test_an_estimate_counts_the_answers_of_people_and_what_is_sent_to_models(
+    tmp_path: Path, strategy: str
+) -> None:
+    def estimated(*judges: str) -> Estimate:
+        given = them.settings(tmp_path, judge=judges, strategy=strategy, ensemble="each")
+        return asyncio.run(estimate(session.prepare(given, tmp_path / "runs")))
+
+    alone, both = estimated("gpt-5-mini"), estimated("people", "gpt-5-mini")
+    assert (both.calls, both.input, both.cost) == (alone.calls, alone.input, alone.cost)
+    people = estimated("people")
+    assert people.calls == alone.calls
+    assert "people answer" in people.basis
+
+
+def test_an_estimate_goes_on_from_what_people_answered(tmp_path: Path) -> None:
+    them.run(tmp_path)
+    again = session.prepare(them.settings(tmp_path), tmp_path / "runs")
+    assert asyncio.run(estimate(again)).calls == 0

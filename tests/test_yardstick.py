@@ -1,0 +1,164 @@
+"""People among themselves as the yardstick, and models held against it."""
+
+from __future__ import annotations
+
+import csv
+import json
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgeq.evaluation import agreement, yardstick
+from judgeq.evaluation.alike import couples
+from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.yardstick import Held, Yardstick
+from judgeq.ui.people_sections import sentence
+from tests import judging as them
+from tests.cli import judgeq
+
+PEOPLE = ["Ann", "Bob", "<b>Eve</b>", "=1+1"]
+BESIDE: dict[str, Any] = {
+    "judge": ("people", "simulated"),
+    "ensemble": "each",
+    "latent_column": "gold",
+    "strategy": "listwise6x3",
+    "each": 2,
+}
+
+
+def of(folder: Path, names: list[str] = PEOPLE, noise: float = 3.0, **more: Any) -> Yardstick:
+    measured = yardstick.of_run(them.run(folder, names, noise=noise, **more), 200, 0)
+    assert measured is not None
+    return measured
+
+
+def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path) -> None:
+    measured = of(tmp_path, **BESIDE)
+    assert (measured.persons, measured.verdicts, measured.questions) == (4, 24, 12)
+    (held,) = measured.models
+    assert (held.name, held.verdicts, held.questions) == ("simulated", 12, 12)
+    assert held.people == measured.alike
+    assert held.alike.value is not None
+    assert held.difference.value == pytest.approx(held.alike.value - (held.people.value or 0))
+    low, value, high = held.difference.low, held.difference.value, held.difference.high
+    assert (low or 0) < (value or 0) < (high or 0)
+    assert (held.tau or 0) > 0.5
+    assert measured.alpha_models is None
+
+
+def test_each_question_counts_alike_however_many_people_answered_it() -> None:
+    from judgeq.types import Verdict
+    from tests.test_people_records import of as verdicts_of
+
+    up, down = Verdict((0, 1)), Verdict((1, 0))
+    answers: list[tuple[int, tuple[int, ...], Verdict]] = [
+        (1, (0, 1), up),
+        (2, (0, 1), up),
+        (3, (1, 0), up),
+        (0, (0, 1), down),
+    ]
+    answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
+    answers += [(0, (2, 3), Verdict((2, 3)))]
+    people = np.arange(4) > 0
+    both = couples(verdicts_of(answers), people)
+    shares = yardstick._Shares(both.between(people, people), False, 0, 0)
+    assert shares.alike.value == pytest.approx((1 + 0) / 2)
+    questions, alike, among, difference = shares.against(both.between(people, ~people))
+    assert questions == 2
+    assert alike.value == pytest.approx((0 + 0.5) / 2)
+    assert among.value == 0.5
+    assert difference.value == pytest.approx(-0.25)
+    assert difference.low is None
+
+
+def test_people_who_share_no_question_are_no_yardstick(tmp_path: Path) -> None:
+    measured = of(tmp_path, **BESIDE | {"each": 1})
+    assert measured.questions == 0
+    assert "--each 2" in (measured.alike.why or "")
+    (held,) = measured.models
+    assert held.alike.value is not None
+    assert held.questions == 12
+    assert "--each 2" in (held.difference.why or "")
+
+
+def test_models_that_were_asked_something_else_are_in_no_row(tmp_path: Path) -> None:
+    measured = of(tmp_path, **BESIDE | {"each": 1, "ensemble": "rotate"})
+    (held,) = measured.models
+    assert "--ensemble each" in (held.alike.why or "")
+
+
+def test_a_few_questions_have_no_interval(tmp_path: Path) -> None:
+    measured = of(tmp_path, **BESIDE | {"strategy": "listwise6x2"})
+    (held,) = measured.models
+    assert held.difference.value is not None
+    assert held.difference.low is None
+    assert "8 questions in common are too few" in sentence(held)
+
+
+def test_single_texts_have_alpha_alone(tmp_path: Path) -> None:
+    measured = of(tmp_path, **BESIDE | {"strategy": "direct"})
+    assert (measured.alike.value, measured.alike.why) == (None, yardstick.ALONE)
+    assert measured.alpha.value is not None
+
+
+def test_people_together_stand_beside_models_and_nobody_stands_there_without_an_answer(
+    tmp_path: Path,
+) -> None:
+    result = them.run(tmp_path, PEOPLE, **BESIDE)
+    panel = agreement.of_run(result, 0, 0)
+    assert panel is not None
+    assert list(panel.names) == ["people", "simulated", *PEOPLE]
+    assert list(panel.verdicts[:2]) == [24, 12]
+    assert sum(panel.verdicts[2:]) == 24
+    (tmp_path / "alone").mkdir()
+    panel = agreement.of_run(them.run(tmp_path / "alone", each=2), 0, 0)
+    assert panel is not None
+    assert list(panel.names) == ["Ann", "Bob"]
+    (tmp_path / "one").mkdir()
+    assert (
+        agreement.of_run(them.run(tmp_path / "one", ["Ann"], strategy="listwise6x3"), 0, 0) is None
+    )
+
+
+def test_many_people_are_listed_by_how_much_they_said(tmp_path: Path) -> None:
+    names = [f"p{number}" for number in range(14)]
+    panel = agreement.of_run(them.run(tmp_path, names, **BESIDE | {"each": 5}), 0, 0)
+    assert panel is not None
+    assert list(panel.names[:2]) == ["people", "simulated"]
+    assert len(panel.names) == 1 + agreement.MOST
+    assert panel.others == 5
+    assert panel.others_verdicts + sum(panel.verdicts[1:]) == 72
+
+
+def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> None:
+    them.run(tmp_path, PEOPLE, noise=3.0, **BESIDE)
+    runs = ("--resamples", "200")
+    shown = judgeq(tmp_path, "evaluate", *runs).stdout
+    assert "simulated and a person" in shown
+    assert "on the same 12 questions" in " ".join(shown.split())
+    numbers = tmp_path / "numbers.csv"
+    said = json.loads(judgeq(tmp_path, "evaluate", *runs, "--json", "--csv", str(numbers)).stdout)
+    (held,) = said["people"]["models"]
+    assert held["questions"] == said["people"]["questions"] == 12
+    assert said["judges"]["names"][:2] == ["people", "simulated"]
+    rows = [*csv.DictReader(numbers.read_text("utf-8").splitlines())]
+    by_name = {(row["items"], row["measure"]): row for row in rows}
+    assert float(by_name["people", "alike"]["value"]) == said["people"]["alike"]["value"]
+    assert by_name["simulated and people", "alike_less_people"]["n"] == "12"
+    assert not [row for row in rows if any(cell.startswith("=") for cell in row.values())]
+
+
+@pytest.mark.parametrize(
+    ("low", "high", "means"),
+    [
+        (-0.1, 0.1, "as good as one more person, as far"),
+        (-0.2, -0.1, "not as good as one more person"),
+        (0.1, 0.2, "in closer agreement with people"),
+    ],
+)
+def test_what_a_difference_means(low: float, high: float, means: str) -> None:
+    some = Measured(0.8, 0.7, 0.9)
+    held = Held("m", 9, 9, some, some, Measured((low + high) / 2, low, high), some, 0.5, 0.5)
+    assert means in sentence(held)
