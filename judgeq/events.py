@@ -15,7 +15,8 @@ class RunStarted:
     """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
     by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
     where that is known beforehand. `watched`: other processes work on the run (`Looked`). `people`:
-    they are asked, and no model."""
+    they are asked, and no model. `most_jobs`: of all rounds together, where `rounds` is no more than a
+    bound."""
 
     run: str
     items: int
@@ -26,6 +27,7 @@ class RunStarted:
     sizes: Sequence[int] = ()
     watched: bool = False
     people: bool = False
+    most_jobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,10 +129,12 @@ class BatchesOpen:
 
 @dataclass(frozen=True, slots=True)
 class Notice:
-    """Something the user should know, in one sentence."""
+    """Something the user should know, in one sentence. `needed`: also who wants to see nothing but
+    warnings."""
 
     text: str
     warning: bool = False
+    needed: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -492,25 +492,44 @@ def test_a_page_that_is_left_open_gives_its_question_back() -> None:
 # The connection
 
 
+class Wire:
+    """What becomes of a page's calls of a name: they go `on`, until `does` is something else. The page
+    is loaded again: what one that is open asks for at once may pass Chromium's interception."""
+
+    def __init__(self, page: Any, name: str) -> None:
+        self.does: Callable[[Any], None] = self.on
+        page.route(f"**/api/{name}", self._becomes)
+        page.reload()
+
+    def _becomes(self, route: Any) -> None:
+        self.does(route)
+
+    @staticmethod
+    def on(route: Any) -> None:
+        """Let a call go on."""
+        route.continue_()
+
+    @staticmethod
+    def cut(route: Any) -> None:
+        """Let a call not reach the server."""
+        route.abort()
+
+
 def test_an_answer_whose_reply_is_lost_is_sent_again_and_counts_once() -> None:
     people = asking("pair", "pair")
     with judging(people) as seen:
         page = seen.page
+        wire, lost = Wire(page, "answer"), list[str]()
         question(page, "pair", "left 0")
-        lost: list[str] = []
-        mended: list[bool] = []
 
         def lose(route: Any) -> None:
-            if mended:
-                route.continue_()
-            else:
-                lost.append(route.fetch().text())
-                route.abort()
+            lost.append(route.fetch().text())
+            route.abort()
 
-        page.route("**/api/answer", lose)
+        wire.does = lose
         page.keyboard.press("1")
         page.get_by_text("Your answer is kept").first.wait_for()
-        mended.append(True)
+        wire.does = wire.on
         page.locator("#link-button").dispatch_event("click")  # if it isn't sent again just now
         question(page, "pair", "left 1")
         assert people.calls.count("answer") == len(lost) + 1 > 1
@@ -524,6 +543,7 @@ def test_what_is_taken_back_without_a_reply_is_taken_back_once() -> None:
     people = asking("pair", "pair", "pair")
     with judging(people) as seen:
         page = seen.page
+        wire = Wire(page, "undo")
         for number in range(2):
             question(page, "pair", f"left {number}")
             page.keyboard.press("1")
@@ -533,11 +553,10 @@ def test_what_is_taken_back_without_a_reply_is_taken_back_once() -> None:
             route.fetch()
             route.abort()
 
-        page.route("**/api/undo", lose)
+        wire.does = lose
         page.keyboard.press("u")
         question(page, "pair", "left 1")
-        page.unroute("**/api/undo")
-        page.route("**/api/undo", lambda route: route.abort())
+        wire.does = wire.cut
         page.keyboard.press("u")
         page.get_by_text("wasn't taken back").wait_for()
         question(page, "pair", "left 1")
@@ -550,12 +569,13 @@ def test_an_answer_survives_the_page_being_loaded_again() -> None:
     people = asking("pair", "pair")
     with judging(people) as seen:
         page = seen.page
+        wire = Wire(page, "*")
         question(page, "pair", "left 0")
-        page.route("**/api/*", lambda route: route.abort())
+        wire.does = wire.cut
         page.keyboard.press("2")
         page.get_by_text("Your answer is kept").first.wait_for()
         assert people.answers == []
-        page.unroute("**/api/*")
+        wire.does = wire.on
         page.on("dialog", lambda dialog: dialog.accept())
         page.reload()
         question(page, "pair", "left 1")
@@ -593,6 +613,30 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
     finally:
         browser.__exit__(None, None, None)
     assert kept(people) == [Answer((0, 1)), Answer((3, 2, 1, 0)), Answer((1, 0))]
+
+
+def test_who_waits_learns_that_the_study_may_be_over_when_its_server_is_gone() -> None:
+    people = asking("pair", "pair")
+    people.people["anna"].state = "paused"
+    with judging(people) as seen:
+        page = seen.page
+        wire = Wire(page, "*")
+        said(page, "Paused by whoever runs the study")
+        wire.does = wire.cut
+        page.get_by_role("button", name="Ask now").click()
+        page.locator("#link").get_by_text("you can close this page").wait_for()
+        assert violations(page) == []
+        wire.does = wire.on
+        people.people["anna"].state = ""
+        page.locator("#link-button").dispatch_event("click")
+        question(page, "pair", "left 0")
+        assert page.locator("#link").is_hidden()
+        wire.does = wire.cut
+        page.keyboard.press("p")
+        said(page, "Paused")
+        page.keyboard.press("p")
+        page.locator("#link").get_by_text("you can close this page").wait_for()
+        seen.errors.clear()
 
 
 # Who takes part

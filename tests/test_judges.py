@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import http.client
 import json
+import signal
 import stat
 import sys
 from collections.abc import AsyncIterator, Callable, Coroutine
@@ -26,7 +27,7 @@ from judgeq.ui import outputs
 from judgeq.ui.web import control
 from judgeq.ui.web.control import HOST, controlled
 from tests import judging as them
-from tests.cli import LONGEST, judgeq, started
+from tests.cli import LONGEST, judgeq, start, started
 from tests.postgres import new_store
 
 T = TypeVar("T")
@@ -130,6 +131,9 @@ def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
     assert len(first.partition("#")[2]) == 32
     assert "shown this once" in notes[0]
     assert f"`judgeq annotate {place.id}`" in notes[1]
+    assert notes[2].startswith("They lead to this machine")
+    done = judgeq(tmp_path, "judges", "link", "last", "Ann", "--url-prefix", "https://lab.example")
+    assert "lead to this machine" not in done.stdout
     (eve,) = changed(
         tmp_path, "add", "last", "Eve Adams", "--url-prefix", "https://lab.example/a/"
     )["judges"]
@@ -322,6 +326,17 @@ def test_a_state_folder_that_can_not_be_written_is_no_end(
         assert control.of(place) is None
 
     served(tmp_path, story)
+
+
+def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -> None:
+    them.dataset(tmp_path)
+    words = ("--dataset", "texts.csv", "--judge", "people", "--feature", "size", "--port", "0")
+    process = start(tmp_path, "run", *words, "--quiet")
+    assert process.stderr is not None
+    assert process.stderr.readline().startswith("People judge at http://127.0.0.1:")
+    process.send_signal(signal.SIGINT)
+    said = process.communicate(timeout=LONGEST)[1]
+    assert said.count("\n") == 1, said
 
 
 # The list

@@ -17,8 +17,8 @@ from scipy.stats import spearmanr
 
 from judgeq.engine import people_said, session
 from judgeq.engine.estimate import Estimate, estimate
-from judgeq.engine.handing import LEASE, SKIPS
-from judgeq.engine.people import People
+from judgeq.engine.handing import AWAITED, LEASE, SKIPS
+from judgeq.engine.people import LOOK, People
 from judgeq.engine.people_checks import APART, EVERY, Checks, known_in
 from judgeq.engine.people_said import Answer, Turn
 from judgeq.engine.registering import Change, nameless
@@ -373,6 +373,63 @@ async def test_what_somebody_has_of_a_later_round_is_theirs_once_it_is_there(tab
         assert (await people.turn(ann)).question == turn.question
 
 
+@table((0, 1))
+async def test_who_gave_no_sign_for_a_day_is_waited_for_no_more(table: Table) -> None:
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        await _later(people, store, (1, 0))
+        table.clock.now += AWAITED - 1
+        assert (await people.turn(ann)).why == "wait", "it is Bob's"
+        await people.leave(bob, lease(await people.turn(bob)))
+        table.clock.now += AWAITED - 1
+        assert (await people.turn(ann)).why == "wait", "he was there"
+        table.clock.now += 1
+        turn = await people.turn(ann)
+        assert turn.question is not None
+        await people.leave(ann, lease(turn))
+    async with table.open() as (people, _):
+        await people.begin_round(2)
+        assert (await people.turn(ann)).question is not None
+
+
+@table((0, 1), (2, 3))
+async def test_that_all_who_are_there_wait_for_others_is_reported_once(table: Table) -> None:
+    def reported() -> list[tuple[str, bool]]:
+        return [(event.text, event.warning) for event in table.events if isinstance(event, Notice)]
+
+    async with table.open() as (people, store):
+        ann, bob = await people.register(["Ann", "Bob"])
+        await them.judge(_ending(people, ann), ann)
+        await _later(people, store, (1, 0), (4, 5))
+        turn = await people.turn(ann)
+        assert reported() == []
+        await people.answer(ann, lease(turn), FIRST)
+        for _ in range(3):
+            table.clock.now += LOOK
+            assert (await people.turn(ann)).why == "wait"
+        ((text, warning),) = reported()
+        assert text.startswith("1 question is left for judges whose page isn't open")
+        assert not warning
+        turn = await people.turn(bob)
+        table.clock.now += LOOK
+        await people.turn(ann)
+        await people.leave(bob, lease(turn))
+        table.clock.now += LOOK
+        await people.turn(ann)
+        assert len(reported()) == 2, "he left again"
+
+
+@table((0, 1), (1, 0))
+async def test_that_there_are_too_few_judges_is_a_warning(table: Table) -> None:
+    async with table.open() as (people, _):
+        (ann,) = await people.register(["Ann"])
+        assert (await people.answer(ann, lease(await people.turn(ann)), FIRST)).why == "wait"
+        (notice,) = (event for event in table.events if isinstance(event, Notice))
+        assert notice.warning
+        assert "1 question is left that no judge may be asked" in notice.text
+
+
 @pytest.mark.parametrize(
     "statement",
     [
@@ -587,6 +644,19 @@ def test_known_answers_are_in_one_order(tmp_path: Path, rows: Sequence[str], why
         known_in(path, [f"t{row}" for row in range(N)], TEXTS)
     path.write_text("left,right,winner\nt0,t1,t1\nt1,t0,t1\n")
     assert known_in(path, [f"t{row}" for row in range(N)], TEXTS) == [(1, 0)]
+
+
+def test_known_answers_that_are_none_are_refused_before_anything_is_made(tmp_path: Path) -> None:
+    path = tmp_path / "known.csv"
+    path.write_text("left,right,winner\nt0,t1,tie\n")
+    with pytest.raises(DataError, match="are a tie"):
+        session.prepare(them.settings(tmp_path, anchors=path), tmp_path / "runs")
+    path.unlink()
+    with pytest.raises(DataError, match=r"known\.csv"):
+        session.prepare(them.settings(tmp_path, anchors=path), tmp_path / "runs")
+    stopped = them.stopped(tmp_path, 1)
+    with pytest.raises(DataError, match=r"known\.csv"):
+        session.resume(stopped.folder, {"anchors": path})
 
 
 # Whole runs

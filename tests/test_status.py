@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,6 +14,8 @@ from judgeq import api
 from judgeq.engine import status
 from judgeq.engine.results import Result
 from judgeq.runs import RunPlace
+from judgeq.ui import run_sections
+from tests import judging
 from tests.cli import judgeq
 
 
@@ -76,3 +79,20 @@ def test_scores_of_single_items_are_shown_as_such(tmp_path: Path) -> None:
     state = state_of(direct.run)
     assert state.rating == "direct"
     assert "in the end" in judgeq(tmp_path, "status", direct.run.path).stdout
+
+
+def test_an_adaptive_run_of_people_ends_with_the_rounds_that_it_took(tmp_path: Path) -> None:
+    result = judging.run(tmp_path, strategy="adaptive6x9")
+    state = state_of(result.run)
+    assert state.word == "finished"
+    assert state.most_rounds == len(state.rounds) < state.info.rounds
+    assert state.known is not None
+    state = replace(state, known=replace(state.known, next_rho=0.99, next_calls=3))
+    strategy, order = (dict(facts(state))[name] for name in ("strategy", "order"))
+    assert strategy.endswith(f", {len(state.rounds)} of {len(state.rounds)} rounds")
+    assert "one more round (3 answers)" in order
+
+
+def facts(state: status.State) -> list[tuple[str, str]]:
+    section = next(iter(run_sections.status(state)))
+    return [(str(name), str(value)) for name, value in section.facts]

@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
+from urllib.parse import urlsplit
 
 import typer
 
@@ -210,14 +211,16 @@ def _changed(
     from judgeq import runs
     from judgeq.engine.registering import Change
     from judgeq.ui import judge_sections
+    from judgeq.ui.web.guard import is_local
 
     change = Change(what, tuple(names), quota)
     place = runs.runs_in(runs_dir, store, write=True).find(run)
     changed, served = _made(place, change, link)
     if as_json:
         print_json(judge_sections.changed_json(place, changed, served))
-    else:
-        show(judge_sections.changed(place, change, changed, served))
+        return
+    here = any(is_local(urlsplit(one.link or "").hostname or "") for one in changed)
+    show(judge_sections.changed(place, change, changed, served, here=here))
 
 
 def _made(

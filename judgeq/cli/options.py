@@ -80,7 +80,12 @@ StoreAddress = Annotated[
 Json = Annotated[
     bool, typer.Option("--json", help="Print one JSON object; all else goes to standard error.")
 ]
-Quiet = Annotated[bool, typer.Option("--quiet", "-q", help="Show nothing but warnings and errors.")]
+Quiet = Annotated[
+    bool,
+    typer.Option(
+        "--quiet", "-q", help="Show nothing but warnings, errors, and where people judge."
+    ),
+]
 RunName = Annotated[
     str,
     typer.Argument(

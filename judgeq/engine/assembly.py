@@ -57,7 +57,7 @@ class Run:
     """A run as settings describe it: all that is known before anything is written or asked.
 
     `held` are the settings whose files were not needed, since what they name came from the store: they
-    are not this user's word.
+    are not this user's word. `known` are the rankings that people are held against.
     """
 
     settings: Settings
@@ -68,6 +68,7 @@ class Run:
     facts: Mapping[str, Any]
     folder: RunPlace
     held: Sequence[str] = ()
+    known: Sequence[tuple[int, ...]] = ()
 
     @property
     def items(self) -> Items:

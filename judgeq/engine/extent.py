@@ -50,6 +50,11 @@ def most_calls(strategy: Strategy, settings: Settings, n: int) -> int:
     return times(settings) * sum(strategy.calls_of(round, n) for round in range(1, most + 1))
 
 
+def most_jobs(strategy: Strategy, settings: Settings, n: int) -> int | None:
+    """The jobs of all rounds, where there are as many rounds as it takes; else None."""
+    return most_calls(strategy, settings, n) if flows(strategy, settings) else None
+
+
 def times(settings: Settings) -> int:
     """How often each question is asked: of each judge, in both orders."""
     return asked_by(settings) * (2 if settings.both_orders else 1)

@@ -25,6 +25,8 @@ LEASE = 120.0
 """Seconds after the last sign of their page for which a question is a person's alone."""
 HERE = 60.0
 """Seconds after the last sign of their page for which a person counts as there."""
+AWAITED = 86_400.0
+"""Seconds after the last that was heard of somebody for which what is asked again is kept for them."""
 SKIPS = 3
 """A question that was skipped so often is asked no more."""
 NEVER = float("-inf")
@@ -38,8 +40,9 @@ class Own:
     """What is known of a person: the sets of items that they have judged or skipped, what they answered
     in their order, how many checks, the seconds that this took, and their last answer, while it isn't
     taken back; how often they `judged` items in a round. Their question is theirs alone `until` then;
-    `sign` is when their page was last heard of, both by the monotonic clock. `waits`: that nothing that
-    is planned was for them. `told`: that the run is over."""
+    `sign` is when their page was last heard of, both by the monotonic clock; `heard` when they were last
+    heard of at all, in seconds since the epoch. `waits`: that nothing that is planned was for them.
+    `told`: that the run is over."""
 
     seen: set[frozenset[int]] = field(default_factory=set)
     answered: list[Match] = field(default_factory=list)
@@ -49,6 +52,7 @@ class Own:
     last: Last | None = None
     until: float = 0.0
     sign: float = NEVER
+    heard: float = 0.0
     waits: bool = False
     told: bool = False
 
@@ -132,6 +136,7 @@ class Handing:
         for match, call in await self._store.said():
             number = (call.judge or 0) - self._first
             own = self.own.setdefault(number, Own())
+            own.heard = max(own.heard, call.at)
             if call.outcome == "skipped":
                 own.seen.add(frozenset(match.items))
                 self._skipped.setdefault(match.id, []).append(number)
@@ -144,6 +149,7 @@ class Handing:
             own.checked += 1
             own.seconds += check.seconds
             own.seen.add(frozenset(check.items))
+            own.heard = max(own.heard, check.at)
         self.handed, self._out = {}, {}
         for handed in await self._store.handed():
             if handed.job is None:
@@ -154,6 +160,7 @@ class Handing:
         for number, own in self.own.items():
             was = before.get(number, own)
             own.sign, own.until = was.sign, self._clock() + LEASE
+            own.heard = max(own.heard, was.heard)
         self.matches, self.open = {}, []
         for round in self._rounds:
             await self._add(round)
@@ -174,7 +181,8 @@ class Handing:
         """Read who there is."""
         self._persons = {person.token: person for person in await self._store.people()}
         for person in self._persons.values():
-            self.own.setdefault(person.number, Own())
+            own = self.own.setdefault(person.number, Own())
+            own.heard = max(own.heard, person.since)
 
     async def add(self, round: int) -> None:
         """Hand out a planned round's questions, too."""
@@ -208,7 +216,8 @@ class Handing:
         person = self._persons.get(digest)
         if person is None:
             raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
-        self.own[person.number].sign = self._clock()
+        own = self.own[person.number]
+        own.sign, own.heard = self._clock(), self._now()
         return person
 
     def is_here(self, own: Own) -> bool:
@@ -336,14 +345,33 @@ class Handing:
 
     def _is_theirs_again(self, person: Person, match: Match) -> bool:
         """Whether a question may be a person's who judged or skipped its items before: where it is asked
-        again later, and there is nobody else to ask."""
-        items = frozenset(match.items)
+        again later, and there is nobody else to ask, or to wait for."""
         return not self._has_judged(person, match) and not any(
-            items not in self.own[other.number].seen
+            self._is_new(self.own[other.number], match) and self._is_awaited(other)
             for other in self._persons.values()
             if self.may_be_asked(other)
-            and (not self._open_to_all or self.is_here(self.own[other.number]))
         )
+
+    def _is_awaited(self, person: Person) -> bool:
+        """Whether a question is kept for somebody who may not be there."""
+        own = self.own[person.number]
+        return self.is_here(own) or (not self._open_to_all and self._now() - own.heard < AWAITED)
+
+    @property
+    def held_back(self) -> tuple[int, bool]:
+        """How many questions nobody has, where none of them is for any of those who are there, and
+        whether somebody else may still answer some."""
+        asked = [person for person in self._persons.values() if self.may_be_asked(person)]
+        here = {person.number for person in asked if self.is_here(self.own[person.number])}
+        others = False
+        for match in map(self.matches.__getitem__, self.open):
+            able = [person for person in asked if not self._has_judged(person, match)]
+            new = [person for person in able if self._is_new(self.own[person.number], match)]
+            first = new if any(map(self._is_awaited, new)) else able
+            if any(person.number in here for person in first):
+                return 0, True
+            others |= bool(able)
+        return len(self.open), others
 
     def _has_judged(self, person: Person, match: Match) -> bool:
         """Whether a person judged these items in this round, as often as they are asked in it."""

@@ -29,6 +29,8 @@ from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
 
 FAREWELL = 5.0
 """Seconds, at most, in which those who are there learn that the run is over."""
+LOOK = 20.0
+"""Seconds after which it is looked again whether all who are there wait for others."""
 WORKER = "people"
 
 
@@ -73,6 +75,8 @@ class People:
         self._closed = 0
         self._over = False
         self._nobody_left = False
+        self._held_back = 0
+        self._looked = NEVER
 
     @property
     def about(self) -> About:
@@ -157,7 +161,7 @@ class People:
 
     # What people ask
 
-    async def turn(self, token: str, question: str | None = None) -> Turn:
+    async def turn(self, token: str) -> Turn:
         """The question that a person has, or the next. Raises UnknownPersonError."""
         async with self._locked():
             return await self._turn(await self._handing.person(token))
@@ -269,6 +273,29 @@ class People:
             )
             self._emit(Notice(text, warning=True))
 
+    def _report_held_back(self) -> None:
+        """Report, when that begins, that all who are there wait for others."""
+        if self._clock() - self._looked < LOOK:
+            return
+        self._looked = self._clock()
+        before, (self._held_back, others) = self._held_back, self._handing.held_back
+        others |= self.open_to_all
+        if before or not self._held_back:
+            return
+        text = "1 question is" if self._held_back == 1 else f"{self._held_back:,} questions are"
+        if others:
+            text += (
+                " left for judges whose page isn't open: those who are there have had their texts. "
+                "`judgeq judges list` shows how far each is. What is asked again goes to those who had "
+                "it before once nothing was heard of the others for a day, or they are paused."
+            )
+        else:
+            text += (
+                " left that no judge may be asked: each is for somebody who hasn't judged its texts in "
+                "this round. `judgeq judges add` adds people."
+            )
+        self._emit(Notice(text, warning=not others))
+
     def _announce(self) -> None:
         self._changed.set()
         self._changed = asyncio.Event()
@@ -309,6 +336,8 @@ class People:
                 handed = await handing.next(person)
                 why = "" if handed is not None else "wait"
         own.waits = why == "wait"
+        if own.waits:
+            self._report_held_back()
         if handed is not None:
             handing.renew(person)
         self._announce()

@@ -82,9 +82,8 @@ class Asker(Protocol):
     def open_to_all(self) -> bool:
         """Whether anybody may `join`."""
 
-    async def turn(self, token: str, question: str | None = None) -> Turn:
-        """The question that they have, or the next. `question`: the id of the one that their page
-        shows, which stays theirs while it can."""
+    async def turn(self, token: str) -> Turn:
+        """The question that they have, or the next."""
 
     async def answer(self, token: str, question: str, answer: Answer) -> Turn:
         """The next turn. The same answer again (its reply was lost) is taken as the first. Raises

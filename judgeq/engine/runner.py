@@ -268,16 +268,17 @@ async def first_questions(session: Session, number: int) -> Counts:
 
 
 async def _started(session: Session) -> RunStarted:
-    strategy = session.run.strategy
+    run, items = session.run, len(session.run.dataset)
     return RunStarted(
-        run=session.run.folder.id,
-        items=len(session.run.dataset),
-        rounds=extent.most_rounds(strategy, session.run.settings, len(session.run.dataset)),
+        run=run.folder.id,
+        items=items,
+        rounds=extent.most_rounds(run.strategy, run.settings, items),
         judge=session.judge.name,
         planned=(await extent.planned(session.store))[0],
         totals=await session.store.totals(),
-        sizes=extent.sizes(strategy, session.run.settings, len(session.run.dataset)),
-        people=session.run.settings.only_people,
+        sizes=extent.sizes(run.strategy, run.settings, items),
+        people=run.settings.only_people,
+        most_jobs=extent.most_jobs(run.strategy, run.settings, items),
     )
 
 

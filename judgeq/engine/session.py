@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping
+from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
 from pathlib import Path
@@ -71,7 +71,8 @@ def prepare(
     folder = there.place(name, config.fingerprint(facts), new)
     trust.refuse_strangers(folder, config.fingerprint(facts))
     pricing = assembly.check(settings, dataset, prompt)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder)
+    known = _known(settings, dataset)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, known=known)
 
 
 def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
@@ -117,7 +118,15 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
             "another run with `judgeq run`; nothing was changed."
         )
     pricing = assembly.check(settings, dataset, prompt)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there)
+    known = _known(settings, dataset)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there, known)
+
+
+def _known(settings: Settings, dataset: Dataset) -> Sequence[tuple[int, ...]]:
+    """The questions whose answer is known. Raises DataError."""
+    if settings.anchors is None:
+        return ()
+    return known_in(settings.anchors, dataset.ids, dataset.texts)
 
 
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
@@ -363,9 +372,8 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
     panelists = range(len(settings.panelists))
     store.claim_for([other for other in panelists if other != number])
     checks = Checks(store, repeats=settings.repeated, seed=settings.seed)
-    if settings.anchors is not None:
-        known = known_in(settings.anchors, run.dataset.ids, run.dataset.texts)
-        added = await checks.add_known(known)
+    if run.known:
+        added = await checks.add_known(run.known)
         emit(Notice(f"{added:,} more pairs with a known answer are asked now and then."))
     (asked,) = assembly.questions(run, settings.panelists[number].judge)
     return People(

@@ -51,6 +51,13 @@ class State:
         return self.info.ended if self.info.ended_after(len(self.rounds)) else None
 
     @property
+    def most_rounds(self) -> int:
+        """All rounds, at most; of a run that ended early those that there were."""
+        if self.over or self.ended is not None:
+            return len(self.rounds)
+        return max(len(self.rounds), self.info.rounds)
+
+    @property
     def complete(self) -> int:
         """How many rounds have all their answers, up to the first that hasn't."""
         whole = [not counts.left for counts in self.rounds]

@@ -111,9 +111,11 @@ class Watch:
         """Report what was there before the first look; returns what the run is."""
         info, self._seen = self.run.info(), await _seen(store)
         self._ids = (await store.items()).ids
-        settings, sizes = info.settings, []
+        settings, sizes, most_jobs = info.settings, [], None
         if not info.imported:
-            sizes = extent.sizes(settings.make_strategy(), settings, info.items)
+            strategy = settings.make_strategy()
+            sizes = extent.sizes(strategy, settings, info.items)
+            most_jobs = extent.most_jobs(strategy, settings, info.items)
         self._rated = max(0, self._seen.round - 2)  # of the rounds before, the last is reported
         self.emit(
             RunStarted(
@@ -126,6 +128,7 @@ class Watch:
                 sizes,
                 watched=True,
                 people=info.settings.only_people,
+                most_jobs=most_jobs,
             )
         )
         if not self.running and not self._seen.whole(info):

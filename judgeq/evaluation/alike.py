@@ -93,22 +93,36 @@ def _same(question: Offsets) -> tuple[Offsets, Offsets]:
     return np.concatenate(ones), np.concatenate(others)
 
 
+def signs(places: Offsets) -> Offsets:
+    """How each two of k items are ordered by their `places`, shape (k, …): -1, 0 (tied) or 1, shape
+    (k(k−1)/2, …)."""
+    low, high = np.triu_indices(len(places), 1)
+    ordered: Offsets = np.sign(places[low] - places[high])
+    return ordered
+
+
+def agreeing(first: Offsets, second: Offsets) -> Floats:
+    """By how much two agree on each pair of items, of which they have the signs: 1 where they order it
+    alike, ½ where one of them alone has a tie."""
+    same: Floats = 1 - np.abs(first - second) / 2
+    return same
+
+
 def _compared(
     places: Offsets, partial: Bools | None, one: Offsets, other: Offsets
 ) -> tuple[Floats, Floats]:
     """How many pairs of items each two rankings order alike, of how many; `places`, shape (k, rankings),
     are those of the items in one order, equal where they are tied, or unknown of a `partial` one."""
-    low, high = np.triu_indices(len(places), 1)
+    k = len(places)
     alike, pairs = np.empty(len(one)), np.empty(len(one))
-    step = max(1, AT_ONCE // len(low))
+    step = max(1, AT_ONCE // (k * (k - 1) // 2))
     for begin in range(0, len(one), step):
         part = slice(begin, begin + step)
-        taken = [places[:, of[part]] for of in (one, other)]
-        first, second = (np.sign(ranked[low] - ranked[high]) for ranked in taken)
-        same = 1 - np.abs(first - second) / 2
+        first, second = (signs(places[:, of[part]]) for of in (one, other))
+        same = agreeing(first, second)
         known = np.ones_like(same)
         if partial is not None:
-            for signs, of in ((first, one), (second, other)):
-                known[(signs == 0) & partial[of[part]]] = 0
+            for ordered, of in ((first, one), (second, other)):
+                known[(ordered == 0) & partial[of[part]]] = 0
         alike[part], pairs[part] = (same * known).sum(axis=0), known.sum(axis=0)
     return alike, pairs

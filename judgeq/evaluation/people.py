@@ -12,7 +12,7 @@ import numpy as np
 from judgeq.engine import results
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.alike import Couples, couples
+from judgeq.evaluation.alike import Couples, agreeing, couples, signs
 from judgeq.evaluation.metrics import Measured
 from judgeq.people import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
@@ -217,8 +217,5 @@ def _alike(one: Verdict, other: Verdict) -> float:
         {item: at for at, group in enumerate(verdict.groups) for item in group}
         for verdict in (one, other)
     ]
-    items = np.array(one.items)
-    a, b = (np.array([place[item] for item in items.tolist()]) for place in places)
-    low, high = np.triu_indices(len(items), 1)
-    first, second = np.sign(a[low] - a[high]), np.sign(b[low] - b[high])
-    return float(np.mean(1 - np.abs(first - second) / 2))
+    first, second = (signs(np.array([place[item] for item in one.items])) for place in places)
+    return float(agreeing(first, second).mean())

@@ -16,6 +16,8 @@ from judgeq.events import Event, Notice
 if TYPE_CHECKING:
     from rich.console import Console
 
+    from judgeq.ui.web.entrance import Entrance
+
 
 def page(
     run: Run, emit: Callable[[Event], None], opened: Callable[[str], None] | None = None
@@ -36,7 +38,7 @@ def page(
             except OSError as error:
                 raise unable(settings.host, settings.port, error) from error
             await stack.enter_async_context(controlled(people, run.folder, entrance.link, emit))
-            emit(Notice(_said(run, entrance.address_shown)))
+            emit(Notice(_said(run, entrance), needed=True))
             if opened is not None:
                 opened(entrance.address_shown)
             yield
@@ -44,13 +46,21 @@ def page(
     return on_a_page
 
 
-def _said(run: Run, address: str) -> str:
+def _said(run: Run, entrance: Entrance) -> str:
+    address = entrance.address_shown
     if run.settings.open_to_all:
-        return f"Whoever opens {address} may judge, under a name of their own."
-    return (
-        f"People judge at {address}, each by a link of their own: `judgeq judges add "
-        f"{run.folder.argument} NAME` prints it."
-    )
+        text = f"Whoever opens {address} may judge, under a name of their own."
+    else:
+        text = (
+            f"People judge at {address}, each by a link of their own: `judgeq judges add "
+            f"{run.folder.argument} NAME` prints it."
+        )
+    if entrance.leads_here:
+        text += (
+            " Only this machine reaches it: for others name the address of a reverse proxy with "
+            "--url-prefix, or one of this machine with --host."
+        )
+    return text
 
 
 def terminal(run: Run, console: Console) -> Callable[[People], AbstractAsyncContextManager[None]]:

@@ -241,15 +241,15 @@ class PlainLines(Face):
 
 
 class Quiet(Face):
-    """Only warnings, as they come."""
+    """Only warnings and what is needed to go on, as they come."""
 
     def __init__(self, console: Console) -> None:
         super().__init__()
         self._console = console
 
     def __call__(self, event: Event) -> None:
-        """Write the event if it is a warning."""
-        if isinstance(event, Notice) and event.warning:
+        """Write the event if it is such a notice."""
+        if isinstance(event, Notice) and (event.warning or event.needed):
             _write(self._console, _notice(event).plain)
 
 
@@ -272,7 +272,7 @@ def picture(progress: Progress, now: float, width: int, height: int) -> Renderab
         if progress.in_flight:
             text += " (Ctrl-C again to stop now)"
         foot.append(_line().append(text, "yellow"))
-    label = len(_round(progress)) + 2
+    label = len(progress.place(progress.round)) + 2
     bars = _bars(progress, label)
     room -= len(head) + len(foot) + bars.row_count
     figures = _figures(progress, now, label, width)[:room]
@@ -305,7 +305,7 @@ def bars(progress: Progress) -> list[tuple[str, int, int, str]]:
     of_run, expected = progress.of_run, progress.expected
     rows = [("run", of_run.done, expected, "~" if expected > of_run.total else "")]
     if progress.round:
-        rows.insert(0, (_round(progress), progress.done, progress.total, ""))
+        rows.insert(0, (progress.place(progress.round), progress.done, progress.total, ""))
     return rows
 
 
@@ -320,10 +320,6 @@ def _bars(progress: Progress, label: int) -> Table:
         share = Text(f"{percent(done, total)} %", "bold")
         grid.add_row(Text(name), bar, Text(f"{count(done)}/{about}{count(total)}"), share)
     return grid
-
-
-def _round(progress: Progress) -> str:
-    return f"round {progress.round}/{progress.rounds}"
 
 
 def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
@@ -357,7 +353,7 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
     if progress.moved is not None:
         rows["ranking"] = [(moved(progress, progress.moved), "")]
     if progress.known is not None:
-        rows["known"] = [(part, "") for part in certainty(progress.known)]
+        rows["known"] = [(part, "") for part in certainty(progress.known, people=progress.people)]
     left_out = _OF_CALLS if progress.people else ("answers",)
     return {name: parts for name, parts in rows.items() if parts and name not in left_out}
 

@@ -15,14 +15,27 @@ SLOTS = 4
 """Of longer lists the share of one slot is shown, and not of each."""
 
 
-def changed(place: RunPlace, change: Change, people: Sequence[Changed], served: bool) -> Section:
-    """What became of people of a run whose page is open, or isn't."""
+def changed(
+    place: RunPlace,
+    change: Change,
+    people: Sequence[Changed],
+    served: bool,
+    *,
+    here: bool = False,
+) -> Section:
+    """What became of people of a run whose page is open, or isn't; `here`: their links lead to this
+    machine."""
     if change.what in ("add", "link"):
         width = max(len(one.name) for one in people)
         notes = [f"{one.name:<{width}}  {one.link}" for one in people]
         notes.append("Each link is shown this once: whoever has it judges under that name.")
         if not served:
             notes.append(f"They open the page while `judgeq annotate {place.argument}` runs there.")
+        if here:
+            notes.append(
+                "They lead to this machine, where the page is: for judges elsewhere give `judgeq "
+                "annotate`, and this command, --url-prefix (the address of a reverse proxy) or --host."
+            )
         return Section(notes=notes)
     if change.what == "forget":
         names = ", ".join(one.name for one in people)

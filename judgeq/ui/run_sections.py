@@ -19,6 +19,7 @@ from judgeq.evaluation.evaluate import apart
 from judgeq.people import Said
 from judgeq.rating import THRESHOLDS, of_run
 from judgeq.rating.intervals import Intervals
+from judgeq.runs import RunInfo
 from judgeq.types import Batch, Counts, Failure, Floats, Totals
 from judgeq.ui import batch_sections, crew, item_sections, order_sections
 from judgeq.ui.sections import Section, numbers, words
@@ -91,7 +92,7 @@ def facts(result: Result) -> Iterator[tuple[str, str]]:
     if result.scores.intervals is not None:
         yield "certainty", _certainty(result, result.scores.intervals)
     if result.known is not None:
-        yield "order", _known(result.known)
+        yield "order", _known(result.known, info)
     if result.ended is not None:
         yield "ended", f"once enough was known: {result.ended.sentence}"
 
@@ -110,9 +111,9 @@ def by_people(said: Said) -> str:
     )
 
 
-def _known(known: Certainty) -> str:
+def _known(known: Certainty, info: RunInfo) -> str:
     """How well the order is known, and of what that is said."""
-    said = "; ".join(certainty(known)).removeprefix("order ")
+    said = "; ".join(certainty(known, people=info.settings.only_people)).removeprefix("order ")
     return f"{said} (agreement with the judge, not with the truth)"
 
 
@@ -214,7 +215,10 @@ def status(state: State) -> Iterator[Section]:
     info, failure = state.info, state.failure
     facts = [
         ("dataset", f"{info.dataset}, {several(info.items, 'item')}"),
-        ("strategy", f"{info.strategy}, {len(state.rounds)} of {several(info.rounds, 'round')}"),
+        (
+            "strategy",
+            f"{info.strategy}, {len(state.rounds)} of {several(state.most_rounds, 'round')}",
+        ),
         ("judge", info.judge),
         ("jobs", jobs(state.counts)),
         *(
@@ -222,7 +226,7 @@ def status(state: State) -> Iterator[Section]:
             if info.settings.only_people
             else [("calls", calls(state.totals)), ("cost", cost(state.totals))]
         ),
-        *([] if state.known is None else [("order", _known(state.known))]),
+        *([] if state.known is None else [("order", _known(state.known, info))]),
         *((f"batch {one.name}", _batch(one)) for one in state.batches),
         *([] if failure is None else [("last failure", _failure(failure))]),
         *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),

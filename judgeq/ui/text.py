@@ -75,7 +75,10 @@ def start_line(progress: Progress) -> str:
             f"{count(counts.invalid)} invalid, {count(counts.left)} left"
         )
     run, judge = plain(progress.run, 200), plain(progress.judge, 200)
-    size = f"{several(progress.items, 'item')}, {several(progress.rounds, 'round')}"
+    extent = several(progress.rounds, "round")
+    if progress.most_jobs is not None:
+        extent = f"{several(progress.most_jobs, 'question')} at most"
+    size = f"{several(progress.items, 'item')}, {extent}"
     return f"judgeq · {run} · {judge} · {size} · {state}"
 
 
@@ -83,12 +86,12 @@ def round_line(progress: Progress) -> str:
     """How a round ended."""
     done, failed, invalid = map(count, (progress.done, progress.failed, progress.invalid))
     jobs = f"{done} done, {failed} failed, {invalid} invalid"
-    line = f"round {progress.rated}/{progress.rounds} rated · {jobs}"
+    line = f"{progress.place(progress.rated)} rated · {jobs}"
     if progress.moved is not None:
         line += f" · ranking {moved(progress, progress.moved)}"
     known = progress.known
     if known is not None and known.round == progress.rated:
-        line += f" · {'; '.join(certainty(known))}"
+        line += f" · {'; '.join(certainty(known, people=progress.people))}"
     return line
 
 
@@ -96,10 +99,9 @@ def progress_line(progress: Progress, now: float) -> str:
     """How far the current round is."""
     if progress.people:
         answers = f"{count(progress.done)}/{count(progress.total)} answers"
-        round = f"round {progress.round}/{progress.rounds}"
-        return " · ".join([round, answers, *people(progress)])
+        return " · ".join([progress.place(progress.round), answers, *people(progress)])
     parts = [
-        f"round {progress.round}/{progress.rounds}",
+        progress.place(progress.round),
         f"{count(progress.done)}/{count(progress.total)} jobs",
     ]
     parts += [f"{count(progress.failed)} failed"] if progress.failed else []
@@ -173,8 +175,9 @@ def moved(progress: Progress, rho: float) -> str:
     return f"moved: ρ = {rho:.2f} between rounds {progress.rated - 1} and {progress.rated}"
 
 
-def certainty(known: Certainty) -> list[str]:
-    """How well the order is known, and what one more round would bring and cost."""
+def certainty(known: Certainty, *, people: bool = False) -> list[str]:
+    """How well the order is known, and what one more round would bring and cost; `people`: they alone
+    are asked."""
     parts = [f"order known to ρ̂ = {known.rho:.3f}"]
     if known.top_share is not None:
         parts[0] += f", {known.top_share:.1%} of the first {known.top} settled"
@@ -185,7 +188,8 @@ def certainty(known: Certainty) -> list[str]:
         brings = f"ρ̂ ≈ {known.next_rho:.3f}"
         if known.next_top_share is not None:
             brings += f", {known.next_top_share:.1%} of the first {known.top}"
-        parts.append(f"one more round ({several(known.next_calls, 'call')}{price}): {brings}")
+        questions = several(known.next_calls, "answer" if people else "call")
+        parts.append(f"one more round ({questions}{price}): {brings}")
     return parts
 
 

@@ -57,14 +57,13 @@ AGAIN = 5
 
 
 class Asked(BaseModel):
-    """A call. `question` names one that the page shows."""
+    """A call."""
 
     model_config = ConfigDict(strict=True, extra="forbid", frozen=True, allow_inf_nan=False)
-    question: Annotated[str, Field(min_length=1, max_length=200)] | None = None
 
 
 class Held(Asked):
-    """A call about a question that they have."""
+    """A call about a question that they have, by its id."""
 
     question: Annotated[str, Field(min_length=1, max_length=200)]
 
@@ -219,8 +218,8 @@ class Annotating:
             "open_to_all": self._people.open_to_all,
         }
 
-    async def _turn(self, token: str, said: Asked) -> dict[str, Any]:
-        return _shown(await self._people.turn(token, said.question))
+    async def _turn(self, token: str, _: Asked) -> dict[str, Any]:
+        return _shown(await self._people.turn(token))
 
     async def _answer(self, token: str, said: Answered) -> dict[str, Any]:
         return _shown(await self._people.answer(token, said.question, said.answer()))

@@ -17,7 +17,7 @@ from aiohttp import web
 
 from judgeq.errors import UsageError
 from judgeq.settings.people import split_prefix
-from judgeq.ui.web.guard import OWN, Place, RefusedError, check_site
+from judgeq.ui.web.guard import OWN, Place, RefusedError, check_site, is_local
 
 _TOKEN = re.compile(r"[\w.~+/=-]{1,200}", re.ASCII)
 
@@ -43,6 +43,11 @@ class Entrance(Place):
     def address_shown(self) -> str:
         """Where to find the page."""
         return (self.site or super().address_shown.rstrip("/")) + self.path + "/"
+
+    @property
+    def leads_here(self) -> bool:
+        """Whether only this machine reaches it, as far as is known."""
+        return not self.site and is_local(self.host)
 
     def link(self, token: str) -> str:
         """The page of whoever has this token."""

@@ -58,7 +58,10 @@ function away(error) {
     part("link-text").textContent = "";
     return;
   }
-  const kept = sending ? " Your answer is kept, and sent again until it is taken. Leave this page open." : "";
+  let kept = "";
+  if (sending) kept = " Your answer is kept, and sent again until it is taken. Leave this page open.";
+  // Its end is known for a few seconds only, and not on a page that slept.
+  else if (turn && !shown && !error.message) kept = " The study may be over: then your answers are kept, and you can close this page. Thank you.";
   const text = error.message || "No connection to the study just now.";
   if (part("link-text").textContent === text + kept) return;
   part("link-text").textContent = text + kept;
@@ -105,7 +108,7 @@ function failed(error) {
   message("This didn't work", [error.message], "Try again", () => act(async () => show(await fetched())));
 }
 
-const fetched = (question = null) => server.insist("turn", question ? { question } : {});
+const fetched = () => server.insist("turn");
 
 // Sent until it is taken or refused; kept until then, also when the page is loaded again.
 async function deliver(name, body) {
@@ -182,7 +185,7 @@ function pause(why = "Your question was given back; what you did of it is kept h
 function resume() {
   act(async () => {
     await leaving; // or it would be given back after it was had again
-    const next = await fetched(turn.question.id);
+    const next = await fetched();
     paused = false;
     show(next);
   });
@@ -370,8 +373,7 @@ async function begin() {
   if (!token) return greet();
   keepToken(token);
   const kept = shelf.get(`sending ${token}`);
-  const draft = shelf.get(`draft ${token}`);
-  const next = kept ? await deliver(kept.name, kept.body) : await fetched(draft?.question);
+  const next = kept ? await deliver(kept.name, kept.body) : await fetched();
   about = await server.insist("about");
   part("title").textContent = about.title;
   show(next);
