@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 from aiohttp import web
 
-from judgeq.mock_server import MockServer, anthropic_batches, openai_batches
+from judgeq.mock_server import MockServer, anthropic_batches, batches, openai_batches
+from judgeq.mock_server.behaviour import MockSettings
 from judgeq.mock_server.wire import drop
 from tests.batch_killing import quick
 from tests.batch_server import APIS, asked_live, texts_in
@@ -18,6 +19,7 @@ from tests.cli import ended, judgeq, only_run, query, scores
 from tests.mock import mock, stats
 
 QUESTIONS = 20
+DAY = 24 * 60 * 60.0
 JOB = (
     *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
     *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
@@ -223,15 +225,20 @@ def test_a_server_that_takes_another_key_is_asked_nothing(
 
 
 def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
-    tmp_path: Path, texts: Path, live: dict[str, str], api: str
+    tmp_path: Path, texts: Path, live: dict[str, str], api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    with mock(tmp_path, "--batch-time", "0.4") as url:
+    def half_way(settings: MockSettings, made: float, **_: bool) -> batches.Course:
+        return batches.Course(made - DAY, made + DAY, made + DAY, 1.0, False, made + DAY)
+
+    with mock(tmp_path, "--batch-time", "0") as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
-        judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
-        judgeq(tmp_path, "batches", "cancel")
+        with monkeypatch.context() as patch:
+            patch.setattr(batches, "course", half_way)
+            judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
+            judgeq(tmp_path, "batches", "cancel")
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)
-    assert any(batch["cancelled"] for batch in seen["batches"]["list"])
+    assert [batch["cancelled"] for batch in seen["batches"]["list"]][:3] == [2, 2, 1]
     assert [one["answered"] for one in seen["by_question"].values()] == [1] * QUESTIONS
     assert scores(only_run(tmp_path)) == live[api]
 
@@ -239,8 +246,8 @@ def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
 def test_a_server_without_batches_is_named_and_the_run_goes_on_live(
     tmp_path: Path, texts: Path, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for batches in (openai_batches.OpenAIBatches, anthropic_batches.AnthropicBatches):
-        monkeypatch.setattr(batches, "routes", lambda _: [])
+    for routes in (openai_batches.OpenAIBatches, anthropic_batches.AnthropicBatches):
+        monkeypatch.setattr(routes, "routes", lambda _: [])
     with mock(tmp_path) as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url)
         refused = judgeq(tmp_path, *run, "--batch", expect=4)
