@@ -9,6 +9,7 @@ import sys
 from collections.abc import Iterator
 from pathlib import Path
 
+import hypothesis
 import pytest
 
 from judgeq.judge import outage, retry
@@ -36,9 +37,12 @@ def pytest_collection_modifyitems(items: list[pytest.Item]) -> None:
 
 def pytest_configure(config: pytest.Config) -> None:
     """Have all processes of the tests share what they compile, beside the repository's own files:
-    without, each of hundreds compiles all of judgeq, which takes longer than what it does."""
+    without, each of hundreds compiles all of judgeq, which takes longer than what it does. No example of
+    hypothesis is timed: a loaded machine is no defect."""
     if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as a shell begins what runs beside it
         signal.signal(signal.SIGINT, signal.default_int_handler)
+    hypothesis.settings.register_profile("unhurried", hypothesis.settings(), deadline=None)
+    hypothesis.settings.load_profile("unhurried")
     # Several processes whose matrices are each worked on by all cores hinder one another threefold.
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if hasattr(config, "workerinput"):

@@ -61,7 +61,7 @@ def rho(history: History, truth: Floats, estimator: str = "pl") -> float:
 # What is asked
 
 
-@settings(max_examples=12, deadline=None)
+@settings(max_examples=12)
 @given(
     k=st.integers(2, 6),
     n=st.integers(6, 40),

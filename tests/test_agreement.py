@@ -121,7 +121,7 @@ def test_the_published_example() -> None:
     assert of(codings) == pytest.approx(0.849, abs=0.0005)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(codings=CODINGS, shift=st.sampled_from([0, 1e6]), scale=st.sampled_from([1, 1e-200, -3]))
 def test_krippendorff(codings: list[Coding], shift: float, scale: float) -> None:
     expected = naive(codings)
@@ -171,7 +171,7 @@ def test_a_judges_repeated_answers_are_averaged_and_never_paired() -> None:
     assert of([*once[:2], *wavering, *once[3:]]) == pytest.approx(of(once))
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(answers=ANSWERS)
 def test_implied(answers: list[Answer]) -> None:
     some = answered(answers)
@@ -204,7 +204,7 @@ def test_one_judge_has_nobody_to_agree_with() -> None:
         assert interval(each, 20, np.random.default_rng(0)) == (None, None)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(answers=ANSWERS, rows=st.permutations(range(N)))
 def test_alpha(answers: list[Answer], rows: list[int]) -> None:
     expected = naive(both_ways(codings_of(answers, N)))
@@ -266,7 +266,7 @@ def items_of(answer: Answer) -> frozenset[int]:
     return frozenset(item for group in grouped(answer[1]) for item in group)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(answers=ANSWERS, data=st.data())
 def test_the_weight_of_a_set_to_first_order(answers: list[Answer], data: st.DataObject) -> None:
     judges: dict[int, set[int]] = defaultdict(set)
@@ -341,7 +341,7 @@ def test_interval_that_cannot_be_told() -> None:
     assert interval(answered(noisy(rng, 5)), 0, rng) == (None, None)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     ratings=st.lists(
         st.lists(st.sampled_from([np.nan, 0.0, 0.5, 1.0, 2.0]), min_size=8, max_size=8), max_size=4

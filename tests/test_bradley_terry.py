@@ -74,7 +74,7 @@ def random_rankings(n: int, count: int, seed: int) -> list[Ranking]:
 # The MAP
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(many=MANY, sigma=st.sampled_from([0.3, 1.0, 2.0, 5.0]))
 def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     won = wins(many, N)
@@ -135,7 +135,7 @@ def test_a_wider_prior_spreads_the_items_more() -> None:
     assert_array_equal(fit_map(many, 10), fit_map(many, 10, 2.0))
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(many=MANY, names=st.permutations(range(N)), order=st.randoms(use_true_random=False))
 def test_neither_names_nor_order_matter(
     many: list[Ranking], names: list[int], order: Random
@@ -158,7 +158,7 @@ def test_the_map_is_never_shown_before_it_has_converged(monkeypatch: pytest.Monk
 # Its parts
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(many=MANY, theta=THETA, direction=THETA)
 def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
     some, won = rankings_of(verdicts(many), N), wins(many, N)

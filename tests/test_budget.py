@@ -142,7 +142,7 @@ CALLS = st.lists(
 )
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(CALLS, st.floats(0.1, 2))
 def test_the_cap_is_never_overshot_and_nobody_waits_for_ever(
     calls: list[tuple[float, float, str]], cap: float

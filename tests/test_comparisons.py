@@ -49,7 +49,7 @@ def assert_same(found: Verdicts, expected: Verdicts) -> None:
         assert_array_equal(getattr(found, name), getattr(expected, name), strict=True)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(many=MANY)
 def test_imply(many: list[Ranking]) -> None:
     some = verdicts(many)
@@ -77,7 +77,7 @@ def test_of_nothing() -> None:
     assert_same(joined([]), nothing)
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(many=MANY)
 def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> None:
     some, n = verdicts(many), N + 2
@@ -87,7 +87,7 @@ def test_wins_and_matches_are_those_of_the_comparisons(many: list[Ranking]) -> N
     assert_array_equal(matches_of(some, n), [presented.count(item) for item in range(n)])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rounds=st.lists(MANY, max_size=4))
 def test_joined(rounds: list[list[Ranking]]) -> None:
     parts = [verdicts(many) for many in rounds]

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 from scipy import sparse, stats
@@ -22,7 +22,6 @@ from tests.cli import judgeq, only_run, score_columns
 N = 12
 
 
-@settings(deadline=None)
 @given(st.lists(rankings(4).flatmap(lambda ranking: st.permutations(range(N)).map(
     lambda rows: [[rows[i] for i in ([g] if isinstance(g, int) else g)] for g in ranking]
 )), max_size=6))  # fmt: skip

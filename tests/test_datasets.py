@@ -454,7 +454,7 @@ GOLD = st.one_of(st.none(), st.floats(allow_nan=False, allow_infinity=False))
 ROWS = st.lists(st.tuples(IDS, TEXT, GOLD), min_size=2, max_size=8, unique_by=lambda row: row[0])
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(rows=ROWS)
 def test_what_is_written_is_read(
     rows: list[tuple[str, str, float | None]], tmp_path_factory: pytest.TempPathFactory

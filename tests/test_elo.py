@@ -74,13 +74,13 @@ def test_ties_by_hand() -> None:
     assert_allclose(fold(ratings, verdicts([((0, 1),)])), [1900 - moved, 1500 + moved])
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(ratings=RATINGS, many=st.lists(rankings(N), min_size=1, max_size=5))
 def test_lists_are_folded_one_after_the_other(ratings: Floats, many: list[Ranking]) -> None:
     assert_array_equal(fold(ratings, verdicts(many)), naive(ratings, many))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ratings=RATINGS, many=st.permutations(range(N)), ties=st.lists(st.booleans(), min_size=N))
 def test_a_round_of_pairs_reads_the_rounds_starting_ratings(
     ratings: Floats, many: list[int], ties: list[bool]
@@ -94,7 +94,7 @@ def test_a_round_of_pairs_reads_the_rounds_starting_ratings(
     assert_allclose(fold(ratings, verdicts(pairs)), ratings + np.sum(changes, axis=0), atol=1e-9)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(ratings=RATINGS, many=st.lists(rankings(N), max_size=6))
 def test_the_sum_is_kept_and_the_old_ratings_too(ratings: Floats, many: list[Ranking]) -> None:
     before = ratings.copy()

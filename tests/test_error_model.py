@@ -183,7 +183,7 @@ def test_whose_curve_reaches_1_never_lapses(model: str) -> None:
 
 
 @pytest.mark.parametrize("model", ["vg", "rrt"])
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     lists=st.lists(
         st.lists(st.integers(0, 29), min_size=2, max_size=10, unique=True), min_size=1, max_size=12
@@ -232,7 +232,7 @@ def round_of(seed: int) -> Matches:
 
 
 @BOTH
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(seed=SEEDS)
 def test_each_verdict_ranks_its_match(judge: Simulation, seed: int) -> None:
     matches = round_of(seed)
@@ -271,7 +271,7 @@ def test_a_round_without_matches_has_no_answers(judge: Simulation) -> None:
 # What the annotator sees
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(
     n=st.integers(1, 120),
     asked_for=st.integers(0, 150),

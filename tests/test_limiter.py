@@ -374,7 +374,7 @@ STEPS = st.lists(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(STEPS, st.sampled_from([None, 60.0, 6000.0]), st.integers(1, 8))
 def test_no_place_is_lost_and_none_given_twice(
     steps: list[tuple[str, int]], rpm: float | None, concurrency: int

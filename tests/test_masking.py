@@ -174,7 +174,7 @@ POSITIONS = st.one_of(
 )
 
 
-@settings(max_examples=400, deadline=None)
+@settings(max_examples=400)
 @example("bare", "message", 262, "x")
 @example("bare", "request id", 80, "x")
 @example("bare", "moved", 180, "x")
@@ -201,7 +201,7 @@ def test_no_six_characters_of_the_key_come_back(
             assert secret[12:-12] not in shown
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(
     key=st.text(string.ascii_letters + string.digits + "-_./+=~!@#$^*()%&':;,<>?|", min_size=12),
     form=st.sampled_from(sorted(FORMS)),
@@ -217,7 +217,7 @@ def test_no_form_of_any_key_is_left(key: str, form: str, before: str, after: str
     assert mask.text(masked) == masked
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(start=st.integers(0, len(KEY) - 6), size=st.integers(6, len(KEY)))
 def test_pieces_that_a_server_cut_are_masked_too(start: int, size: int) -> None:
     piece = KEY[start : start + size]
@@ -227,7 +227,7 @@ def test_pieces_that_a_server_cut_are_masked_too(start: int, size: int) -> None:
 # What is left alone
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(text=st.text(), key=st.text(string.ascii_letters + string.digits, min_size=20))
 def test_what_holds_no_secret_stays_to_the_letter(text: str, key: str) -> None:
     assume(not leaks(key, text))

@@ -92,7 +92,7 @@ def test_correlations_are_scipys(seed: int) -> None:
     assert found["kendall"] == pytest.approx(stats.kendalltau(x, y).statistic, abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(xy=columns(TAME, least=2))
 def test_correlations_of_few_are_scipys(xy: tuple[Floats, Floats]) -> None:
     x, y = xy
@@ -105,7 +105,7 @@ def test_correlations_of_few_are_scipys(xy: tuple[Floats, Floats]) -> None:
     assert found["pearson"] == pytest.approx(stats.pearsonr(x, y).statistic, abs=1e-9)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(items=rated(TAME), threshold=TAME)
 def test_detection_is_scikit_learns(items: tuple[Floats, Bools], threshold: float) -> None:
     scores, positive = items
@@ -147,7 +147,7 @@ def test_detection_where_a_class_is_never_said() -> None:
 # Weighted
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(data=st.data(), n=st.integers(0, 12), values=st.sampled_from([FEW, TAME, WILD]))
 def test_a_weight_is_how_often_an_item_stands_there(
     data: st.DataObject, n: int, values: st.SearchStrategy[float]
@@ -197,7 +197,7 @@ def test_a_resample_is_its_items(seed: int) -> None:
         assert found == pytest.approx(expected, abs=1e-12)
 
 
-@settings(max_examples=150, deadline=None)
+@settings(max_examples=150)
 @given(xy=columns(WILD), data=st.data())
 def test_a_measure_is_in_its_range_or_nan(xy: tuple[Floats, Floats], data: st.DataObject) -> None:
     """Whatever the numbers, as large or small as floats go; and a warning is an error here."""
@@ -373,7 +373,7 @@ def f1(positive: Bools, said: Bools) -> float:
     return float(2 * (positive & said).sum() / (positive.sum() + said.sum()))
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(items=rated(WILD, least=2).filter(lambda items: len(np.unique(items[1])) == 2))
 def test_the_best_threshold_is_the_best_of_all(items: tuple[Floats, Bools]) -> None:
     scores, positive = items

@@ -98,7 +98,7 @@ def test_both_models_are_probabilities(k: int, top: int, bottom: int) -> None:
     assert_allclose(np.exp(both).sum(axis=0), 1)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(many=MANY, theta=THETA, direction=THETA)
 def test_plackett_luce_against_the_definition(
     many: list[Ranking], theta: Floats, direction: Floats
@@ -133,7 +133,7 @@ def test_items_that_are_far_apart_have_a_likelihood_all_the_same() -> None:
     assert_allclose(some.gradient(theta), [-1, 1, -1, 1], atol=1e-12)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(many=MANY)
 def test_of_three_items_the_best_and_the_worst_are_a_ranking(many: list[Ranking]) -> None:
     full = [[item for group in grouped(one)[:3] for item in group[:1]] for one in many]
@@ -145,7 +145,7 @@ def test_of_three_items_the_best_and_the_worst_are_a_ranking(many: list[Ranking]
     assert plackett_luce._Lists(ways, 0.5).loss(eta) == pytest.approx(whole.loss(theta))
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(many=MANY, theta=THETA)
 def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> None:
     some, pairs = verdicts(many, several), known(many)
@@ -174,7 +174,7 @@ def test_only_known_pairs_are_implied(many: list[Ranking], theta: Floats) -> Non
     assert_array_equal(fit.comparisons, by_pairs.comparisons)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(many=MANY)
 def test_shapes_hold_every_slot_once(many: list[Ranking]) -> None:
     some = verdicts(many, several)

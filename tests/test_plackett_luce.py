@@ -51,7 +51,7 @@ def theta_of(many: list[Ranking], n: int = N, sigma: float = 2.0) -> Floats:
     return fit(verdicts(many), n, Parameters(sigma=sigma)).theta
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(many=MANY, sigma=st.sampled_from([0.3, 2.0, 5.0]))
 def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     def objective(theta: Floats) -> float:
@@ -64,7 +64,7 @@ def test_the_map_is_the_optimum(many: list[Ranking], sigma: float) -> None:
     assert theta.sum() == pytest.approx(0, abs=1e-7)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(many=MANY, theta=THETA, direction=THETA)
 def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Floats) -> None:
     some = rankings_of(verdicts(many), N)
@@ -89,13 +89,13 @@ def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Flo
     assert_allclose(curvature.diagonal, np.diag(hessian) + 1, atol=1e-5)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(pairs=st.lists(any_rankings(N, size=2), min_size=1, max_size=12))
 def test_of_pairs_it_is_bradley_terry(pairs: list[Ranking]) -> None:
     assert_allclose(theta_of(pairs), bradley_terry.fit_map(verdicts(pairs), N, 2.0), atol=2.1e-8)
 
 
-@settings(max_examples=30, deadline=None)
+@settings(max_examples=30)
 @given(many=MANY, names=st.permutations(range(N)), order=st.randoms(use_true_random=False))
 def test_neither_names_nor_order_matter(
     many: list[Ranking], names: list[int], order: Random
@@ -158,7 +158,7 @@ def test_no_gap_is_too_large(gap: float) -> None:
     assert np.isfinite(Curvature.kept(some, np.ones(3)).noise(0, "far")).all()
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(many=MANY, theta=THETA)
 def test_lists_far_apart_are_worked_out_alike(many: list[Ranking], theta: Floats) -> None:
     def everything() -> list[Floats]:

@@ -329,6 +329,6 @@ class Batches(RuleBasedStateMachine):
 
 TestBatches = Batches.TestCase
 TestBatches.settings = settings(
-    max_examples=12, stateful_step_count=25, deadline=None,
+    max_examples=12, stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip

@@ -87,7 +87,7 @@ def test_a_flat_price_by_hand() -> None:
     assert pricing.bound(1100, 50) == pytest.approx((1100 + 500) / 1e6)
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=40)
 @given(USAGES, st.sampled_from(["gpt-5-mini", "gpt-4o-mini", "gpt-5.4", "gpt-4.1"]))
 def test_costs_are_those_of_genai_prices_and_within_the_bound(usage: Usage, model: str) -> None:
     pricing = certainly(priced(model))

@@ -55,7 +55,7 @@ def test_labels() -> None:
 # Reply and parse
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(questions())
 def test_a_reply_is_read_as_the_verdict_it_was_written_for(
     question: tuple[Match, Verdict],
@@ -186,7 +186,7 @@ def test_a_hostile_reply_is_unusable_and_costs_little(text: str) -> None:
     assert time.process_time() - began < 2
 
 
-@settings(max_examples=300, deadline=None)
+@settings(max_examples=300)
 @given(question=questions(ties=False), ties=st.booleans(), data=st.data())
 def test_a_damaged_reply_never_gives_a_verdict_that_was_not_said(
     question: tuple[Match, Verdict], ties: bool, data: st.DataObject
@@ -262,7 +262,7 @@ def test_a_fence_in_a_text_is_none(fence: str) -> None:
     assert "text" in question.lower()
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(st.lists(st.text("<>/ \n\tTEXText\u200b\u00a0A"), min_size=2, max_size=4))
 def test_no_text_adds_a_fence(texts: list[str]) -> None:
     question = asked(texts)
@@ -465,7 +465,7 @@ def test_a_reason_is_asked_for_before_the_verdict(prompt: PromptSet, k: int) -> 
     assert prompts.schema(k, prompt.ties, reasons=True)["required"] == list(properties)
 
 
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=200)
 @given(questions(), ANY_WORDS, st.booleans())
 def test_a_reason_changes_no_verdict(
     question: tuple[Match, Verdict], words: str, wrapped: bool

@@ -69,7 +69,7 @@ def has_streak(item: int, rounds: list[Verdicts], r: int, d: int) -> bool:
     return len(opponents) >= r and len(set(opponents)) >= d
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(r=st.integers(1, 5), d=st.integers(1, 4), n=st.integers(2, 30), seed=SEEDS)
 def test_an_item_leaves_once_it_has_its_streak_and_never_comes_back(
     r: int, d: int, n: int, seed: int
@@ -121,7 +121,7 @@ def test_of_several_judges_the_most_say_who_won() -> None:
     assert Streak(r=4, d=1).stay(History(everyone(4), once), np.random.default_rng()).all()
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(
     w=st.integers(1, 8), p=st.integers(1, 49), n=st.integers(2, 60), seed=SEEDS,
     rounds=st.integers(1, 14),

@@ -63,7 +63,7 @@ def test_draws_stay_the_same_from_version_to_version() -> None:
     assert rng(0, "round", 1).permutation(6).tolist() == [2, 3, 5, 4, 1, 0]
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(a=U64, b=U64, others=st.lists(st.tuples(U64, U64, st.sampled_from(DRAWS)), max_size=4))
 def test_a_stream_gives_the_same_at_a_place_whatever_was_drawn_before(
     a: int, b: int, others: list[tuple[int, int, Callable[[np.random.Generator], object]]]
@@ -89,7 +89,7 @@ def test_nothing_buffered_is_carried_to_another_place(
     assert bits(stream.at(8)) == expected
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(one=st.tuples(U64, U64), other=st.tuples(U64, U64))
 def test_other_places_give_other_draws(one: tuple[int, int], other: tuple[int, int]) -> None:
     stream = Stream(5, "s")

@@ -508,7 +508,7 @@ def _closed() -> Iterator[None]:
 
 TestSpenders = Spenders.TestCase
 TestSpenders.settings = settings(
-    max_examples=25, stateful_step_count=25, deadline=None,
+    max_examples=25, stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow],
 )  # fmt: skip
 

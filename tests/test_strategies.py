@@ -59,7 +59,7 @@ STRATEGIES = st.builds(
 # What holds for every strategy
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(strategy=STRATEGIES, standings=all_standings(), seed=SEEDS)
 def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -> None:
     active = np.flatnonzero(standings.active)
@@ -77,7 +77,7 @@ def test_a_round_is_sound(strategy: Strategy, standings: Standings, seed: int) -
     assert_array_equal(again.offsets, matches.offsets)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(strategy=STRATEGIES, n=st.integers(2, 300), seed=SEEDS)
 def test_calls_and_cost_are_those_of_the_rounds(strategy: Strategy, n: int, seed: int) -> None:
     assume(n >= getattr(strategy, "k", 2))
@@ -103,7 +103,7 @@ def test_the_ratings_are_only_read(strategy: Strategy) -> None:
 # Lists
 
 
-@settings(max_examples=100, deadline=None)
+@settings(max_examples=100)
 @given(standings=all_standings(), k=st.integers(2, 15), overlap=st.integers(0, 14), seed=SEEDS)
 def test_consecutive_lists_share_the_overlap(
     standings: Standings, k: int, overlap: int, seed: int
@@ -178,7 +178,7 @@ def test_matchmaking_is_similar_unless_told() -> None:
         assert spread(strategy.next_round(History(ranks), generator()), 500) < 0.2
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(n=st.integers(0, 300), seed=SEEDS)
 def test_couples_are_within_the_window_unless_none_was_free(n: int, seed: int) -> None:
     couples = similar_couples(n, generator(seed)).tolist()
@@ -373,7 +373,7 @@ def test_what_cannot_be_parsed(text: str, flags: dict[str, object], message: str
         parse(text, **flags)
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=60)
 @given(strategy=STRATEGIES)
 def test_a_name_reads_as_the_strategy(strategy: Listwise | Pairwise) -> None:
     """With the flags for what a name doesn't say."""

@@ -6,7 +6,7 @@ from judgeq.types import Verdict
 from tests.build import Ranking, grouped, rankings
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(ranking=rankings())
 def test_a_verdict_gives_back_its_groups(ranking: Ranking) -> None:
     groups = grouped(ranking)
