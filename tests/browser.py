@@ -2,13 +2,21 @@
 
 from __future__ import annotations
 
+import asyncio
+import atexit
 import shutil
+from asyncio import events
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
+from functools import cache
 from typing import Any
 
 import pytest
+
+
+PATIENCE = 120
+"""Seconds that a page may take for anything, on however loaded a machine."""
 
 
 @dataclass
@@ -25,26 +33,67 @@ class Seen:
             self.errors.append(message.text)
 
 
+class Browser:
+    """One headless Chromium for all tests of this process: to start one takes longer than most pages.
+
+    Playwright's sync interface leaves its event loop marked as running in this thread. It is so marked
+    only while a page is open, so that other tests may run loops of their own.
+    """
+
+    def __init__(self, executable: str) -> None:
+        from playwright.sync_api import sync_playwright
+
+        self._playwright = sync_playwright().start()
+        self._loop = asyncio.get_running_loop()
+        self._browser = self._playwright.chromium.launch(
+            executable_path=executable, args=["--no-sandbox"]
+        )
+        events._set_running_loop(None)
+
+    @contextmanager
+    def running(self) -> Iterator[Any]:
+        """The browser, whose contexts made inside are closed in the end."""
+        outer = events._get_running_loop()
+        events._set_running_loop(self._loop)
+        before = self._browser.contexts
+        try:
+            yield self._browser
+        finally:
+            for context in self._browser.contexts:
+                if context not in before:
+                    context.close()
+            events._set_running_loop(outer)
+
+    def end(self) -> None:
+        """End its processes."""
+        events._set_running_loop(self._loop)
+        self._browser.close()
+        self._playwright.stop()
+
+
+@cache
+def _chromium() -> Browser:
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("no chromium: `apt-get install chromium` lets pages be tested")
+    browser = Browser(executable)
+    atexit.register(browser.end)
+    return browser
+
+
 @contextmanager
 def opened(address: str, **context: Any) -> Iterator[Seen]:
     """A page in a headless browser. Skips the test where there is no browser."""
-    chromium = shutil.which("chromium")
-    if chromium is None:
-        pytest.skip("no chromium: `apt-get install chromium` lets pages be tested")
-    from playwright.sync_api import sync_playwright
-
-    with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=chromium, args=["--no-sandbox"])
-        try:
-            seen = Seen(browser.new_context(**context).new_page())
-            page = seen.page
-            page.on("console", seen.said)
-            page.on("pageerror", lambda error: seen.errors.append(str(error)))
-            page.on("request", lambda request: seen.asked.append(request.url))
-            page.goto(address)
-            yield seen
-        finally:
-            browser.close()
+    with _chromium().running() as browser:
+        made = browser.new_context(**context)
+        made.set_default_timeout(1000 * PATIENCE)
+        seen = Seen(made.new_page())
+        page = seen.page
+        page.on("console", seen.said)
+        page.on("pageerror", lambda error: seen.errors.append(str(error)))
+        page.on("request", lambda request: seen.asked.append(request.url))
+        page.goto(address)
+        yield seen
 
 
 def violations(page: Any) -> list[str]:

@@ -203,7 +203,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
             assert live.get_by_role("status").inner_text() == "running"
             bar = live.get_by_role("progressbar", name="round 2/2 6 of 24 jobs, 25 %")
             assert bar.is_visible()
-            assert live.get_by_text("4 in flight").is_visible()
+            live.get_by_text("4 in flight").wait_for()
             assert live.get_by_text("$0.0").is_visible()
             assert live.get_by_role("region", name="The ends of the ranking").is_visible()
             assert violations(page) == []
