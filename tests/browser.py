@@ -14,7 +14,6 @@ from typing import Any
 
 import pytest
 
-
 PATIENCE = 120
 """Seconds that a page may take for anything, on however loaded a machine."""
 
