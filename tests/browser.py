@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import atexit
 import shutil
+import threading
 from asyncio import events
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -33,7 +34,7 @@ class Seen:
 
 
 class Browser:
-    """One headless Chromium for all tests of this process: to start one takes longer than most pages.
+    """A headless Chromium, one for all tests of this process: to start it takes longer than most pages.
 
     Playwright's sync interface leaves its event loop marked as running in this thread. It is so marked
     only while a page is open, so that other tests may run loops of their own.
@@ -71,19 +72,31 @@ class Browser:
 
 
 @cache
-def _chromium() -> Browser:
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("no chromium: `apt-get install chromium` lets pages be tested")
+def _shared(executable: str) -> Browser:
     browser = Browser(executable)
     atexit.register(browser.end)
     return browser
 
 
 @contextmanager
+def _chromium() -> Iterator[Browser]:
+    executable = shutil.which("chromium")
+    if executable is None:
+        pytest.skip("no chromium: `apt-get install chromium` lets pages be tested")
+    if threading.current_thread() is threading.main_thread():
+        yield _shared(executable)
+        return
+    browser = Browser(executable)  # Playwright's objects are of the thread that made them
+    try:
+        yield browser
+    finally:
+        browser.end()
+
+
+@contextmanager
 def opened(address: str, **context: Any) -> Iterator[Seen]:
     """A page in a headless browser. Skips the test where there is no browser."""
-    with _chromium().running() as browser:
+    with _chromium() as chromium, chromium.running() as browser:
         made = browser.new_context(**context)
         made.set_default_timeout(1000 * PATIENCE)
         seen = Seen(made.new_page())
