@@ -202,11 +202,16 @@ def messages(
     ]
 
 
+def wording(prompt: PromptSet, k: int) -> str:
+    """The question about k texts, in the prompt set's words."""
+    words = {1: prompt.direct, 2: prompt.pair}.get(k, prompt.list)
+    return Template(words.strip()).safe_substitute(count=k)
+
+
 @lru_cache(maxsize=256)
 def _frame(prompt: PromptSet, k: int, reasons: bool) -> tuple[str, str, str]:
     """What stands around k texts: the system's words, the question, the form of the answer."""
-    wording = {1: prompt.direct, 2: prompt.pair}.get(k, prompt.list)
-    question = Template(wording.strip()).safe_substitute(count=k)
+    question = wording(prompt, k)
     answer_format = _answer_format(k, prompt.ties, '"reason": "...", ' if reasons else "")
     return prompt.system.strip(), question, answer_format + (f" {ASK_REASON}" if reasons else "")
 

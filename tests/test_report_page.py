@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import csv
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -122,3 +123,51 @@ def test_it_prints_without_its_controls(seen: Seen) -> None:
     assert not seen.page.get_by_role("navigation").is_visible()
     assert seen.page.locator("#table tbody tr").first.is_visible()
     assert len(seen.page.pdf()) > 50_000
+
+
+def test_it_prints_dark_on_white_also_where_the_screen_is_dark(report: Path) -> None:
+    with opened(report.as_uri(), color_scheme="dark") as seen:
+        seen.page.emulate_media(media="print", color_scheme="dark")
+        for selector, name, light in (
+            ("pre", "background-color", True),
+            ("pre", "color", False),
+            ("dt", "color", False),
+            ("figure svg text", "fill", False),
+        ):
+            colour = seen.page.locator(selector).first.evaluate(
+                f"one => getComputedStyle(one).getPropertyValue('{name}')"
+            )
+            shades = [int(shade) for shade in re.findall(r"\d+", colour)[:3]]
+            assert all((shade > 127) is light for shade in shades), (selector, colour)
+
+
+def test_on_a_phone_an_item_is_read_without_moving_the_table(report: Path) -> None:
+    with opened(report.as_uri(), viewport={"width": 390, "height": 800}) as seen:
+        page = seen.page
+        page.get_by_label("Search").fill("plain")
+        page.locator("#table [data-item]").first.click()
+        for part in ("tr.detail .whole-text", "tr.detail li >> nth=0", "tr.detail .facts"):
+            box = page.locator(part).bounding_box()
+            assert box is not None
+            assert 0 <= box["x"] <= box["x"] + box["width"] <= 390
+        assert "Contested" in page.locator("tr.detail .facts").inner_text()
+        assert not page.get_by_role("columnheader", name="Contested").is_visible()
+        assert page.locator("#table td.text").first.bounding_box()["x"] < 390
+        assert seen.errors == []
+
+
+def test_texts_in_tables_are_wide_enough_to_read_on_a_phone(report: Path) -> None:
+    with opened(report.as_uri(), viewport={"width": 390, "height": 800}) as seen:
+        table = seen.page.locator("#gold table", has_text="places apart")
+        cells = [one for one in table.locator("td").all() if len(one.inner_text()) > 100]
+        assert cells
+        assert all(cell.bounding_box()["width"] >= 200 for cell in cells)
+
+
+def test_what_contested_means_is_said_above_the_table(seen: Seen) -> None:
+    assert "Contested: how much more the comparisons" in seen.page.locator("#table").inner_text()
+    seen.page.get_by_role("button", name="Contested").click()
+    cells = seen.page.locator("#table tbody tr td:nth-child(6)").all_inner_texts()
+    values = [float(cell.replace("−", "-")) for cell in cells if cell != "–"]
+    assert values == sorted(values, reverse=True)
+    assert len(set(values)) > 5

@@ -21,6 +21,7 @@ from urllib.request import urlopen
 import pytest
 
 from judgeq import runs
+from judgeq.engine import results
 from judgeq.ui import outputs
 from judgeq.ui.web import beside, desk, live
 from judgeq.ui.web.beside import BusyError, Shelf
@@ -175,6 +176,58 @@ def test_a_run_is_shown_with_its_report_and_items(here: Served) -> None:
     policy = report.headers["Content-Security-Policy"]
     assert "script-src 'sha256-" in policy
     assert "frame-ancestors 'none'" in policy
+
+
+def test_a_run_is_rated_once_for_its_items_and_its_report(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    rated: list[object] = []
+    read = results.read
+
+    async def noted(*how: Any) -> results.Result:
+        rated.append(how)
+        return await read(*how)
+
+    monkeypatch.setattr(results, "read", noted)
+    with served(folder) as here:
+        for more in ("items", "report", "items/0", "report"):
+            here.page(here.run(more)) if more != "report" else here.ask(here.run(more))
+        assert len(rated) == 1
+
+
+def test_a_report_is_of_the_scores_that_were_opened_and_is_made_again_with_them(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is kept a moment longer than the ledger's may not be kept for good."""
+    stamps = iter("abbb")
+    made: list[results.Result] = []
+
+    async def of_run(run: results.Result, *_: Any, **__: Any) -> Any:
+        made.append(run)
+        return made
+
+    async def gathered(_: Any) -> None:
+        return None
+
+    monkeypatch.setattr(desk, "_stamp", lambda _: next(stamps))
+    monkeypatch.setattr("judgeq.evaluation.record.of_run", of_run)
+    monkeypatch.setattr("judgeq.ui.report.texts.gathered", gathered)
+    monkeypatch.setattr("judgeq.ui.report.page.page", lambda *_: f"report {len(made)}")
+    slow = iter([0.0, 100.0])  # it took long to open, and stays good as long
+
+    async def reports() -> list[str]:
+        known = desk.Desk(runs.runs_in(folder / "runs"))
+        known._opened = Shelf(4, clock=lambda: next(slow, 101.0))
+        known._reports = Shelf(4, clock=lambda: 0.0)
+        place = runs.RunFolder(original(folder))
+        try:
+            first = [await known.report(place, "/") for _ in range(2)]
+            known._opened = Shelf(4)
+            return [*first, await known.report(place, "/"), await known.report(place, "/")]
+        finally:
+            await known.close()
+
+    assert asyncio.run(reports()) == ["report 1", "report 1", "report 2", "report 2"]
 
 
 def test_items_are_in_the_order_of_the_ranking_page_by_page(here: Served) -> None:

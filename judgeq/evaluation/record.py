@@ -20,6 +20,8 @@ from judgeq.types import Call, Floats
 
 AT_ONCE = 10_000
 """Questions whose calls are read together."""
+LOST = 10
+"""So many questions without a verdict are named."""
 
 
 @dataclass(slots=True)
@@ -48,17 +50,29 @@ class Round:
             self.cost += call.cost
 
 
+@dataclass(frozen=True, slots=True)
+class Lost:
+    """A question that was asked and brought no verdict: its round (from 1), how many calls it took, and
+    the last of them."""
+
+    job: int
+    round: int
+    calls: int
+    last: Call
+
+
 @dataclass(slots=True)
 class Spending:
     """What all calls of a run took, round by round; `outcomes` counts them by what became of them; `at`
     are the seconds since the epoch at which those that were sent ended, in the order of `outcome` and
-    `latency` (seconds)."""
+    `latency` (seconds). `lost` are the first questions without a verdict, one more than LOST at most."""
 
     rounds: list[Round] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     at: list[float] = field(default_factory=list)
     outcome: list[str] = field(default_factory=list)
     latency: list[float] = field(default_factory=list)
+    lost: list[Lost] = field(default_factory=list)
 
     def add(self, round: int, call: Call) -> None:
         """Count a call of a round (from 1)."""
@@ -98,12 +112,15 @@ class Record:
     failures: str | None
 
 
-async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Record:
+async def of_run(
+    run: results.Result, plan: Plan, *, shown: bool = True, evidence: Evidence | None = None
+) -> Record:
     """Read all of it, also while another process goes on with the run; not `shown`: without the texts.
-    Raises RunError, DataError."""
+    `evidence` is what is behind its scores, where that was gathered before. Raises RunError,
+    DataError."""
     dataset = session.dataset_of(run.run) if shown else None
     texts = None if dataset is None else dataset.texts
-    evidence = trail.gathered(run)
+    evidence = evidence or trail.gathered(run)
     store = run.run.store(read_only=True)
     try:
         spending, elo = await _spending(run, store), await trail.elo_by_round(run, store)
@@ -134,14 +151,17 @@ async def elo_by_round(run: results.Result) -> Floats:
 
 async def _spending(run: results.Result, store: Store) -> Spending:
     spending, first = Spending(), 0
+    answered = {int(job) for part in run.history.asked for job in part.matches.tolist()}
     for round in range(1, run.rounds_planned + 1):
         counts = await store.round_state(round)
         last = first + (0 if counts is None else counts.total)
         for begin in range(first, last, AT_ONCE):
             calls = await store.calls(range(begin, min(begin + AT_ONCE, last)))
-            for of_job in calls.values():
+            for job, of_job in sorted(calls.items()):
                 for call in of_job:
                     spending.add(round, call)
+                if of_job and job not in answered and len(spending.lost) <= LOST:
+                    spending.lost.append(Lost(job, round, len(of_job), of_job[-1]))
         first = last
     return spending
 

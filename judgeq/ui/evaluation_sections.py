@@ -25,7 +25,7 @@ from judgeq.ui import judge_sections, people_sections, scale_sections
 from judgeq.ui.order_sections import order
 from judgeq.ui.run_sections import simulated
 from judgeq.ui.sections import Section, numbers, shown, words
-from judgeq.ui.text import count, several
+from judgeq.ui.text import count, listed, several
 
 NAMES: Mapping[str, str] = {
     "pearson": "Pearson",
@@ -162,12 +162,15 @@ def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
     )
     alpha = shown(judges.alpha) if judges.shared else "– (they judged nothing in common)"
     notes = [f"Krippendorff's α {alpha}, on {count(judges.shared)} {what}, judged by several."]
-    for name, verdicts in zip(judges.names, judges.verdicts, strict=True):
-        notes.append(f"{several(verdicts, 'verdict')} by {name}")
+    by = [
+        f"{count(verdicts)} by {name}"
+        for name, verdicts in zip(judges.names, judges.verdicts, strict=True)
+    ]
     if judges.others:
-        verdicts_of = several(judges.others_verdicts, "verdict")
-        listed = f"Listed are the {len(judges.names)} with the most verdicts; α is of all."
-        notes.append(f"{verdicts_of} by {several(judges.others, 'other judge')}. {listed}")
+        by.append(f"{count(judges.others_verdicts)} by {several(judges.others, 'other judge')}")
+    notes.append(f"Verdicts: {listed(by)}.")
+    if judges.others:
+        notes.append(f"Listed are the {len(judges.names)} with the most verdicts; α is of all.")
     yield Section(notes=notes, close=True)
 
 

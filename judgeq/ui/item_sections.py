@@ -14,7 +14,7 @@ from judgeq.evaluation.metrics import Measured
 from judgeq.types import Floats
 from judgeq.ui.sections import Cell, Column, Section, numbers
 from judgeq.ui.text import count, several
-from judgeq.untrusted import excerpt
+from judgeq.untrusted import plain
 
 Further = tuple[Column, Sequence[Cell]]
 """A column, and its cell for each row of the table."""
@@ -124,7 +124,7 @@ def table(
         columns.append((Column("interval", whole=True, spare=3), between))
     columns += [*further]
     if scores.texts is not None:
-        texts = [excerpt(scores.texts[row], TEXT) for row in chosen]
+        texts = [plain(scores.texts[row], TEXT) for row in chosen]
         columns.append((Column("text", at_most=40, least=16, spare=1), texts))
     heads = [head for head, _ in columns]
     return (), heads, list(zip(*(cells for _, cells in columns), strict=True))

@@ -22,6 +22,7 @@ from judgeq.ui.drawing import FAINT, GRID, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+    from matplotlib.axis import Axis
     from matplotlib.figure import Figure
 
 WIDTH = 6.8
@@ -32,6 +33,10 @@ POINTS = 2_000
 """So many points are the most that are drawn as shapes; more become pixels."""
 CLASSES = 6
 """Gold of more different labels than these is no class."""
+GROUPS = 12
+"""Gold of more different labels than these is no group whose median is drawn."""
+WIDE = 300
+"""Where lengths differ by more than this factor, only powers of ten stand at the axis."""
 BINS = 40
 TIMES = 60
 """So many bars are the most that say how often items were judged."""
@@ -53,10 +58,10 @@ def size(draw: Callable[..., None]) -> tuple[float, float]:
     return WIDTH, HEIGHTS[draw]
 
 
-def _whole_numbers(axes: Axes) -> None:
+def _whole_numbers(axis: Axis) -> None:
     from matplotlib.ticker import MaxNLocator
 
-    axes.xaxis.set_major_locator(MaxNLocator(integer=True))
+    axis.set_major_locator(MaxNLocator(integer=True))
 
 
 def _legend(axes: Axes) -> None:
@@ -64,12 +69,13 @@ def _legend(axes: Axes) -> None:
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _logarithmic(axes: Axes) -> None:
+def _logarithmic(axes: Axes, x: Floats) -> None:
     """Across, with plain numbers: Matplotlib's own are formulas."""
     from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
 
     axes.set_xscale("log")
-    axes.xaxis.set_major_locator(LogLocator(subs=(1, 2, 5)))
+    wide = len(x) > 0 and x.max() > WIDE * x.min()
+    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
     axes.xaxis.set_minor_locator(NullLocator())
     axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
 
@@ -82,7 +88,8 @@ def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
     axes.set(xlabel=f"Score ({name})", ylabel="Items")
     bins = min(BINS, max(8, round(len(values) ** 0.5)))
     edges = np.histogram_bin_edges(values, bins=bins).tolist()
-    groups = _classes(gold[rows]) if gold is not None else []
+    _whole_numbers(axes.yaxis)
+    groups = classes(gold[rows]) if gold is not None else []
     if groups:
         labels = [f"gold {label:g}" for label, _ in groups]
         data = [values[rows] for _, rows in groups]
@@ -92,7 +99,7 @@ def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
         axes.hist(values, edges, color=PALETTE[0])
 
 
-def _classes(gold: Floats) -> list[tuple[float, Bools]]:
+def classes(gold: Floats) -> list[tuple[float, Bools]]:
     """The gold labels and which items have each, where there are few of them."""
     labels = np.unique(gold[~np.isnan(gold)])
     if not 2 <= len(labels) <= CLASSES:
@@ -138,7 +145,7 @@ def settling(axes: Axes, scores: Scores, elo: Sequence[Floats]) -> None:
     axes.set(xlabel="After round", ylabel="Spearman’s ρ with the end")
     axes.grid(color=GRID, linewidth=0.6)
     axes.plot(np.arange(1, len(values) + 1), values, "o-", color=PALETTE[0], ms=4)
-    _whole_numbers(axes)
+    _whole_numbers(axes.xaxis)
 
 
 def roc(axes: Axes, scores: Scores, gold: Gold) -> None:
@@ -192,24 +199,37 @@ def _labelled(scores: Scores, gold: Gold) -> tuple[Bools, Bools]:
 
 
 def by_gold(axes: Axes, scores: Scores, gold: Floats) -> None:
-    """Each item's score by its gold label."""
+    """Each item's score by its gold label; of few labels with the median of those of each."""
     both = scores.scored & ~np.isnan(gold)
     axes.set(xlabel="Gold", ylabel=f"Score ({scores.main[0]})")
-    _scatter(axes, gold[both], scores.main[1][both])
+    gold, values = gold[both], scores.main[1][both]
+    _scatter(axes, gold, values)
+    labels = np.unique(gold)
+    if few(labels):
+        reach = 0.3 * np.diff(labels).min()
+        medians = [float(np.median(values[gold == label])) for label in labels]
+        axes.hlines(medians, labels - reach, labels + reach, color=PALETTE[1], linewidth=1.5)
+        axes.set_xticks(labels, [f"{label:g}" for label in labels])
+
+
+def few(labels: Floats) -> bool:
+    """Whether gold labels are so few that each is a group."""
+    return 2 <= len(labels) <= GROUPS
 
 
 def by_length(axes: Axes, scores: Scores, texts: Sequence[str]) -> None:
     """Each item's score by the length of its text."""
     rows = scores.scored
     axes.set(xlabel="Characters", ylabel=f"Score ({scores.main[0]})")
-    _logarithmic(axes)
-    _scatter(axes, np.maximum(lengths(texts)[rows], 1), scores.main[1][rows])
+    long = np.maximum(lengths(texts)[rows], 1)
+    _logarithmic(axes, long)
+    _scatter(axes, long, scores.main[1][rows])
 
 
 def _scatter(axes: Axes, x: Floats, y: Floats) -> None:
     """Points, all alike."""
     many = len(x) > POINTS
-    size, alpha = (3, 0.25) if many else (5, 0.5)
+    size, alpha = (3, 0.25) if many else (5, 0.5) if len(x) > EACH else (7, 0.6)
     axes.plot(x, y, ".", ms=size, alpha=alpha, mew=0, color=PALETTE[0], rasterized=many)
 
 
@@ -222,7 +242,7 @@ def win_rates(axes: Axes, slots: Slots) -> None:
     axes.errorbar(
         place, slots.rate, np.maximum(errors, 0), fmt="o", ms=4, color=PALETTE[0], capsize=2
     )
-    _whole_numbers(axes)
+    _whole_numbers(axes.xaxis)
 
 
 def judgments(axes: Axes, scores: Scores) -> None:
@@ -232,7 +252,8 @@ def judgments(axes: Axes, scores: Scores) -> None:
     shown = times[first : first + TIMES]
     axes.set(xlabel="Judgments", ylabel="Items")
     axes.bar(np.arange(first, first + len(shown)), shown, color=PALETTE[0])
-    _whole_numbers(axes)
+    _whole_numbers(axes.xaxis)
+    _whole_numbers(axes.yaxis)
 
 
 def time_line(
@@ -246,6 +267,7 @@ def time_line(
         look = {"color": colour, "label": name, "linewidth": 0}
         axes.bar(edges[:-1], counts, width, below, align="edge", **look)  # type: ignore[arg-type]
         below = below + counts
+    _whole_numbers(axes.yaxis)
     _legend(axes)
 
 

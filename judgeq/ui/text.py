@@ -22,6 +22,11 @@ def several(n: int, one: str, more: str = "") -> str:
     return f"{count(n)} {one if n == 1 else more or one + 's'}"
 
 
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
 def rate(x: float) -> str:
     """23.14 → "23.1", 5012.3 → "5,012"."""
     return f"{x:,.1f}" if x < 100 else f"{x:,.0f}"

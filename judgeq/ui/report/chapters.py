@@ -13,7 +13,6 @@ import orjson
 
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
-from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.record import Record, Round
 from judgeq.rating import comparisons, of_run
 from judgeq.ui import (
@@ -23,11 +22,11 @@ from judgeq.ui import (
     run_sections,
     scale_sections,
 )
-from judgeq.ui.report import methods
+from judgeq.ui.report import methods, trouble
 from judgeq.ui.run_figures import figure
 from judgeq.ui.sections import Chapter, Column, Picture, Section, numbers, words
 from judgeq.ui.text import count, duration, money, several
-from judgeq.untrusted import excerpt
+from judgeq.untrusted import plain
 
 AT_ODDS = 10
 """So many items are listed on whose place judge and gold disagree most."""
@@ -35,19 +34,13 @@ EXCERPT = 160
 FAST = 0.01
 """Seconds that a call takes at least whose duration is reported: a simulated judge takes less."""
 _UNITS = ((86_400.0, "days"), (3_600.0, "hours"), (60.0, "minutes"), (1.0, "seconds"))
-_OUTCOMES = {
-    "ok": "answered",
-    "unusable": "unusable reply",
-    "skipped": "skipped by a person",
-    "undone": "taken back by a person",
-}
 
 
 def chapters(record: Record) -> list[Chapter]:
     """All chapters but the texts', in their order; those without sections are left out."""
     made = [
         Chapter("methods", "What was done", [*done(record)]),
-        Chapter("trouble", "What went wrong", [*trouble(record)]),
+        Chapter("trouble", "What went wrong", [*trouble.trouble(record)]),
         Chapter("scale", "The scale", [*scale(record)]),
         Chapter("gold", "Against the gold labels", [*against_gold(record)]),
         Chapter("judge", "The judge", [*judge(record)]),
@@ -70,50 +63,15 @@ def done(record: Record) -> Iterator[Section]:
     yield from run_sections.simulated(record.evaluation.run)
 
 
-def trouble(record: Record) -> Iterator[Section]:
-    """Jobs and calls that failed, items that were never judged, what looks like failures."""
-    run, warnings = record.evaluation.run, []
-    counts, totals, only_people = run.counts, run.totals, run.info.settings.only_people
-    never = int((~run.scores.judged).sum())
-    if run.partial:
-        warnings.append("The run isn't finished: all that is here is of what was judged so far.")
-    for n, one, what in (
-        (
-            counts.failed,
-            "question",
-            "failed: no answer came. `judgeq resume --retry-failed` asks again.",
-        ),
-        (
-            counts.invalid,
-            "question",
-            "skipped by those who were asked, and stayed unanswered."
-            if only_people
-            else "brought replies that were no verdict, and stayed unanswered.",
-        ),
-        (never, "item", "never judged, without a score."),
-        (totals.unknown, "call", "sent and never answered: possibly paid."),
-    ):
-        if n:
-            warnings.append(f"{several(n, one)}: {what}")
-    if record.failures is not None:
-        warnings.append(record.failures)
-    if (note := apart(run.scores)) is not None:
-        warnings.append(note)
-    missed = {
-        name: n for name, n in record.spending.outcomes.items() if name not in ("ok", "cached")
-    }
-    rows = [(_OUTCOMES.get(name, name), n) for name, n in sorted(missed.items())]
-    columns = [*words("calls without a verdict, by what became of them"), *numbers("calls")]
-    notes = [] if warnings or rows else ["Nothing: every question was answered, every item judged."]
-    yield Section(columns=columns if rows else (), rows=rows, warnings=warnings, notes=notes)
-
-
 def scale(record: Record) -> Iterator[Section]:
     """How the scores are spread, how sure they are, and how they settled."""
     run = record.evaluation.run
     scores, gold = run.scores, record.evaluation.gold
     name = scores.main[0]
-    coloured = "" if gold is None else ", by gold label where these are few"
+    classes = [] if gold is None else run_figures.classes(gold.values[scores.scored])
+    coloured = ", coloured by gold label" if classes else ""
+    judged = int(scores.scored.sum())
+    band = ", shown as a band" if judged > run_figures.EACH else ""
     yield Section(
         "Distribution of the scores",
         picture=Picture(
@@ -129,8 +87,7 @@ def scale(record: Record) -> Iterator[Section]:
             "Scores with their 95 % intervals",
             picture=Picture(
                 "intervals",
-                f"All judged items by score ({name}), with their 95 % intervals; of more than "
-                f"{run_figures.EACH} the intervals are shown as a band.",
+                f"The {several(judged, 'judged item')} by score ({name}), with 95 % intervals{band}.",
                 partial(figure, run_figures.caterpillar, scores),
             ),
         )
@@ -180,11 +137,13 @@ def against_gold(record: Record) -> Iterator[Section]:
             ),
         )
     elif labelled:
+        labels = np.unique(gold.values[run.scores.scored & ~np.isnan(gold.values)])
+        medians = "; the lines are the medians of each label" if run_figures.few(labels) else ""
         yield Section(
             "Scores and gold labels",
             picture=Picture(
                 "gold",
-                f"Each item's score ({name}) by its gold label.",
+                f"Each item's score ({name}) by its gold label{medians}.",
                 partial(figure, run_figures.by_gold, run.scores, gold.values),
             ),
         )
@@ -202,7 +161,8 @@ def _odds(record: Record, run: Result) -> Iterator[Section]:
         "Where judge and gold disagree most",
         columns=[
             *words("item", at_most=40),
-            *numbers("rank", scores.main[0], "gold"),
+            *numbers("rank", scores.main[0]),
+            *numbers("gold", show=lambda label: f"{label:g}"),
             *numbers("places apart", show=lambda share: f"{share:+.0%}"),
             *([] if texts is None else words("text", at_most=EXCERPT)),
         ],
@@ -213,7 +173,7 @@ def _odds(record: Record, run: Result) -> Iterator[Section]:
                 float(scores.main[1][row]),
                 float(scores.gold[row]),
                 float(gap[row]),
-                *([] if texts is None else [excerpt(texts[row], EXCERPT)]),
+                *([] if texts is None else [plain(texts[row], EXCERPT)]),
             )
             for row in view.rows
         ],
@@ -325,11 +285,11 @@ def _time_line(record: Record) -> Iterator[Section]:
     size, unit = next((one for one in _UNITS if at.max() >= 2 * one[0]), _UNITS[-1])
     edges = np.linspace(0, max(float(at.max()), 1e-3), min(60, max(2, len(at) // 4)) + 1)
     kinds = sorted(set(spending.outcome), key=lambda kind: (kind != "ok", kind))
-    outcome = np.array(spending.outcome)
+    became = np.array(spending.outcome)
     parts = [
         (
-            _OUTCOMES.get(kind, kind),
-            np.histogram(at[outcome == kind], edges)[0].astype(np.float64),
+            trouble.outcome(kind),
+            np.histogram(at[became == kind], edges)[0].astype(np.float64),
         )
         for kind in kinds
     ]
@@ -370,7 +330,7 @@ def design(record: Record) -> Iterator[Section]:
             f"{matches.mean():.1f} on average, {count(int(matches.min()))} to "
             f"{count(int(matches.max()))}",
         ),
-        ("connected", together),
+        *([] if run.history.alone else [("connected", together)]),
     ]
     first = int(np.flatnonzero(times)[0])
     picture = None

@@ -2,11 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
+from datetime import UTC, datetime
 from importlib.metadata import version
 
 import numpy as np
 
+from judgeq import prompts
 from judgeq.engine.results import Result
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.whole import Evaluation
@@ -14,7 +16,7 @@ from judgeq.rating import of_run
 from judgeq.ui.people_sections import sentence
 from judgeq.ui.run_sections import of_models
 from judgeq.ui.sections import shown
-from judgeq.ui.text import count, duration, money, several
+from judgeq.ui.text import count, duration, listed, money, several
 
 PAPER = """@misc{haak2025pairwise,
   title         = {Pairwise Comparison for Bias Identification and Quantification},
@@ -23,6 +25,17 @@ PAPER = """@misc{haak2025pairwise,
   eprint        = {2512.14565},
   archivePrefix = {arXiv}
 }"""
+
+QUOTED = 400
+"""Characters of the wording of questions that is quoted at most."""
+OVER = {
+    False: "",
+    True: ", which is too high where earlier answers decided what was asked later, as here (Bramley and "
+    "Vitello 2019)",
+    None: ", which is too high if earlier answers decided what was asked later (Bramley and Vitello "
+    "2019)",
+}
+"""What is said beside the separation, by whether the choice of questions was adaptive."""
 
 
 def bibtex() -> str:
@@ -39,7 +52,7 @@ def paragraph(record: Record) -> str:
     evaluation = record.evaluation
     parts = [
         _judged(record),
-        *_asked(evaluation.run),
+        *_asked(record),
         *_people(evaluation),
         *_cost(evaluation.run),
         _rated(evaluation.run),
@@ -51,23 +64,26 @@ def _judged(record: Record) -> str:
     run, prompt = record.evaluation.run, record.prompt
     info = run.info
     what = f"{several(info.items, 'item')} of the dataset {info.dataset}"
-    about = f' of "{prompt.feature}"' if prompt is not None else ""
-    scored = "scored one by one" if run.history.alone else "put on a scale"
+    scored, of = ("scored one by one", "for") if run.history.alone else ("put on a scale", "of")
     if run.history.basis == "both":
         scored = "scored one by one, compared, and put on a scale"
+    about = f' {of} "{prompt.feature}"' if prompt is not None else ""
     return f"{what} were {scored}{about}."
 
 
-def _asked(run: Result) -> Iterator[str]:
-    info = run.info
+def _asked(record: Record) -> Iterator[str]:
+    run = record.evaluation.run
+    info, settings = run.info, run.info.settings
     questions = sum(map(len, run.history.asked))
     sizes = sorted(
         {int(size) for part in run.history.asked for size in set(np.diff(part.offsets).tolist())}
     )
+    kinds = listed([_kind(size) for size in _largest(sizes)])
     if info.imported:
         judgments = several(questions, "judgment")
+        of = f" of {kinds}" if sizes else ""
         who = "" if info.judge == "recorded" else f" by {info.judge}"
-        yield f"{judgments}{who}, made elsewhere, were imported."
+        yield f"{judgments}{of}{who}, made elsewhere, were imported."
         partial = sum(
             int(part.partial.sum()) for part in run.history.asked if part.partial is not None
         )
@@ -77,21 +93,53 @@ def _asked(run: Result) -> Iterator[str]:
                 "list: items whose order wasn't asked are not compared with one another."
             )
         return
-    kinds = " and ".join(_kind(size) for size in (sizes if len(sizes) < 3 else sizes[-1:]))
-    who = "A simulated judge" if info.judge == "simulated" else " and ".join(run.judge.split(" + "))
-    yield (
+    who = "A simulated judge" if info.judge == "simulated" else listed(run.judge.split(" + "))
+    text = (
         f"{who} answered {several(questions, 'question')} about {kinds} in "
-        f"{several(run.rounds_planned, 'round')} (strategy {info.strategy}, seed "
-        f"{info.settings.seed}); the order within a question was random"
-        + (", and each pair was asked in both orders." if run.history.both_orders else ".")
+        f"{several(run.rounds_planned, 'round')}{_when(record)} (strategy {info.strategy}, seed "
+        f"{settings.seed})"
     )
+    if settings.reasons:
+        text += ", with a sentence of reason before each verdict"
+    if sizes and sizes[-1] > 1:
+        text += "; the order within a question was random"
+        text += ", and each pair was asked in both orders" if run.history.both_orders else ""
+    yield f"{text}."
+    if len(settings.panelists) > 1:
+        each = settings.ensemble == "each"
+        drawn = "each of them" if each else "one of them, drawn at random and equally often"
+        yield f"Each question was put to {drawn}."
+    yield from _worded(record, sizes)
     lost = run.counts.invalid + run.counts.failed
-    if lost and run.info.settings.only_people:
+    if lost and settings.only_people:
         yield f"{several(lost, 'question')} that they skipped stayed without an answer."
     elif lost:
         yield f"Without a usable answer stayed {several(lost, 'question')}, left out of the ratings."
     if run.partial:
         yield "The run isn't finished."
+
+
+def _when(record: Record) -> str:
+    """The days on which answers came, of judges that answer differently another day."""
+    if record.evaluation.run.info.judge == "simulated" or not record.spending.at:
+        return ""
+    ends = min(record.spending.at), max(record.spending.at)
+    first, last = (f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in ends)
+    return f" on {first}" if first == last else f" from {first} to {last}"
+
+
+def _worded(record: Record, sizes: Sequence[int]) -> Iterator[str]:
+    """What was asked, in the prompt set's words, where these are short."""
+    if record.prompt is None or record.evaluation.run.info.judge == "simulated" or not sizes:
+        return
+    asked = [prompts.wording(record.prompt, size) for size in _largest(sizes)]
+    quoted = " and ".join(f'"{words}"' for words in map(_one_line, asked))
+    if len(quoted) <= QUOTED:
+        yield f"The question was {quoted}{'' if asked[-1].endswith(('.', '?', '!')) else '.'}"
+
+
+def _one_line(words: str) -> str:
+    return " ".join(words.split())
 
 
 def _people(evaluation: Evaluation) -> Iterator[str]:
@@ -116,6 +164,12 @@ def _people(evaluation: Evaluation) -> Iterator[str]:
             yield sentence(held)
 
 
+def _largest(sizes: Sequence[int]) -> list[int]:
+    """Of ascending sizes of questions: single texts, pairs, and the longest list, as far as there are
+    some."""
+    return list({min(size, 3): size for size in sizes}.values())
+
+
 def _kind(size: int) -> str:
     if size == 1:
         return "single texts"
@@ -129,6 +183,8 @@ def _cost(run: Result) -> Iterator[str]:
     tokens = totals.usage
     if any(tokens):
         dollars = "an unknown amount" if totals.unpriced else money(totals.cost)
+        if totals.unknown and not totals.unpriced:
+            dollars = f"at least {dollars}"
         sent = " (sent in batches)" if settings.batch else ""
         yield (
             f"This took {count(totals.calls)} calls{sent}, {count(tokens.input)} tokens in, "
@@ -150,10 +206,12 @@ def _reliable(evaluation: Evaluation) -> Iterator[str]:
     reliability = evaluation.reliability
     ssr, half = reliability.separation.ssr, reliability.split_half
     parts = []
-    if ssr is not None:
-        parts.append(f"the scale separation reliability is {shown(ssr)}")
     if half.r is not None:
-        parts.append(f"the median split-half correlation {shown(half.r)} ({half.splits} splits)")
+        parts.append(f"the median split-half correlation is {shown(half.r)} ({half.splits} splits)")
+    if ssr is not None:
+        parts.append(
+            f"the scale separation reliability is {shown(ssr)}{OVER[reliability.adaptive]}"
+        )
     if parts:
         text = " and ".join(parts)
         yield f"{text[0].upper()}{text[1:]}."

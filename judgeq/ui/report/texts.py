@@ -14,10 +14,10 @@ import numpy as np
 from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
-from judgeq.evaluation import trail
+from judgeq.evaluation import items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
-from judgeq.types import Offsets
+from judgeq.types import Floats, Offsets
 from judgeq.untrusted import multiline, plain
 
 MOST = 2_000
@@ -112,6 +112,7 @@ def _data(
     scores = run.scores
     name, values = scores.main
     sure, rank = scores.intervals, scores.rank
+    measure, contested = _contested(run)
     place = {one.row: at for at, one in enumerate(trails)}
     numbers: dict[int, int] = {}
     judgments: list[dict[str, Any]] = []
@@ -125,10 +126,10 @@ def _data(
             judgments.append(_judgment(judgment, named, reasons.get(judgment.job)))
         return numbers[judgment.job]
 
-    items = []
+    listing = []
     for one, appearances in zip(trails, listed, strict=True):
         row = one.row
-        items.append(
+        listing.append(
             {
                 "id": plain(scores.ids[row], 200),
                 "rank": int(rank[row]) or None,
@@ -136,6 +137,7 @@ def _data(
                 "low": None if sure is None else _rounded(sure.low[row]),
                 "high": None if sure is None else _rounded(sure.high[row]),
                 "gold": _rounded(scores.gold[row]),
+                "contested": _rounded(contested[row]),
                 "matches": int(scores.matches[row]),
                 "text": None if texts is None else multiline(texts[row][:LONGEST]),
                 "cut": texts is not None and len(texts[row]) > LONGEST,
@@ -146,8 +148,25 @@ def _data(
                 "more": len(one.appearances) - len(appearances),
             }
         )
-    others = [plain(scores.ids[row], 80) for row in list(place)[len(items) :]]
-    return {"rating": name, "items": items, "others": others, "judgments": judgments}
+    others = [plain(scores.ids[row], 80) for row in list(place)[len(listing) :]]
+    return {
+        "rating": name,
+        "contested": measure,
+        "items": listing,
+        "others": others,
+        "judgments": judgments,
+    }
+
+
+def _contested(run: Result) -> tuple[str | None, Floats]:
+    """How much the judgments of each item contradict one another, as `judgeq show --contested` has it:
+    the name of the measure, None where there is none, and its values, shape (n,)."""
+    n = len(run.scores.ids)
+    measures = items.contested(run, np.ones(n, np.bool_), 0).measures
+    for name in ("z", "spread"):
+        if name in measures and not np.isnan(measures[name]).all():
+            return name, measures[name]
+    return None, np.full(n, np.nan)
 
 
 def _judgment(judgment: Judgment, named: Any, reason: str | None) -> dict[str, Any]:

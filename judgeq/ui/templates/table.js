@@ -28,17 +28,16 @@
   const items = data.items.map((item, at) => ({
     ...item, at, searched: (item.id + "\n" + (item.text ?? "")).toLowerCase(),
     width: item.low === null || item.high === null ? null : item.high - item.low,
-    against: item.judgments.reduce((most, one) => Math.max(most, Math.abs(one[2] ?? 0)), 0),
   }));
   const there = (key) => items.some((item) => item[key] !== null);
   const columns = [
     { key: "rank", name: "Rank", show: (item) => (item.rank === null ? "–" : item.rank.toLocaleString("en")) },
     { key: "id", name: "Item" },
     { key: "score", name: "Score (" + data.rating + ")", show: (item) => number(item.score) },
-    { key: "width", name: "95 % interval", show: (item) => number(item.low) + " to " + number(item.high) },
-    { key: "gold", name: "Gold", show: (item) => (item.gold === null ? "–" : String(item.gold)) },
-    { key: "against", name: "Contested", show: (item) => number(item.against, 1) },
-    { key: "matches", name: "Judgments", show: (item) => item.matches.toLocaleString("en") },
+    { key: "width", name: "95 % interval", less: true, show: (item) => number(item.low) + " to " + number(item.high) },
+    { key: "gold", name: "Gold", less: true, show: (item) => (item.gold === null ? "–" : String(item.gold)) },
+    { key: "contested", name: "Contested", less: true, show: (item) => (data.contested === "z" && item.contested > 0 ? "+" : "") + number(item.contested, data.contested === "z" ? 1 : 3) },
+    { key: "matches", name: "Judgments", less: true, show: (item) => item.matches.toLocaleString("en") },
     { key: "text", name: "Text", show: (item) => short(item.text ?? "") },
   ].filter((column) => there(column.key));
 
@@ -81,7 +80,10 @@
   }
 
   function detail(item) {
-    const cell = make("td", { colspan: columns.length });
+    // As wide as what is seen of the table, which is wider than a phone.
+    const cell = make("div", { class: "within" });
+    const facts = columns.filter((column) => column.less).map((column) => column.name + " " + column.show(item));
+    if (facts.length) cell.append(make("p", { class: "note facts", text: facts.join(", ") }));
     if (item.text !== null) {
       cell.append(make("div", { class: "whole-text", dir: "auto", tabindex: 0, role: "region", "aria-label": "The text of " + item.id, text: item.text }));
       if (item.cut) cell.append(make("p", { class: "note", text: "The text is longer." }));
@@ -94,12 +96,12 @@
       cell.append(make("ol", {}, ...sorted.map(([one]) => judgment(item, one))));
     } else cell.append(make("p", { class: "note", text: "It was never judged." }));
     if (item.more) cell.append(make("p", { class: "note", text: item.more.toLocaleString("en") + " more judgments: judgeq explain lists them." }));
-    return make("tr", { class: "detail", id: "detail-" + item.at }, cell);
+    return make("tr", { class: "detail", id: "detail-" + item.at }, make("td", { colspan: columns.length }, cell));
   }
 
   function row(item) {
     const open = state.open.has(item.at);
-    const cells = columns.map(({ key, show }) => {
+    const cells = columns.map(({ key, less, show }) => {
       if (key === "id") {
         const button = make("button", {
           type: "button", "aria-expanded": String(open), "aria-controls": open ? "detail-" + item.at : null, "data-item": item.at,
@@ -108,7 +110,7 @@
         });
         return make("td", { class: "id", dir: "auto" }, button);
       }
-      return make("td", { class: key === "text" ? "text" : "number", dir: "auto", text: show(item) });
+      return make("td", { class: key === "text" ? "text" : less ? "number less" : "number", dir: "auto", text: show(item) });
     });
     const rows = [make("tr", {}, ...cells)];
     if (open) rows.push(detail(item));
@@ -116,14 +118,14 @@
   }
 
   function heads() {
-    return make("tr", {}, ...columns.map(({ key, name }) => {
+    return make("tr", {}, ...columns.map(({ key, name, less }) => {
       const sorted = state.sort === key;
       const button = make("button", {
         type: "button", "data-sort": key, text: name + (sorted ? (state.down ? " ↓" : " ↑") : ""),
         on: { click: () => { state.down = sorted ? !state.down : key !== "rank" && key !== "id" && key !== "text"; state.sort = key; state.page = 0; draw("[data-sort='" + key + "']"); } },
       });
       const numeric = key !== "text" && key !== "id";
-      return make("th", { scope: "col", class: numeric ? "number" : null, "aria-sort": sorted ? (state.down ? "descending" : "ascending") : null }, button);
+      return make("th", { scope: "col", class: !numeric ? null : less ? "number less" : "number", "aria-sort": sorted ? (state.down ? "descending" : "ascending") : null }, button);
     }));
   }
 
@@ -154,6 +156,10 @@
     }
   }
 
+  const CONTESTED = {
+    z: "Contested: how much more the comparisons of an item contradict one another than those of the others (infit, standardised: 1 of 40 is above 2 by chance).",
+    spread: "Contested: the standard deviation of the scores that an item was given.",
+  };
   const search = make("input", { type: "search", on: { input: (event) => { state.words = event.target.value; state.page = 0; draw(); } } });
   const controls = make("div", { class: "controls" }, make("label", {}, "Search ids and texts", search));
   const labels = [...new Set(items.map((item) => item.gold).filter((gold) => gold !== null))].sort((a, b) => a - b);
@@ -162,7 +168,8 @@
     const select = make("select", { on: { change: (event) => { state.gold = event.target.value; state.page = 0; draw(); } } }, ...options);
     controls.append(make("label", {}, "Gold label", select));
   }
-  place.append(controls, count, make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The items" }, table), pages);
+  const help = columns.some(({ key }) => key === "contested") ? [make("p", { class: "note", text: CONTESTED[data.contested] })] : [];
+  place.append(...help, controls, count, make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The items" }, table), pages);
   draw();
 
   for (const block of document.querySelectorAll("figure.block")) {

@@ -49,6 +49,8 @@ class Opened:
 
     evidence: Evidence
     order: Offsets
+    stamp: object
+    """The run's, of before it was read."""
 
     @property
     def run(self) -> Result:
@@ -152,24 +154,29 @@ class Desk:
     async def opened(self, run: RunPlace) -> Opened:
         """A run with its scores and the evidence behind them. Raises RunError, NotConvergedError."""
 
+        stamp = await self._stamp(run)
+
         async def read() -> Opened:
             result = await results.read(run, run.info().settings)
             if self._wanted(run):
                 dataset = session.dataset_of(run)
                 result = session.with_texts(result, result.info.settings, dataset)
-            return Opened(trail.gathered(result), _order(result))
+            return Opened(trail.gathered(result), _order(result), stamp)
 
-        return await self._opened.get(run.id, await self._stamp(run), read)
+        return await self._opened.get(run.id, stamp, read)
 
     async def report(self, run: RunPlace, home: str) -> str:
         """A run's report as a page, which leads back `home`. Raises as `opened`, and DataError."""
+        opened = await self.opened(run)
 
         async def write() -> str:
-            result = await results.read(run, run.info().settings)
-            made = await record.of_run(result, Plan(), shown=self._wanted(run))
+            made = await record.of_run(
+                opened.run, Plan(), shown=self._wanted(run), evidence=opened.evidence
+            )
             return page.page(made, await texts.gathered(made), home)
 
-        return await self._reports.get(run.id, await self._stamp(run), write)
+        # It is of the scores that were opened, which may be kept a moment longer than the ledger's.
+        return await self._reports.get(run.id, opened.stamp, write)
 
     async def sought(self, opened: Opened, words: str) -> list[int]:
         """See Opened."""
