@@ -325,7 +325,7 @@ def test_the_dashboard_shows_what_the_ledger_says() -> None:
     assert "25 · 3.3 calls/s · 9 in flight · 2 retries · 4 cache hits" in shown
     assert "3 calls in a row without an answer, the last: no answer" in shown
     assert "$2.50 so far · about $37.50 in all" in shown
-    assert "about 2 min 20 s left" in shown
+    assert "watched for 10 s · about 2 min 20 s left" in shown  # when it began isn't known
     face(Looked(1, [Counts(40, 0, 9, 1)], totals, None, running=False))
     shown = picture(face)
     assert "not running" in shown

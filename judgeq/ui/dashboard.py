@@ -325,7 +325,8 @@ def _bars(progress: Progress, label: int) -> Table:
 def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
     """The numbers of this moment, by name."""
     of_run = progress.of_run
-    clock = [(f"{duration(now - (progress.started or now))} so far", "")]
+    took = duration(now - (progress.started or now))
+    clock = [(f"watched for {took}" if progress.watched else f"{took} so far", "")]
     left = progress.time_left(now)
     if left and not progress.stopping:
         clock.append((f"about {duration(left)} left", ""))
