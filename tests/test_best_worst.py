@@ -13,6 +13,7 @@ from judgeq.rating import correlation
 from judgeq.recordings import Judgment
 from judgeq.types import Verdict
 from tests.cli import judgeq
+from tests.postgres import new_store
 
 IDS = ["t1", "t2", "t3", "t4", "t5"]
 TEXTS = ["Good morning", "Hi, there", "Hello", "Hey", "Hey"]
@@ -162,6 +163,36 @@ def test_an_import_by_the_command_line(tmp_path: Path) -> None:
     counted = correlation.point(correlation.spearman(count, theta), n) or 0.0
     assert min(rho.values()) > counted - 0.03
     assert json.loads(judgeq(tmp_path, "status", "--json").stdout)["judge"].count("+") == 2
+
+
+def test_parquet_and_a_store_hold_the_same_as_csv_and_a_folder(tmp_path: Path) -> None:
+    pa = pytest.importorskip("pyarrow")
+    parquet = pytest.importorskip("pyarrow.parquet")
+    table(tmp_path, "1,2,3,4,b,4,Ann", "5,1,2,,c,a,Bob", "2,3,4,5,,b,Ann", "2,3,4,5,,,")
+    columns = {
+        "a": [1, 5, 2, 2],
+        "b": [2, 1, 3, 3],
+        "c": [3, 2, 4, 4],
+        "d": [4.0, None, 5.0, 5.0],
+        "best": ["b", "c", None, None],
+        "worst": ["4", "a", "b", ""],
+        "who": pa.array(["Ann", "Bob", "Ann", None]).dictionary_encode(),
+    }
+    parquet.write_table(pa.table(columns), tmp_path / "bws.parquet")
+    (tmp_path / "texts.csv").write_text("id,text\n" + "".join(f"{n},T{n}\n" for n in range(1, 6)))
+    flags = ("--item-columns", "a,b,c,d", "--best", "best", "--worst", "worst")
+    given = ("--judge-column", "who", "--winner-is", "side", "-q", "--json")
+    places = (("bws.csv", ()), ("bws.parquet", ("--store", new_store())))
+    imported = [
+        json.loads(judgeq(tmp_path, "import", "-d", "texts.csv", file, *flags, *given, *at).stdout)
+        for file, at in places
+    ]
+    scores = [
+        judgeq(tmp_path, "export", one["run"], "--table", "scores", *at).stdout
+        for one, (_, at) in zip(imported, places, strict=True)
+    ]
+    assert imported[0]["run"] == imported[1]["run"]
+    assert scores[0] == scores[1]
 
 
 @pytest.mark.parametrize(

@@ -60,8 +60,10 @@ class Table:
     events: list[Event] = field(default_factory=list)
 
     @asynccontextmanager
-    async def open(self) -> AsyncIterator[tuple[People, SqliteStore]]:
-        store = SqliteStore(self.path, clock=self.clock)
+    async def open(
+        self, shared: SqliteStore | None = None
+    ) -> AsyncIterator[tuple[People, SqliteStore]]:
+        store = shared or SqliteStore(self.path, clock=self.clock)
         try:
             if not self.planned:
                 await store.set_items(Items([f"t{row}" for row in range(N)], None, {}))
@@ -85,7 +87,8 @@ class Table:
             await people.begin_round(1)
             yield people, store
         finally:
-            await store.close()
+            if shared is None:
+                await store.close()
 
 
 Story = Callable[[Table], Coroutine[None, None, None]]
@@ -371,6 +374,30 @@ async def test_what_somebody_has_of_a_later_round_is_theirs_once_it_is_there(tab
         assert (await people.turn(ann)).why == "wait"
         await people.begin_round(2)
         assert (await people.turn(ann)).question == turn.question
+
+
+@table((0, 1), (2, 3), (4, 5), (6, 7))
+async def test_what_another_process_changed_is_found_out_and_no_fault(table: Table) -> None:
+    """As where one that lost its run to another is still asked for a moment."""
+    async with table.open() as (before, store), table.open(store) as (people, _):
+        ann, bob = await before.register(["Ann", "Bob"])
+        old = await before.turn(ann)
+        assert lease(await people.turn(ann)) == lease(old)
+        new = await people.answer(ann, lease(old), FIRST)
+        with pytest.raises(StaleError, match="answered this in another window"):
+            await before.answer(ann, lease(old), SECOND)
+        assert await before.turn(ann) == await before.answer(ann, lease(old), FIRST) == new
+        theirs = lease(await before.turn(bob))
+        assert lease(await people.turn(bob)) == theirs
+        await before.skip(bob, theirs, "other")
+        with pytest.raises(StaleError, match="no longer yours"):
+            await people.skip(bob, theirs, "other")
+        await before.undo(ann)
+        with pytest.raises(StaleError, match="can't be taken back"):
+            await people.undo(ann)
+        await people.answer(ann, lease(await people.turn(ann)), SECOND)
+        assert await store.counts() == Counts(pending=3, done=1)
+        assert [call.outcome for _, call in await store.said()].count("ok") == 1
 
 
 @table((0, 1))

@@ -16,7 +16,7 @@ from functools import partial
 
 from judgeq.engine.people_checks import Checks
 from judgeq.engine.people_said import Last, last_of
-from judgeq.errors import RunError, StaleError, StoreAwayError, UnknownPersonError
+from judgeq.errors import BehindError, RunError, StaleError, UnknownPersonError
 from judgeq.people import Check, Handed, Person, PersonState
 from judgeq.store import Store
 from judgeq.types import Match
@@ -316,7 +316,7 @@ class Handing:
                 await self._store.take_back(lapsed.lease)
             out = await self._store.hand_out(handed)
         if not out:
-            raise StoreAwayError("The question went elsewhere. Try again.")
+            raise BehindError("The question went elsewhere. Try again.")
         self.handed[person.number] = handed
         return handed
 
@@ -377,6 +377,16 @@ class Handing:
         """Whether a person judged these items in this round, as often as they are asked in it."""
         judged = self.own[person.number].judged
         return judged[match.round, frozenset(match.items)] >= self._most
+
+    async def take_back(self, handed: Handed) -> None:
+        """What somebody has is no longer theirs in the store. Raises BehindError where it wasn't."""
+        if not await self._store.take_back(handed.lease):
+            raise BehindError("The question went elsewhere. Try again.")
+
+    async def retract(self, match: Match, person: Person) -> None:
+        """An answer is taken back in the store. Raises BehindError where it isn't there."""
+        if not await self._store.retract(match.id, self.number_of(person)):
+            raise BehindError("The answer isn't there any more.")
 
     async def give_back(self, person: Person) -> None:
         """A person has nothing any more; what they had is anybody's."""

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import secrets
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
+from functools import wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
 
 import orjson
 
@@ -19,7 +21,7 @@ from judgeq.engine import people_said, registering
 from judgeq.engine.handing import GONE, NEVER, Handing
 from judgeq.engine.people_checks import Checks
 from judgeq.engine.people_said import LONGEST, About, Answer, Last, Question, Turn, Why
-from judgeq.errors import BadAnswerError, StaleError, UnusableReplyError, UsageError
+from judgeq.errors import BadAnswerError, BehindError, StaleError, UnusableReplyError, UsageError
 from judgeq.events import CallEnded, Event, Notice
 from judgeq.judge.backend import Reply
 from judgeq.judge.questions import Questions
@@ -27,11 +29,30 @@ from judgeq.people import Handed, Person, PersonState
 from judgeq.store import Store
 from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
 
+P = ParamSpec("P")
+T = TypeVar("T")
 FAREWELL = 5.0
 """Seconds, at most, in which those who are there learn that the run is over."""
 LOOK = 20.0
 """Seconds after which it is looked again whether all who are there wait for others."""
 WORKER = "people"
+
+
+def _alone(
+    does: Callable[Concatenate[People, P], Awaitable[T]],
+) -> Callable[Concatenate[People, P], Coroutine[Any, Any, T]]:
+    """Does what a person asks with nothing else beside it; once more where another process changed who
+    has which question."""
+
+    @wraps(does)
+    async def done(self: People, /, *args: P.args, **named: P.kwargs) -> T:
+        with suppress(BehindError):
+            async with self._locked():
+                return await does(self, *args, **named)
+        async with self._locked():
+            return await does(self, *args, **named)
+
+    return done
 
 
 class People:
@@ -166,75 +187,75 @@ class People:
         async with self._locked():
             return await self._turn(await self._handing.person(token))
 
+    @_alone
     async def answer(self, token: str, question: str, answer: Answer) -> Turn:
         """Take an answer; the next turn. The same answer again, as after a lost connection, is taken as
         the first. Raises StaleError for a question that is no longer theirs, and BadAnswerError."""
-        async with self._locked():
-            person = await self._handing.person(token)
-            own, handed = self._handing.own[person.number], self._handing.handed.get(person.number)
-            if handed is None or handed.lease != question:
-                last = own.last
-                if last is None or last.lease != question:
-                    raise StaleError(GONE)
-                if last.said != people_said.said(answer, len(last.match.items)):
-                    raise StaleError("You answered this in another window, and that answer stands.")
-                return await self._turn(person)
-            match = self._handing.match(handed)
-            said = people_said.said(answer, len(match.items))
-            try:
-                verdict = self._questions.read(Reply(said, Usage(), 0.0), match)
-            except UnusableReplyError as error:
-                raise BadAnswerError(f"This can't be an answer: {error}") from error
-            seconds = min(max(0.0, answer.seconds), max(0.0, self._now() - handed.at))
-            await self._settle(person, handed, said, answer.note, seconds, verdict)
-            own.seconds += seconds
-            own.last = Last(handed.lease, said, match, handed.check)
-            if handed.check is None:
-                own.add(match)
-            else:
-                own.checked += 1
-                own.seen.add(frozenset(match.items))
+        person = await self._handing.person(token)
+        own, handed = self._handing.own[person.number], self._handing.handed.get(person.number)
+        if handed is None or handed.lease != question:
+            last = own.last
+            if last is None or last.lease != question:
+                raise StaleError(GONE)
+            if last.said != people_said.said(answer, len(last.match.items)):
+                raise StaleError("You answered this in another window, and that answer stands.")
             return await self._turn(person)
+        match = self._handing.match(handed)
+        said = people_said.said(answer, len(match.items))
+        try:
+            verdict = self._questions.read(Reply(said, Usage(), 0.0), match)
+        except UnusableReplyError as error:
+            raise BadAnswerError(f"This can't be an answer: {error}") from error
+        seconds = min(max(0.0, answer.seconds), max(0.0, self._now() - handed.at))
+        await self._settle(person, handed, said, answer.note, seconds, verdict)
+        own.seconds += seconds
+        own.last = Last(handed.lease, said, match, handed.check)
+        if handed.check is None:
+            own.add(match)
+        else:
+            own.checked += 1
+            own.seen.add(frozenset(match.items))
+        return await self._turn(person)
 
+    @_alone
     async def skip(self, token: str, question: str, reason: str, note: str = "") -> Turn:
         """Pass a question on to others; the next turn. Raises StaleError."""
-        async with self._locked():
-            person = await self._handing.person(token)
-            handed = self._handing.theirs(person, question)
-            said = orjson.dumps({"skipped": reason[:LONGEST]}).decode()
-            seconds = max(0.0, self._now() - handed.at)
-            await self._settle(person, handed, said, note, seconds, None)
-            return await self._turn(person)
+        person = await self._handing.person(token)
+        handed = self._handing.theirs(person, question)
+        said = orjson.dumps({"skipped": reason[:LONGEST]}).decode()
+        seconds = max(0.0, self._now() - handed.at)
+        await self._settle(person, handed, said, note, seconds, None)
+        return await self._turn(person)
 
+    @_alone
     async def undo(self, token: str) -> Turn:
         """Take the last answer back: its question is this person's again. Raises StaleError where a
         rating has used it, or there is none."""
-        async with self._locked():
-            person = await self._handing.person(token)
-            handing, own = self._handing, self._handing.own[person.number]
-            last, before = own.last, handing.handed.get(person.number)
-            if last is None or not self._can_undo(last):
-                raise StaleError("Your last answer can't be taken back any more.")
-            job = last.match.id if last.check is None else None
-            handed = Handed(person.number, secrets.token_hex(8), self._now(), job, last.check)
-            async with self._store.together():
-                if before is not None:
-                    await self._store.take_back(before.lease)
-                if last.check is None:
-                    await self._store.retract(last.match.id, handing.number_of(person))
-                else:
-                    await self._store.put_check(handing.checks.undone(last.check))
-                await self._store.hand_out(handed)
+        person = await self._handing.person(token)
+        handing, own = self._handing, self._handing.own[person.number]
+        last, before = own.last, handing.handed.get(person.number)
+        if last is None or not self._can_undo(last):
+            raise StaleError("Your last answer can't be taken back any more.")
+        job = last.match.id if last.check is None else None
+        handed = Handed(person.number, secrets.token_hex(8), self._now(), job, last.check)
+        async with self._store.together():
             if before is not None:
-                handing.put_back(before)
-            own.last = None
+                await handing.take_back(before)
             if last.check is None:
-                handing.matches[last.match.id] = last.match
-                own.retract(last.match)
+                await handing.retract(last.match, person)
             else:
-                own.checked -= 1
-            handing.handed[person.number] = handed
-            return await self._turn(person)
+                await self._store.put_check(handing.checks.undone(last.check))
+            await self._store.hand_out(handed)
+        if before is not None:
+            handing.put_back(before)
+        own.last = None
+        if last.check is None:
+            handing.matches[last.match.id] = last.match
+            own.retract(last.match)
+        else:
+            own.checked -= 1
+        handing.handed[person.number] = handed
+        return await self._turn(person)
 
     async def renew(self, token: str, question: str) -> None:
         """The page is still open. Raises StaleError where the question is no longer theirs."""
@@ -319,6 +340,15 @@ class People:
 
     async def _turn(self, person: Person) -> Turn:
         """What a person is to do now; a question is handed out where there is one for them."""
+        try:
+            return await self._turn_as_known(person)
+        except BehindError:
+            self._handing.forget()
+            await self._handing.ready()
+            return await self._turn_as_known(person)
+
+    async def _turn_as_known(self, person: Person) -> Turn:
+        """As _turn. Raises BehindError where another process changed who has what."""
         handing, own = self._handing, self._handing.own[person.number]
         handed = handing.handed.get(person.number)
         why: Why = ""
@@ -374,7 +404,7 @@ class People:
                 lease=handed.lease, verdict=verdict, seconds=seconds, at=at
             )
             async with self._store.together():
-                await self._store.take_back(handed.lease)
+                await handing.take_back(handed)
                 await self._store.put_check(check)
             handing.checks.put(check)
             del handing.handed[person.number]
@@ -389,7 +419,7 @@ class People:
         judge = handing.number_of(person)
         call = Call(1, outcome, Usage(), 0.0, seconds, kept, at, judge=judge)
         async with self._store.together():
-            await self._store.take_back(handed.lease)
+            await handing.take_back(handed)
             await self._store.settle(WORKER, [Outcome(match.id, state, verdict, (call,), error)])
         if state is not JobState.PENDING:
             handing.matches.pop(match.id)
