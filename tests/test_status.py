@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 from judgeq import api
-from judgeq.engine import status
+from judgeq.engine import extent, status
 from judgeq.engine.results import Result
 from judgeq.runs import RunPlace
 from judgeq.ui import run_sections
@@ -91,6 +91,15 @@ def test_an_adaptive_run_of_people_ends_with_the_rounds_that_it_took(tmp_path: P
     strategy, order = (dict(facts(state))[name] for name in ("strategy", "order"))
     assert strategy.endswith(f", {len(state.rounds)} of {len(state.rounds)} rounds")
     assert "one more round (3 answers)" in order
+
+
+def test_an_adaptive_run_of_people_that_goes_on_has_no_number_of_rounds(tmp_path: Path) -> None:
+    begun = judging.stopped(tmp_path, 2, strategy="adaptive6x9")
+    state = state_of(begun.folder)
+    planned = len(state.rounds)
+    so_far = "1 round so far" if planned == 1 else f"{planned} rounds so far"
+    questions = extent.most_jobs(begun.strategy, begun.settings, judging.N)
+    assert dict(facts(state))["strategy"].endswith(f", {so_far}, {questions} questions at most")
 
 
 def facts(state: status.State) -> list[tuple[str, str]]:

@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 
 from judgeq.certainty import Certainty
+from judgeq.engine import extent
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.results import Result
 from judgeq.engine.samples import Range
@@ -71,7 +72,7 @@ def facts(result: Result) -> Iterator[tuple[str, str]]:
     judged = int(result.scores.judged.sum())
     if judged < info.items:
         source += f"; {count(judged)} judged, the others are left out of the evaluation"
-    rounds = f"{result.rounds_planned} of {several(result.rounds, 'round')}"
+    rounds = _rounds(info, result.rounds_planned, result.rounds)
     left = int((result.scores.left_after > 0).sum())
     if left:
         rounds += f"; {several(left, 'item')} left early"
@@ -95,6 +96,16 @@ def facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "order", _known(result.known, info)
     if result.ended is not None:
         yield "ended", f"once enough was known: {result.ended.sentence}"
+
+
+def _rounds(info: RunInfo, planned: int, most: int) -> str:
+    """How many rounds of how many; of questions, where there are as many rounds as it takes."""
+    questions = None
+    if planned < most and not info.imported:
+        questions = extent.most_jobs(info.settings.make_strategy(), info.settings, info.items)
+    if questions is None:
+        return f"{planned} of {several(most, 'round')}"
+    return f"{several(planned, 'round')} so far, {several(questions, 'question')} at most"
 
 
 def by_people(said: Said) -> str:
@@ -215,10 +226,7 @@ def status(state: State) -> Iterator[Section]:
     info, failure = state.info, state.failure
     facts = [
         ("dataset", f"{info.dataset}, {several(info.items, 'item')}"),
-        (
-            "strategy",
-            f"{info.strategy}, {len(state.rounds)} of {several(state.most_rounds, 'round')}",
-        ),
+        ("strategy", f"{info.strategy}, {_rounds(info, len(state.rounds), state.most_rounds)}"),
         ("judge", info.judge),
         ("jobs", jobs(state.counts)),
         *(
