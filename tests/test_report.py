@@ -254,6 +254,12 @@ def test_words_stay_words_in_html_and_markdown() -> None:
     assert text.count("\n````text\n") == 1  # longer than any fence within
 
 
+def test_cells_are_as_wide_as_what_is_in_them_needs() -> None:
+    cells = ("babe", "listwise10x2", "a text of some length " * 5)
+    page = str(html.sections([Section("", columns=words("a", "b", "c"), rows=[cells])]))
+    assert re.findall(r'<td dir="auto"([^>]*)>', page) == ["", ' class="named"', ' class="long"']
+
+
 def test_json_in_a_page_ends_no_script() -> None:
     embedded = str(html.embedded({"a": "</script><!--\u2028&"}))
     assert not set(embedded) & {"<", ">", "&", "\u2028"}

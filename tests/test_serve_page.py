@@ -70,17 +70,6 @@ def test_one_finds_an_item_and_its_evidence(here: Served) -> None:
         assert page.get_by_role("heading", level=1).inner_text() == name
 
 
-def test_short_names_are_not_broken_in_the_overview(here: Served) -> None:
-    with seen_at(here, "/") as seen:
-        strategy = seen.page.locator("tbody tr").first.locator("td").nth(2)
-        assert strategy.inner_text() == "listwise6x2"
-        lines = strategy.evaluate(
-            "one => { const range = document.createRange(); range.selectNodeContents(one);"
-            " return range.getClientRects().length; }"
-        )
-        assert lines == 1
-
-
 def test_the_report_is_served_as_it_is_written(here: Served) -> None:
     with seen_at(here, here.run("report")) as seen:
         seen.page.wait_for_selector("#table tbody tr")
