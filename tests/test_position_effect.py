@@ -226,6 +226,11 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     assert without["taken_out"]
     assert scores() != before
     assert "pl is without it" in judgeq(tmp_path, "rate", "--unbias-position").stdout
+    # A run that was made so is rated with it again.
+    another = (*biased, "--seed", "5", "--sim-position-bias", "150")
+    judgeq(tmp_path, "run", *another, "--unbias-position", "-q")
+    assert rated("rate")["taken_out"]
+    assert not rated("rate", "--no-unbias-position")["taken_out"]
     error = judgeq(tmp_path, "rate", "--unbias-position", "--rating", "bt-mm", expect=2).stderr
     assert "--unbias-position goes with --rating pl or bt, not bt-mm" in error
     judgeq(tmp_path, "run", *biased, "--both-orders", "--sim-position-bias", "150")

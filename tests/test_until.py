@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import re
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -15,10 +16,19 @@ from judgeq.certainty import Certainty
 from judgeq.engine import knowing, session
 from judgeq.errors import UsageError
 from judgeq.judge import error_model
-from judgeq.rating import ESTIMATORS, Parameters, certainty, correlation
+from judgeq.rating import (
+    ESTIMATORS,
+    Parameters,
+    certainty,
+    correlation,
+    narrow_prior,
+    plackett_luce,
+)
 from judgeq.rating.certainty import Drawn
+from judgeq.rating.comparisons import joined
+from judgeq.rating.posterior import Posterior
 from judgeq.settings import Simulation
-from judgeq.strategies import History, parse
+from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
 from judgeq.ui import text
@@ -54,6 +64,16 @@ def rho(history: History, truth: Floats) -> float:
     return value
 
 
+def played(strategy: Strategy, n: int, sd: float, seed: int) -> tuple[History, Floats]:
+    """All rounds, answered as Plackett-Luce describes, of θ of this sd."""
+    truth = seeds.rng(seed, "truth").normal(0, sd, n)
+    history = History.begin(n, strategy, seed)
+    for round in history.to_come():
+        matches = history.next_round()
+        history.add(gumbel(matches, truth, seeds.rng(seed, "answers", round)), len(matches))
+    return history, truth
+
+
 # ρ̂
 
 
@@ -76,6 +96,72 @@ def test_where_the_judge_fits_the_model_the_estimate_is_right_on_average(strateg
         foreseen.append(before.next_rho - now.rho)
     assert abs(np.mean(off)) < 0.02, off
     assert abs(np.mean(foreseen)) < 0.03, foreseen
+
+
+@pytest.mark.parametrize("strategy", ["listwise10x4", "pairwise24", "adaptive2x16"])
+def test_of_a_judge_that_hardly_tells_the_items_apart_it_is_not_too_high(strategy: str) -> None:
+    """θ of sd 1 or less, where σ of the ratings is 2, the least that is tried."""
+    off, by_ratings = [], []
+    for seed, sd in ((0, 1.0), (1, 0.7)):
+        history, truth = played(parse(strategy), 200, sd, seed)
+        posterior = history.posterior()
+        assert posterior is not None
+        assert sd / 1.7 < posterior.sigma < sd * 1.7
+        assert not history.perhaps_too_sure
+        off.append(known(history).rho - rho(history, truth))
+        fit = history.fit(ESTIMATORS["pl"], Parameters())
+        assert fit.at_least
+        assert isinstance(fit.posterior, Posterior)
+        by_ratings.append(certainty.known(fit.posterior, truth < np.inf).rho - rho(history, truth))
+    assert np.mean(by_ratings) > 0.04
+    assert abs(np.mean(off)) < 0.6 * np.mean(by_ratings), (off, by_ratings)
+
+
+def test_of_others_it_is_as_the_ratings_are() -> None:
+    """Also of judges that don't fit the model, and where σ can't be told that it should be less."""
+    truth = seeds.rng(3, "truth").normal(500, 150, 200)
+    for strategy, said in (("listwise10x3", False), ("pairwise24", False), ("adaptive10x9", True)):
+        history = History.begin(200, parse(strategy), 3)
+        for round in history.to_come():
+            matches = history.next_round()
+            rng = seeds.rng(3, "answers", round)
+            history.add(error_model.answers(matches, truth, Simulation(), rng), len(matches))
+        fit = history.fit(ESTIMATORS["pl"], Parameters())
+        posterior = history.posterior()
+        assert posterior is not None
+        assert known(history).rho == pytest.approx(rho(history, truth), abs=0.04)
+        assert history.perhaps_too_sure == (said and fit.at_least)
+    few, _ = played(parse("pairwise4"), 100, 1.0, 0)
+    assert few.perhaps_too_sure
+
+
+def test_the_narrow_prior_is_the_same_of_lists_turned_round() -> None:
+    history, _ = played(parse("listwise6x4"), 60, 1.0, 0)
+    verdicts = joined(history.verdicts)
+    turned = [one[::-1] for one in np.split(verdicts.items, verdicts.offsets[1:-1])]
+    mirrored = replace(verdicts, items=np.concatenate(turned))
+    assert narrow_prior.sigma(mirrored, 60) == pytest.approx(
+        narrow_prior.sigma(verdicts, 60), rel=0.02
+    )
+
+
+def test_the_bound_of_two_items_is_near_the_evidence_and_below() -> None:
+    """log ∫ Π p(data | θ) N(θ; 0, σ²) dθ, by quadrature, of n comparisons of two items."""
+    verdicts = Verdicts(
+        np.arange(12), np.array([[0, 1]] * 9 + [[1, 0]] * 3).reshape(-1), np.arange(13) * 2,
+        np.zeros(24, dtype=np.bool_), np.array([[0, 1]] * 12).reshape(-1),
+    )  # fmt: skip
+    x = np.linspace(-30, 30, 200_001)
+    off = []
+    for sigma in (0.5, 1.0, 2.0):
+        width = 2**0.5 * sigma
+        log = -9 * np.log1p(np.exp(-x)) - 3 * np.log1p(np.exp(x)) - x**2 / 2 / width**2
+        exact = np.log(np.exp(log).sum() * (x[1] - x[0]) / width / (2 * np.pi) ** 0.5)
+        rankings = plackett_luce.directed(verdicts, 2, up=True)
+        off.append(narrow_prior.bound(rankings, sigma, np.zeros(2))[1] + 1 - exact)
+    # n/2, the constant, is 1; means of draws have errors.
+    assert np.abs(off).max() < 0.25
+    assert np.ptp(off) < 0.1
 
 
 def test_items_that_are_least_known_come_first_and_those_that_matter_before() -> None:
@@ -321,5 +407,14 @@ def test_how_it_is_said() -> None:
     assert said == [
         "order known to ρ̂ = 0.931", "one more round (37 calls, about $0.012): ρ̂ ≈ 0.940"
     ]  # fmt: skip
+    (weak,) = text.certainty(Certainty(3, 0.711, None, 0, sigma=0.853))
+    assert (
+        weak
+        == "order known to ρ̂ = 0.711 (by σ = 0.85: the judge tells the items apart that little)"
+    )
+    (perhaps,) = text.certainty(Certainty(3, 0.895, None, 0, perhaps_less=True))
+    assert perhaps.endswith(
+        "0.895 (less, if the judge hardly tells the items apart: σ is the least that is tried)"
+    )
     top = text.certainty(Certainty(3, 0.93, None, 0, top=20, top_share=0.912, labels_left=7))
     assert top == ["order known to ρ̂ = 0.930, 91.2% of the first 20 settled, 7 labels not settled"]

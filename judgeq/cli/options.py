@@ -192,7 +192,7 @@ def _parameter(setting: Setting) -> inspect.Parameter:
         setting.type, setting.type
     )
     option = typer.Option(
-        setting.flag,
+        f"{setting.flag}/--no-{setting.flag[2:]}" if declared.undone else setting.flag,
         *filter(None, [declared.short]),
         help=declared.help,
         metavar=setting.metavar or None,

@@ -11,7 +11,7 @@ from __future__ import annotations
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import extent
-from judgeq.rating import Parameters, certainty, comparisons
+from judgeq.rating import LIMITS, Parameters, certainty, comparisons
 from judgeq.strategies import History
 from judgeq.types import Counts, Totals
 
@@ -57,6 +57,8 @@ def how_well(
         top_share=known.top,
         next_top_share=known.next_top,
         labels_left=left,
+        sigma=posterior.sigma if posterior.sigma < LIMITS[0] and history.basis != "both" else None,
+        perhaps_less=history.perhaps_too_sure,
     )
 
 

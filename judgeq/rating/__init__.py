@@ -100,6 +100,11 @@ class Fit:
         return self.chosen and self.sigma in self.limits
 
     @property
+    def at_least(self) -> bool:
+        """Whether the σ that was chosen is the least that is tried."""
+        return self.chosen and self.sigma == self.limits[0]
+
+    @property
     def sigma(self) -> float | None:
         """σ of the prior, where there is one."""
         return None if self.posterior is None else self.posterior.sigma

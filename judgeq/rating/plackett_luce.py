@@ -84,6 +84,22 @@ def rankings_of(
     return Rankings(verdicts, n, make, covariates, go_on)
 
 
+def directed(verdicts: Verdicts, n: int, *, up: bool, go_on: GoOn = always) -> Rankings:
+    """The likelihood of verdicts that are chosen in one direction alone, from the top or the bottom.
+    Unlike the mean of both it is a probability of all that a judge may say, adding up to 1."""
+
+    def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
+        if unknown is not None:
+            ways = _partial_ways(k, unknown)
+            return _Lists(ways[::2] if up else ways[1::2], 1.0)
+        if k == 2:
+            return Pairs(groups)
+        ways = [_Way(order, up=up) for order in _orders(groups)]
+        return _Lists(ways, 1 / len(ways))
+
+    return Rankings(verdicts, n, make, go_on=go_on)
+
+
 class _Lists:
     """Lists of one size k in the ways in which they are chosen, each of the same weight."""
 

@@ -315,7 +315,7 @@ class Choices(Declarations):
     )  # fmt: skip
     until_labels: bool = setting(
         "Leave out items once their label (θ over or under 0) is settled at 95 %; end when all are.",
-        RUNNING, False, session=True,
+        RUNNING, False, session=True, undone=True,
     )  # fmt: skip
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
@@ -343,7 +343,7 @@ class Choices(Declarations):
     )  # fmt: skip
     unbias_position: bool = setting(
         "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
-        RATING, False, session=True,
+        RATING, False, session=True, undone=True,
     )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,

@@ -43,7 +43,8 @@ class Declared:
     `common` ones are shown by `--help`, the others by `--help-all`. A setting of a `session` doesn't
     decide the result, and may change when a run is resumed. A `secretive` one may hold a key: its
     value is never repeated. `unset` says what holds where it is None. `only` gives a flag of another
-    name; "" none, so that only a file can give it; "--no-…" turns it off.
+    name; "" none, so that only a file can give it; "--no-…" turns it off. `undone`: --no-NAME turns off
+    again what was given before.
     """
 
     help: str
@@ -53,6 +54,7 @@ class Declared:
     secretive: bool = False
     unset: str = ""
     only: str | None = None
+    undone: bool = False
     short: str = ""
     metavar: str = ""
     envvar: str | None = None

@@ -39,6 +39,7 @@ class Adaptive(Strategy):
     holdout: float = 0.0
 
     kind: ClassVar[str] = "adaptive"
+    picks: ClassVar[bool] = True
 
     @property
     def name(self) -> str:

@@ -23,6 +23,7 @@ from judgeq.rating import (
     direct,
     elo,
     evidence,
+    narrow_prior,
     position_bias,
 )
 from judgeq.rating.certainty import Drawn, drawn_at_maximum, settled
@@ -44,14 +45,16 @@ class Strategy:
     """What the runner asks of a strategy: a frozen dataclass of its parameters. By default it asks
     about pairs, and no item leaves early.
 
-    `kind` is the registered name, for example "listwise"; `prunes` says whether items may leave early;
-    `mixed` whether the first round asks about items alone, and those after it compare.
+    `kind` is the registered name; `prunes` says whether items may leave early; `mixed` whether the first
+    round asks about items alone, and those after it compare; `picks` whether rounds ask about some of
+    the items, chosen by earlier answers.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
     prunes: ClassVar[bool] = False
     mixed: ClassVar[bool] = False
+    picks: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -330,12 +333,33 @@ class History:
 
     def posterior(self) -> Posterior | None:
         """That of `pl` with σ chosen (of `hybrid`, where items were also judged alone), by all verdicts
-        and whatever the run is rated by; None where all were judged alone, or none were."""
+        and whatever the run is rated by; None where all were judged alone, or none were. Where σ would
+        be the least that is tried for ratings, it may be less here (`narrow_prior`)."""
+        fit = self._fit_of_order()
+        if fit and fit.at_least and self._narrow is not None:
+            fit = self.fit(ESTIMATORS["pl"], Parameters(sigma=self._narrow), self.go_on)
+        posterior = fit and fit.posterior
+        return posterior if isinstance(posterior, Posterior) else None
+
+    @property
+    def perhaps_too_sure(self) -> bool:
+        """Whether σ is the least that is tried, and it can't be told whether it should be less."""
+        return bool((fit := self._fit_of_order()) and fit.at_least and self._narrow is None)
+
+    def _fit_of_order(self) -> Fit | None:
         if self.alone or not any(map(len, self.verdicts)):
             return None
         estimator = ESTIMATORS["hybrid" if self.basis == "both" else "pl"]
-        posterior = self.fit(estimator, Parameters(), self.go_on).posterior
-        return posterior if isinstance(posterior, Posterior) else None
+        return self.fit(estimator, Parameters(), self.go_on)
+
+    @property
+    def _narrow(self) -> float | None:
+        return self._once("narrow sigma", self._narrow_sigma)
+
+    def _narrow_sigma(self) -> float | None:
+        verdicts, n = comparisons.joined(self.verdicts), len(self.standings.elo)
+        picked = self.strategy is None or self.strategy.picks
+        return narrow_prior.sigma(verdicts, n, self._step, picked=picked)
 
     def drawn(self) -> Drawn | None:
         """Draws of the posterior by all verdicts but those held out: what is asked next is decided by

@@ -139,8 +139,11 @@ def _certainty(result: Result, intervals: Intervals) -> str:
     errors = result.scores.se
     tiers = int(intervals.tier.max())
     text = f"standard errors {np.nanmedian(errors):.2f} (median), {several(tiers, 'tier')} of items"
-    if result.fit.at_limit:
-        text += f"; σ = {result.fit.sigma:g} is the end of what is tried: --sigma sets another"
+    fit = result.fit
+    if fit.at_least:
+        text += f"; σ = {fit.sigma:g} is the least that is tried: --sigma sets another"
+    elif fit.at_limit:
+        text += f", perhaps too small: σ = {fit.sigma:g} is the most that is tried; --sigma sets another"
     return text
 
 

@@ -184,6 +184,12 @@ def certainty(known: Certainty, *, people: bool = False) -> list[str]:
     """How well the order is known, and what one more round would bring and cost; `people`: they alone
     are asked."""
     parts = [f"order known to ρ̂ = {known.rho:.3f}"]
+    if known.sigma is not None:
+        parts[0] += f" (by σ = {known.sigma:.2g}: the judge tells the items apart that little)"
+    if known.perhaps_less:
+        parts[0] += (
+            " (less, if the judge hardly tells the items apart: σ is the least that is tried)"
+        )
     if known.top_share is not None:
         parts[0] += f", {known.top_share:.1%} of the first {known.top} settled"
     if known.labels_left is not None:

@@ -207,6 +207,11 @@ class CertaintyFacts(Output):
     next_top_share: float | None
     labels_left: int | None
     """Items whose label isn't settled, by --until-labels."""
+    sigma: float | None = None
+    """That of the prior by which all this is, where it isn't that of the ratings."""
+    perhaps_less: bool = False
+    """σ is the least that is tried, and it can't be told whether it should be less: of a judge that
+    hardly tells the items apart rho is too high."""
 
 
 class EndedFacts(Output):
