@@ -414,7 +414,7 @@ def test_how_it_is_said() -> None:
     )
     (perhaps,) = text.certainty(Certainty(3, 0.895, None, 0, perhaps_less=True))
     assert perhaps.endswith(
-        "0.895 (less, if the judge hardly tells the items apart: σ is the least that is tried)"
+        "0.895 (less, if the judge hardly tells the items apart) that is tried)"
     )
     top = text.certainty(Certainty(3, 0.93, None, 0, top=20, top_share=0.912, labels_left=7))
     assert top == ["order known to ρ̂ = 0.930, 91.2% of the first 20 settled, 7 labels not settled"]

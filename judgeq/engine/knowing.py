@@ -58,7 +58,7 @@ def how_well(
         next_top_share=known.next_top,
         labels_left=left,
         sigma=posterior.sigma if posterior.sigma < LIMITS[0] and history.basis != "both" else None,
-        perhaps_less=history.perhaps_too_sure,
+        perhaps_less=history.perhaps_too_sure and history.basis != "both",
     )
 
 

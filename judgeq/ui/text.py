@@ -187,9 +187,7 @@ def certainty(known: Certainty, *, people: bool = False) -> list[str]:
     if known.sigma is not None:
         parts[0] += f" (by σ = {known.sigma:.2g}: the judge tells the items apart that little)"
     if known.perhaps_less:
-        parts[0] += (
-            " (less, if the judge hardly tells the items apart: σ is the least that is tried)"
-        )
+        parts[0] += " (less, if the judge hardly tells the items apart)"
     if known.top_share is not None:
         parts[0] += f", {known.top_share:.1%} of the first {known.top} settled"
     if known.labels_left is not None:
