@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import json
 import re
+import signal
+from contextlib import suppress
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
+import psycopg
 import pytest
 from numpy.testing import assert_array_equal
 
@@ -28,11 +32,13 @@ from judgeq.rating.certainty import Drawn
 from judgeq.rating.comparisons import joined
 from judgeq.rating.posterior import Posterior
 from judgeq.settings import Simulation
+from judgeq.store.postgres.address import connect, in_schema
+from judgeq.store.postgres.address import parse as parse_address
 from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
 from judgeq.ui import text
-from tests.cli import judgeq, only_run, query, score_columns, scores
+from tests.cli import judgeq, only_run, query, score_columns, scores, start, wait_until
 from tests.mock import mock
 from tests.postgres import new_store
 
@@ -325,6 +331,58 @@ def test_the_first_are_settled(tmp_path: Path) -> None:
     first = {row for row, rank in enumerate(columns["rank"]) if int(rank) <= 5}
     truth = np.argsort([-float(gold) for gold in columns["gold"]])[:5]
     assert len(first & set(truth.tolist())) >= 4
+
+
+def test_a_result_says_where_sigma_is_at_an_end(tmp_path: Path) -> None:
+    weak = (
+        "run",
+        "-d",
+        "synthetic:normal",
+        "--n",
+        "60",
+        "-s",
+        "pairwise24",
+        "--sim-accuracy",
+        "0.55",
+    )
+    result = json.loads(judgeq(tmp_path, *weak, "--json").stdout)
+    assert result["rating"]["sigma"] == 2
+    assert result["certainty"]["sigma"] < 1
+    assert not result["certainty"]["perhaps_less"]
+    text = " ".join(judgeq(tmp_path, "rate").stdout.split())
+    assert "σ = 2 is the least that is tried" in text
+    assert f"ρ̂ = {result['certainty']['rho']:.3f} (by σ = 0." in text
+    sure = ("-s", "listwise10x5", "--sim-pmax", "1", "--sim-distance", "20")
+    judgeq(tmp_path, *weak[:5], *sure, "--sim-accuracy", "0.999", "-q")
+    text = " ".join(judgeq(tmp_path, "rate").stdout.split())
+    assert "σ = 6 is the most that is tried, so that they may be too small" in text
+
+
+def test_killed_on_its_way_to_the_first_in_a_store_it_asks_the_same(tmp_path: Path) -> None:
+    """On PostgreSQL, and equal to a folder's run that nobody killed, to the last bit."""
+    address = f"{new_store()}&lease=2"
+    job = (*JOB, "-s", "adaptive5x8", "--until", "top5", "--holdout", "0.2")
+    whole = tmp_path / "whole"
+    whole.mkdir()
+    judgeq(whole, *job)
+    at = parse_address(address)
+
+    def answered(enough: int) -> bool:
+        with suppress(psycopg.Error), connect(at) as connection:
+            done = in_schema("SELECT count(*) FROM @.jobs WHERE state = 'done'", at.schema)
+            row = connection.execute(done).fetchone()
+            return row is not None and row[0] >= enough
+        return False  # its tables aren't made yet
+
+    for enough in (25, 33):  # after the first round, of 20 lists
+        slow = ("--store", address, "--sim-latency", "0.1", "--concurrency", "3")
+        process = start(tmp_path, *job, *slow)
+        wait_until(partial(answered, enough), process)
+        process.kill()
+        process.communicate()
+        assert process.returncode == -signal.SIGKILL
+    judgeq(tmp_path, *job, "--store", address)
+    assert scores(only_run(tmp_path)) == scores(only_run(whole))
 
 
 # Labels

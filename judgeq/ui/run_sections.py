@@ -143,7 +143,8 @@ def _certainty(result: Result, intervals: Intervals) -> str:
     if fit.at_least:
         text += f"; σ = {fit.sigma:g} is the least that is tried: --sigma sets another"
     elif fit.at_limit:
-        text += f", perhaps too small: σ = {fit.sigma:g} is the most that is tried; --sigma sets another"
+        text += f"; σ = {fit.sigma:g} is the most that is tried, so that they may be too small"
+        text += ": --sigma sets another"
     return text
 
 
