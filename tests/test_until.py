@@ -471,8 +471,6 @@ def test_how_it_is_said() -> None:
         == "order known to ρ̂ = 0.711 (by σ = 0.85: the judge tells the items apart that little)"
     )
     (perhaps,) = text.certainty(Certainty(3, 0.895, None, 0, perhaps_less=True))
-    assert perhaps.endswith(
-        "0.895 (less, if the judge hardly tells the items apart) that is tried)"
-    )
+    assert perhaps.endswith("0.895 (less, if the judge hardly tells the items apart)")
     top = text.certainty(Certainty(3, 0.93, None, 0, top=20, top_share=0.912, labels_left=7))
     assert top == ["order known to ρ̂ = 0.930, 91.2% of the first 20 settled, 7 labels not settled"]
