@@ -110,7 +110,10 @@ def _information(curvature: Curvature, rows: Offsets, number: Offsets, place: Of
             of, at = _with_covariates(of, at, numbers[lists], curvature.rankings.n)
         first = number[at[:, 0]][:, None, None] * size + place[at][:, :, None]
         cell = first * size + place[at][:, None, :]
-        flat += np.bincount(cell.reshape(-1), of.reshape(-1), len(flat))
+        if cell.size < len(flat):  # bincount would make all of the many cells
+            np.add.at(flat, cell.reshape(-1), of.reshape(-1).astype(np.float64))
+        else:
+            flat += np.bincount(cell.reshape(-1), of.reshape(-1), len(flat))
     matrix = flat.reshape(count, size, size)
     each = np.arange(size)
     matrix[:, each, each] += curvature.precision[rows]
