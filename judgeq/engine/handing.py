@@ -346,31 +346,35 @@ class Handing:
     def _is_theirs_again(self, person: Person, match: Match) -> bool:
         """Whether a question may be a person's who judged or skipped its items before: where it is asked
         again later, and there is nobody else to ask, or to wait for."""
-        return not self._has_judged(person, match) and not any(
-            self._is_new(self.own[other.number], match) and self._is_awaited(other)
-            for other in self._persons.values()
-            if self.may_be_asked(other)
-        )
+        return not self._has_judged(person, match) and person.number in self._for(match)
 
-    def _is_awaited(self, person: Person) -> bool:
+    def _for(self, match: Match) -> set[int]:
+        """Whom a question is for: of those who may be asked and haven't judged it those to whom its
+        items are new, if any of these is awaited; else all of them."""
+        able = [
+            person.number
+            for person in self._persons.values()
+            if self.may_be_asked(person) and not self._has_judged(person, match)
+        ]
+        new = [number for number in able if self._is_new(self.own[number], match)]
+        return {*(new if any(map(self._is_awaited, new)) else able)}
+
+    def _is_awaited(self, number: int) -> bool:
         """Whether a question is kept for somebody who may not be there."""
-        own = self.own[person.number]
+        own = self.own[number]
         return self.is_here(own) or (not self._open_to_all and self._now() - own.heard < AWAITED)
 
     @property
     def held_back(self) -> tuple[int, bool]:
         """How many questions nobody has, where none of them is for any of those who are there, and
         whether somebody else may still answer some."""
-        asked = [person for person in self._persons.values() if self.may_be_asked(person)]
-        here = {person.number for person in asked if self.is_here(self.own[person.number])}
+        here = {number for number, own in self.own.items() if self.is_here(own)}
         others = False
         for match in map(self.matches.__getitem__, self.open):
-            able = [person for person in asked if not self._has_judged(person, match)]
-            new = [person for person in able if self._is_new(self.own[person.number], match)]
-            first = new if any(map(self._is_awaited, new)) else able
-            if any(person.number in here for person in first):
+            first = self._for(match)
+            if first & here:
                 return 0, True
-            others |= bool(able)
+            others |= bool(first)
         return len(self.open), others
 
     def _has_judged(self, person: Person, match: Match) -> bool:
