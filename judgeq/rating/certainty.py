@@ -14,6 +14,7 @@ from statistics import NormalDist
 
 import numpy as np
 
+from judgeq import seeds
 from judgeq.rating import GoOn, always, correlation, newton
 from judgeq.rating.curvature import TOGETHER, Curvature
 from judgeq.rating.plackett_luce import rankings_of
@@ -46,30 +47,41 @@ class Known:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Drawn:
-    """Draws of a posterior: its `mean`, shape (n,), and what the draws are off it under the plain model
-    (φ = 1), shape (n, draws); not centred, as `Posterior.deviations`."""
+    """Draws by which it is chosen what to ask: their `mean`, shape (n,), and what the draws are off it,
+    shape (n, draws); not centred, as `Posterior.deviations`."""
 
     mean: Floats
     deviations: Values
 
 
-def drawn_at_maximum(
+def drawn_for_choice(
     verdicts: Verdicts, n: int, sigma: float, seed: int, name: str, go_on: GoOn = always
 ) -> Drawn:
-    """DRAWS draws of the normal approximation at the maximum of `pl`: what a round is planned by. Less
-    work than the posterior, whose intervals are nearer to the truth, and as good for finding those
-    that are least certain. Raises NotConvergedError.
+    """DRAWS draws about the maximum of `pl`, with σ given: by them it is chosen what to ask next. Less
+    work than the posterior, whose intervals are nearer to the truth. Raises NotConvergedError.
+
+    They are spread wider than the model says: by V(A + G)V, where V = A⁻¹ and G = Σ g gᵀ is by how
+    much rankings were seen to pull at their items, g being a ranking's gradient (White 1982, "Maximum
+    likelihood estimation of misspecified models", has G in the place of H). So items whose rankings
+    contradict one another count as less certain than others that were asked as often, as they are with
+    judges whose errors are now and then large, which the model doesn't know of.
     """
     rankings = rankings_of(verdicts, n, go_on=go_on)
     precision = Prior(sigma).precision(rankings)
     with rankings.threads():
         theta = newton.maximum(rankings, precision, what="Plackett-Luce")
-        rankings.gradient(theta)
+        slopes = [slope.T.astype(np.float32) for slope in rankings.slopes(theta)]
         curvature = Curvature.kept(rankings, precision)
-        parts = [
-            curvature.solve(curvature.noise(seed, name, batch))
-            for batch in range(-(-DRAWS // TOGETHER))
-        ]
+        parts = []
+        for batch in range(-(-DRAWS // TOGETHER)):
+            noise = curvature.noise(seed, name, batch)
+            rng = seeds.rng(seed, name, batch, "seen")
+            pulls = [
+                slope[:, :, None]
+                * rng.standard_normal((len(slope), 1, TOGETHER), dtype=np.float32)
+                for slope in slopes
+            ]
+            parts.append(curvature.solve(noise + rankings.sums(pulls)))
     return Drawn(theta, np.concatenate(parts, axis=1)[:, :DRAWS])
 
 

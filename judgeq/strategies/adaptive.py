@@ -22,7 +22,7 @@ from judgeq.strategies.listwise import check_implied
 from judgeq.strategies.strategy import GROWTH, NEAR, History, Strategy
 from judgeq.types import Matches, Offsets, Rows
 
-VERSION = 1
+VERSION = 2
 """Of how items are chosen: another number makes other runs."""
 LONGER = 4
 """With --until there are so many times as many rounds as by default, at most."""

@@ -26,7 +26,7 @@ from judgeq.rating import (
     narrow_prior,
     position_bias,
 )
-from judgeq.rating.certainty import Drawn, drawn_at_maximum, settled
+from judgeq.rating.certainty import Drawn, drawn_for_choice, settled
 from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
@@ -362,8 +362,8 @@ class History:
         return narrow_prior.sigma(verdicts, n, self._step, picked=picked)
 
     def drawn(self) -> Drawn | None:
-        """Draws of the posterior by all verdicts but those held out: what is asked next is decided by
-        them, whatever the run is rated by. None without a verdict."""
+        """Draws by all verdicts but those held out: what is asked next is decided by them, whatever the
+        run is rated by. None without a verdict."""
         return self._once("drawn", self._drawn)
 
     def _drawn(self) -> Drawn | None:
@@ -371,7 +371,7 @@ class History:
         if not len(verdicts):
             return None
         name = f"draws for round {len(self.verdicts) + 1}"
-        return drawn_at_maximum(verdicts, n, self._sigma(), self.seed, name, self._step)
+        return drawn_for_choice(verdicts, n, self._sigma(), self.seed, name, self._step)
 
     def _deciding(self, rounds: int) -> Verdicts:
         """The verdicts of the first rounds without those held out."""
