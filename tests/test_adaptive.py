@@ -18,7 +18,7 @@ from numpy.testing import assert_array_equal
 from judgeq import config, seeds
 from judgeq.datasets import synthetic
 from judgeq.engine import results, session
-from judgeq.errors import UsageError
+from judgeq.errors import RunError, UsageError
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, certainty, comparisons, correlation
 from judgeq.runs import FolderRuns
@@ -257,6 +257,17 @@ def test_what_an_adaptive_strategy_reads_decides_the_run(tmp_path: Path) -> None
     assert parse("listwise10").facts() == {
         "kind": "listwise", "k": 10, "rounds": 3, "overlap": 0, "matchmaking": "similar"
     }  # fmt: skip
+
+
+def test_a_run_that_chose_by_other_rules_says_so(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    given = {"dataset": "synthetic:normal", "n": 20, "strategy": "adaptive4x2"}
+    monkeypatch.setattr("judgeq.strategies.adaptive.VERSION", 1)
+    session.execute(session.prepare(config.settle(given), tmp_path), lambda _: None)
+    monkeypatch.undo()
+    with pytest.raises(RunError, match="another version of judgeq, which chose by other rules"):
+        session.resume(FolderRuns(tmp_path).find("last"), {})
 
 
 def test_lists_are_not_asked_in_both_orders(tmp_path: Path) -> None:

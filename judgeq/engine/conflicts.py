@@ -1,10 +1,14 @@
-"""Settings that can't go together: refused before anything is written."""
+"""Settings that can't go together, or with a run that was begun: refused before anything is written."""
 
 from __future__ import annotations
 
-from judgeq import judge
+from collections.abc import Mapping
+from typing import Any
+
+from judgeq import config, judge
 from judgeq.config import Settings
-from judgeq.errors import UsageError
+from judgeq.errors import RunError, UsageError
+from judgeq.runs import RunInfo
 from judgeq.settings import SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
@@ -32,6 +36,30 @@ def check_goal(settings: Settings, strategy: Strategy, n: int) -> None:
         )
     if goal.top is not None and goal.top >= n:
         raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
+
+
+def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: str) -> None:
+    """Raise RunError where what decides a run's result isn't what it was when the run was begun.
+    `source` is what its dataset is called."""
+    changed = [name for name in facts if facts[name] != info.facts.get(name)]
+    if not changed and config.fingerprint(facts) == info.fingerprint:
+        return
+    if changed == ["strategy"] and _chooses_otherwise(facts["strategy"], info.facts["strategy"]):
+        raise RunError(
+            f"run {run} can't go on: it was begun by another version of judgeq, which chose by other "
+            "rules what to ask next. Go on with that version, let `judgeq rate` rate what was "
+            "answered, or start another run with `judgeq run`; nothing was changed."
+        )
+    raise RunError(
+        f"run {run} can't go on: its {' and '.join(changed) or 'configuration'} changed since it was "
+        f"begun (dataset: {source}). Put back what it was, or start another run with `judgeq run`; "
+        "nothing was changed."
+    )
+
+
+def _chooses_otherwise(now: Mapping[str, Any], then: Any) -> bool:
+    """Whether two strategies' facts differ only in the algorithm that chooses what to ask."""
+    return isinstance(then, dict) and {**then, "algorithm": now.get("algorithm")} == now
 
 
 def check_panel(settings: Settings) -> None:

@@ -110,13 +110,7 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     if "rotation" not in info.facts:  # begun when judges took turns: its planned rounds stay so
         facts.pop("rotation", None)
-    changed = [name for name in facts if facts[name] != info.facts.get(name)]
-    if changed or config.fingerprint(facts) != info.fingerprint:
-        raise RunError(
-            f"run {folder.id} can't go on: its {' and '.join(changed) or 'configuration'} changed "
-            f"since it was begun (dataset: {dataset.source}). Put back what it was, or start "
-            "another run with `judgeq run`; nothing was changed."
-        )
+    conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there, known)

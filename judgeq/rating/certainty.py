@@ -77,8 +77,7 @@ def drawn_for_choice(
             noise = curvature.noise(seed, name, batch)
             rng = seeds.rng(seed, name, batch, "seen")
             pulls = [
-                slope[:, :, None]
-                * rng.standard_normal((len(slope), 1, TOGETHER), dtype=np.float32)
+                slope[:, :, None] * rng.standard_normal((len(slope), 1, TOGETHER), dtype=np.float32)
                 for slope in slopes
             ]
             parts.append(curvature.solve(noise + rankings.sums(pulls)))
