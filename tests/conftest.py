@@ -3,17 +3,25 @@ test hangs, and what judgeq's processes compile is kept for the next."""
 
 from __future__ import annotations
 
+import dataclasses
 import os
 import signal
 import sys
 from collections.abc import Iterator
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
 from judgeq.judge import outage, retry
 from tests.cli import end_started
+
+if TYPE_CHECKING:  # NumPy isn't imported before `pytest_configure` has said by how many threads
+    from judgeq.config import Settings
+    from judgeq.engine.results import Result
+    from judgeq.rating import Fit
+    from judgeq.strategies import History
 
 LONGEST = 300
 """Seconds that a test may take; the slowest take ten."""
@@ -109,3 +117,45 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(retry._Wait, "__call__", lambda self, state: wait(self, state) / 50)
     monkeypatch.setattr(outage, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(outage, "LONGEST_WAIT", 0.01)
+
+
+@pytest.fixture(scope="module")
+def rated_by_elo() -> Iterator[None]:
+    """Runs within this process have Elo in place of each other rating, and no errors: of files whose
+    tests aren't about ratings. To fit them takes four fifths of the time of a small run. Elo is of each
+    answer and of their order, so that what was asked or answered otherwise still shows."""
+    from judgeq.rating import Fit
+    from judgeq.strategies import History
+
+    def elo(history: History, *_: Any) -> Fit:
+        return Fit(history.standings.elo)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(History, "fit", elo)
+        yield
+
+
+@pytest.fixture(scope="module")
+def rated_once() -> Iterator[None]:
+    """A run that hasn't changed is rated once, however many commands within this process read it: of
+    files many of whose tests look at the same runs."""
+    from judgeq.engine import results
+    from judgeq.runs import RunFolder
+
+    read = results.read
+    known: dict[object, Result] = {}
+
+    async def once(run: Any, settings: Settings) -> Result:
+        if not isinstance(run, RunFolder):
+            return await read(run, settings)
+        parts = (run.path / name for name in ("run.db", "run.db-wal", "config.json"))
+        files = [part.stat() for part in parts if part.exists()]
+        stamps = [(file.st_ino, file.st_mtime_ns, file.st_size) for file in files if file.st_size]
+        key = (run.path.resolve(), settings.model_dump_json(), *stamps)
+        if key not in known:
+            known[key] = await read(run, settings)
+        return dataclasses.replace(known[key], run=run)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(results, "read", once)
+        yield

@@ -18,6 +18,8 @@ from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
 from tests.mock import mock, stats
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 QUESTIONS = 20
 DAY = 24 * 60 * 60.0
 JOB = (

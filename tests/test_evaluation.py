@@ -33,6 +33,8 @@ from judgeq.ui import evaluation_sections as sections
 from judgeq.ui.sections import terminal
 from tests.cli import judgeq, score_columns
 
+pytestmark = pytest.mark.usefixtures("rated_once")
+
 QUICK = Plan(resamples=100)
 FEWER = Plan(resamples=0)
 JOBS: Mapping[str, Sequence[str]] = {

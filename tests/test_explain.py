@@ -16,6 +16,8 @@ from tests.cli import judgeq
 from tests.mock import mock
 from tests.postgres import new_store
 
+pytestmark = pytest.mark.usefixtures("rated_once")
+
 N = ("-d", "demo", "--sample", "40")
 JOBS: Mapping[str, tuple[str, ...]] = {
     "lists": (*N, "-s", "listwise10x3"),

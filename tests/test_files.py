@@ -16,6 +16,8 @@ from judgeq.runs import RunFolder, folders
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 RUN = ("run", "--dataset", "synthetic:normal", "--n", "20", "--strategy", "listwise5", "--quiet")
 WRITTEN = ("holder", "lock", "run.db", "run.db-wal", "run.db-shm", "run.db-journal", "config.json",
            "scores.csv")  # fmt: skip

@@ -19,6 +19,8 @@ from tests.mock import mock, stats
 from tests.test_openai_chat import ask, backend, saying
 from tests.web import answering
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 resource = pytest.importorskip("resource", reason="there is no ulimit here")
 JOBS = 600
 
