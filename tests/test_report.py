@@ -18,6 +18,8 @@ from judgeq.ui.sections import Chapter, Section, words
 from tests.cli import judgeq, only_run
 from tests.postgres import new_store
 
+pytestmark = pytest.mark.usefixtures("rated_once")
+
 JOB = ("run", "-d", "demo", "--limit", "60", "--quiet")
 
 
@@ -128,6 +130,7 @@ def test_its_numbers_are_those_of_evaluate(folder: Path) -> None:
     assert len(made["texts"]["items"]) == len(rows) - 1 == 60
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_text_opens_to_the_judgments_behind_its_score(folder: Path) -> None:
     data = data_of(report(folder))
     first = data["items"][0]
@@ -140,6 +143,7 @@ def test_a_text_opens_to_the_judgments_behind_its_score(folder: Path) -> None:
         assert 1 <= slot <= len(items) == 10
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_part_of_many_texts_is_listed_and_says_so(folder: Path) -> None:
     page = report(folder, "--texts", "20")
     data = data_of(page)
@@ -151,6 +155,7 @@ def test_a_part_of_many_texts_is_listed_and_says_so(folder: Path) -> None:
     assert "20 of 60 items: the 4 with the highest scores" in page
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_without_texts_none_is_in_it(folder: Path) -> None:
     with_texts = report(folder)
     page = report(folder, "--no-texts")
@@ -175,6 +180,7 @@ def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
     assert written.count("\n## ") == 8
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_what_went_wrong_comes_before_what_went_well(tmp_path: Path) -> None:
     flags = ("--sim-unreadable", "0.5", "--sim-timeouts", "0.1", "--n", "30")
     judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", *flags)
@@ -190,6 +196,7 @@ def test_a_wrong_format_is_an_error(folder: Path) -> None:
     assert "--format pdf: give html, md, json." in said
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) -> None:
     elsewhere = tmp_path / "elsewhere.html"
     elsewhere.write_text("mine")
@@ -322,6 +329,7 @@ def test_a_strangers_run_stays_text(tmp_path: Path) -> None:
     assert not set(report(tmp_path, "--format", "md")) & {"\x1b", "\u202e"}
 
 
+@pytest.mark.usefixtures("undrawn")
 @pytest.mark.parametrize(
     "prompt", [5, {"name": []}, {"name": "x", "personas": 7}, {"feature": {"a": 1}}, []]
 )

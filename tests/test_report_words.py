@@ -17,6 +17,8 @@ from judgeq.ui import run_figures
 from tests.cli import judgeq
 from tests.mock import mock
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 JOB = ("run", "-d", "demo", "--quiet")
 
 

@@ -37,7 +37,7 @@ from tests.cli import (
     wait_until,
 )
 
-JOB = ("run", "--dataset", "synthetic:normal", "--n", "3000", "--concurrency", "4")
+JOB = ("run", "--dataset", "synthetic:normal", "--n", "600", "--concurrency", "4")
 UNKNOWN = "SELECT sum(open) FROM jobs"
 
 
@@ -78,7 +78,7 @@ from judgeq.errors import StoppedError
 
 async def cell():
     try:
-        judgeq.run("synthetic:normal", n=3000, concurrency=4, sim_latency=float(sys.argv[1]),
+        judgeq.run("synthetic:normal", n=600, concurrency=4, sim_latency=float(sys.argv[1]),
                    on_event=lambda event: print(type(event).__name__, flush=True))
     except StoppedError as error:
         print("stopped:", error, error.__context__)
@@ -292,10 +292,10 @@ def test_the_final_fit_can_be_given_up(
     assert "Traceback" not in err
     run = only_run(tmp_path)
     assert f"judgeq resume {run.name}" in err
-    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(900,)]
+    assert query(run, "SELECT count(*) FROM jobs WHERE state = 'done'") == [(180,)]
     judgeq(tmp_path, "rate", "--quiet")
     assert scores(run) == uninterrupted
-    assert query(run, "SELECT count(*) FROM calls") == [(900,)]
+    assert query(run, "SELECT count(*) FROM calls") == [(180,)]
 
 
 def test_rate_can_be_given_up(tmp_path: Path) -> None:

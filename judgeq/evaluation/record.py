@@ -96,7 +96,7 @@ class Example:
     reply: str | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True, eq=False, repr=False)  # asyncio.run asks for its result's repr
 class Record:
     """A run's evaluation and the evidence behind its scores; `texts` are the items', None where they
     aren't here. `elo` is that after each round, shape (rounds, n). `prompt` is the prompt set, where the
