@@ -24,6 +24,7 @@ from judgeq.judge.budget import Budget
 from judgeq.judge.http.connection import Passed
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, environment
+from tests.fakes import by_elo
 
 STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
     "before the intent": ((Sending, "submit"),),
@@ -142,10 +143,11 @@ class Forks:
 
 
 @contextmanager
-def forks(folder: Path, warm_up: Sequence[str | Path]) -> Iterator[Forks]:
-    """What forks sessions, after one that imports all that they need."""
+def forks(folder: Path, warm_up: Sequence[str | Path], *more: str) -> Iterator[Forks]:
+    """What forks sessions, after one that imports all that they need; with "by elo" they aren't rated by
+    anything else."""
     process = subprocess.Popen(
-        [sys.executable, "-m", "tests.batch_killing"],
+        [sys.executable, "-m", "tests.batch_killing", *more],
         cwd=Path(__file__).parent.parent,
         env=environment(folder),
         stdin=subprocess.PIPE,
@@ -167,6 +169,8 @@ def main() -> None:
     """Read sessions from standard input, one in a line, and write how each ended."""
     quick(setattr)
     batch_collecting.GROUP = 2
+    if "by elo" in sys.argv:
+        by_elo(setattr)
     warm = False
     for line in sys.stdin:
         folder, words, kill = json.loads(line)

@@ -20,8 +20,6 @@ from tests.cli import end_started
 if TYPE_CHECKING:  # NumPy isn't imported before `pytest_configure` has said by how many threads
     from judgeq.config import Settings
     from judgeq.engine.results import Result
-    from judgeq.rating import Fit
-    from judgeq.strategies import History
 
 LONGEST = 300
 """Seconds that a test may take; the slowest take ten."""
@@ -121,17 +119,11 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
 
 @pytest.fixture(scope="module")
 def rated_by_elo() -> Iterator[None]:
-    """Runs within this process have Elo in place of each other rating, and no errors: of files whose
-    tests aren't about ratings. To fit them takes four fifths of the time of a small run. Elo is of each
-    answer and of their order, so that what was asked or answered otherwise still shows."""
-    from judgeq.rating import Fit
-    from judgeq.strategies import History
-
-    def elo(history: History, *_: Any) -> Fit:
-        return Fit(history.standings.elo)
+    """Runs within this process are rated by Elo alone: of files whose tests aren't about ratings."""
+    from tests.fakes import by_elo
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(History, "fit", elo)
+        by_elo(patch.setattr)
         yield
 
 

@@ -7,10 +7,13 @@ from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
 from contextlib import asynccontextmanager
 from itertools import count
+from typing import Any
 
 from judgeq import prompts
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.limiter import Limiter, Permit
+from judgeq.rating import Fit
+from judgeq.strategies import History
 from judgeq.types import Attempt, Call, Job, Match, Outcome, Usage, Verdict
 
 
@@ -152,3 +155,10 @@ def opened(concurrency: int = 100) -> Limiter:
 def in_order(match: Match) -> str:
     """The reply that ranks a match's items as presented."""
     return prompts.reply(Verdict(match.items), match)
+
+
+def by_elo(patch: Callable[[Any, str, Any], None]) -> None:
+    """Have runs rated by Elo in place of each other rating, without errors: to fit them takes four
+    fifths of the time of a small run. Elo is of each answer and of their order, so that what was asked
+    or answered otherwise still shows."""
+    patch(History, "fit", lambda history, *_: Fit(history.standings.elo))

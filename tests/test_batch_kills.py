@@ -15,7 +15,9 @@ from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import only_run, query, scores
 from tests.mock import mock, stats
 
-SEEDS = 40
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
+SEEDS = 32
 KILLED = [
     pytest.param(api, seed, id=f"{api}-{seed}")
     for seed in range(SEEDS)
@@ -42,7 +44,7 @@ def forking(tmp_path_factory: pytest.TempPathFactory, texts: Path) -> Iterator[F
     folder = tmp_path_factory.mktemp("warm")
     with mock(folder, "--batch-time", "0") as url:
         words = ("run", "-d", texts, *JOB, "--base-url", url, "--batch")
-        with forks(folder, words) as forking:
+        with forks(folder, words, "by elo") as forking:
             yield forking
 
 

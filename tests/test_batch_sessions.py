@@ -19,6 +19,8 @@ from tests.cli import judgeq
 from tests.fake_batches import FakeBatches, answered, by_model
 from tests.mock import mock
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 NOWHERE = "http://127.0.0.1:9/v1"
 PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price-in", "1", "--price-out", "2")
 ASKED = (*PAIRS, "--judge", "m", "--base-url", NOWHERE)

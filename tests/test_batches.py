@@ -14,6 +14,8 @@ from judgeq.engine import batch, batch_sending
 from tests.cli import judgeq
 from tests.mock import mock, stats
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 LISTS = ("-d", "demo", "-s", "listwise5x2", "--price-in", "1", "--price-out", "2", "--quiet")
 APIS = {"openai": ("--judge", "m"), "anthropic": ("--judge", "m", "--api", "anthropic")}
 

@@ -11,6 +11,8 @@ from judgeq.judge.budget import Budget
 from judgeq.judge.spending import NANO, Grant, OwnSpending
 from tests.fakes import turns
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 
 def dollars(budget: Budget) -> tuple[float, float]:
     """What is spent, and what is reserved."""

@@ -25,6 +25,8 @@ from judgeq.judge.cache.replies import ReplyCache
 from judgeq.types import Usage
 from tests.fakes import turns
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 REPLY = Cached('{"winner": "A"}', Usage(100, 20, 5, 3), 0.25, 1000.0)
 
 

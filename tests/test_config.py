@@ -397,7 +397,7 @@ def turned(value: Any) -> Any:
     return [turned(each) for each in value] if isinstance(value, list) else value
 
 
-@hypothesis_settings(max_examples=100)
+@hypothesis_settings(max_examples=40)
 @given(st.dictionaries(st.text(max_size=5), JSON, max_size=4))
 def test_the_order_of_keys_means_nothing(facts: dict[str, Any]) -> None:
     assert fingerprint(turned(facts)) == fingerprint(facts)

@@ -29,6 +29,8 @@ from judgeq.untrusted import plain
 from tests.cli import judgeq, only_run
 from tests.web import answering, completion, serving
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 KEY = "sk-9fQ2/xW7+Lm3_Zr8pTb5Vn1Yd6Hc4"
 PAIR = Match(0, 1, (0, 1))
 LONGEST_SHOWN = 5

@@ -18,6 +18,8 @@ from tests.mock import mock, stats
 from tests.test_limiter import Time
 from tests.web import serving
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 BROKEN = ConnectionFailedError("the connection broke")
 REFUSED = ConnectionFailedError("no connection", cost=0.0, unavailable=True)
 

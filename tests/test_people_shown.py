@@ -135,6 +135,7 @@ def hostile(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return folder
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: Path) -> None:
     judgeq(hostile, "report")
     (page,) = (hostile / "runs").glob("*/report.html")
@@ -147,6 +148,7 @@ def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: P
     assert "People as the yardstick" in html
 
 
+@pytest.mark.usefixtures("undrawn")
 def test_a_report_on_people_alone_has_no_dollars(remarks: Path) -> None:
     judgeq(remarks, "report", "--format", "md")
     (page,) = (remarks / "runs").glob("*/report.md")

@@ -19,6 +19,8 @@ from tests import cli
 from tests.cli import in_flight, only_run, start, wait_until
 from tests.mock import mock, stats
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 DEMO = ("-d", "demo", "--judge", "mock", "--price-in", "1", "--price-out", "10")
 
 

@@ -49,9 +49,10 @@ def test_each_line_has_as_many_rounds_as_the_budget_pays() -> None:
 def test_more_items_are_planned_by_fewer_with_as_many_calls_an_item(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
-    few = plan(SMALL)
+    lines = ("listwise10", "pairwise")
+    few = plan(Request(60, 120, JUDGE, seeds=2, lines=lines))
     monkeypatch.setattr(planning, "MOST_ITEMS", 60)
-    many = plan(Request(6000, 12_000, JUDGE, price=0.01, seeds=3))
+    many = plan(Request(6000, 12_000, JUDGE, price=0.01, seeds=2, lines=lines))
     assert many.request.simulated == 60
     for one, other in zip(few.points, many.points, strict=True):
         assert one.rhos == other.rhos

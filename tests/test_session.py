@@ -14,6 +14,8 @@ from judgeq.evaluation.evaluate import evaluated
 from judgeq.events import Event, Notice, RoundRated, RunStarted
 from judgeq.runs import folders
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 
 @pytest.fixture(autouse=True)
 def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:

@@ -14,6 +14,8 @@ from tests.cli import judgeq, only_run, scores
 from tests.mock import mock, stats
 from tests.web import Handler, completion, serving
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 PRICES = ("--price-in", "1", "--price-out", "10")
 DEMO = ("-d", "demo", "--judge", "mock")
 

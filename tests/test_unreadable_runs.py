@@ -14,6 +14,8 @@ from judgeq.errors import RunError
 from judgeq.runs import RunFolder
 from tests.cli import ended, judgeq, only_run
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 RUN = ("run", "--dataset", "synthetic:normal", "--n", "20", "--strategy", "listwise5", "--quiet")
 
 

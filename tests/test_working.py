@@ -35,6 +35,8 @@ from judgeq.store import Store
 from judgeq.types import Job, JobState, Match
 from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
 
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
 
 class FakeRuns:
     """Runs of a store in memory, each with a backend of its own."""
