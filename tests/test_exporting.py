@@ -26,6 +26,8 @@ from tests.build import verdicts
 from tests.cli import judgeq, query
 from tests.postgres import new_store
 
+pytestmark = pytest.mark.usefixtures("rated_once")
+
 HOSTILE = [
     "=cmd()",
     "+1",

@@ -54,7 +54,7 @@ def look_alikes(draw: st.DrawFn) -> tuple[str, str]:
     return draw(st.sampled_from(OPENERS)), f"{draw(between)}{''.join(letters)}{rest}"
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.lists(look_alikes(), min_size=1, max_size=3), st.sampled_from(["", "a < b ", "„Ä“ "]))
 def test_only_the_opener_of_a_look_alike_is_changed(
     fences: list[tuple[str, str]], before: str
@@ -83,7 +83,7 @@ def test_fences_that_were_let_through(fence: str) -> None:
 BEFORE = re.compile(r"<(?=[^\w<]*text)", re.IGNORECASE)
 
 
-@settings(max_examples=500)
+@settings(max_examples=250)
 @given(st.text("<>/ \n\tTEXText\u00a0Aö«‹", max_size=40))
 def test_what_was_changed_before_is_changed_alike(text: str) -> None:
     """What is sent decides a run, and what the cache knows."""

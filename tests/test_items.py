@@ -29,6 +29,8 @@ from judgeq.types import Bools
 from judgeq.ui.sections import Column, Section, numbers, terminal, words
 from tests.cli import judgeq
 
+pytestmark = pytest.mark.usefixtures("rated_once")
+
 N = ("-d", "demo", "--sample", "60")
 JOBS: Mapping[str, tuple[str, ...]] = {
     "lists": (*N, "-s", "listwise6x4"),

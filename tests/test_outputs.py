@@ -16,6 +16,8 @@ from judgeq.ui import outputs
 from tests.cli import judgeq
 from tests.mock import mock
 
+pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
+
 PRICES = ("--price-in", "1", "--price-out", "10")
 LISTS = ("-d", "demo", "-s", "listwise10x1")
 

@@ -53,8 +53,10 @@ def test_new_starts_afresh_and_is_then_the_one_that_goes_on(tmp_path: Path) -> N
     assert done["run"] == second.name
 
 
-@pytest.mark.parametrize("strategy", ["listwise10", "listwise7x2", "pairwise5"])
-@pytest.mark.parametrize("model", ["vg", "rrt"])
+@pytest.mark.parametrize(
+    ("strategy", "model"),
+    [("listwise10", "vg"), ("listwise7x2", "rrt"), ("pairwise5", "vg"), ("pairwise5", "rrt")],
+)
 def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model: str) -> None:
     job = (*SMALL, "--strategy", strategy, "--sim-model", model, "--quiet")
     found = set()
@@ -93,13 +95,14 @@ def test_faults_are_retried_counted_and_never_verdicts(tmp_path: Path) -> None:
 
 
 def test_json_is_one_object_and_all_else_is_on_standard_error(tmp_path: Path) -> None:
-    done = judgeq(tmp_path, "run", "--dataset", "babe", "--json")
+    job = ("run", "--dataset", "synthetic:binary", "--n", "120")
+    done = judgeq(tmp_path, *job, "--json")
     result = json.loads(done.stdout)
-    assert result["jobs"]["done"] == 1104
+    assert result["jobs"]["done"] == 36
     assert not result["partial"]
     assert set(result["evaluation"]["detection"]) == {"elo", "pl"}
     assert "round 3/3 rated" in done.stderr
-    assert judgeq(tmp_path, "run", "--dataset", "babe", "--quiet").stdout == ""
+    assert judgeq(tmp_path, *job, "--quiet").stdout == ""
 
 
 def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:

@@ -21,6 +21,8 @@ from judgeq.types import Bools, Verdicts
 from tests.build import SHARED
 from tests.cli import judgeq
 
+pytestmark = pytest.mark.usefixtures("rated_once")
+
 PEOPLE = SHARED / "data" / "convincing"
 needs_people = pytest.mark.skipif(
     not PEOPLE.is_dir(), reason="the people's judgments may not be shipped and are not at ../shared"

@@ -32,6 +32,8 @@ from tests.postgres import new_store
 from tests.test_report import Structure
 from tests.web import in_thread
 
+pytestmark = pytest.mark.usefixtures("undrawn")
+
 HOSTILE = (
     "<script>window.hacked = 1</script>",
     '"><img src=x onerror="window.hacked = 1">',

@@ -18,6 +18,8 @@ from judgeq.ui.people_sections import sentence
 from tests import judging as them
 from tests.cli import judgeq
 
+pytestmark = pytest.mark.usefixtures("rated_once")
+
 PEOPLE = ["Ann", "Bob", "<b>Eve</b>", "=1+1"]
 BESIDE: dict[str, Any] = {
     "judge": ("people", "simulated"),
