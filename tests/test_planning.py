@@ -17,7 +17,7 @@ from judgeq.study.planning import Request, lines, plan
 from tests.cli import judgeq
 
 JUDGE = Simulation()
-SMALL = Request(60, 120, JUDGE, seeds=3)
+SMALL = Request(60, 120, JUDGE, seeds=2)
 
 
 def test_the_registry_says_what_is_planned_with() -> None:

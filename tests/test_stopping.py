@@ -42,10 +42,16 @@ UNKNOWN = "SELECT sum(open) FROM jobs"
 
 
 @pytest.fixture(scope="module")
-def uninterrupted(tmp_path_factory: pytest.TempPathFactory) -> str:
+def finished(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """A folder with the run, which nobody stopped."""
     folder = tmp_path_factory.mktemp("uninterrupted")
     judgeq(folder, *JOB, "--quiet")
-    return scores(only_run(folder))
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(finished: Path) -> str:
+    return scores(only_run(finished))
 
 
 def python(folder: Path, code: str, *arguments: str) -> subprocess.Popen[str]:
@@ -298,10 +304,9 @@ def test_the_final_fit_can_be_given_up(
     assert query(run, "SELECT count(*) FROM calls") == [(180,)]
 
 
-def test_rate_can_be_given_up(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--quiet")
+def test_rate_can_be_given_up(finished: Path) -> None:
     for arguments in (("rate",), ("evaluate",)):
-        process = python(tmp_path, ENDLESS, *arguments)
+        process = python(finished, ENDLESS, *arguments)
         wait_for("fitting", process.stdout)
         process.send_signal(signal.SIGINT)
         _, err = process.communicate(timeout=120)
@@ -318,10 +323,9 @@ UNSEEN = ENDLESS.replace(
 )
 
 
-def test_a_signal_that_does_not_wake_the_loop_is_seen(tmp_path: Path) -> None:
+def test_a_signal_that_does_not_wake_the_loop_is_seen(finished: Path) -> None:
     """As one that comes just before the loop sleeps."""
-    judgeq(tmp_path, *JOB, "--quiet")
-    process = python(tmp_path, UNSEEN, "rate")
+    process = python(finished, UNSEEN, "rate")
     _, err = process.communicate(timeout=60)
     assert (process.returncode, err) == (5, "judgeq: stopped.\n")
 
