@@ -1,10 +1,11 @@
 """Adaptive rounds: after a random partition, the items whose rank is least certain meet those that are
 rated alike.
 
-After each round the posterior of `pl` is drawn from DRAWS times. Of the items whose ranks vary most
-over the draws a quarter of all (of pairs, half) is taken, sorted by rating and cut into lists, so
-that neighbours meet. What is held out are lists of items drawn at random, which come last in a round;
-they are asked and rated as the others are, but never decide which items are asked about.
+After each round `pl` is drawn from DRAWS times, spread wider where an item's rankings contradict one
+another (`certainty.drawn_for_choice`). Of the items whose ranks vary most over the draws a quarter of
+all (of pairs, half) is taken, sorted by rating and cut into lists, so that neighbours meet. What is
+held out are lists of items drawn at random, which come last in a round; they are asked and rated as
+the others are, but never decide which items are asked about.
 """
 
 from __future__ import annotations
