@@ -33,6 +33,8 @@ FIRST = (
     "test_open_files",
     "test_adaptive",
     "test_report_page",
+    "test_reproduction",
+    "test_wheel",
 )
 """The files of tests that take longest: begun last, they would keep one process when all others are
 done."""

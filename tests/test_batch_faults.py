@@ -174,11 +174,18 @@ def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
 
 
-@pytest.mark.parametrize("repair", ["batch", "live"])
-@pytest.mark.parametrize("faults", UNUSABLE)
+@pytest.mark.parametrize(
+    ("api", "faults", "repair"),
+    [
+        (api, faults, ("batch", "live")[(one + other) % 2])
+        for one, api in enumerate(APIS)
+        for other, faults in enumerate(UNUSABLE)
+    ],
+)
 def test_unusable_replies_are_asked_again_once(
     tmp_path: Path, texts: Path, api: str, faults: str, repair: str
 ) -> None:
+    """Each fault by both APIs and by both ways of asking again, and each API by both ways."""
     done = Rehearsal(tmp_path, texts, api, faults, "--batch-repair", repair)
     if repair == "batch":
         done.check()
