@@ -17,9 +17,10 @@ from judgeq.settings import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Matches, Verdicts
 
+AT_RANDOM = {"lists": "listwise10", "pairs": "pairwise15"}
+"""Three rounds of lists of 10 and fifteen of pairs, at random."""
 DESIGNS = ("lists", "listwise10", "adaptive10", "pairs", "pairwise24", "adaptive2")
-"""Three rounds of lists of 10 and fifteen of pairs at random; strategies, which match what is rated
-alike, choose what is least certain."""
+"""The strategies match what is rated alike, or choose what is least certain."""
 MANY = 1000
 """So many answers an item are taken for what a judge says in the end."""
 Judge = Callable[[Matches, Floats, np.random.Generator], Verdicts]
@@ -88,19 +89,18 @@ def _of_run(
     truth = rng.normal(0, spread, n)
     k = 2 if design in ("pairs", "pairwise24", "adaptive2") else 10
     many = fit(judge(at_random(n, k, MANY // k, rng), truth, rng), n, Parameters(sigma=20.0))
-    if design in ("lists", "pairs"):
-        verdicts = judge(at_random(n, k, 3 if k == 10 else 15, rng), truth, rng)
-    else:
-        history = History.begin(n, strategies.parse(design), seed)
-        for round in history.to_come():
-            matches = history.next_round()
-            answers = judge(matches, truth, seeds.rng(seed, "answers", round))
-            history.add(answers, len(matches))
-        verdicts = joined(history.verdicts)
-    rated = fit(verdicts, n, Parameters())
+    history = History.begin(n, strategies.parse(AT_RANDOM.get(design, design)), seed)
+    for round in history.to_come():
+        drawn = design in AT_RANDOM
+        matches = at_random(n, k, 1, rng) if drawn else history.next_round()
+        answers = judge(matches, truth, seeds.rng(seed, "answers", round))
+        history.add(answers, len(matches))
+    rated = fit(joined(history.verdicts), n, Parameters())
     assert rated.posterior is not None
     assert rated.sigma is not None
-    sure = intervals(rated.posterior)
+    sure = intervals(
+        rated.posterior, order=history.posterior() if fit is plackett_luce.fit else None
+    )
     rank = ranks(truth, np.ones(n, dtype=np.int64))
     return Counted(
         float(((sure.low <= many.theta) & (many.theta <= sure.high)).mean()),

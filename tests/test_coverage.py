@@ -17,7 +17,7 @@ def holds(share: Counted) -> bool:
 
 
 @pytest.mark.parametrize("judge", JUDGES)
-@pytest.mark.parametrize("design", ["lists", "pairs", "adaptive10"])
+@pytest.mark.parametrize("design", ["lists", "listwise10", "pairs", "adaptive10"])
 def test_intervals_cover(judge: Judge, design: str) -> None:
     # A judge that answers a fifth at random tells items of an sd of 2 apart by hardly more than 1, but σ
     # is 2 at least: after adaptive rounds fewer ranks are covered then.

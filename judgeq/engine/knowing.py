@@ -28,7 +28,12 @@ def in_the_end(history: History, settings: Settings) -> bool:
     """Whether a result shows it: where the fit is made anyway, or the run is to end by it."""
     if history.alone:
         return False
-    return bool(history.goal) or (settings.rating == "pl" and settings.parameters == Parameters())
+    return bool(history.goal) or rated_by_the_same(settings)
+
+
+def rated_by_the_same(settings: Settings) -> bool:
+    """Whether the run is rated as its order is judged: by `pl`, σ chosen."""
+    return settings.rating == "pl" and settings.parameters == Parameters()
 
 
 def how_well(

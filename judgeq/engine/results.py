@@ -211,10 +211,14 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     }
     *_, main = fits.values()
     go_on()
+    order = None
+    if knowing.rated_by_the_same(settings):
+        with history.going(go_on):
+            order = history.posterior()
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
-        intervals=None if main.posterior is None else intervals(main.posterior, go_on),
+        intervals=None if main.posterior is None else intervals(main.posterior, go_on, order),
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,

@@ -37,11 +37,15 @@ class Intervals:
     dispersion: float
 
 
-def intervals(posterior: Uncertainty, go_on: GoOn = always) -> Intervals:
-    """What a posterior says of each item. Raises NotConvergedError."""
+def intervals(
+    posterior: Uncertainty, go_on: GoOn = always, order: Uncertainty | None = None
+) -> Intervals:
+    """What a posterior says of each item; of ranks what `order` says, another of the same items, where
+    it is known better how certain these are. Raises NotConvergedError."""
     se = posterior.errors
     go_on()
-    rank_low, rank_high = rank_intervals(posterior, go_on)
+    own = ranks(posterior.theta, posterior.component)
+    rank_low, rank_high = rank_intervals(order or posterior, own, go_on)
     return Intervals(
         se=se,
         low=posterior.mean - Z * se,
@@ -65,9 +69,11 @@ def ranks(theta: Floats, component: Offsets) -> Rows:
     return rank
 
 
-def rank_intervals(posterior: Uncertainty, go_on: GoOn = always) -> tuple[Offsets, Offsets]:
+def rank_intervals(
+    posterior: Uncertainty, own: Rows, go_on: GoOn = always
+) -> tuple[Offsets, Offsets]:
     """The 95 % interval of each item's rank within its component, (low, high), each of shape (n,):
-    that of the ranks in draws of the posterior, widened to the rank itself."""
+    that of the ranks in draws of the posterior, widened to its `own`."""
     component = posterior.component
     n = len(component)
     draws = MANY if n <= _LARGE else FEW if n <= VAST else FOR_DISPERSION
@@ -85,7 +91,6 @@ def rank_intervals(posterior: Uncertainty, go_on: GoOn = always) -> tuple[Offset
         some = np.partition(drawn[begin : begin + _AT_ONCE], (outside, draws - 1 - outside), axis=1)
         low[begin : begin + _AT_ONCE] = some[:, outside]
         high[begin : begin + _AT_ONCE] = some[:, draws - 1 - outside]
-    own = ranks(posterior.theta, component)
     return np.minimum(low, own), np.maximum(high, own)
 
 
