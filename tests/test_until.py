@@ -352,10 +352,20 @@ def test_a_result_says_where_sigma_is_at_an_end(tmp_path: Path) -> None:
     text = " ".join(judgeq(tmp_path, "rate").stdout.split())
     assert "σ = 2 is the least that is tried" in text
     assert f"ρ̂ = {result['certainty']['rho']:.3f} (by σ = 0." in text
+    by_order = widths_of_ranks(only_run(tmp_path))
+    judgeq(tmp_path, "rate", "--sigma", "2")
+    assert by_order > 1.2 * widths_of_ranks(only_run(tmp_path))
     sure = ("-s", "listwise10x5", "--sim-pmax", "1", "--sim-distance", "20")
     judgeq(tmp_path, *weak[:5], *sure, "--sim-accuracy", "0.999", "-q")
     text = " ".join(judgeq(tmp_path, "rate").stdout.split())
     assert "σ = 6 is the most that is tried, so that they may be too small" in text
+
+
+def widths_of_ranks(run: Path) -> float:
+    """The mean width of the ranks' intervals."""
+    columns = score_columns(run)
+    ends = zip(columns["rank_low"], columns["rank_high"], strict=True)
+    return float(np.mean([int(high) - int(low) for low, high in ends]))
 
 
 def test_killed_on_its_way_to_the_first_in_a_store_it_asks_the_same(tmp_path: Path) -> None:
