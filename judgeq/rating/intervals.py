@@ -45,7 +45,7 @@ def intervals(
     se = posterior.errors
     go_on()
     own = ranks(posterior.theta, posterior.component)
-    rank_low, rank_high = rank_intervals(order or posterior, own, go_on)
+    rank_low, rank_high = rank_intervals(posterior if order is None else order, own, go_on)
     return Intervals(
         se=se,
         low=posterior.mean - Z * se,
