@@ -270,6 +270,16 @@ def test_a_run_that_chose_by_other_rules_says_so(
         session.resume(FolderRuns(tmp_path).find("last"), {})
 
 
+def test_a_run_whose_strategy_is_not_written_down_says_so(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--n", "20", "-s", "listwise5x1", "-q")
+    file = only_run(tmp_path) / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    del config["facts"]["strategy"]
+    file.write_text(json.dumps(config), encoding="utf-8")
+    done = judgeq(tmp_path, "resume", expect=7)
+    assert "its strategy changed since it was begun" in done.stderr
+
+
 def test_lists_are_not_asked_in_both_orders(tmp_path: Path) -> None:
     done = judgeq(tmp_path, *JOB, "-s", "adaptive10", "--both-orders", expect=2)
     assert "--both-orders goes with pairs" in done.stderr
@@ -354,9 +364,8 @@ def test_an_item_that_is_ranked_against_itself_counts_as_less_certain() -> None:
     """Of two items rated alike and asked as often, the one that was first of one list and last of
     another is the less certain."""
     rows = np.arange(30, dtype=np.int32)
-    lists = [rows[at : at + 10] for at in (0, 10, 20)] * 3
+    ranked = [rows[at : at + 10] for at in (0, 10, 20)] * 3
     steady, torn = 15, 14
-    ranked = list(lists)
     ranked[4] = np.array([14, 10, 11, 12, 13, 15, 16, 17, 18, 19], np.int32)
     ranked[7] = np.array([10, 11, 12, 13, 15, 16, 17, 18, 19, 14], np.int32)
     items = np.concatenate(ranked)

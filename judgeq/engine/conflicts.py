@@ -44,7 +44,9 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
     changed = [name for name in facts if facts[name] != info.facts.get(name)]
     if not changed and config.fingerprint(facts) == info.fingerprint:
         return
-    if changed == ["strategy"] and _chooses_otherwise(facts["strategy"], info.facts["strategy"]):
+    if changed == ["strategy"] and _chooses_otherwise(
+        facts["strategy"], info.facts.get("strategy")
+    ):
         raise RunError(
             f"run {run} can't go on: it was begun by another version of judgeq, which chose by other "
             "rules what to ask next. Go on with that version, let `judgeq rate` rate what was "
