@@ -174,10 +174,10 @@ async def rate(
     info = _with(said, info)
 
     def rated(go_on: GoOn) -> Result:
-        scores, fit = _scores(items, history, settings, go_on)
-        known = None
-        if knowing.in_the_end(history, settings):
-            with history.going(go_on):
+        with history.going(go_on):
+            scores, fit = _scores(items, history, settings, go_on)
+            known = None
+            if knowing.in_the_end(history, settings):
                 known = knowing.how_well(history, settings, counts, totals)
         return Result(
             run=run,
@@ -211,10 +211,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     }
     *_, main = fits.values()
     go_on()
-    order = None
-    if knowing.rated_by_the_same(settings):
-        with history.going(go_on):
-            order = history.posterior()
+    order = history.posterior() if knowing.rated_by_the_same(settings) else None
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
