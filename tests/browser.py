@@ -13,10 +13,13 @@ from dataclasses import dataclass, field
 from functools import cache
 from typing import Any
 
-import pytest
-
-PATIENCE = 120
+PATIENCE = 60
 """Seconds that a page may take for anything, on however loaded a machine."""
+
+
+def executable() -> str | None:
+    """Where Chromium is."""
+    return shutil.which("chromium")
 
 
 @dataclass
@@ -80,13 +83,12 @@ def _shared(executable: str) -> Browser:
 
 @contextmanager
 def _chromium() -> Iterator[Browser]:
-    executable = shutil.which("chromium")
-    if executable is None:
-        pytest.skip("no chromium: `apt-get install chromium` lets pages be tested")
+    program = executable()
+    assert program, "a test that opens a page is marked: @pytest.mark.browser"
     if threading.current_thread() is threading.main_thread():
-        yield _shared(executable)
+        yield _shared(program)
         return
-    browser = Browser(executable)  # Playwright's objects are of the thread that made them
+    browser = Browser(program)  # Playwright's objects are of the thread that made them
     try:
         yield browser
     finally:
@@ -95,7 +97,7 @@ def _chromium() -> Iterator[Browser]:
 
 @contextmanager
 def opened(address: str, **context: Any) -> Iterator[Seen]:
-    """A page in a headless browser. Skips the test where there is no browser."""
+    """A page in a headless browser, for a test that is marked `browser`."""
     with _chromium() as chromium, chromium.running() as browser:
         made = browser.new_context(**context)
         made.set_default_timeout(1000 * PATIENCE)

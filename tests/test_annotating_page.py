@@ -24,6 +24,7 @@ from tests.people import ABOUT, FakePeople, Person, asking
 from tests.test_report_page import HOSTILE
 from tests.web import in_thread
 
+pytestmark = pytest.mark.browser
 READY = "#question:not([hidden]):not([aria-busy])"
 
 

@@ -234,6 +234,7 @@ def test_a_large_result_stays_small(result: judgeq.Result) -> None:
 # In a page, and in a kernel
 
 
+@pytest.mark.browser
 def test_neither_the_page_breaks_it_nor_it_the_page(result: judgeq.Result, tmp_path: Path) -> None:
     page = tmp_path / "page.html"
     theirs = (

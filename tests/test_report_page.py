@@ -13,6 +13,7 @@ import pytest
 from tests.browser import Seen, opened, violations
 from tests.cli import judgeq
 
+pytestmark = pytest.mark.browser
 HOSTILE = (
     "<script>window.hacked = 1</script>",
     '"><img src=x onerror="window.hacked = 1">',

@@ -21,6 +21,8 @@ from tests.test_report_page import HOSTILE
 from tests.test_serve import Served, original, served, with_texts
 from tests.web import in_thread, serving
 
+pytestmark = pytest.mark.browser
+
 
 @pytest.fixture(scope="module")
 def here(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Served]:
