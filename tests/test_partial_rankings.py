@@ -30,7 +30,6 @@ from judgeq.rating import (
 )
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Z
-from judgeq.study import fitting, looks
 from judgeq.types import Floats, Verdict, Verdicts
 from tests.build import Ranking, grouped, partial_rankings, several, verdicts
 from tests.cli import judgeq
@@ -304,31 +303,6 @@ def test_halves_keep_what_is_not_known() -> None:
     assert half.r is not None
     assert half.r > 0.6
     assert all(part.partial is not None and part.partial.all() for part in seen)
-
-
-def test_a_fitted_judge_is_held_against_what_was_asked_alone(
-    monkeypatch: pytest.MonkeyPatch,
-) -> None:
-    """Simulated answers are cut down to the best and the worst before they are compared with a run's;
-    the order in which the others happen to stand says nothing of slots."""
-    rng = seeds.rng(0, "fit")
-    some = verdicts(best_worst(rng.normal(0, 2, 24), 12, rng), several)
-    seen: list[Verdicts] = []
-    given = looks.looks
-
-    def caught(answers: Verdicts, n: int, seed: int) -> looks.Looks | None:
-        seen.append(answers)
-        return given(answers, n, seed)
-
-    monkeypatch.setattr(fitting, "looks", caught)
-    fitting.fit(some, 24, stages=(20,))
-    assert len(seen) == 21
-    for answers in seen:
-        assert_array_equal(answers.tied, some.tied)
-        assert answers.partial is not None
-        assert answers.partial.all()
-    turned = some.items.reshape(-1, 4)[:, [0, 2, 1, 3]].reshape(-1)
-    assert looks._slope(some) == looks._slope(replace(some, items=turned))
 
 
 def test_joining_and_choosing_keep_what_is_not_known() -> None:

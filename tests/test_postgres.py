@@ -30,7 +30,6 @@ from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Usage, Verdict
 from judgeq.ui.crew import crew as sections
-from judgeq.ui.outputs.runs import Machines
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
 from tests.test_sections import printed
@@ -197,7 +196,6 @@ async def test_who_works_on_a_run_and_what_they_share(
         (bucket,) = crew.limits
         assert (bucket.processes, bucket.in_flight, bucket.requests_a_minute) == (2, 4, 60)
         assert 0 < bucket.paused <= 9
-        Machines.model_validate(crew.as_json())
         shown = " ".join(printed(*sections(crew)).split())
         assert "led by scheduler workers 2;" in shown
         assert "cap $0.25 of $9.00 spent, $0.50 more at risk" in shown

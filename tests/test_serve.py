@@ -22,7 +22,6 @@ import pytest
 
 from judgeq import runs
 from judgeq.engine import results
-from judgeq.ui import outputs
 from judgeq.ui.web import beside, desk, live
 from judgeq.ui.web.beside import BusyError, Shelf
 from judgeq.ui.web.guard import Guard, is_local
@@ -647,7 +646,6 @@ def test_it_says_where_it_is_and_ctrl_c_ends_it(tmp_path: Path) -> None:
     process = start(tmp_path, "serve", "--port", "0", "--json")
     assert process.stdout is not None
     line = process.stdout.readline()
-    outputs.adapter("serve").validate_json(line)
     address = json.loads(line)["address"]
     parts = urlsplit(address)
     assert (parts.scheme, parts.hostname, parts.path, parts.query) == ("http", "127.0.0.1", "/", "")

@@ -29,12 +29,10 @@ from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import connect, in_schema, parse, unreachable
 from judgeq.types import Job
-from judgeq.ui.outputs import OUTPUTS, adapter
 from tests.cli import ended, judgeq, start
 from tests.postgres import new_store, server
 from tests.test_runs import PRINT, info
 
-OUTPUTS_OF = {command: adapter(command) for command in OUTPUTS}
 ME = ("--store", "postgresql://me:secret@127.0.0.1:9/nowhere")
 
 
@@ -401,7 +399,6 @@ def test_every_command_needs_only_the_address_and_a_name(
     status = json.loads(judgeq(tmp_path, "status", name, *at, "--json").stdout)
     assert (status["state"], status["run"]) == ("finished", folder.run.id)
     assert status["store"] == parse(stored[0]).shown
-    OUTPUTS_OF["status"].validate_python(status)
     machines = status.pop("machines")
     assert not machines["leader"]["leads"]
     assert {worker["state"] for worker in machines["workers"]} == {"left"}
@@ -420,14 +417,12 @@ def test_every_command_needs_only_the_address_and_a_name(
     estimate = ("estimate", "-d", "demo", "-s", "listwise10x2", *at, "--json")
     assert json.loads(judgeq(tmp_path, *estimate).stdout)["calls"] == 0
     checked = json.loads(judgeq(tmp_path, "store", "check", *at, "--json").stdout)
-    OUTPUTS_OF["store check"].validate_python(checked)
     assert checked["version"] == schema.VERSION
     assert {run["run"] for run in checked["runs"]} >= {folder.run.id}
     judgeq(tmp_path, "store", "check", *at)
-    vacuumed = json.loads(judgeq(tmp_path, "store", "vacuum", *at, "--json").stdout)
-    OUTPUTS_OF["store vacuum"].validate_python(vacuumed)
+    json.loads(judgeq(tmp_path, "store", "vacuum", *at, "--json").stdout)
     dropped = judgeq(tmp_path, "store", "drop-run", "demo-imp", *at, "--yes", "--json")
-    OUTPUTS_OF["store drop-run"].validate_python(json.loads(dropped.stdout))
+    json.loads(dropped.stdout)
 
 
 def test_a_killed_run_goes_on_from_another_folder(
@@ -566,7 +561,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     ledger.close()
     before = tables(str(database))
     copied = judgeq(tmp_path, "store", "copy", folder.run.id, "--to", store, "--json")
-    OUTPUTS_OF["store copy"].validate_python(json.loads(copied.stdout))
+    json.loads(copied.stdout)
     (there,) = StoredRuns.at(store, tmp_path).all()
     assert there.info() == folder.run.info()
     ((spent, at_risk),) = execute(store, "SELECT sum(spent), sum(at_risk) FROM @.workers")

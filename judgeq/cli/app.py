@@ -63,7 +63,6 @@ COMMANDS = {
     "import": ("sharing", "Make a finished run out of recorded judgments."),
     "export": ("sharing", "Write a run's judgments, to publish and share them; or a table of it."),
     "simulate": ("studying", "Run the paper's simulation study, or one of your own."),
-    "plan": ("planning", "Say which strategy buys the most certainty for a budget, by simulation."),
     "reproduce": (
         "studying",
         "Make the paper's published rows again from its published judgments.",

@@ -10,30 +10,13 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from judgeq.cli.app import command
-from judgeq.cli.options import Json, Quiet, RunsDir, StoreAddress, with_settings
+from judgeq.cli.options import Json, Quiet, RunsDir, with_settings
 from judgeq.cli.printing import complain, console, fail, print_json, show
 from judgeq.errors import DataError, StoppedError, UsageError
 
 if TYPE_CHECKING:
     from rich.console import Console
 
-    from judgeq.engine.results import Result
-    from judgeq.study.fitting import Fitted
-
-
-Fit = Annotated[
-    str | None,
-    typer.Option(
-        "--fit",
-        metavar="RUN",
-        help="Fit the simulated judge to this run, and print its settings.",
-        show_default=False,
-    ),
-]
-Shape = Annotated[
-    str,
-    typer.Option(help="How latent scores are spread: normal, linear, bimodal or binary."),
-]
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Processes.", show_default="one a core")
 ]
@@ -42,12 +25,9 @@ Jobs = Annotated[
 @command("simulate")
 def simulate(
     grid: Annotated[
-        str | None,
-        typer.Option(
-            help="paper, paper-random, or the path of a grid of your own (.toml).",
-            show_default="paper; with --fit none",
-        ),
-    ] = None,
+        str,
+        typer.Option(help="paper, paper-random, or the path of a grid of your own (.toml)."),
+    ] = "paper",
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the study.")] = Path(
         "study"
     ),
@@ -65,17 +45,6 @@ def simulate(
     figures: Annotated[
         bool, typer.Option("--figures/--no-figures", help="Draw the figures as well.")
     ] = True,
-    fit: Fit = None,
-    shape: Shape = "normal",
-    strategy: Annotated[
-        str | None,
-        typer.Option(
-            help="With --fit of an imported run: the strategy that asked its questions.",
-            show_default="its questions as they are",
-        ),
-    ] = None,
-    runs_dir: RunsDir = Path("runs"),
-    store: StoreAddress = None,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
@@ -90,40 +59,24 @@ def simulate(
     (sim_model, sim_accuracy, sim_pmax, sim_distance, sim_bias,
     sim_position_bias).
 
-    With --fit the simulated judge gets the noise, lapses and position bias with
-    which it answers as a run's judge did. They are printed as flags and as the
-    [judge] of a grid; with --grid, that grid is simulated with this judge.
-
     Examples:
 
       judgeq simulate --grid paper --out study
 
-      judgeq simulate --fit last
-
-      judgeq simulate --fit last --grid my.toml --out like-last
+      judgeq simulate --grid my.toml --out mine
     """
     from judgeq.study import processes, simulation
     from judgeq.ui import figures as drawing
-    from judgeq.ui import fit_sections, study_sections
+    from judgeq.ui import study_sections
 
-    count, fitted = jobs or processes.default_jobs(), None
-    chosen = None if fit and grid is None else simulation.load_grid(grid or "paper")
-    if fit is not None:
-        fitted = fitted_to(fit, runs_dir, store, count, quiet, shape=shape, strategy=strategy)
-        if chosen is None:
-            if as_json:
-                print_json(fit_sections.fit_json(fitted))
-            elif not quiet:
-                show(*fit_sections.fit(fitted))
-            return
-        chosen = chosen.model_copy(update={"judge": fitted.judge})
-    if chosen is None:
-        return
+    chosen = simulation.load_grid(grid)
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
     try:
         with progress(console(stderr=True), quiet=quiet) as report:
-            rows = simulation.study(chosen, out, count, report, alpha=alpha)
+            rows = simulation.study(
+                chosen, out, jobs or processes.default_jobs(), report, alpha=alpha
+            )
     except KeyboardInterrupt:
         raise StoppedError(
             f"stopped. What was simulated is kept in {out}: the same command goes on."
@@ -135,37 +88,9 @@ def simulate(
         drawn = drawing.write(rows, out / "figures", chosen.judge)
     ranked = drawing.ranked(rows)
     if as_json:
-        more = {} if fitted is None else {"fit": fit_sections.fit_json(fitted)}
-        print_json(study_sections.study_json(chosen, rows, ranked, table, drawn) | more)
+        print_json(study_sections.study_json(chosen, rows, ranked, table, drawn))
     elif not quiet:
-        if fitted is not None:
-            show(*fit_sections.fit(fitted))
         show(*study_sections.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
-
-
-def fitted_to(
-    name: str, runs_dir: Path, store: str | None, jobs: int, quiet: bool, **how: Any
-) -> Fitted:
-    """The simulated judge fitted to a run by name, with a progress bar."""
-    from judgeq.study import fitting
-
-    run = opened(name, runs_dir, store)
-    try:
-        with progress(console(stderr=True), quiet=quiet, what="fitting") as report:
-            return fitting.fit_run(run, jobs=jobs, report=report, **how)
-    except KeyboardInterrupt:
-        raise StoppedError("stopped. Nothing is kept of a fit.") from None
-
-
-def opened(name: str, runs_dir: Path, store: str | None) -> Result:
-    """A run by its name, rated."""
-    import asyncio
-
-    from judgeq import runs
-    from judgeq.engine import results
-
-    place = runs.runs_in(runs_dir, store).find(name)
-    return asyncio.run(results.read(place, place.info().settings))
 
 
 @command("reproduce")
@@ -220,9 +145,7 @@ def reproduce(
 
 
 @contextmanager
-def progress(
-    console: Console, *, quiet: bool, what: str = "simulating"
-) -> Iterator[Callable[[int, int], None]]:
+def progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
     """While inside, a progress bar on a terminal and plain lines elsewhere; called with how many
     cases of how many are done."""
     if quiet:
@@ -247,7 +170,7 @@ def progress(
         TimeRemainingColumn,
     )
 
-    columns = (TextColumn(what), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
+    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
     with Progress(*columns, console=console) as progress:
-        task = progress.add_task(what, total=None)
+        task = progress.add_task("simulating", total=None)
         yield lambda done, total: progress.update(task, completed=done, total=total)

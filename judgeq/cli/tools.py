@@ -113,39 +113,11 @@ def init(
 
 
 @command("guide")
-def guide(
-    name: Annotated[
-        list[str] | None,
-        typer.Argument(metavar="COMMAND", help="With --schema: the command.", show_default=False),
-    ] = None,
-    schema: Annotated[
-        bool,
-        typer.Option(
-            "--schema", help="Print a command's JSON schema; without one, list those that have one."
-        ),
-    ] = False,
-) -> None:
-    """Print a guide for scripts and assistants: what to call, in which order.
+def guide() -> None:
+    """Print a guide for scripts and assistants: what to call, in which order."""
+    from importlib.resources import files
 
-    Examples:
-
-      judgeq guide
-
-      judgeq guide --schema run
-    """
-    if not schema:
-        from importlib.resources import files
-
-        if name:
-            raise UsageError(f"Did you mean `judgeq guide --schema {' '.join(name)}`?")
-        show_text(files("judgeq").joinpath("guide.md").read_text("utf-8").rstrip())
-        return
-    from judgeq.ui import outputs
-
-    if name:
-        print_json(outputs.schema(" ".join(name)))
-    else:
-        show_text("\n".join(outputs.OUTPUTS))
+    show_text(files("judgeq").joinpath("guide.md").read_text("utf-8").rstrip())
 
 
 @command("models")

@@ -12,16 +12,14 @@ from dataclasses import astuple, dataclass, fields
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
-from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
-from judgeq.errors import UsageError
 from judgeq.files import replacing
 from judgeq.judge.error_model import probability_correct
 from judgeq.rating import ESTIMATORS
 from judgeq.settings import Simulation
-from judgeq.study.planning import Planned
 from judgeq.study.simulation import StudyRow
 from judgeq.ui import drawing
 from judgeq.ui.drawing import FAINT, GRID, PALETTE
@@ -189,62 +187,6 @@ def write(rows: Sequence[StudyRow], folder: Path, judge: Simulation) -> list[Pat
         with replacing(folder / name) as file:
             file.buffer.write(content)
     return [folder / name for name in contents]
-
-
-def curves(planned: Planned) -> Figure:
-    """What a plan's lines come to by cost, with the standard error over seeds."""
-    from matplotlib.figure import Figure
-
-    lines = _grouped(planned.points, lambda point: point.line)
-    colours = _colours(list(lines))
-    with drawing.style():
-        figure = Figure(figsize=(6, 4), layout="constrained")
-        axes = figure.subplots()
-        axes.grid(color=GRID, linewidth=0.6)
-        for line, inside in lines.items():
-            costs, rhos = [point.cost for point in inside], [point.rho for point in inside]
-            errors = [0.0 if math.isnan(point.se) else point.se for point in inside]
-            axes.errorbar(
-                costs, rhos, errors, color=colours[line], marker="o", ms=4, lw=1.5, label=line
-            )
-        axes.axvline(planned.request.calls, color=FAINT, linestyle="--", linewidth=1)
-        axes.set(xlabel=AXES["cost"], ylabel=RHO)
-        _scale(axes.xaxis, [point.cost for point in planned.points])
-        _priced(axes, planned.request.price)
-        figure.legend(frameon=False, loc="outside right upper")
-        figure.draw_without_rendering()  # ticks take their style when first drawn
-    return figure
-
-
-def _priced(axes: Axes, price: float | None) -> None:
-    """Dollars along the upper edge, where a price is known."""
-    if price is None or price <= 0:
-        return
-
-    def dollars(calls: Any) -> Any:
-        return calls * price
-
-    def calls(dollars: Any) -> Any:
-        return dollars / price
-
-    axes.secondary_xaxis("top", functions=(dollars, calls)).set_xlabel("Dollars")
-
-
-def kind_of(path: Path) -> str:
-    """The format of a figure by its file's name. Raises UsageError for another than .png and .svg."""
-    kind = path.suffix.lower().removeprefix(".")
-    if kind not in ("png", "svg"):
-        raise UsageError(f"--plot {path}: name a .png or an .svg file.")
-    return kind
-
-
-def write_curves(planned: Planned, path: Path) -> None:
-    """Draw a plan's curves into a file, whole or not at all. Raises UsageError, and RunError where it
-    can't be written."""
-    kind = kind_of(path)
-    content = drawing.content(curves(planned), kind)
-    with replacing(path) as file:
-        file.buffer.write(content)
 
 
 def _name(row: StudyRow) -> tuple[str, str, str]:
