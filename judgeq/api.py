@@ -204,8 +204,6 @@ def _played(
         if prepared.settings.people is not None:
             from judgeq.ui import asking
 
-            if prepared.settings.in_terminal:
-                raise UsageError("in_terminal: only `judgeq run` and `judgeq annotate` ask there.")
             page = asking.page(prepared, emit)
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 

@@ -42,7 +42,7 @@ class Panelist(NamedTuple):
         return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
 
 
-PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all", "in_terminal")
+PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all")
 """Settings of where people are asked, and a file for it: no run decides them."""
 NEVER_KEPT: dict[str, Any] = {
     "store": None,

@@ -70,7 +70,6 @@ class SessionSettings(TypedDict, total=False):
     port: int
     url_prefix: str
     open_to_all: bool
-    in_terminal: bool
     sim_latency: float
     sim_rate_limited: float
     sim_timeouts: float

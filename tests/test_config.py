@@ -111,7 +111,6 @@ OTHER_SESSION: Mapping[str, Any] = {
     "port": 1,
     "url_prefix": "/study",
     "open_to_all": True,
-    "in_terminal": True,
 }
 # Prices go together.
 PRICE = {"price_in": 2.0, "price_out": 2.0}

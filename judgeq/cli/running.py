@@ -198,11 +198,9 @@ def play(
     from judgeq.ui import asking, dashboard
 
     shown, settings = console(stderr=True), prepared.settings
-    face = dashboard.choose(shown, quiet=quiet or settings.in_terminal)
+    face = dashboard.choose(shown, quiet=quiet)
     folder, page = prepared.folder, None
-    if settings.in_terminal:
-        page = asking.terminal(prepared, shown)
-    elif settings.people is not None:
+    if settings.people is not None:
         page = asking.page(prepared, face, _launched if browser else None)
     restore_ctrl_c()
     try:

@@ -112,5 +112,3 @@ def _check_people(settings: Settings) -> None:
         raise UsageError("--workers 0 doesn't go with --judge people: the run's process asks them.")
     if settings.each > 1 and len(settings.panelists) > 1 and settings.ensemble != "each":
         raise UsageError("--each with several judges goes with --ensemble each.")
-    if settings.open_to_all and settings.in_terminal:
-        raise UsageError("--open-to-all goes with the page, not with --in-terminal.")

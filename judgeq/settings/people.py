@@ -40,9 +40,6 @@ class Asking(Declarations):
         "Let everybody who reaches the page judge, under a name of their own.", PEOPLE, False,
         session=True,
     )  # fmt: skip
-    in_terminal: bool = setting(
-        "Ask you, in this terminal, and nobody else.", PEOPLE, False, session=True
-    )
 
     @field_validator("url_prefix")
     @classmethod

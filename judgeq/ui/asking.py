@@ -1,5 +1,4 @@
-"""Where people are asked: on a page, which other commands can reach while it is open, or in the terminal
-of whoever began the run."""
+"""Where people are asked: on a page, which other commands can reach while it is open."""
 
 from __future__ import annotations
 
@@ -14,8 +13,6 @@ from judgeq.errors import UsageError
 from judgeq.events import Event, Notice
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from judgeq.ui.web.entrance import Entrance
 
 
@@ -61,17 +58,6 @@ def _said(run: Run, entrance: Entrance) -> str:
             "--url-prefix, or one of this machine with --host."
         )
     return text
-
-
-def terminal(run: Run, console: Console) -> Callable[[People], AbstractAsyncContextManager[None]]:
-    """What asks the user of this terminal."""
-
-    def in_the_terminal(people: People) -> AbstractAsyncContextManager[None]:
-        from judgeq.ui.terminal_asking import in_terminal
-
-        return in_terminal(people, run.folder, console)
-
-    return in_the_terminal
 
 
 def unable(host: str, port: int, error: OSError) -> UsageError:
