@@ -39,7 +39,7 @@ COMMANDS = {
     ),
     "workers": (
         "working",
-        "Start workers on your cluster, watch them and stop them; or print a script that does.",
+        "Start workers on your Dask or Ray cluster, watch them and stop them.",
     ),
     "rate": ("showing", "Make the ratings again from a run's ledger."),
     "status": ("showing", "Show how far a run is, while it runs or afterwards."),

@@ -19,7 +19,6 @@ from judgeq.cli.printing import (
     fail,
     print_json,
     show,
-    show_text,
     write_log,
 )
 from judgeq.errors import JudgeqError, StoppedError, UsageError
@@ -189,8 +188,7 @@ def workers(
         typer.Option(
             "--on",
             metavar="CLUSTER",
-            help="dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001; slurm or kubernetes with "
-            "--print.",
+            help="dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001.",
             show_default=False,
             rich_help_panel=RUNNING,
         ),
@@ -201,109 +199,56 @@ def workers(
             "--number", "-n", min=1, metavar="N", help="How many.", rich_help_panel=RUNNING
         ),
     ] = 1,
-    only_print: Annotated[
-        bool,
-        typer.Option(
-            "--print",
-            help="Print a script for SLURM or Kubernetes, and start nothing.",
-            rich_help_panel=RUNNING,
-        ),
-    ] = False,
-    time: Annotated[
-        str,
-        typer.Option(
-            metavar="HH:MM:SS", help="SLURM: the time of each job.", rich_help_panel=RUNNING
-        ),
-    ] = "24:00:00",
-    image: Annotated[
-        str,
-        typer.Option(
-            metavar="NAME",
-            help="Kubernetes: an image in which judgeq is installed.",
-            rich_help_panel=RUNNING,
-        ),
-    ] = "judgeq:latest",
     quiet: Quiet = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Start workers on your cluster, watch them and stop them; or print a script that does.
+    """Start workers on your Dask or Ray cluster, watch them and stop them.
 
-    Takes the flags of `judgeq worker`, for each of them. Dask and Ray must be running;
+    Takes the flags of `judgeq worker`, for each of them. The cluster must be running;
     Ctrl-C stops the workers as SIGTERM does. Keys are never sent: they come from the
     environment there, as does a store's address that isn't given by --store here.
 
     Examples:
 
       judgeq workers --on dask=tcp://head:8786 -n 20 --store postgresql://me@db/judgeq
-
-      judgeq workers --on slurm -n 50 --time 12:00:00 -j gpt-5-mini --print
-
-      judgeq workers --on kubernetes -n 20 -j gpt-5-mini --print
     """
-    from judgeq.engine import clusters
+    from judgeq import config
+    from judgeq.engine import cluster
 
     mine = _given(**{name: flags.pop(name) for name in _OF_GIVEN}, flags=flags)
     source = context.get_parameter_source("store")
     if source is None or source.name != "COMMANDLINE":  # it may hold a password: as it is there
         mine = replace(mine, settings={k: v for k, v in mine.settings.items() if k != "store"})
-    clusters.check(_checked(mine))
-    if on in ("slurm", "kubernetes"):
-        if not only_print:
-            raise UsageError(
-                f"--on {on} goes with --print: the script that is printed starts them."
-            )
-        _print_script(on, n, mine, time, image)
-        return
-    if only_print:
-        raise UsageError(f"--print goes with --on slurm or kubernetes, not with {on}.")
-    _watch(on, n, mine, quiet=quiet, as_json=as_json)
-
-
-def _checked(mine: Given) -> Settings:
-    """The settings of each worker. Raises UsageError for what can't be."""
-    from judgeq import config
-
-    return config.settle({"dataset": "demo", **mine.settings})
-
-
-def _print_script(on: str, n: int, mine: Given, time: str, image: str) -> None:
-    from judgeq.engine import scripts
-    from judgeq.judge.model import key_name
-    from judgeq.store.postgres.address import parse
-
-    settings = _checked(mine)
-    needs = settings.api_key_file is None
-    needs = needs and (settings.base_url is None or settings.api_key_env is not None)
-    keys = {key_name(name, settings, settings) for name in settings.models if needs}
-    store = None if settings.store is None else parse(settings.store).shown
-    plan = scripts.Plan(n, scripts.words(mine), store, sorted(keys), settings.timeout + 30)
-    show_text(scripts.slurm(plan, time) if on == "slurm" else scripts.kubernetes(plan, image))
-
-
-def _watch(on: str, n: int, mine: Given, *, quiet: bool, as_json: bool) -> None:
-    from judgeq.engine import clusters
-
+    _check_secrets(config.settle({"dataset": "demo", **mine.settings}))
     here = [str(Path(name).absolute()) for name in mine.datasets]  # on a file system that all have
-    cluster = clusters.on(on)
+    reports = dict[int, cluster.Report]()
 
-    def report(ended: clusters.Report) -> None:
-        if quiet and not ended.error:
-            return
-        did = f"{ended.tally.get('done', 0):,} jobs, {ended.tally.get('calls', 0):,} calls"
-        why = f": {ended.error}" if ended.error else ""
-        complain(f"worker {ended.number} ({ended.where}) has ended, {did}{why}")
-        for text in ended.warnings:
-            complain(f"worker {ended.number}: {text}")
+    def ended(number: int, report: cluster.Report) -> None:
+        reports[number] = report
+        if not quiet or report.error:
+            did = f"{report.tally.get('done', 0):,} jobs, {report.tally.get('calls', 0):,} calls"
+            why = f": {report.error}" if report.error else ""
+            complain(f"worker {number} ({report.where}) has ended, {did}{why}")
+            for text in report.warnings:
+                complain(f"worker {number}: {text}")
 
     running.restore_ctrl_c()
-    try:
-        cluster.submit(replace(mine, datasets=here), n)
-        reports = clusters.watch(cluster, n, report)
-    finally:
-        cluster.close()
+    with cluster.submitted(on, replace(mine, datasets=here), n) as (tasks, stop):
+        cluster.watch(tasks, stop, ended)
     if as_json:
-        print_json([ended._asdict() for ended in sorted(reports)])
-    failed = next((ended for ended in reports if ended.exit_code), None)
-    if failed is not None:
-        raise typer.Exit(failed.exit_code)
+        print_json([{"number": n, **reports[n]._asdict()} for n in sorted(reports)])
+    codes = [reports[n].exit_code for n in sorted(reports) if reports[n].exit_code]
+    if codes:
+        raise typer.Exit(codes[0])
+
+
+def _check_secrets(settings: Settings) -> None:
+    """Raise UsageError for settings that hold a secret, which would be sent."""
+    kept = settings.kept()
+    for name, flag in (("headers", "--header"), ("proxy", "--proxy")):
+        if getattr(kept, name) != getattr(settings, name):
+            raise UsageError(
+                f"{flag} holds what may be a secret, which is never sent to other machines: give it "
+                "as env:VARIABLE, and set the variable there."
+            )
