@@ -53,7 +53,7 @@ def work(given: Mapping[str, Any], stopped: Callable[[], bool]) -> Report:
             warnings.append(event.text)
 
     async def stop() -> None:
-        while not await asyncio.to_thread(stopped):
+        while not await asyncio.to_thread(stopped):  # noqa: ASYNC110 - of another machine
             await asyncio.sleep(POLL)
         interrupts.interrupt()
 
@@ -62,8 +62,7 @@ def work(given: Mapping[str, Any], stopped: Callable[[], bool]) -> Report:
         session.run_loop(joining.join(mine, emit, tally, beside=stop, interrupts=interrupts))
     except JudgeqError as ended:
         error, code = str(ended), ended.exit_code
-    did = asdict(tally)
-    del did["latencies"]
+    did = {name: value for name, value in asdict(tally).items() if name != "latencies"}
     return Report(whoami(), did, warnings[-NOTICES:], error, code)
 
 
