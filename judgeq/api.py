@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar, Unpack
+from typing import Any, Literal, TypeVar
 
 from judgeq import config, datasets, runs
 from judgeq.config import Settings
@@ -29,7 +29,6 @@ from judgeq.evaluation import evaluate as evaluating
 from judgeq.evaluation import whole
 from judgeq.evaluation.evaluate import Plan
 from judgeq.events import Event
-from judgeq.keywords import DatasetSettings, EvaluationSettings, RunSettings, SessionSettings
 from judgeq.ui import evaluation_data as data
 from judgeq.ui import notebook
 from judgeq.ui.notebook import Result
@@ -40,9 +39,7 @@ Data = str | os.PathLike[str] | DataFrame | Sequence[str]
 OnEvent = Callable[[Event], None]
 
 
-def load_dataset(
-    dataset: Data, *, seed: int = 0, **settings: Unpack[DatasetSettings]
-) -> datasets.Dataset:
+def load_dataset(dataset: Data, *, seed: int = 0, **settings: Any) -> datasets.Dataset:
     """The dataset; settings are those of DatasetSpec (`text_column` …).
 
     Raises DataError or UsageError.
@@ -59,7 +56,7 @@ def run(
     retry_failed: bool = False,
     progress: bool | None = None,
     on_event: OnEvent | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> Result:
     """Judge a dataset, or go on with an interrupted run of the same; a finished one is returned.
 
@@ -83,7 +80,7 @@ def resume(
     retry_failed: bool = False,
     progress: bool | None = None,
     on_event: OnEvent | None = None,
-    **settings: Unpack[SessionSettings],
+    **settings: Any,
 ) -> Result:
     """Go on with a run that was stopped or killed, as `judgeq resume`.
 
@@ -107,7 +104,7 @@ def estimate(
     pilot: int | None = None,
     progress: bool | None = None,
     on_event: OnEvent | None = None,
-    **settings: Unpack[RunSettings],
+    **settings: Any,
 ) -> estimates.Estimate:
     """What `run` with the same arguments would take: calls, tokens and dollars. Nothing is sent but
     the run's first `pilot` questions, by whose answers it is then estimated; what ended these early,
@@ -151,7 +148,7 @@ def evaluate(
     unbias_position: bool | None = None,
     reliability: Literal["judgeq", "cj"] = "judgeq",
     splits: int | None = None,
-    **how: Unpack[EvaluationSettings],
+    **how: Any,
 ) -> dict[str, Any]:
     """How good a run's scores are: what `judgeq evaluate --json` prints, as a dict.
 
@@ -173,7 +170,7 @@ def compare(
     rating: str | None = None,
     sigma: float | None = None,
     unbias_position: bool | None = None,
-    **how: Unpack[EvaluationSettings],
+    **how: Any,
 ) -> dict[str, Any]:
     """Two runs or more over the same items, held against the first: what `judgeq compare --json`
     prints, as a dict. Arguments and errors as of `evaluate`."""
