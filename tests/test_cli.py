@@ -181,6 +181,17 @@ def test_no_color_holds_for_errors(tmp_path: Path, arguments: tuple[str, ...]) -
     assert "\x1b" not in on_a_terminal(tmp_path, *arguments, NO_COLOR="1")
 
 
+def test_runs_are_listed_by_whole_ids_whatever_the_width(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        model = ("--judge", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        for new in ((), ("--new",)):  # the second is answered by the cache
+            judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", *model, "-q", *new)
+    ids = {run.name for run in (tmp_path / "runs").iterdir()}
+    assert len(ids) == 2
+    for columns in ("40", "60", "80"):
+        assert ids <= set(on_a_terminal(tmp_path, "runs", COLUMNS=columns, NO_COLOR="1").split())
+
+
 # JSON of what ended with an error
 
 
