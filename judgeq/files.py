@@ -72,7 +72,7 @@ def read_start(path: Path, size: int) -> str:
 
 
 def ordinary(path: Path) -> Path:
-    """The path of a file to read, which has an end, and can be read again. Raises OSError for any other."""
+    """The path of a file to read, which ends, and can be read again. Raises OSError for any other."""
     mode = path.stat().st_mode
     if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder says itself that it is one
         kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
