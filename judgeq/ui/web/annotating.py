@@ -50,9 +50,9 @@ TYPES = {"css": "text/css", "js": "text/javascript"}
 LARGEST = 64 * 1024
 """Bytes of a call."""
 ACTIVE, STRANGE, JOINING = (10.0, 60.0), (0.5, 30.0), (0.5, 100.0)
-"""Calls a second, and at once: of a known link; of an address without one; of those who want to take part
-at an address, which may be a reverse proxy's. A known link waits for its own calls alone. Where the address
-isn't known, unknown links count for themselves: no number of guesses finds one of 24 random bytes."""
+"""Calls a second, and at once: of a known link; of an address without one; of those who want to take
+part at an address, which may be a reverse proxy's. A known link waits for its own calls alone. Where the
+address isn't known, unknown links count for themselves: nobody guesses one of 24 random bytes."""
 AGAIN = 5
 """Seconds after which to try again, where the store is away."""
 
