@@ -7,16 +7,15 @@ from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
 from judgeq.certainty import Certainty
-from judgeq.types import Batch, Counts, Failure, JobState, Totals, Usage
+from judgeq.types import Batch, Counts, JobState, Totals, Usage
 
 
 @dataclass(frozen=True, slots=True)
 class RunStarted:
     """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
     by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
-    where that is known beforehand. `watched`: other processes work on the run (`Looked`). `people`:
-    they are asked, and no model. `most_jobs`: of all rounds together, where `rounds` is no more than a
-    bound."""
+    where that is known beforehand. `people`: they are asked, and no model. `most_jobs`: of all rounds
+    together, where `rounds` is no more than a bound."""
 
     run: str
     items: int
@@ -25,7 +24,6 @@ class RunStarted:
     planned: Sequence[Counts] = ()
     totals: Totals = Totals()  # noqa: RUF009  (immutable)
     sizes: Sequence[int] = ()
-    watched: bool = False
     people: bool = False
     most_jobs: int | None = None
 
@@ -107,19 +105,6 @@ class RoundRated:
 
 
 @dataclass(frozen=True, slots=True)
-class Looked:
-    """What the ledger says now of a run that other processes work on: the jobs of its planned rounds,
-    round by round, of which `round` is judged (0: none is planned), what all calls add up to, the last
-    that brought no answer, and whether somebody works on it."""
-
-    round: int
-    planned: Sequence[Counts]
-    totals: Totals
-    failure: Failure | None = None
-    running: bool = True
-
-
-@dataclass(frozen=True, slots=True)
 class BatchesOpen:
     """Batches are waited for; they are looked at in so many seconds."""
 
@@ -151,7 +136,6 @@ Event: TypeAlias = (
     | CallEnded
     | JobEnded
     | RoundRated
-    | Looked
     | BatchesOpen
     | EndedEarly
     | Notice

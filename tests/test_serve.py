@@ -22,7 +22,8 @@ import pytest
 
 from judgeq import runs
 from judgeq.engine import results
-from judgeq.ui.web import beside, desk, live
+from judgeq.runs import RunFolder
+from judgeq.ui.web import beside, desk
 from judgeq.ui.web.beside import BusyError, Shelf
 from judgeq.ui.web.guard import Guard, is_local
 from judgeq.ui.web.server import serving
@@ -289,7 +290,7 @@ def test_raw_replies_are_shown_when_they_are_asked_for(here: Served) -> None:
         *("/runs/good/items/56", "/runs/good/items/-1", "/runs/good/items/x"),
         *("/runs/good/items/999999999", "/runs/%00", "/runs/%FF", "/runs/" + "x" * 5000),
         *("/assets/report.html", "/assets/../server.py", "/assets/%2e%2e%2fhtml.py", "/assets/"),
-        *("/runs/nothing/events", "//evil.example/", "/favicon.ico", "/runs/goo"),
+        *("/runs/nothing/status", "//evil.example/", "/favicon.ico", "/runs/goo"),
     ],
 )
 def test_what_is_not_there_is_a_plain_page(here: Served, path: str) -> None:
@@ -375,7 +376,7 @@ def test_runs_on_a_store_are_shown_too(tmp_path: Path) -> None:
         assert "1 to 30 of 30 items" in here.page(f"{path}/items")
         assert "Judgments, in the order asked" in here.page(f"{path}/items/3?replies=1")
         assert "For a methods section" in here.page(f"{path}/report")
-        assert frames(here.ask(f"{path}/events"))[-1]["state"] == "The run is finished."
+        assert here.ask(f"{path}/status").status == 205
 
 
 def test_nothing_in_the_runs_is_changed(here: Served) -> None:
@@ -390,66 +391,15 @@ def test_nothing_in_the_runs_is_changed(here: Served) -> None:
 # Live
 
 
-def frames(answer: Answer) -> list[dict[str, Any]]:
-    """The frames of a stream that has ended."""
-    assert answer.headers["Content-Type"] == "text/event-stream"
-    events = [event for event in answer.text.split("\n\n") if event.startswith("data: ")]
-    return [json.loads(event.removeprefix("data: ")) for event in events]
-
-
-def test_what_is_seen_of_a_run_ends_with_it(here: Served) -> None:
-    shown = frames(here.ask(here.run("events")))
-    last = shown[-1]
-    assert [frame["ended"] for frame in shown] == [False] * (len(shown) - 1) + [True]
-    assert {frame["state"] for frame in shown[:-1]} <= {"not running"}
-    assert last["state"] == "The run is finished."
-    assert last["bars"][0] == {"name": "round 2/2", "done": 10, "total": 10} | {
-        "text": "10 of 10 jobs, 100 %"
-    }
-    assert dict(last["figures"])["jobs"] == "20 done · 0 failed · 0 invalid"
-    assert len(last["ends"]) == 6
-    assert all(text.isprintable() for end in last["ends"] for text in end)
-
-
-def test_a_run_that_is_deleted_while_it_is_watched_ends_with_why(
-    folder: Path, tmp_path: Path
-) -> None:
-    shutil.copytree(original(folder), tmp_path / "runs" / "part")
-    database = tmp_path / "runs" / "part" / "run.db"
-    _change(database, "UPDATE jobs SET state = 'pending' WHERE id > 9")
-    with served(tmp_path) as here:
-        connection = http.client.HTTPConnection("127.0.0.1", here.guard.port, timeout=60)
-        connection.request("GET", here.run("events", name="part"))
-        with connection.getresponse() as answer:
-            first = json.loads(answer.readline().removeprefix(b"data: "))
-            assert first["state"] == "not running"
-            assert "Nobody works on the run now" in first["notices"][0]
-            shutil.rmtree(tmp_path / "runs" / "part")
-            lines = [line for line in answer if line.startswith(b"data: ")]
-        connection.close()
-        last = json.loads(lines[-1].removeprefix(b"data: "))
-        assert last["ended"]
-        assert "is no run" in last["state"]
-
-
-def test_only_so_many_look_on_at_once(here: Served, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(live, "RUNS", 0)
-    answer = here.ask(here.run("events"))
-    assert answer.status == 503
-    assert answer.headers["Retry-After"] == "10"
-
-
-def test_the_server_ends_while_pages_look_on(folder: Path, tmp_path: Path) -> None:
-    shutil.copytree(original(folder), tmp_path / "runs" / "part")
-    _change(tmp_path / "runs" / "part" / "run.db", "UPDATE jobs SET state = 'pending' WHERE id > 9")
-    with served(tmp_path) as here:
-        connection = http.client.HTTPConnection("127.0.0.1", here.guard.port, timeout=60)
-        connection.request("GET", here.run("events", name="part"))
-        answer = connection.getresponse()
-        assert answer.readline().startswith(b"data: ")
-    assert b"The server has ended." in answer.read()
-    answer.close()
-    connection.close()
+def test_a_run_is_followed_while_somebody_works_on_it(here: Served) -> None:
+    over = here.ask(here.run("status"))
+    assert (over.status, over.text) == (205, "")
+    with RunFolder(original(here.folder)).locked():
+        part = here.ask(here.run("status"))
+        assert part.status == 200
+        assert "20 of 20 done" in part.text
+        assert "<html" not in part.text
+        assert "live.js" in here.page(here.run())
 
 
 # Who may ask
@@ -517,7 +467,7 @@ def test_nothing_can_be_changed(here: Served) -> None:
         assert here.ask("/", method).status == 405
         assert here.ask("/nothing", method).status == 405
     assert here.ask("/", "HEAD").text == ""
-    assert here.ask(here.run("events"), "HEAD").status == 405
+    assert here.ask(here.run("status"), "POST").status == 405
 
 
 def test_other_sites_may_lead_here_and_no_more(here: Served) -> None:
@@ -539,8 +489,8 @@ def test_other_sites_may_lead_here_and_no_more(here: Served) -> None:
 def test_the_token_comes_in_a_header_and_never_as_a_cookie(folder: Path) -> None:
     """A cookie would be sent to every port of this machine, and to whoever listens there."""
     with served(folder, token="the-secret") as here:
-        paths = ("/", here.run(), here.run("report"), here.run("items"), here.run("events"))
-        for path in (*paths, "/?token=the-secret", f"{here.run('events')}?key=the-secret"):
+        paths = ("/", here.run(), here.run("report"), here.run("items"), here.run("status"))
+        for path in (*paths, "/?token=the-secret"):
             for wrong in ({}, {"Authorization": "Bearer no"}, {"Authorization": "the-secret"},
                           {"Authorization": "Bearer thé-secret"},
                           {"Cookie": f"judgeq-{here.guard.port}=the-secret"}):  # fmt: skip
@@ -550,19 +500,15 @@ def test_the_token_comes_in_a_header_and_never_as_a_cookie(folder: Path) -> None
                 assert "the-secret" not in answer.text
                 assert "Set-Cookie" not in answer.headers
         good = {"Authorization": "Bearer the-secret"}
-        for path in paths[:-1]:
+        for path in paths:
             answer = here.ask(path, **good)
-            assert answer.status == 200
+            assert answer.status in (200, 205)
             assert "Set-Cookie" not in answer.headers
         assert here.ask("/", Host="evil.example", **good).status == 421
         assert here.ask("/assets/style.css").status == 200
         assert here.ask("/assets/token.js").status == 200
-        events = here.ask(f"{here.run('events')}?key={here.guard.key}")
-        assert frames(events)[-1]["state"] == "The run is finished."
-        assert here.ask(f"{here.run()}?key={here.guard.key}").status == 401
         assert here.guard.address.endswith("/#token=the-secret")
         assert "the-secret" not in repr(here.guard)
-        assert here.guard.key not in repr(here.guard)
 
 
 def test_only_this_machines_addresses_need_no_token() -> None:

@@ -4,16 +4,19 @@ from __future__ import annotations
 
 import asyncio
 import sqlite3
+import time
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
 
 from judgeq import api
+from judgeq.cli import showing
 from judgeq.engine import extent, status
 from judgeq.engine.results import Result
-from judgeq.runs import RunPlace
+from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui import run_sections
 from tests import judging
 from tests.cli import judgeq
@@ -105,3 +108,30 @@ def test_an_adaptive_run_of_people_that_goes_on_has_no_number_of_rounds(tmp_path
 def facts(state: status.State) -> list[tuple[str, str]]:
     section = next(iter(run_sections.status(state)))
     return [(str(name), str(value)) for name, value in section.facts]
+
+
+def test_a_run_is_watched_until_nobody_works_on_it(
+    run: Result, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Ratings, which are made from all verdicts, are made again only when a round is complete."""
+    forget(run.run, "id = 60")
+    looks, replayed = [2, 1, 0], list[int]()
+    at, replay = time.sleep, status.results.replayed
+
+    def pass_time(seconds: float) -> None:
+        assert seconds == showing.EVERY
+        looks.pop(0)
+
+    async def counted(*given: Any) -> Any:
+        replayed.append(len(looks))
+        return await replay(*given)
+
+    monkeypatch.setattr(time, "sleep", pass_time)
+    monkeypatch.setattr(status.results, "replayed", counted)
+    monkeypatch.setattr(RunFolder, "is_running", lambda _: len(looks) > 1)
+    folder = run.run.path.parent
+    done = judgeq(folder, "status", run.run.path, "--watch")
+    monkeypatch.setattr(time, "sleep", at)
+    assert (looks, replayed) == ([0], [3])
+    assert done.stdout == judgeq(folder, "status", run.run.path).stdout
+    assert done.stdout.count("stopped") == 1

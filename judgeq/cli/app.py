@@ -43,7 +43,6 @@ COMMANDS = {
     ),
     "rate": ("showing", "Make the ratings again from a run's ledger."),
     "status": ("showing", "Show how far a run is, while it runs or afterwards."),
-    "watch": ("looking", "Watch a run that another process works on."),
     "runs": ("showing", "List the runs, the latest first."),
     "datasets": ("showing", "List the datasets: size, licence, whether the texts are here."),
     "strategies": ("showing", "List the strategies, what they cost, and when to use them."),

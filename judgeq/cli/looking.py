@@ -1,4 +1,4 @@
-"""The commands that look into a run, and ask no judge: show, explain, watch."""
+"""The commands that look into a run, and ask no judge: show, explain."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ import typer
 
 from judgeq.cli.app import command
 from judgeq.cli.options import Json, NamedRun, RunName, RunsDir, StoreAddress, given, with_settings
-from judgeq.cli.printing import complain, console, print_json, show, spare
+from judgeq.cli.printing import complain, print_json, show, spare
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -215,58 +215,3 @@ def explain(
         show(*trail_sections.versus(result, two, ledger, replies=replies))
     else:
         show(*trail_sections.explain(result, trail, ledger, replies=replies))
-
-
-Once = Annotated[bool, typer.Option("--once", help="Look once, and don't wait.")]
-
-
-@command("watch")
-@with_settings("texts")
-def watch(
-    name: RunName = "last",
-    once: Once = False,
-    runs_dir: RunsDir = Path("runs"),
-    store: StoreAddress = None,
-    **flags: Any,
-) -> None:
-    """Watch a run that another process works on.
-
-    The dashboard of `judgeq run`, from the run's ledger alone, which is only
-    read: in another terminal, or on another machine with --store. It ends when
-    the run is finished, or with Ctrl-C; the run goes on either way. Of a run that
-    nobody works on now it shows how far it is, and waits until somebody does.
-
-    Examples:
-
-      judgeq watch
-
-      judgeq watch last --once
-
-      judgeq watch babe-list --store postgresql://db/judgeq
-    """
-    from judgeq import runs
-    from judgeq.cli.running import restore_ctrl_c
-    from judgeq.engine import session
-    from judgeq.engine.watching import Watch
-    from judgeq.errors import StoppedError
-    from judgeq.ui import dashboard
-
-    folder = runs.runs_in(runs_dir, store).find(name)
-    settings = folder.info().settings_with(given(flags))
-    dataset = session.dataset_of(folder) if settings.texts else None
-    target = console()
-    face = dashboard.choose(target, quiet=False)
-    watched = Watch(
-        *(folder, face), None if dataset is None else dataset.texts, lambda: not target.quiet
-    )
-    restore_ctrl_c()
-    try:
-        with face:
-            work = session.with_beside(face.draw_forever, watched.follow(once=once))
-            session.run_loop(work)
-    except (KeyboardInterrupt, StoppedError):
-        left = "the run goes on untouched" if watched.running else "nothing was changed"
-        complain(f"no longer watched; {left}.")
-        return
-    if watched.finished:
-        show(f"Run {folder.id} is finished: `judgeq rate {folder.argument}` shows its result.")

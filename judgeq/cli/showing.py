@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from contextlib import nullcontext
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -18,11 +19,15 @@ from judgeq.cli.options import (
     given,
     with_settings,
 )
-from judgeq.cli.printing import complain, print_json, show, show_result
+from judgeq.cli.printing import complain, console, print_json, show, show_result
 
 if TYPE_CHECKING:
     from judgeq.config import Settings
+    from judgeq.engine.status import State
     from judgeq.runs import RunPlace
+
+EVERY = 2.0
+"""Seconds between two looks at a run that is watched."""
 
 
 @command("rate")
@@ -63,11 +68,18 @@ def rate_run(folder: RunPlace, settings: Settings, quiet: bool, as_json: bool) -
 @command("status")
 def status(
     name: RunName = "last",
+    watch: Annotated[
+        bool, typer.Option("--watch", help="Show it again every two seconds, until the run ends.")
+    ] = False,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Show how far a run is, while it runs or afterwards."""
+    """Show how far a run is, while it runs or afterwards.
+
+    With --watch it ends with the run, or with Ctrl-C; the run goes on either way.
+    Where there is no terminal, or with --json, the end alone is shown.
+    """
     import asyncio
 
     from judgeq import runs
@@ -76,10 +88,37 @@ def status(
 
     folder = runs.runs_in(runs_dir, store).find(name)
     run_state = asyncio.run(state(folder, ratings=True))
+    if watch:
+        run_state = _watched(run_state, draw=not as_json)
     if as_json:
         print_json(run_state.as_json())
     else:
         show(*run_sections.status(run_state))
+
+
+def _watched(before: State, *, draw: bool) -> State:
+    """How far a run is once nobody works on it any more, looked at every two seconds."""
+    import asyncio
+    import time
+
+    from rich.console import Group
+    from rich.live import Live
+
+    from judgeq.engine.status import state
+    from judgeq.ui import run_sections
+    from judgeq.ui.sections import terminal
+
+    target = console()
+    live = Live(console=target, auto_refresh=False, transient=True)
+    draw = draw and target.is_terminal
+    with live if draw else nullcontext():
+        while before.running:
+            if draw:
+                sections = run_sections.status(before)
+                live.update(Group(*terminal(sections, target.width)), refresh=True)
+            time.sleep(EVERY)
+            before = asyncio.run(state(before.run.anew(), ratings=True, before=before))
+    return before
 
 
 @command("runs")

@@ -64,6 +64,11 @@ class State:
         return [*whole, False].index(False)
 
     @property
+    def stage(self) -> tuple[int, bool]:
+        """What decides the ratings: the complete rounds, and whether it is finished."""
+        return self.complete, self.word == "finished"
+
+    @property
     def counts(self) -> Counts:
         """The jobs of all planned rounds."""
         return sum(self.rounds, Counts())
@@ -127,8 +132,9 @@ async def states(runs: Runs) -> list[State | Unreadable]:
     return listed
 
 
-async def state(run: RunPlace, *, ratings: bool = False) -> State:
-    """How far a run is, read from its ledger while it runs or afterwards."""
+async def state(run: RunPlace, *, ratings: bool = False, before: State | None = None) -> State:
+    """How far a run is, read from its ledger while it runs or afterwards. What was found `before` is
+    used again where no round was completed since: ratings are made from all verdicts."""
     info, running = run.info(), run.is_running()
     if not run.begun:  # this very moment, or killed before anything was asked
         return State(run, info, running, [], Totals(), [], None)
@@ -150,7 +156,10 @@ async def state(run: RunPlace, *, ratings: bool = False) -> State:
         if not ratings:
             return state
         failure, crew = await store.last_failure(), await store.crew()
-        return await _rated(replace(state, failure=failure, crew=crew), store)
+        state = replace(state, failure=failure, crew=crew)
+        if before is not None and before.stage == state.stage:
+            return replace(state, rating=before.rating, ratings=before.ratings, known=before.known)
+        return await _rated(state, store)
     finally:
         await store.close()
 

@@ -291,11 +291,6 @@ def _title(progress: Progress, width: int) -> Text:
     title = _line().append("judgeq", "bold")
     title.append(" · ", "dim").append(plain(progress.run, max(8, width // 2)))
     title.append(" · ", "dim").append(plain(progress.judge, width), "cyan")
-    if progress.watched:
-        title.append(" · ", "dim")
-        title.append(
-            "not running" if progress.idle else "watched", "yellow" if progress.idle else ""
-        )
     return title
 
 
@@ -326,7 +321,7 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
     """The numbers of this moment, by name."""
     of_run = progress.of_run
     took = duration(now - (progress.started or now))
-    clock = [(f"watched for {took}" if progress.watched else f"{took} so far", "")]
+    clock = [(f"{took} so far", "")]
     left = progress.time_left(now)
     if left and not progress.stopping:
         clock.append((f"about {duration(left)} left", ""))

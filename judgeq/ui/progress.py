@@ -19,7 +19,6 @@ from judgeq.events import (
     Event,
     JobEnded,
     JobStarted,
-    Looked,
     Notice,
     PeopleHere,
     Placed,
@@ -49,9 +48,8 @@ class Progress:
     This session's alone are the jobs `claimed`, of which `ended` got an outcome and `given_back`
     none, and the calls `sent`, of which `returned` have come back. `cost` is in dollars over the
     calls with a known cost; `unpriced` counts the others, and `uncounted` those that brought a reply
-    without its tokens. `watched`: it is another process's session; `idle`: nobody works on the run.
-    `people` are asked, and no model: `here` of them have their page open; they `skipped` so many.
-    `retries` are calls without a reply, `unusable` those whose reply was no verdict.
+    without its tokens. `people` are asked, and no model: `here` of them have their page open; they
+    `skipped` so many. `retries` are calls without a reply, `unusable` those whose reply was no verdict.
     Replies from the cache are `cache_hits`, not calls. `failing` counts the
     calls without an answer since the last that had one; `last_error` is why. `batches` are those waited
     for, which are looked at next at `next_look`.
@@ -103,8 +101,6 @@ class Progress:
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES))
     notices_lost: int = 0
     stopping: bool = False
-    watched: bool = False
-    idle: bool = False
     people: bool = False
     here: int = 0
     skipped: int = 0
@@ -242,7 +238,7 @@ class Progress:
         """Seconds to the end at this session's pace of finished jobs; None while it has none, and while
         batches or people are waited for, which have none."""
         waits = self.batches or self.people
-        if self.working_since is None or not self.ended or self.idle or waits:
+        if self.working_since is None or not self.ended or waits:
             return None
         return self.left * max(0.0, now - self.working_since) / self.ended
 
@@ -268,7 +264,7 @@ class Progress:
         match event:
             case RunStarted():
                 self.run, self.judge, self.items = event.run, event.judge, event.items
-                self.rounds, self.started, self.watched = event.rounds, now, event.watched
+                self.rounds, self.started = event.rounds, now
                 self.people, self.most_jobs = event.people, event.most_jobs
                 self._earlier, self._sizes = len(event.planned), tuple(event.sizes)
                 self._planned = dict(enumerate(event.planned, start=1))
@@ -285,8 +281,6 @@ class Progress:
                 self.batches = ()
                 self.top = tuple(sorted(event.top, key=_rating, reverse=True)[:ENDS])
                 self.bottom = tuple(sorted(event.bottom, key=_rating)[:ENDS][::-1])
-            case Looked():
-                self._look(event, now)
             case EndedEarly():
                 self.rounds, self.most_jobs = event.rounds, None
             case PeopleHere():
@@ -307,32 +301,6 @@ class Progress:
         self.input, self.cached, self.output, self.reasoning = totals.usage
         self.cost, self.unpriced = totals.cost, totals.unpriced
         self.unusable, self.uncounted = totals.unusable, totals.uncounted
-
-    def _look(self, event: Looked, now: float) -> None:
-        """Take over what the ledger says in place of a session's own counts. The pace is that since the
-        first look."""
-        if now >= self._slot_end:
-            self._turn(now)
-        before, after = (
-            sum(counts, Counts()) for counts in (self._planned.values(), event.planned)
-        )
-        if self.round:
-            self.ended += max(0, after.total - after.left - (before.total - before.left))
-        self.claimed, self.given_back = self.ended + after.running, 0
-        self._planned = dict(enumerate(event.planned, start=1))
-        if event.round:
-            if self.working_since is None:
-                self.working_since = now
-            self._begin_round(event.round, event.planned[event.round - 1])
-        self._take_over(event.totals)
-        self.cache_hits = event.totals.hits
-        self.returned = self.calls - self.before.calls
-        self.sent = self.returned + event.totals.in_flight
-        self.idle = not event.running
-        failure = event.failure
-        self.failing, self.last_error = (
-            (0, "") if failure is None else (failure.in_a_row, failure.error)
-        )
 
     def _start_round(self, round: int, counts: Counts) -> None:
         if self.round:

@@ -70,11 +70,10 @@ def duration(seconds: float) -> str:
 
 def start_line(progress: Progress) -> str:
     """What begins: the run, its judge and size, and what earlier sessions left."""
-    state = "watched: nothing is planned yet" if progress.watched else "new run"
+    state = "new run"
     if progress.resumed:
         counts = progress.of_run
         known = "resumed" if progress.left else "finished before"
-        known = "watched" if progress.watched else known
         state = (
             f"{known}: {several(counts.done, 'job')} done, {count(counts.failed)} failed, "
             f"{count(counts.invalid)} invalid, {count(counts.left)} left"
@@ -127,7 +126,7 @@ def progress_line(progress: Progress, now: float) -> str:
 
 def people(progress: Progress) -> list[str]:
     """How many of those who judge are there, and what they left out."""
-    parts = [] if progress.watched else [f"{several(progress.here, 'person', 'people')} there"]
+    parts = [f"{several(progress.here, 'person', 'people')} there"]
     parts += [f"{count(progress.skipped)} skipped"] if progress.skipped else []
     parts += [f"{count(progress.invalid)} asked no more"] if progress.invalid else []
     return parts

@@ -90,6 +90,8 @@ class Desk:
         self.runs = runs
         self._shown = shown
         self._known: dict[str, tuple[object, State | Unreadable]] = {}
+        self._seen: dict[str, State] = {}
+        self._progress: Shelf[State] = Shelf(64, at_once=2)
         self._states: Shelf[list[State | Unreadable]] = Shelf(1)
         self._opened: Shelf[Opened] = Shelf(4, at_once=2)
         # One at a time: Matplotlib's settings are those of the process.
@@ -97,7 +99,7 @@ class Desk:
 
     async def close(self) -> None:
         """Give up what is being read."""
-        for shelf in (self._states, self._opened, self._reports):
+        for shelf in (self._states, self._progress, self._opened, self._reports):
             await shelf.close()
 
     async def find(self, key: str) -> RunPlace:
@@ -134,19 +136,13 @@ class Desk:
     async def state(self, run: RunPlace) -> State:
         """How far a run is. Raises RunError."""
 
+        before = self._seen.get(run.id)
+
         async def look() -> State:
-            return await status.state(run)
+            return await status.state(run, ratings=True, before=before)
 
-        return await beside(look)
-
-    async def texts(self, run: RunPlace) -> Sequence[str] | None:
-        """A run's texts, where they are here and not unwanted."""
-
-        async def load() -> Sequence[str] | None:
-            dataset = session.dataset_of(run) if self._wanted(run) else None
-            return None if dataset is None else dataset.texts
-
-        return await beside(load)
+        self._seen[run.id] = state = await self._progress.get(run.id, object(), look)
+        return state
 
     def _wanted(self, run: RunPlace) -> bool:
         return self._shown and run.info().settings.texts

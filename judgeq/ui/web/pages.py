@@ -81,18 +81,22 @@ def overview(states: Sequence[State | Unreadable], where: str, now: datetime) ->
     )
 
 
-def run(state: State, key: str) -> str:
-    """A run: how far it is, while it goes on as it goes; `key` opens what tells that."""
+def status(state: State) -> str:
+    """How far a run is, as a part of its page."""
+    return html.sections(run_sections.status(state))
+
+
+def run(state: State) -> str:
+    """A run: how far it is, while it goes on as it goes."""
     place = state.run
     return _page(
         "run.html",
         place.id,
         [(place.id, address_of(place))],
-        sections=html.sections(run_sections.status(state)),
+        sections=status(state),
         running=state.running,
         judged=state.counts.done > 0,
         home=address_of(place),
-        key=key,
     )
 
 

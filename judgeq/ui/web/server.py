@@ -4,10 +4,9 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
-from contextlib import asynccontextmanager, suppress
+from contextlib import asynccontextmanager
 from datetime import UTC, datetime
 
-import orjson
 from aiohttp import web
 
 from judgeq.engine.stopping import signals
@@ -19,7 +18,6 @@ from judgeq.ui.web.beside import BusyError
 from judgeq.ui.web.desk import Desk, MissingError
 from judgeq.ui.web.guard import Guard, RefusedError, protect
 from judgeq.ui.web.listening import listening, logger
-from judgeq.ui.web.live import Live
 
 ASSETS = {
     "style.css": "text/css",
@@ -45,7 +43,6 @@ class Server:
     def __init__(self, desk: Desk, guard: Guard) -> None:
         self._desk = desk
         self._guard = guard
-        self._live = Live()
 
     def app(self) -> web.Application:
         """The routes."""
@@ -55,14 +52,13 @@ class Server:
         app.router.add_get("/runs/{run}/report", self.report)
         app.router.add_get("/runs/{run}/items", self.items)
         app.router.add_get(r"/runs/{run}/items/{row:\d{1,9}}", self.item)
-        app.router.add_get("/runs/{run}/events", self.events, allow_head=False)
+        app.router.add_get("/runs/{run}/status", self.status)
         app.router.add_get("/assets/{name}", self.asset)
         app.on_response_prepare.append(protect)
         app.on_shutdown.append(self._end)
         return app
 
     async def _end(self, _: web.Application) -> None:
-        await self._live.close()
         await self._desk.close()
 
     @web.middleware
@@ -96,8 +92,12 @@ class Server:
     async def run(self, request: web.Request) -> web.Response:
         """A run."""
         run = await self._desk.find(request.match_info["run"])
-        key = "" if self._guard.token is None else self._guard.key
-        return _page(pages.run(await self._desk.state(run), key))
+        return _page(pages.run(await self._desk.state(run)))
+
+    async def status(self, request: web.Request) -> web.Response:
+        """How far a run is, as a part of its page; 205 tells that to load anew: nobody works on it."""
+        state = await self._desk.state(await self._desk.find(request.match_info["run"]))
+        return _page(pages.status(state)) if state.running else web.Response(status=205)
 
     async def report(self, request: web.Request) -> web.Response:
         """A run's report."""
@@ -130,23 +130,6 @@ class Server:
         if name not in ASSETS:
             raise MissingError("There is no such file.")
         return web.Response(text=html.asset(name), content_type=ASSETS[name], charset="utf-8")
-
-    async def events(self, request: web.Request) -> web.StreamResponse:
-        """What is seen of a run while it goes on, as server-sent events."""
-        key = request.match_info["run"]
-        run = await self._desk.find(key)
-        if not self._live.has_room(key):
-            raise BusyError
-        texts = await self._desk.texts(run)
-        response = web.StreamResponse(headers={"Content-Type": "text/event-stream"})
-        await response.prepare(request)
-        frames = self._live.frames(key, run, texts)
-        with suppress(ConnectionError, BusyError):  # the page was closed
-            async for frame in frames:
-                data = b": still here" if frame is None else b"data: " + orjson.dumps(frame)
-                await response.write(data + b"\n\n")
-        await frames.aclose()  # type: ignore[attr-defined]
-        return response
 
 
 def _page(content: str) -> web.Response:
