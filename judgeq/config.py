@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -38,8 +38,10 @@ class Panelist(NamedTuple):
 
     @property
     def name(self) -> str:
-        """As it is reported."""
-        return self.judge if self.persona is None else f"{self.judge} as {self.persona}"
+        """As it is reported: of a file its name, not where it lies."""
+        recording = judge.recording_of(self.judge)
+        name = self.judge if recording is None else f"recorded:{recording.name}"
+        return name if self.persona is None else f"{name} as {self.persona}"
 
 
 PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all", "in_terminal")
@@ -131,21 +133,28 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
 
     def rooted(self) -> Settings:
         """With absolute paths, so that a run can be taken up from another folder."""
+        return self._with_paths(Path.absolute)
+
+    def without_folders(self) -> Settings:
+        """With the names of files alone, for others to read: where they lie is this user's own."""
+        return self._with_paths(lambda path: Path(path.name))
+
+    def _with_paths(self, change: Callable[[Path], Path]) -> Settings:
         changes: dict[str, Any] = {}
         if Path(self.dataset).suffix.lower() in FORMATS:
-            changes["dataset"] = str(Path(self.dataset).absolute())
+            changes["dataset"] = str(change(Path(self.dataset)))
         if self.prompt is not None and Path(self.prompt).suffix == ".toml":
-            changes["prompt"] = str(Path(self.prompt).absolute())
+            changes["prompt"] = str(change(Path(self.prompt)))
         recordings = [judge.recording_of(name) for name in self.judge]
         if any(recordings):
             changes["judge"] = tuple(
-                name if path is None else f"recorded:{path.absolute()}"
+                name if path is None else f"recorded:{change(path)}"
                 for name, path in zip(self.judge, recordings, strict=True)
             )
         for name in ("data_dir", "api_key_file", "ca_file", "cache_dir", "anchors"):
             path: Path | None = getattr(self, name)
             if path is not None:
-                changes[name] = path.absolute()
+                changes[name] = change(path)
         return self.model_copy(update=changes)
 
     def kept(self) -> Settings:

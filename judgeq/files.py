@@ -6,6 +6,7 @@ file that is this user's, elsewhere.
 
 from __future__ import annotations
 
+import errno
 import os
 import stat
 import tempfile
@@ -70,11 +71,20 @@ def read_start(path: Path, size: int) -> str:
         return file.read(size).decode("utf-8", "replace")
 
 
+def ordinary(path: Path) -> Path:
+    """The path of a file to read, which ends, and can be read again. Raises OSError for any other."""
+    mode = path.stat().st_mode
+    if not (stat.S_ISREG(mode) or stat.S_ISDIR(mode)):  # a folder says itself that it is one
+        kind = "pipe" if stat.S_ISFIFO(mode) else "socket" if stat.S_ISSOCK(mode) else "device"
+        raise OSError(errno.EINVAL, f"it is a {kind}; save its content to a file and name that")
+    return path
+
+
 def read_toml(path: Path, what: str, remedy: str = "") -> dict[str, Any]:
     """What a TOML file holds. Raises DataError naming `what` the file is, where it lies, and what is
     wrong with it; `remedy` comes last."""
     try:
-        return tomllib.loads(path.read_text(encoding="utf-8"))
+        return tomllib.loads(ordinary(path).read_text(encoding="utf-8"))
     except OSError as error:
         problem = f"can't be read: {error.strerror}"
     except UnicodeDecodeError as error:

@@ -29,6 +29,7 @@ import orjson
 
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
+from judgeq.files import ordinary
 from judgeq.types import Verdict, Verdicts
 
 TIE = "tie"
@@ -71,7 +72,7 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
     Raises DataError naming the file, and the line of what is wrong.
     """
     try:
-        data = path.read_bytes()
+        data = ordinary(path).read_bytes()
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}.") from error
     items = _Items({name: row for row, name in enumerate(ids)}, numbers)

@@ -115,6 +115,9 @@ class FakePeople:
             raise StaleError("This question was answered in another window.")
         return _number(question)
 
+    async def knows(self, token: str) -> bool:
+        return token in self.people
+
     async def turn(self, token: str, question: str | None = None) -> Turn:
         self._person("turn", token)
         return self._turn(token)

@@ -55,11 +55,19 @@ class Site:
         finally:
             connection.close()
 
-    def call(self, name: str, token: str | None = "anna", /, at: str = "", **body: Any) -> Reply:
-        """A call as the page makes it."""
-        bearer = None if token is None else f"Bearer {token}"
-        path = f"{at}/api/{name}"
-        return self.ask(path, "POST", json.dumps(body), Authorization=bearer, Content_Type=JSON)
+    def call(
+        self,
+        name: str,
+        token: str | None = "anna",
+        /,
+        at: str = "",
+        forwarded: str | None = None,
+        **body: Any,
+    ) -> Reply:
+        """A call as the page makes it; `forwarded` for an address, by a reverse proxy."""
+        headers = {"Content_Type": JSON, "X_Forwarded_For": forwarded}
+        headers["Authorization"] = None if token is None else f"Bearer {token}"
+        return self.ask(f"{at}/api/{name}", "POST", json.dumps(body), **headers)
 
 
 class Clock:
@@ -327,6 +335,41 @@ def test_many_new_judges_at_one_address_come_in() -> None:
     people.people = {f"judge{n}": Person(f"Judge {n}") for n in range(100)}
     with site(people, clock=Clock()) as here:
         assert {here.call("turn", token).status for token in people.people} == {200}
+
+
+PROXY = {"prefix": "https://lab.example.org/study1"}
+
+
+def flood(here: Site, client: str | None) -> list[int]:
+    """What forty guesses are answered that come through the proxy from one address."""
+    return [here.call("turn", f"guess{n}", forwarded=client).status for n in range(40)]
+
+
+@pytest.mark.parametrize("how", [{}, PROXY])
+@pytest.mark.parametrize("client", [None, "203.0.113.9"])
+def test_guesses_of_others_keep_no_good_link_out(how: dict[str, str], client: str | None) -> None:
+    people = asking("pair")
+    people.people["ben"] = Person("Ben")
+    with site(people, clock=Clock(), **how) as here:
+        flood(here, client)
+        for token in people.people:
+            for name in ("about", "turn"):
+                assert here.call(name, token, forwarded=client).status == 200
+
+
+def test_guesses_are_counted_by_the_address_that_the_named_proxy_gives() -> None:
+    with site(asking("pair"), clock=Clock(), **PROXY) as here:
+        assert flood(here, "203.0.113.9")[29:31] == [401, 429]
+        assert flood(here, "203.0.113.9, 203.0.113.10")[0] == 401  # the last is the proxy's word
+        # Whose address isn't known is counted by the link.
+        assert set(flood(here, None)) == {401}
+        assert [here.call("turn", "guess").status for _ in range(31)] == [401] * 30 + [429]
+
+
+def test_nobody_else_says_whose_requests_are_counted() -> None:
+    with site(asking("pair"), clock=Clock(), prefix="/study1") as here:
+        statuses = [here.call("turn", f"g{n}", forwarded=f"10.0.0.{n}").status for n in range(31)]
+        assert statuses == [401] * 30 + [429]
 
 
 def test_a_class_may_join_at_once_but_nobody_makes_judges_without_end() -> None:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import pickle
 import shutil
 import socket
@@ -358,6 +359,23 @@ def test_what_is_no_cache_is_left_alone(tmp_path: Path, content: bytes) -> None:
     assert len(told) == 1
     assert (tmp_path / "cache.db").read_bytes() == content
     with pytest.raises(DataError, match="can't be used as a reply cache"):
+        overview(tmp_path)
+
+
+def test_a_new_folder_is_for_this_user_alone(tmp_path: Path) -> None:
+    filled(tmp_path / "replies")
+    assert (tmp_path / "replies").stat().st_mode & 0o777 == 0o700
+
+
+def test_a_folder_of_another_user_is_refused_and_the_run_goes_on(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    filled(tmp_path, k=REPLY)
+    monkeypatch.setattr(os, "geteuid", lambda: tmp_path.stat().st_uid + 1)
+    answers, warnings = lookups(tmp_path, "k")
+    assert answers == [None]
+    assert ["belongs to another user" in warning for warning in warnings] == [True]
+    with pytest.raises(DataError, match="belongs to another user"):
         overview(tmp_path)
 
 

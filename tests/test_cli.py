@@ -181,6 +181,38 @@ def test_no_color_holds_for_errors(tmp_path: Path, arguments: tuple[str, ...]) -
     assert "\x1b" not in on_a_terminal(tmp_path, *arguments, NO_COLOR="1")
 
 
+def test_runs_are_listed_by_whole_ids_whatever_the_width(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        model = ("--judge", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        for new in ((), ("--new",)):  # the second is answered by the cache
+            judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", *model, "-q", *new)
+    ids = {run.name for run in (tmp_path / "runs").iterdir()}
+    assert len(ids) == 2
+    for columns in ("40", "60", "80"):
+        assert ids <= set(on_a_terminal(tmp_path, "runs", COLUMNS=columns, NO_COLOR="1").split())
+
+
+@pytest.mark.parametrize(
+    ("code", "arguments"),
+    [
+        (3, ("run", "--config", "{}")),
+        (3, ("run", "-d", "demo", "--judge", "recorded:{}")),
+        (3, ("run", "-d", "demo", "--judge", "m", "--prompt", "{}", "--base-url", "http://h/v1")),
+        (2, ("run", "-d", "demo", "--judge", "m", "--api-key-file", "{}")),
+        (2, ("run", "-d", "demo", "--judge", "m", "--ca-file", "{}", "--base-url", "http://h/v1")),
+        (3, ("import", "{}", "-d", "demo")),
+        (3, ("simulate", "--grid", "{}")),
+    ],
+)
+def test_what_may_have_no_end_is_not_read(
+    tmp_path: Path, code: int, arguments: tuple[str, ...]
+) -> None:
+    (tmp_path / "file.toml").symlink_to("/dev/null")  # which has an end: a failure fills no memory
+    given = [part.format("file.toml") for part in arguments]
+    shown = judgeq(tmp_path, *given, expect=code, variables={"OPENAI_API_KEY": "k"}).stderr
+    assert "it is a device; save its content to a file and name that" in shown
+
+
 # JSON of what ended with an error
 
 

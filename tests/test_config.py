@@ -321,6 +321,23 @@ def test_a_table_of_prices_and_paths_made_absolute(tmp_path: Path) -> None:
         settle({"dataset": "demo"}, wrong)
 
 
+@pytest.mark.parametrize(
+    "given",
+    [
+        {"price_in": 1e308, "price_out": 1.0},
+        {"price_in": 1.0, "price_out": 1e300},
+        {"price_in": 1.0, "price_out": 1.0, "price_cached": 1e7},
+        {"prices": {"m": {"input": 1e308, "output": 1.0}}},
+        {"prices": {"m": {"input": 1, "output": 1, "batch": {"input": 1, "output": 1e300}}}},
+        {"max_output_tokens": 2**63 - 1},
+        {"api_seed": 10**30},
+    ],
+)
+def test_numbers_that_no_sum_could_hold_are_refused(given: dict[str, Any]) -> None:
+    with pytest.raises(UsageError, match=r"should be less than"):
+        settle({"dataset": "demo", **given})
+
+
 def test_only_what_holds_no_secret_is_kept_on_disk() -> None:
     settings = settle(
         {

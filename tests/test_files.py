@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.files import read_start, refuse_links, replacing, write_new
+from judgeq.files import ordinary, read_start, refuse_links, replacing, write_new
 from judgeq.runs import RunFolder, folders
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended
@@ -159,3 +159,14 @@ def test_who_holds_a_run_is_not_read_through_a_link(
         with pytest.raises(RunError, match=r"run demo is in use\. "), folder.locked():
             pass
     assert mine.read_text() == "dear diary\n"
+
+
+def test_a_file_to_read_is_none_that_is_waited_for_or_never_ends(
+    tmp_path: Path, mine: Path
+) -> None:
+    (tmp_path / "link").symlink_to(mine)
+    assert ordinary(tmp_path / "link").read_text() == "dear diary\n"
+    os.mkfifo(tmp_path / "pipe")
+    for path, what in ((tmp_path / "pipe", "pipe"), (Path("/dev/zero"), "device")):
+        with pytest.raises(OSError, match=f"it is a {what}; save its content"):
+            ordinary(path)

@@ -84,6 +84,7 @@ def test_what_is_ours_to_send_is_not_given(name: str) -> None:
         ({"extra_body": {"max_tokens": -1}}, None),
         ({"extra_body": {"max_tokens": 0}}, None),
         ({"extra_body": {"max_tokens": True}}, None),
+        ({"extra_body": {"max_tokens": 2**63 - 1}}, None),
         ({"extra_body": {"max_tokens": 7.0}}, None),
         ({"extra_body": {"max_tokens": None}, "max_output_tokens": 5}, None),
         ({"extra_body": {"max_tokens": -1}, "max_output_tokens": 5}, None),

@@ -171,6 +171,42 @@ def test_without_texts_none_is_in_it(folder: Path) -> None:
         assert not any(text[:40] in written for text in texts)
 
 
+def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
+    """Their names are; config.json, which the run is resumed by, holds their paths."""
+    home, work = tmp_path / "home-of-anna", tmp_path / "work"
+    home.mkdir()
+    work.mkdir()
+    rows = [f"{row},text {row},{row % 2}" for row in range(12)]
+    (home / "mine.csv").write_text("\n".join(("id,text,gold", *rows)))
+    (home / "labels.csv").write_text("\n".join(("id,gold", *(f"{row},{row}" for row in range(12)))))
+    judgeq(work, "run", "-d", home / "mine.csv", "-s", "pairwise2", "--gold-column", "gold", "-q")
+    recording = home / "said.jsonl"
+    judgeq(work, "export", "last", "--out", recording)
+    again = ("-s", "pairwise2", "--judge", f"recorded:{recording}", "--cache-dir", home / "cache")
+    judgeq(work, "run", "-d", home / "mine.csv", *again, "-q", "--no-texts")
+    gold = ("--gold", home / "labels.csv")
+    shared = [
+        judgeq(work, *command, "--json").stdout
+        for command in (
+            ("evaluate", *gold),
+            ("show",),
+            ("status",),
+            ("runs",),
+            ("explain", "last", "3"),
+        )
+    ]
+    shared.append(judgeq(work, "export", "last").stdout)
+    for kind in ("html", "md", "json"):
+        judgeq(work, "report", "--format", kind, *gold, "-q")
+        run = max((work / "runs").iterdir(), key=lambda path: path.stat().st_mtime)
+        shared.append((run / f"report.{kind}").read_text())
+    assert str(home) in (run / "config.json").read_text()
+    for text in shared:
+        assert "home-of-anna" not in text
+    for name in ("mine.csv", "labels.csv", "recorded:said.jsonl"):
+        assert name in shared[-1]
+
+
 def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
     written = report(folder, "--format", "md")
     figures = re.findall(r"!\[[^\]]*\]\((report-figures/[a-z]+\.png)\)", written)

@@ -126,6 +126,14 @@ def test_it_prints_without_its_controls(seen: Seen) -> None:
     assert len(seen.page.pdf()) > 50_000
 
 
+def test_the_print_says_how_many_items_it_leaves_out(seen: Seen) -> None:
+    words = seen.page.get_by_text("Printed are 50 of 120 items.")
+    assert not words.is_visible()
+    seen.page.emulate_media(media="print")
+    assert words.is_visible()
+    assert "scores.csv" in words.inner_text()
+
+
 def test_it_prints_dark_on_white_also_where_the_screen_is_dark(report: Path) -> None:
     with opened(report.as_uri(), color_scheme="dark") as seen:
         seen.page.emulate_media(media="print", color_scheme="dark")

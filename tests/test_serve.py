@@ -537,29 +537,33 @@ def test_other_sites_may_lead_here_and_no_more(here: Served) -> None:
     assert ask("none", "navigate", "document") == 200
 
 
-def test_a_token_is_asked_for_once(folder: Path) -> None:
+def test_the_token_comes_in_a_header_and_never_as_a_cookie(folder: Path) -> None:
+    """A cookie would be sent to every port of this machine, and to whoever listens there."""
     with served(folder, token="the-secret") as here:
-        for path in ("/", here.run(), here.run("events"), "/?token=", "/?token=no"):
-            answer = here.ask(path)
-            assert answer.status == 401
-            assert "texts-" not in answer.text
-            assert "the-secret" not in answer.text
-        assert here.ask("/?token=%FFthe-secret").status == 401
-        assert here.ask("/?token=th%C3%A9-secret").status == 401
-        assert here.ask("/?token=the-secret", Host="evil.example").status == 421
+        paths = ("/", here.run(), here.run("report"), here.run("items"), here.run("events"))
+        for path in (*paths, "/?token=the-secret", f"{here.run('events')}?key=the-secret"):
+            for wrong in ({}, {"Authorization": "Bearer no"}, {"Authorization": "the-secret"},
+                          {"Authorization": "Bearer thé-secret"},
+                          {"Cookie": f"judgeq-{here.guard.port}=the-secret"}):  # fmt: skip
+                answer = here.ask(path, **wrong)
+                assert answer.status == 401
+                assert "texts-" not in answer.text
+                assert "the-secret" not in answer.text
+                assert "Set-Cookie" not in answer.headers
+        good = {"Authorization": "Bearer the-secret"}
+        for path in paths[:-1]:
+            answer = here.ask(path, **good)
+            assert answer.status == 200
+            assert "Set-Cookie" not in answer.headers
+        assert here.ask("/", Host="evil.example", **good).status == 421
         assert here.ask("/assets/style.css").status == 200
-        welcomed = here.ask("/?token=the-secret")
-        assert welcomed.status == 200
-        assert "texts-" not in welcomed.text
-        cookie = welcomed.headers["Set-Cookie"]
-        assert "HttpOnly" in cookie
-        assert "SameSite=Strict" in cookie
-        assert "the-secret" not in cookie
-        name, _, value = cookie.partition(";")[0].partition("=")
-        assert here.ask("/", Cookie=f"{name}={value}").status == 200
-        assert here.ask("/", Cookie=f"{name}={value}x").status == 401
-        assert here.ask("/", Cookie=f"{name}=the-secret").status == 401
+        assert here.ask("/assets/token.js").status == 200
+        events = here.ask(f"{here.run('events')}?key={here.guard.key}")
+        assert frames(events)[-1]["state"] == "The run is finished."
+        assert here.ask(f"{here.run()}?key={here.guard.key}").status == 401
+        assert here.guard.address.endswith("/#token=the-secret")
         assert "the-secret" not in repr(here.guard)
+        assert here.guard.key not in repr(here.guard)
 
 
 def test_only_this_machines_addresses_need_no_token() -> None:
@@ -572,11 +576,13 @@ def test_only_this_machines_addresses_need_no_token() -> None:
 def test_all_addresses_are_answered_by_the_one_that_was_reached(folder: Path) -> None:
     with served(folder, host="0.0.0.0", token="t") as here:
         port = here.guard.port
-        assert here.ask("/?token=t", Host=f"127.0.0.1:{port}").status == 200
-        assert here.ask("/?token=t", Host=f"{socket.gethostname()}:{port}").status == 200
-        assert here.ask("/?token=t", Host=f"10.11.12.13:{port}").status == 421
-        assert here.ask("/?token=t", Host=f"0.0.0.0:{port}").status == 421
-        assert here.guard.address == f"http://{socket.gethostname()}:{port}/?token=t"
+        for host, status in (
+            *(("127.0.0.1", 200), (socket.gethostname(), 200)),
+            *(("10.11.12.13", 421), ("0.0.0.0", 421)),
+        ):
+            answer = here.ask("/", Host=f"{host}:{port}", Authorization="Bearer t")
+            assert answer.status == status
+        assert here.guard.address == f"http://{socket.gethostname()}:{port}/#token=t"
 
 
 # Work beside the event loop
@@ -678,7 +684,7 @@ def test_a_browser_is_opened_without_the_token_in_a_commands_words(
     shown = judgeq(tmp_path, "serve", "--port", "0", "--open", "--token").stdout
     link = shown.split("\n")[0]
     ((url, content),) = seen
-    assert "?token=" in link
+    assert "#token=" in link
     assert "token" not in url
     assert f'url={link}"' in content
     assert not Path(unquote(urlsplit(url).path)).exists()

@@ -109,11 +109,34 @@ def test_all_is_there_by_keyboard_and_without_scripts(here: Served) -> None:
 def test_the_link_with_the_token_lets_in(here: Served) -> None:
     with served(here.folder, token="of-a-test") as guarded:
         with opened(guarded.guard.address) as seen:
-            seen.page.get_by_role("heading", name="All runs").wait_for()
-            assert seen.errors == []
-            assert seen.page.evaluate("document.cookie") == ""
+            page = seen.page
+            page.get_by_role("heading", name="All runs").wait_for()
+            assert page.url == guarded.guard.address_shown
+            page.get_by_role("link", name=original(here.folder).name).click()
+            page.get_by_role("link", name="Report").click()
+            page.wait_for_selector("#table tbody tr")  # by the report's own script
+            assert page.locator("figure svg").count() > 3
+            assert page.evaluate("getComputedStyle(document.body).margin") == "0px"
+            page.get_by_role("link", name="The run").click()
+            page.get_by_role("link", name="Items").click()
+            page.get_by_role("searchbox").fill("<script>window.hacked 1")
+            page.keyboard.press("Enter")
+            page.wait_for_url("**/items?q=**")
+            page.get_by_role("link", name="</script><script>").first.click()
+            page.get_by_role("link", name="With the raw replies").click()
+            page.get_by_text("attempt 1: ok").first.wait_for()
+            page.go_back()
+            page.get_by_role("link", name="With the raw replies").wait_for()
+            another = page.context.new_page()
+            another.goto(guarded.guard.address_shown + "#token=of-somebody-else")
+            another.get_by_role("heading", name="All runs").wait_for()
+            assert violations(page) == []
+            assert [error for error in seen.errors if "401" not in error] == []
+            assert page.evaluate("document.cookie + window.hacked") == "undefined"
         with opened(guarded.guard.address_shown) as other:
-            assert other.page.get_by_role("heading", name="A token is needed").is_visible()
+            other.page.get_by_role("heading", name="A token is needed").wait_for()
+        with opened(guarded.guard.address, java_script_enabled=False) as other:
+            assert "need JavaScript" in other.page.locator("noscript").inner_text()
 
 
 ATTACK = """<!doctype html><title>waiting</title><script>

@@ -208,9 +208,16 @@ class Handing:
 
     # Who is there
 
+    async def knows(self, token: str) -> bool:
+        """Whether it is somebody's token. A store that only this process writes to isn't asked."""
+        digest = _digest(token)
+        if digest not in self._persons and not self._store.blocking:
+            await self.learn()
+        return digest in self._persons
+
     async def person(self, token: str) -> Person:
         """Whose token it is, who gave a sign just now. Raises UnknownPersonError."""
-        digest = hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()
+        digest = _digest(token)
         if digest not in self._persons or not self._store.blocking:  # which others may write to
             await self.learn()
         person = self._persons.get(digest)
@@ -426,3 +433,8 @@ class Handing:
             for person in self._persons.values()
         )
         return bool(skipped) and not able and not self._open_to_all
+
+
+def _digest(token: str) -> bytes:
+    """What is kept of a link's token."""
+    return hashlib.sha256(token.encode("utf-8", "surrogatepass")).digest()

@@ -182,6 +182,10 @@ class People:
 
     # What people ask
 
+    async def knows(self, token: str) -> bool:
+        """As Handing.knows."""
+        return await self._handing.knows(token)
+
     async def turn(self, token: str) -> Turn:
         """The question that a person has, or the next. Raises UnknownPersonError."""
         async with self._locked():

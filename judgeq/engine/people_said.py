@@ -82,6 +82,9 @@ class Asker(Protocol):
     def open_to_all(self) -> bool:
         """Whether anybody may `join`."""
 
+    async def knows(self, token: str) -> bool:
+        """Whether it is somebody's token, as far as is known without asking the store of one process."""
+
     async def turn(self, token: str) -> Turn:
         """The question that they have, or the next."""
 

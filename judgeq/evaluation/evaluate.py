@@ -134,7 +134,7 @@ def gold_for(run: Result, plan: Plan) -> Gold:
     if isinstance(plan.gold, str | Path):
         column, levels = plan.gold_column or "gold", plan.gold_levels
         values, others = read_gold_file(Path(plan.gold), ids, column, plan.id_column, levels)
-        return replace(gold_of(values, str(plan.gold), plan.positive_over), others=others)
+        return replace(gold_of(values, Path(plan.gold).name, plan.positive_over), others=others)
     for name in ("gold_column", "id_column", "gold_levels"):
         if getattr(plan, name) is not None:
             flag = "--" + name.replace("_", "-")

@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 
 from judgeq.errors import KeyMissingError, UsageError
+from judgeq.files import ordinary
 from judgeq.settings.model import PROVIDERS, VARIABLE, Access, Model
 
 OUTPUT_BOUND = 16_384
@@ -52,11 +53,12 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
     name = key_name(judge, model, access)
     if access.api_key_file is not None:
         try:
-            key = access.api_key_file.read_text(encoding="utf-8").strip()
+            key = ordinary(access.api_key_file).read_text(encoding="utf-8").strip()
         except (OSError, UnicodeDecodeError) as error:
             reason = getattr(error, "strerror", None) or "it is not UTF-8 text"
             raise UsageError(
-                f"--api-key-file {access.api_key_file} can't be read: {reason}."
+                f"--api-key-file {access.api_key_file} can't be read: {reason}. "
+                "--api-key-env names a variable instead."
             ) from error
         where = f"--api-key-file {access.api_key_file}"
     else:

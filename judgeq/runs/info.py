@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from importlib.metadata import version
+from pathlib import Path
 from typing import Annotated, Any
 
 from pydantic import (
@@ -114,7 +115,7 @@ class RunInfo(BaseModel):
             facts=dict(facts),
             settings=settings.kept(),
             dataset=dataset.name,
-            source=dataset.source,
+            source=Path(dataset.source).name,
             items=len(dataset),
             labels=dataset.labels,
             licence=dataset.licence,

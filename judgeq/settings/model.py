@@ -24,6 +24,11 @@ from judgeq.settings.declaration import (
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC = "https://api.anthropic.com/v1"
 SECRETIVE = re.compile(r"key|token|secret|sig|password|auth", re.IGNORECASE)
+DEAREST = 1_000_000.0
+"""A dollar a token at most: no model costs near as much, and sums stay numbers that can be shown."""
+PRICE: Mapping[str, float] = {"ge": 0, "le": DEAREST}
+TOKENS = 1_000_000_000
+"""Tokens of a reply at most: a greater limit bounds nothing."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
 LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
 
@@ -72,9 +77,11 @@ class Model(Declarations):
         None,
         common=True,
         metavar="N",
-        limits={"ge": 1},
+        limits={"ge": 1, "le": TOKENS},
     )
-    api_seed: int | None = setting("The seed that the server is sent.", MODEL, None)
+    api_seed: int | None = setting(
+        "The seed that the server is sent.", MODEL, None, limits={"ge": -(2**63), "lt": 2**63}
+    )
     service_tier: str | None = setting(
         "As the server names it: flex, priority.",
         MODEL,
@@ -156,7 +163,7 @@ class Model(Declarations):
         extra = self.extra_body or {}
         given: list[Any] = [extra[name] for name in LIMIT_FIELDS if name in extra]
         given += [] if self.max_output_tokens is None else [self.max_output_tokens]
-        limits = [limit for limit in given if type(limit) is int and limit > 0]
+        limits = [limit for limit in given if type(limit) is int and 0 < limit <= TOKENS]
         return max(limits) if limits and len(limits) == len(given) else None
 
     def deciding(self) -> dict[str, Any]:
@@ -183,9 +190,9 @@ class Price(Declarations):
     """Dollars per million tokens. `cached` is for input that the provider had cached (None: as
     other input). `batch` are those of batches (None: half)."""
 
-    input: float = Field(ge=0)
-    output: float = Field(ge=0)
-    cached: float | None = Field(None, ge=0)
+    input: float = Field(ge=0, le=DEAREST)
+    output: float = Field(ge=0, le=DEAREST)
+    cached: float | None = Field(None, ge=0, le=DEAREST)
     batch: Price | None = None
 
 
@@ -242,13 +249,13 @@ class Access(Declarations):
         common=True, session=True, metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
     price_in: float | None = setting(
         "Dollars per million input tokens.", LIMITS, None,
-        session=True, unset="genai-prices", metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+        session=True, unset="genai-prices", metavar="DOLLARS", limits=PRICE)  # fmt: skip
     price_out: float | None = setting(
         "Dollars per million output tokens.", LIMITS, None,
-        session=True, unset="genai-prices", metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+        session=True, unset="genai-prices", metavar="DOLLARS", limits=PRICE)  # fmt: skip
     price_cached: float | None = setting(
         "Dollars per million cached input tokens.", LIMITS, None,
-        session=True, unset="as --price-in", metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
+        session=True, unset="as --price-in", metavar="DOLLARS", limits=PRICE)  # fmt: skip
     prices: dict[str, Price] = setting(
         "Prices by model: tables [prices.\"my-model\"] with input, output and cached, and for batches "
         "[prices.\"my-model\".batch].",

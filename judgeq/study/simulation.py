@@ -28,7 +28,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
-from judgeq.files import replacing
+from judgeq.files import ordinary, replacing
 from judgeq.judge import error_model
 from judgeq.rating import BT_SIGMA, CHOICES, ESTIMATORS, Parameters, comparisons, correlation
 from judgeq.settings import Simulation, simulation_facts
@@ -143,7 +143,7 @@ def load_grid(name: str) -> Grid:
     if path.suffix != ".toml":
         raise UsageError(f"--grid {name!r}: give {', '.join(GRIDS)}, or the path of a .toml file.")
     try:
-        return Grid(**tomllib.loads(path.read_text(encoding="utf-8")))
+        return Grid(**tomllib.loads(ordinary(path).read_text(encoding="utf-8")))
     except OSError as error:
         raise DataError(f"--grid {path} can't be read: {error.strerror}.") from error
     except (UnicodeDecodeError, tomllib.TOMLDecodeError) as error:

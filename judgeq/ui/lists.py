@@ -4,7 +4,7 @@ doctor's checks."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -28,12 +28,15 @@ COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
 
 
 def runs(states: Sequence[State | Unreadable]) -> Section:
-    """The runs, a line each; dataset, strategy and judge are in the id."""
+    """The runs, a line each; dataset, strategy and judge are in the id, which outlasts all else."""
     return Section(
         columns=[
-            *words("run"),
-            *words("state", "begun", whole=True),
-            *numbers("items", "jobs done", "cost", whole=True),
+            Column("run"),
+            Column("state", whole=True, spare=1),
+            Column("begun", whole=True, spare=4),
+            Column("items", right=True, whole=True, spare=5),
+            Column("jobs done", right=True, whole=True, spare=3),
+            Column("cost", right=True, whole=True, spare=2),
         ],
         rows=[
             (state.run.id, "unreadable", "", "", "", "")
@@ -44,7 +47,7 @@ def runs(states: Sequence[State | Unreadable]) -> Section:
                 f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
                 state.info.items,
                 f"{count(state.counts.done)}/{count(state.counts.total)}",
-                cost(state.totals),
+                cost(replace(state.totals, saved=0)),  # `judgeq status` says what the cache saved
             )
             for state in states
         ],

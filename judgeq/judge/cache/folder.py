@@ -80,6 +80,11 @@ class Table:
 
     def __init__(self, folder: Path, *, read_only: bool = False) -> None:
         path = folder / DATABASE
+        if hasattr(os, "geteuid") and folder.exists() and folder.stat().st_uid != os.geteuid():
+            raise DataError(
+                f"{folder} belongs to another user, who could put replies into it. --cache-dir names "
+                "another folder."
+            )
         if not read_only and not path.exists():
             _make(folder)
         address = f"{path.resolve().as_uri()}?mode={'ro' if read_only else 'rw'}"
@@ -192,7 +197,7 @@ def _make(folder: Path) -> None:
     """Have diskcache make the file. It is whole when others see it first."""
     import diskcache
 
-    folder.mkdir(parents=True, exist_ok=True)
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     with TemporaryDirectory(dir=folder, prefix=".new-") as new:
         diskcache.Cache(new, eviction_policy="none", tag_index=1).close()
         made, path = Path(new) / DATABASE, folder / DATABASE

@@ -11,6 +11,7 @@ from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
 
 from judgeq.errors import UsageError
+from judgeq.files import ordinary
 from judgeq.judge.model import from_environment
 from judgeq.settings.model import Access
 
@@ -51,9 +52,11 @@ def tls_of(access: Access) -> ssl.SSLContext | bool:
     if access.ca_file is None:
         return True
     try:
-        return ssl.create_default_context(cafile=str(access.ca_file))
+        return ssl.create_default_context(cafile=str(ordinary(access.ca_file)))
     except (OSError, ssl.SSLError) as error:
-        raise UsageError(f"--ca-file {access.ca_file} can't be used: {error}.") from error
+        raise UsageError(
+            f"--ca-file {access.ca_file} can't be used: {error.strerror or error}."
+        ) from error
 
 
 async def connects(host: str, port: int, seconds: float) -> bool | None:

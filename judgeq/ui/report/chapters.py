@@ -364,7 +364,8 @@ def again(record: Record) -> Iterator[Section]:
         ],
         blocks=[("All of it, as JSON", _pretty(info.facts))],
     )
-    settings = info.model_dump(mode="json")["settings"]
+    shown = info.model_copy(update={"settings": info.settings.without_folders()})
+    settings = shown.model_dump(mode="json")["settings"]
     yield Section("Settings", blocks=[("As JSON", _pretty(settings))])
     if record.prompt is not None:
         prompt = record.prompt.model_dump()

@@ -132,6 +132,7 @@
   const count = make("p", { role: "status", class: "note" });
   const table = make("table");
   const pages = make("div", { class: "pages" });
+  const printed = make("p", { class: "printed" });
 
   function draw(focus) {
     const rows = listed();
@@ -145,6 +146,7 @@
     );
     const all = rows.length.toLocaleString("en");
     count.textContent = rows.length ? (begin + 1).toLocaleString("en") + " to " + (begin + shown.length).toLocaleString("en") + " of " + all : "No item matches.";
+    printed.textContent = shown.length < items.length ? "Printed are " + shown.length.toLocaleString("en") + " of " + items.length.toLocaleString("en") + " items. To see the others, open this page in a browser; scores.csv in the run's folder lists all." : "";
     const turn = (by) => ({ click: () => { state.page += by; draw("[data-turn='" + by + "']"); } });
     pages.replaceChildren(
       make("button", { type: "button", "data-turn": -1, disabled: state.page === 0, text: "Earlier", on: turn(-1) }),
@@ -169,7 +171,7 @@
     controls.append(make("label", {}, "Gold label", select));
   }
   const help = columns.some(({ key }) => key === "contested") ? [make("p", { class: "note", text: CONTESTED[data.contested] })] : [];
-  place.append(...help, controls, count, make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The items" }, table), pages);
+  place.append(...help, controls, count, make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The items" }, table), printed, pages);
   draw();
 
   for (const block of document.querySelectorAll("figure.block")) {

@@ -37,7 +37,7 @@ from judgeq.ui import html
 from judgeq.ui.web.entrance import Entrance, token_of
 from judgeq.ui.web.guard import RefusedError, protect
 from judgeq.ui.web.listening import listening, logger
-from judgeq.ui.web.rates import Rates, neighbourhood
+from judgeq.ui.web.rates import Rates
 
 ASSETS = {"style.css": "style.css"} | {
     name: f"annotate/{name}"
@@ -50,8 +50,9 @@ TYPES = {"css": "text/css", "js": "text/javascript"}
 LARGEST = 64 * 1024
 """Bytes of a call."""
 ACTIVE, STRANGE, JOINING = (10.0, 60.0), (0.5, 30.0), (0.5, 100.0)
-"""Calls a second, and at once: of somebody who takes part; of an address without a known token; of those
-who want to take part at an address, which may be a reverse proxy's."""
+"""Calls a second, and at once: of a known link; of an address without one; of those who want to take
+part at an address, which may be a reverse proxy's. A known link waits for its own calls alone. Where the
+address isn't known, unknown links count for themselves: nobody guesses one of 24 random bytes."""
 AGAIN = 5
 """Seconds after which to try again, where the store is away."""
 
@@ -180,14 +181,16 @@ class Annotating:
         request: web.Request,
     ) -> web.Response:
         """A call: whose it is, whether it is too soon, what it says, and what becomes of it."""
-        token = token_of(request) or ""
-        rates, who = self._active, token
-        if form is Named or token not in self._active:
-            rates = self._joining if form is Named else self._strange
-            who = neighbourhood(request.remote)
-        if wait := rates.take(who):
-            return _refused(429, "This is too fast. Wait a moment.", math.ceil(wait))
+        token, client = token_of(request) or "", self._entrance.client(request)
         try:
+            if form is Named:
+                rates, who = self._joining, client
+            elif token and await self._people.knows(token):
+                rates, who = self._active, token
+            else:
+                rates, who = self._strange, client or token
+            if wait := rates.take(who):
+                return _refused(429, "This is too fast. Wait a moment.", math.ceil(wait))
             said = form.model_validate_json(await request.read())
             done = await answer(token, said)
         except ValidationError as error:
@@ -205,12 +208,11 @@ class Annotating:
             raise _fault() from None
         if rates is self._strange:
             rates.give_back(who)
-            if token:
-                self._active.take(token)
         return _said(200, done)
 
     async def _about(self, token: str, _: Asked) -> dict[str, Any]:
-        if token not in self._active and (token or not self._people.open_to_all):
+        known = bool(token) and await self._people.knows(token)
+        if not known and (token or not self._people.open_to_all):
             await self._people.turn(token)  # raises where the token isn't known
         about = self._people.about._asdict()
         return about | {

@@ -18,6 +18,7 @@ from aiohttp import web
 from judgeq.errors import UsageError
 from judgeq.settings.people import split_prefix
 from judgeq.ui.web.guard import OWN, Place, RefusedError, check_site, is_local
+from judgeq.ui.web.rates import neighbourhood
 
 _TOKEN = re.compile(r"[\w.~+/=-]{1,200}", re.ASCII)
 
@@ -59,6 +60,14 @@ class Entrance(Place):
         return super().names(request) | (
             {proxy.netloc, proxy.hostname or ""} if self.site else set()
         )
+
+    def client(self, request: web.Request) -> str:
+        """For whom requests are counted: an address, with its neighbours; "" where it isn't known. The
+        reverse proxy of `site` names it last in X-Forwarded-For, which is believed from this machine."""
+        if not self.site:
+            return neighbourhood(request.remote)
+        named = request.headers.getall("X-Forwarded-For", [""])[-1].rpartition(",")[2].strip()
+        return neighbourhood(named) if is_local(request.remote or "") else ""
 
     def check(self, request: web.Request) -> None:
         """Raises RefusedError for a request that isn't to be answered."""

@@ -85,41 +85,29 @@ class Place:
 
 @dataclass
 class Guard(Place):
-    """What is asked of a request to read. `token` is None where none is needed. The cookie holds another
-    secret than the link."""
+    """What is asked of a request to read. `token` is None where none is needed; requests bring it in a
+    header, which pages set by a script. What they can set none for, a run's events, `key` opens."""
 
     token: str | None = field(default=None, repr=False)
-    session: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
-
-    @property
-    def cookie(self) -> str:
-        """The cookie's name: cookies of one host are those of all its ports."""
-        return f"judgeq-{self.port}"
+    key: str = field(default_factory=lambda: secrets.token_urlsafe(32), repr=False)
 
     @property
     def address(self) -> str:
-        """Where to find the server, as a link; with the token, if there is one."""
-        return self.address_shown + ("" if self.token is None else f"?token={self.token}")
+        """Where to find the server, as a link; with the token, if there is one, which browsers keep."""
+        return self.address_shown + ("" if self.token is None else f"#token={self.token}")
 
-    def check(self, request: web.Request) -> bool:
-        """Whether the request comes with the token, so that it is to be given the cookie. Raises
-        RefusedError for one that isn't to be answered."""
+    def check(self, request: web.Request) -> None:
+        """Raises RefusedError for a request that isn't to be answered."""
         self.check_name(request)
         if request.method not in ("GET", "HEAD"):
             raise RefusedError(405, "Nothing can be changed here: only GET and HEAD are answered.")
         check_site(request)
         if self.token is None or request.path.startswith("/assets/"):
-            return False
-        given = request.query.get("token")
-        if given is not None and _same(given, self.token):
-            return True
-        if not _same(request.cookies.get(self.cookie, ""), self.session):
+            return
+        if request.path.endswith("/events") and _same(request.query.get("key", ""), self.key):
+            return
+        if not _same(request.headers.get("Authorization", ""), f"Bearer {self.token}"):
             raise RefusedError(401, "Open the link that `judgeq serve` printed: it has the token.")
-        return False
-
-    def let_in(self, response: web.Response) -> None:
-        """Give whoever brought the token the cookie."""
-        response.set_cookie(self.cookie, self.session, httponly=True, samesite="Strict")
 
 
 def check_site(request: web.Request) -> None:

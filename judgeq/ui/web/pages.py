@@ -81,8 +81,8 @@ def overview(states: Sequence[State | Unreadable], where: str, now: datetime) ->
     )
 
 
-def run(state: State) -> str:
-    """A run: how far it is, while it goes on as it goes."""
+def run(state: State, key: str) -> str:
+    """A run: how far it is, while it goes on as it goes; `key` opens what tells that."""
     place = state.run
     return _page(
         "run.html",
@@ -92,6 +92,7 @@ def run(state: State) -> str:
         running=state.running,
         judged=state.counts.done > 0,
         home=address_of(place),
+        key=key,
     )
 
 
@@ -174,12 +175,6 @@ def _name(item: str) -> str:
     return plain(item, LONGEST) or "(no id)"
 
 
-def refused(title: str, why: str) -> str:
-    """A page that says why there is no other."""
-    return _page("error.html", title, why=why)
-
-
-def welcome() -> str:
-    """What whoever came with the token sees for a moment. It leads on by itself, so that the browser
-    takes the next page for ours, and sends the cookie."""
-    return html.rendered("welcome.html")
+def refused(title: str, why: str, *, token: bool = False) -> str:
+    """A page that says why there is no other; with `token` one that asks again, with the link's."""
+    return _page("error.html", title, why=why, token=token)

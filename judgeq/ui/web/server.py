@@ -25,6 +25,7 @@ ASSETS = {
     "style.css": "text/css",
     "served.css": "text/css",
     "live.js": "text/javascript",
+    "token.js": "text/javascript",
 }
 TITLES = {
     401: "A token is needed",
@@ -68,10 +69,7 @@ class Server:
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """What is asked for, or a plain page that says why not."""
         try:
-            if self._guard.check(request):
-                response = _page(pages.welcome())
-                self._guard.let_in(response)
-                return response
+            self._guard.check(request)
             return await handler(request)
         except RefusedError as error:
             return _refused(error.status, str(error))
@@ -98,7 +96,8 @@ class Server:
     async def run(self, request: web.Request) -> web.Response:
         """A run."""
         run = await self._desk.find(request.match_info["run"])
-        return _page(pages.run(await self._desk.state(run)))
+        key = "" if self._guard.token is None else self._guard.key
+        return _page(pages.run(await self._desk.state(run), key))
 
     async def report(self, request: web.Request) -> web.Response:
         """A run's report."""
@@ -155,8 +154,10 @@ def _page(content: str) -> web.Response:
 
 
 def _refused(status: int, why: str) -> web.Response:
-    response = _page(pages.refused(TITLES.get(status, "Not here"), why))
+    response = _page(pages.refused(TITLES.get(status, "Not here"), why, token=status == 401))
     response.set_status(status)
+    if status == 401:  # it becomes the page that was asked for, which may be a report
+        response.headers["Content-Security-Policy"] = html.policy_of_all()
     return response
 
 
