@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from judgeq.engine import people_said, session
+from judgeq.engine import people_said, registering, session
 from judgeq.engine.estimate import Estimate, estimate
 from judgeq.engine.handing import AWAITED, LEASE, SKIPS
 from judgeq.engine.people import LOOK, People
@@ -132,6 +132,25 @@ async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table)
         assert sorted(verdicts.judges.tolist()) == [1, 2], "after the panel's one"
 
 
+@pytest.mark.parametrize("blocking", [True, False])
+def test_a_link_is_known_as_soon_as_it_may_be_of_another_process(
+    tmp_path: Path, blocking: bool, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A store that only this process writes to isn't asked for each wrong link."""
+    monkeypatch.setattr(SqliteStore, "blocking", blocking)
+
+    async def story(table: Table) -> None:
+        async with table.open() as (people, store):
+            (ann,) = await people.register(["Ann"])
+            ((_, bob),) = await registering.add(store, ["Bob"], None, 0.0)
+            assert await people.knows(ann)
+            assert await people.knows(bob) is not blocking
+            assert (await people.turn(bob)).name == "Bob"
+            assert await people.knows(bob)
+
+    asyncio.run(story(Table(tmp_path / "run.db", Clock(), pairs((0, 1)), {})))
+
+
 @table((0, 1))
 async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
     async with table.open() as (people, store):
@@ -139,6 +158,7 @@ async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
         for token in ("", "x", ann[:-1], ann + "x", "\udcff"):
             with pytest.raises(UnknownPersonError, match="isn't known"):
                 await people.turn(token)
+            assert not await people.knows(token)
         (kept,) = await store.people()
         assert ann.encode() not in kept.token
         with pytest.raises(UsageError, match="a link of their own"):

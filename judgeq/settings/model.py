@@ -24,8 +24,9 @@ from judgeq.settings.declaration import (
 OPENAI = "https://api.openai.com/v1"
 ANTHROPIC = "https://api.anthropic.com/v1"
 SECRETIVE = re.compile(r"key|token|secret|sig|password|auth", re.IGNORECASE)
-PRICE: Mapping[str, float] = {"ge": 0, "le": 1_000_000}
+DEAREST = 1_000_000.0
 """A dollar a token at most: no model costs near as much, and sums stay numbers that can be shown."""
+PRICE: Mapping[str, float] = {"ge": 0, "le": DEAREST}
 TOKENS = 1_000_000_000
 """Tokens of a reply at most: a greater limit bounds nothing."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -189,9 +190,9 @@ class Price(Declarations):
     """Dollars per million tokens. `cached` is for input that the provider had cached (None: as
     other input). `batch` are those of batches (None: half)."""
 
-    input: float = Field(**PRICE)
-    output: float = Field(**PRICE)
-    cached: float | None = Field(None, **PRICE)
+    input: float = Field(ge=0, le=DEAREST)
+    output: float = Field(ge=0, le=DEAREST)
+    cached: float | None = Field(None, ge=0, le=DEAREST)
     batch: Price | None = None
 
 
