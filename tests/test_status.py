@@ -14,7 +14,7 @@ import pytest
 
 from judgeq import api
 from judgeq.cli import showing
-from judgeq.engine import extent, status
+from judgeq.engine import extent, results, status
 from judgeq.engine.results import Result
 from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui import run_sections
@@ -116,7 +116,7 @@ def test_a_run_is_watched_until_nobody_works_on_it(
     """Ratings, which are made from all verdicts, are made again only when a round is complete."""
     forget(run.run, "id = 60")
     looks, replayed = [2, 1, 0], list[int]()
-    at, replay = time.sleep, status.results.replayed
+    at, replay = time.sleep, results.replayed
 
     def pass_time(seconds: float) -> None:
         assert seconds == showing.EVERY
@@ -127,7 +127,7 @@ def test_a_run_is_watched_until_nobody_works_on_it(
         return await replay(*given)
 
     monkeypatch.setattr(time, "sleep", pass_time)
-    monkeypatch.setattr(status.results, "replayed", counted)
+    monkeypatch.setattr(results, "replayed", counted)
     monkeypatch.setattr(RunFolder, "is_running", lambda _: len(looks) > 1)
     folder = run.run.path.parent
     done = judgeq(folder, "status", run.run.path, "--watch")
