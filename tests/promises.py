@@ -10,7 +10,16 @@ from typing import NamedTuple
 import pytest
 
 PAGE = Path(__file__).with_suffix(".md")
-WHOLE = ("keyword", "markexpr", "deselect", "ignore", "ignore_glob", "lf", "stepwise", "collectonly")
+WHOLE = (
+    "keyword",
+    "markexpr",
+    "deselect",
+    "ignore",
+    "ignore_glob",
+    "lf",
+    "stepwise",
+    "collectonly",
+)
 """Options of pytest with which not all tests are run."""
 
 
@@ -33,9 +42,7 @@ def read(page: str) -> list[Promise]:
     return promises
 
 
-def unkept(
-    promises: Iterable[Promise], outcomes: Mapping[str, str]
-) -> tuple[list[str], list[str]]:
+def unkept(promises: Iterable[Promise], outcomes: Mapping[str, str]) -> tuple[list[str], list[str]]:
     """Lines about promised tests that did not pass, and about those that were skipped.
 
     `outcomes` has "passed", "failed" or "skipped" for each test that ran, by its id. A test of several
