@@ -20,7 +20,7 @@ def collectible(file: Path) -> set[str]:
     """The names at the top of a file that pytest takes for tests."""
     names: set[str] = set()
     for node in ast.parse(file.read_text(encoding="utf-8")).body:
-        if isinstance(node, ast.FunctionDef):
+        if isinstance(node, ast.FunctionDef | ast.AsyncFunctionDef):
             names |= {node.name} if node.name.startswith("test") else set()
         elif isinstance(node, ast.ClassDef):
             names |= {node.name} if node.name.startswith("Test") else set()
@@ -104,6 +104,7 @@ def test_a_whole_run_without_a_promised_test_ends_with_an_error(tmp_path: Path) 
     def run(*words: str) -> tuple[int, bool]:
         done = subprocess.run(
             [sys.executable, "-m", "pytest", "-q", "--import-mode=importlib", *words],
+            check=False,
             cwd=tmp_path,
             env={"PYTHONPATH": str(REPO)},
             capture_output=True,
