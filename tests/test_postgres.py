@@ -293,7 +293,7 @@ class Away:
         back = asyncio.create_task(self._pass_on(answers, writer))
         try:
             while data := await reader.read(1 << 16):
-                if b"COMMIT" in data and self.breaks:
+                if b"COMMIT\0" in data and self.breaks:  # and not READ COMMITTED
                     self.broken += 1
                     if self.breaks.pop() == "after":
                         back.cancel()

@@ -244,13 +244,15 @@ def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> No
             for i in range(6)
         )
     )
-    judgeq(
+    done = judgeq(
         tmp_path, "run", "--dataset", "evil.jsonl", "--id-column", "id", "--gold-column", "gold",
         "-s", "listwise3",
     )  # fmt: skip
-    shown = judgeq(tmp_path, "status").stdout
-    assert "[bold]5[/bold]" in shown
-    assert "\x1b" not in shown
+    for shown in (done.stdout, judgeq(tmp_path, "status").stdout):
+        assert "[bold]5[/bold]" in shown
+        assert "\x1b" not in shown
+    assert "[red]5" in done.stdout
+    assert "\x1b" not in done.stderr
 
 
 def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Path) -> None:
