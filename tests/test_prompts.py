@@ -262,11 +262,25 @@ def test_a_fence_in_a_text_is_none(fence: str) -> None:
     assert "text" in question.lower()
 
 
-PIECES = ["<", "<", ">", "/", " ", "\n", "\t", "\u200b", "\u00a0", "A", "te", "text", "TEXT", "teXt"]
+PIECES = [
+    "<",
+    "<",
+    "</",
+    " ",
+    "\n",
+    "\t",
+    "\u200b",
+    "\u00a0",
+    "A",
+    "text",
+    "TEXT",
+    "teXt",
+    "text A>",
+]
 """Of letters alone next to no text would hold a fence."""
 
 
-@settings(max_examples=100)
+@settings(max_examples=300)
 @given(st.lists(st.lists(st.sampled_from(PIECES)).map("".join), min_size=2, max_size=4))
 def test_no_text_adds_a_fence(texts: list[str]) -> None:
     question = asked(texts)
