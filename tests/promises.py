@@ -10,7 +10,7 @@ from typing import NamedTuple
 import pytest
 
 PAGE = Path(__file__).with_suffix(".md")
-WHOLE = (
+PARTIAL = (
     "keyword",
     "markexpr",
     "deselect",
@@ -110,4 +110,4 @@ def is_whole(config: pytest.Config) -> bool:
     folder = config.invocation_params.dir
     asked = {(folder / argument).resolve() for argument in config.args}
     paths = {(config.rootpath / path).resolve() for path in config.getini("testpaths")}
-    return asked == paths and not any(config.getoption(name, None) for name in WHOLE)
+    return asked == paths and not any(config.getoption(name, None) for name in PARTIAL)
