@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from judgeq.judge import outage, retry
+from tests import promises
 from tests.browser import executable
 from tests.cli import end_started
 
@@ -56,6 +57,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if hasattr(config, "workerinput"):
         return  # a worker of xdist, which was started as said here
+    config.pluginmanager.register(promises.Watch())
     if _has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     try:
