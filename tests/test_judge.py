@@ -627,6 +627,21 @@ def test_a_reply_is_bought_once() -> None:
     assert second.events == [CallEnded("ok", Usage(10, 2, 5, 3), 0.25, 0.0, cached=True)]
 
 
+def test_a_reply_that_was_asked_for_again_is_kept_under_its_question() -> None:
+    cache = FakeCache()
+    assert keyed(BAD, GOOD, cache=cache).outcome().state is JobState.DONE
+    assert [(key, kept.text) for key, kept in cache.kept.items()] == [("k 1", GOOD)]
+    again = keyed(cache=cache)
+    assert (again.outcome().calls[0].outcome, again.steps) == ("cached", [])
+
+
+def test_a_reply_to_words_that_only_a_runs_file_says_is_not_kept_under_its_question() -> None:
+    asking = Asking(GOOD, cache=(cache := FakeCache()), job=Job(LIST, 1, 1, error="Say B first."))
+    asking.backend.prepared = Prepared(key="k", bound=0.5)
+    assert asking.outcome().state is JobState.DONE
+    assert list(cache.kept) == ["k 2"]
+
+
 @pytest.mark.parametrize("answer", [BAD, CallTimeoutError("silence"), JudgeError("no key")])
 def test_only_valid_replies_are_kept(answer: Answer) -> None:
     cache = FakeCache()

@@ -46,7 +46,7 @@ def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
     """The request that asks about a job now; after an unusable reply it says what was wrong."""
     problem = job.error if job.unusable else None
     request = judge.questions.request(job.match, job.attempts, job.unusable + 1, problem)
-    return request, backend_of(judge).prepare(request)
+    return request, judge.prepared(request, backend_of(judge), problem)
 
 
 async def recalled(judge: Judge, job: Job, prepared: Prepared) -> Outcome | None:

@@ -26,9 +26,11 @@ _ADVICE = {"cut off at the limit": _CUT_OFF, "refused": _REFUSED, "content filte
 
 
 class Unusable:
-    """The last replies of one judge. `most` is the share of them that may be unusable; 1: all."""
+    """The last replies of one judge. `most` is the share of them that may be unusable; 1: all.
+    `problems` holds all that was wrong with replies that this session read."""
 
     def __init__(self, most: float = MOST) -> None:
+        self.problems: set[str] = set()
         self._most = most
         self._replies = 0
         self._usable = 0
@@ -43,6 +45,7 @@ class Unusable:
     def unusable(self, problem: str, reply: str) -> None:
         """A reply was none. Raises JudgeError when too many were."""
         self._add(problem)
+        self.problems.add(problem)
         none = self._replies >= FIRST and not self._usable
         often = self._replies >= LAST and self._unusable / LAST > self._most
         if self._most < 1 and (none or often):
