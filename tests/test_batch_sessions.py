@@ -21,7 +21,7 @@ from judgeq.errors import (
 from judgeq.judge.batches import Remote, Result
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, JobState, Line, Outcome
-from tests.cli import judgeq
+from tests.cli import judgeq, query
 from tests.fake_batches import FakeBatches, answered, by_model
 from tests.mock import mock
 
@@ -211,6 +211,21 @@ def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
     by_model(monkeypatch, m=fake)
     judgeq(tmp_path, *RUN)
     assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 24)
+
+
+def test_of_a_long_answer_that_is_no_verdict_the_beginning_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = UNUSABLE.replace(b"Who knows?", b"Who knows? " * 100_000)
+    by_model(monkeypatch, m=FakeBatches(lambda custom_id: answered(custom_id, long)))
+    judgeq(tmp_path, *RUN, "--max-invalid", "1", expect=4)
+    (ledger,) = tmp_path.glob("runs/*/run.db")
+    assert ledger.stat().st_size < 5_000_000  # 48 answers of a megabyte
+    replies = query(ledger.parent, "SELECT DISTINCT reply FROM calls")
+    ((kept,),) = replies
+    assert str(kept).startswith("Who knows? ")
+    assert len(str(kept)) < 66_000
+    assert "[cut here: the reply had 1,100,000 bytes" in str(kept)
 
 
 def test_answers_that_are_always_missing_end_as_failed_jobs(

@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -196,6 +197,20 @@ def test_an_unusable_reply_is_asked_again_naming_the_problem() -> None:
         "unusable",
         "ok",
     ]
+
+
+def test_of_a_long_reply_that_is_no_verdict_the_beginning_is_kept() -> None:
+    garbage, good = "é" * 1_000_000, f"{GOOD}{' ' * 100_000}"
+    asking = Asking(garbage, good)
+    outcome = asking.outcome()
+    kept = asking.noted[0].calls[0].reply
+    assert kept is not None
+    begun, _, note = kept.rpartition("\n")
+    assert begun == garbage[: len(begun)]
+    assert len(begun.encode()) == 65_536
+    assert "2,000,000 bytes" in note
+    assert hashlib.sha256(garbage.encode()).hexdigest() in note
+    assert outcome.calls[0].reply == good  # a verdict's is whole
 
 
 def test_unusable_twice_is_invalid() -> None:

@@ -13,6 +13,7 @@ from judgeq.events import CallEnded, JobEnded
 from judgeq.judge.backend import Cached, Prepared, Reply, Request
 from judgeq.judge.batches import Result
 from judgeq.judge.judge import ASKS, Judge
+from judgeq.judge.unusable import kept
 from judgeq.types import Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
@@ -140,6 +141,7 @@ def _call(
 ) -> Call:
     """How long an answer took isn't known: a batch ends as a whole."""
     at, attempt = judge.sender.wall_clock(), line.job.attempts
+    text = text if outcome == "ok" else kept(text)
     return Call(attempt, outcome, usage, cost, 0.0, text, at, line.bound)
 
 
@@ -151,5 +153,5 @@ def _keep(judge: Judge, line: Line, call: Call, reply: Reply) -> None:
     # What was asked before this attempt: the ledger has counted it since.
     _, now = prepared(judge, line.job)
     if now.key is not None and len(now.body) == line.size:
-        kept = Cached(reply.text, reply.usage, reply.cost, call.at)
-        judge.cache.put(now.key, backend_of(judge).name, kept)
+        cached = Cached(reply.text, reply.usage, reply.cost, call.at)
+        judge.cache.put(now.key, backend_of(judge).name, cached)

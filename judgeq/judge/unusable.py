@@ -1,7 +1,9 @@
-"""Stop a run whose replies are no verdicts: each is paid for, asked again, and paid for once more."""
+"""Replies that are no verdicts: how much of one is kept, and when a run of them is stopped, since each
+is paid for, asked again, and paid for once more."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, deque
 
 from judgeq.errors import JudgeError
@@ -13,6 +15,9 @@ LAST = 100
 MOST = 0.5
 SHOWN = 100  # characters of a reply
 
+KEPT = 65_536
+"""Bytes that are kept of a reply."""
+
 _CUT_OFF = (
     "Give the replies more room (--max-output-tokens; a model that reasons may need thousands), or have "
     "it reason less (--reasoning-effort)"
@@ -23,6 +28,16 @@ _OTHERS = (
     "prompts show` prints what is sent"
 )
 _ADVICE = {"cut off at the limit": _CUT_OFF, "refused": _REFUSED, "content filter": _REFUSED}
+
+
+def kept(reply: str) -> str:
+    """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
+    it was cut. It may have megabytes, and a run many like it."""
+    data = reply.encode(errors="replace")
+    if len(data) <= KEPT:
+        return reply
+    begun, digest = data[:KEPT].decode(errors="ignore"), hashlib.sha256(data).hexdigest()
+    return f"{begun}\n[cut here: the reply had {len(data):,} bytes, with the SHA-256 {digest}]"
 
 
 class Unusable:
