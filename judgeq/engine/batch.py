@@ -16,8 +16,8 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from judgeq.engine import batch_lines
-from judgeq.engine.batch_collecting import Collecting, named, remove
-from judgeq.engine.batch_sending import Sending, looked_for
+from judgeq.engine.batch_collecting import Collecting, looked_for, named, remove
+from judgeq.engine.batch_sending import Sending
 from judgeq.engine.queue import Stop
 from judgeq.errors import (
     BatchGoneError,

@@ -18,13 +18,13 @@ from typing import BinaryIO, cast
 
 from judgeq.config import Settings
 from judgeq.engine import batch_lines
-from judgeq.engine.batch_collecting import Collecting
+from judgeq.engine.batch_collecting import Collecting, looked_for
 from judgeq.engine.queue import AT_ONCE, Queue, Stop
 from judgeq.engine.worker import drain
 from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import Prepared
-from judgeq.judge.batches import BatchAPI, Identified, Limits, noted
+from judgeq.judge.batches import BatchAPI, Limits, noted
 from judgeq.judge.batches.refusals import is_refusal
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import Judge
@@ -39,17 +39,10 @@ TRIES, FIRST_WAIT, LONGEST_WAIT = 8, 1.0, 60.0
 """How often a batch is offered that the provider surely did not take, and the seconds in between."""
 LISTED_WAIT = 10.0
 """Seconds until a batch is looked for at a provider that said it wasn't created, and may be wrong."""
-NOT_THERE = Identified(None)
 FULL_WAIT, LONGEST_FULL = 60.0, 900.0
 """Seconds until a batch is sent again after one was refused because too much waits."""
 PATIENCE = 5.0
 """Seconds that a batch is kept open for money that other processes may give back."""
-
-
-async def looked_for(store: Store, batch: Batch, api: BatchAPI, now: float) -> Identified:
-    """What the provider's list says of a batch that may have been created."""
-    known = {one.remote for one in await store.batches() if one.remote is not None}
-    return await api.identify(batch.name, batch.jobs, min(batch.made, now), known)
 
 
 @dataclass(slots=True)
@@ -283,7 +276,7 @@ class Sending:
             return None
         return await self._created(batch, chunk, self.api(chunk.judge))
 
-    async def _created(self, batch: Batch, chunk: Chunk, api: BatchAPI) -> Batch | None:
+    async def _created(self, batch: Batch, chunk: Chunk, api: BatchAPI) -> Batch:
         """Create a batch; again where the provider asked for a pause, or surely did not take it."""
         wait = FIRST_WAIT
         for tries in range(1, TRIES + 1):
@@ -306,13 +299,17 @@ class Sending:
                 if unsure or again:
                     with suppress(StoppedError):  # it is looked for, or tried, once more
                         await self.stop.sleep(max(wait, after or 0.0))
-                found = await self._found(batch, api) if unsure else NOT_THERE
-                if found is None or found.doubtful:
-                    return self._may_be_there(batch, error)
-                if found.remote is not None:
-                    self.emit(Notice(f"batch {batch.name} was created all the same: {error}"))
-                    remote = found.remote
-                    break
+                if unsure:
+                    try:
+                        found = await looked_for(self.store, batch, api, self.wall_clock())
+                    except CallError:  # it can't be asked about just now
+                        return self._may_be_there(batch, error)
+                    if found.remote is not None:
+                        self.emit(Notice(f"batch {batch.name} was created all the same: {error}"))
+                        remote = found.remote
+                        break
+                    if found.doubtful:
+                        return self._may_be_there(batch, error)
                 if not again:
                     await self._take_back(batch, str(error))
                     raise
@@ -321,16 +318,9 @@ class Sending:
         await self.store.note_batch(sent)
         return sent
 
-    async def _found(self, batch: Batch, api: BatchAPI) -> Identified | None:
-        """What the provider's list says of a batch; None where it can't be asked just now."""
-        try:
-            return await looked_for(self.store, batch, api, self.wall_clock())
-        except CallError:
-            return None
-
     def _may_be_there(self, batch: Batch, error: JudgeError) -> Batch:
-        text = f"batch {batch.name} may not have been created: {error}"
-        self.emit(Notice(f"{text} It is looked for at its provider."))
+        text = f"batch {batch.name} may not have been created: {error} It is looked for at its provider."
+        self.emit(Notice(text))
         return batch
 
     async def _take_back(self, batch: Batch, why: str) -> None:
