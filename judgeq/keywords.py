@@ -100,6 +100,8 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     feature: str | None
     seed: int
     base_url: str | None
+    openai_base_url: str | None
+    anthropic_base_url: str | None
     api: Literal["openai", "anthropic"] | None
     temperature: float | None
     top_p: float | None

@@ -15,6 +15,7 @@ import hypothesis
 import pytest
 
 from judgeq.judge import outage, retry
+from judgeq.settings.model import PROVIDERS
 from tests import promises
 from tests.browser import executable
 from tests.cli import end_started
@@ -109,6 +110,12 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that another test kept would be known here, once a mock server has the same port."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def _no_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in PROVIDERS.values():
+        monkeypatch.delenv(provider.variable, raising=False)
 
 
 @pytest.fixture(autouse=True)
