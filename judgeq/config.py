@@ -24,7 +24,7 @@ from judgeq.files import read_toml
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation, simulation_facts
-from judgeq.settings.model import PROVIDERS, Access, Model
+from judgeq.settings.model import PROVIDERS, Access, Model, from_environment
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
 from judgeq.strategies.goal import Goal
@@ -112,7 +112,8 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
         asked = {self.address_of(name) for name in self.models}
         sent = [name for name in SENT_TO_ALL if getattr(self, name)]
         if len(asked) > 1 and sent:
-            names = [provider for provider in PROVIDERS.values() if provider.address in asked]
+            forms = {self.api_of(name) for name in self.models}
+            names = [provider for api, provider in PROVIDERS.items() if api in forms]
             flags = ", ".join(SETTINGS[name].flag for name in sent)
             raise ValueError(
                 f"{flags}: the judges are models of {' and '.join(one.name for one in names)}, and "
@@ -120,6 +121,12 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
                 f"{' and '.join(f'${one.key}' for one in names)}), or ask one provider's models"
             )
         return self
+
+    @property
+    def servers(self) -> tuple[str, ...]:
+        """Where the models are asked that aren't at their provider's own address."""
+        asked = {self.address_of(name): PROVIDERS[self.api_of(name)] for name in self.models}
+        return tuple(address for address, provider in asked.items() if address != provider.address)
 
     @property
     def parameters(self) -> Parameters:
@@ -169,8 +176,11 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
         return strategies.parse(self.strategy, **given)
 
 
-def settle(given: Mapping[str, Any], file: Path | None = None) -> Settings:
-    """Settings from flags (None: not given) over those of a TOML file.
+def settle(
+    given: Mapping[str, Any], file: Path | None = None, *, resumed: bool = False
+) -> Settings:
+    """Settings from flags (None: not given) over those of a TOML file, over the providers' addresses in
+    the environment; those of a run that is `resumed` say themselves where its models are asked.
 
     Raises UsageError naming the flag, or DataError naming the file and key, that can't be.
     """
@@ -182,10 +192,19 @@ def settle(given: Mapping[str, Any], file: Path | None = None) -> Settings:
             "path of a CSV, TSV, JSONL or Parquet file, or - for standard input."
         )
     try:
-        return Settings(**values)
+        settings = Settings(**values)
+        named = {} if resumed or "base_url" in values else _addresses(settings)
+        return Settings(**named | values) if named else settings
     except ValidationError as error:
         by_flag = {name for name, value in given.items() if value is not None}
         raise _explained(error, set(from_file) - by_flag, file) from error
+
+
+def _addresses(settings: Settings) -> dict[str, str]:
+    """The settings that the environment gives: addresses of those whose models are asked."""
+    forms = {settings.api_of(name) for name in settings.models}
+    named = {f"{api}_base_url": from_environment(api) for api in forms}
+    return {name: address for name, address in named.items() if address is not None}
 
 
 def _explained(error: ValidationError, from_file: set[str], file: Path | None) -> Exception:
@@ -204,8 +223,15 @@ def _explained(error: ValidationError, from_file: set[str], file: Path | None) -
             value = f" = {repr(problem['input'])[:200]}" if given else ""
             return DataError(f"{file}: {where}{value}: {message}.")
         else:
-            lines.append(f"{SETTINGS[name].flag if name in SETTINGS else name}{given}: {message}")
+            lines.append(f"{_called(name)}{given}: {message}")
     return UsageError("; ".join(lines) + ".")
+
+
+def _called(name: str) -> str:
+    """A setting as it is given outside a file: its flag, else its variable."""
+    if name not in SETTINGS:
+        return name
+    return SETTINGS[name].flag or f"${SETTINGS[name].declared.envvar}"
 
 
 def read_file(file: Path) -> dict[str, Any]:

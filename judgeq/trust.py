@@ -23,13 +23,15 @@ from judgeq.files import write_private
 from judgeq.paths import remembered
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings import SETTINGS
+from judgeq.settings.model import PROVIDERS, from_environment
 from judgeq.untrusted import quoted
 
 OPENED = ("dataset", "data_dir", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""
+ADDRESSES = ("base_url", "openai_base_url", "anthropic_base_url")
 OF_MODELS = (
     *(
-        "base_url",
+        *ADDRESSES,
         "api",
         "extra_body",
         "api_key_env",
@@ -60,7 +62,7 @@ def own_settings(
         given = {"api_key_env": None, "api_key_file": None} | given
     if "price_in" in given:
         given = {"prices": {}} | given
-    settings = settle(info.settings.model_dump() | NEVER_KEPT | given)
+    settings = settle(info.settings.model_dump() | NEVER_KEPT | given, resumed=True)
     mark = _read(_mark_of(folder, info.fingerprint))
     watched = (*OPENED, *OF_MODELS) if settings.models else OPENED
     asked = [
@@ -147,9 +149,11 @@ def _digest(settings: Settings, name: str) -> str:
 
 def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
     """Whether a setting has a value that this user gave it, or that is nobody's."""
+    value = getattr(settings, name)
+    if value is not None and value == _here(name):
+        return True
     if mark is not None and name in mark:
         return _digest(settings, name) in mark[name]
-    value = getattr(settings, name)
     if name == "dataset":
         return Path(value).suffix.lower() not in FORMATS
     if name == "prompt":
@@ -158,6 +162,11 @@ def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
         return not settings.models and not any(map(judge.recording_of, value))
     default = Settings.model_fields[name].get_default(call_default_factory=True)
     return bool(value == default)
+
+
+def _here(name: str) -> str | None:
+    """The address that this user's own environment gives; None of another setting."""
+    return next((from_environment(api) for api in PROVIDERS if name == f"{api}_base_url"), None)
 
 
 def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mark | None) -> str:
@@ -171,13 +180,24 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         why = f"{folder.config} says other things than you gave for this run."
     values = settings.model_dump(mode="json", include=set(asked))
     wanted = "; ".join(f"{name} = {quoted(_text(values[name]))}" for name in asked)
-    flags = " ".join(part for name in asked for part in _flags(name, getattr(settings, name)))
+    variables = [
+        name for name in asked if SETTINGS[name].declared.envvar and not SETTINGS[name].flag
+    ]
+    here = "".join(
+        f"{SETTINGS[name].declared.envvar}={quoted(values[name] or '')} " for name in variables
+    )
+    flags = " ".join(
+        part
+        for name in asked
+        if name not in variables
+        for part in _flags(name, getattr(settings, name))
+    )
     cap = ""
     if settings.models and settings.max_cost is None:
         cap = " (--max-cost DOLLARS caps what you pay)"
     return (
         f"{why} It asks for: {wanted}. Nothing was opened or sent. If you want all of that, give it "
-        f"again{cap}: judgeq resume {' '.join(map(quoted, folder.words))} {flags}"
+        f"again{cap}: {here}judgeq resume {' '.join(map(quoted, folder.words))} {flags}"
     )
 
 

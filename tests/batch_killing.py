@@ -77,6 +77,7 @@ def quick(patch: Callable[[Any, str, Any], None]) -> None:
     patch(batch, "LONGEST_WAIT", 0.05)
     patch(batch, "SETTLING", 0.1)
     patch(batch_sending, "FIRST_WAIT", 0.01)
+    patch(batch_sending, "LISTED_WAIT", 0.01)
     patch(batch_sending, "LONGEST_WAIT", 0.05)
     patch(batch_sending, "FULL_WAIT", 0.05)
     patch(batch_sending, "LONGEST_FULL", 0.05)

@@ -139,7 +139,7 @@ class Cutter(threading.Thread):
     ) -> None:
         with suppress(OSError):
             while data := await reader.read(65536):
-                if self._armed and b"COMMIT" in data.upper():
+                if self._armed and b"COMMIT\0" in data:  # and not READ COMMITTED
                     self._armed -= 1
                     self.cuts += 1
                     cut.set()

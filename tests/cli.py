@@ -36,7 +36,9 @@ def environment(folder: Path) -> dict[str, str]:
     """No network, no corpora of this machine, no cache of this user."""
     return {
         **{
-            k: v for k, v in os.environ.items() if not k.startswith(("JUDGEQ", "COLUMNS", "OPENAI"))
+            k: v
+            for k, v in os.environ.items()
+            if not k.startswith(("JUDGEQ", "COLUMNS", "OPENAI", "ANTHROPIC"))
         },
         "JUDGEQ_OFFLINE": "1",
         "XDG_CACHE_HOME": str(folder / "cache"),

@@ -15,6 +15,8 @@ import hypothesis
 import pytest
 
 from judgeq.judge import outage, retry
+from judgeq.settings.model import PROVIDERS
+from tests import promises
 from tests.browser import executable
 from tests.cli import end_started
 
@@ -56,6 +58,7 @@ def pytest_configure(config: pytest.Config) -> None:
     os.environ.setdefault("OPENBLAS_NUM_THREADS", "1")
     if hasattr(config, "workerinput"):
         return  # a worker of xdist, which was started as said here
+    config.pluginmanager.register(promises.Watch())
     if _has_room(MEMORY):
         os.environ.setdefault("PYTEST_DEBUG_TEMPROOT", str(MEMORY))
     try:
@@ -107,6 +110,12 @@ def _own_state(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 def _own_cache(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A reply that another test kept would be known here, once a mock server has the same port."""
     monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+
+
+@pytest.fixture(autouse=True)
+def _no_address_of_this_machine(monkeypatch: pytest.MonkeyPatch) -> None:
+    for provider in PROVIDERS.values():
+        monkeypatch.delenv(provider.variable, raising=False)
 
 
 @pytest.fixture(autouse=True)

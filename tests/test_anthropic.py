@@ -493,6 +493,57 @@ def test_a_models_api_address_and_key(
     assert assembly.backend_of(settle({"dataset": "demo", **model}), name) is kinds[api]
 
 
+GATEWAYS = {"OPENAI_BASE_URL": "http://o/v1/", "ANTHROPIC_BASE_URL": "http://a"}
+
+
+@pytest.mark.parametrize(
+    ("name", "given", "address", "key"),
+    [
+        ("gpt-5-mini", {}, "http://o/v1", "OPENAI_API_KEY"),
+        (CLAUDE, {}, "http://a/v1", "ANTHROPIC_API_KEY"),
+        (CLAUDE, {"api": "openai"}, "http://o/v1", "OPENAI_API_KEY"),
+        (CLAUDE, {"base_url": "http://h/v1"}, "http://h/v1", "JUDGEQ_API_KEY"),
+        ("gpt-5-mini", {"base_url": "http://h/v1"}, "http://h/v1", "JUDGEQ_API_KEY"),
+        ("gpt-5-mini", {"base_url": OPENAI}, OPENAI, "OPENAI_API_KEY"),
+        ("gpt-5-mini", {"openai_base_url": "http://f/v1"}, "http://f/v1", "OPENAI_API_KEY"),
+    ],
+)
+def test_the_environment_names_the_address_where_nothing_else_does(
+    monkeypatch: pytest.MonkeyPatch, name: str, given: dict[str, Any], address: str, key: str
+) -> None:
+    for variable, value in GATEWAYS.items():
+        monkeypatch.setenv(variable, value)
+    made = settle({"dataset": "demo", "judge": name, **given})
+    assert (made.address_of(name), key_name(name, made, made)) == (address, key)
+    assert settle(made.model_dump(), resumed=True) == made
+    for variable in GATEWAYS:
+        monkeypatch.setenv(variable, "http://later/v1")
+    assert settle(made.model_dump(), resumed=True) == made
+
+
+def test_an_address_in_the_environment_decides_only_runs_that_are_asked_there(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    before = [settle({"dataset": "demo", "judge": name}) for name in ("simulated", CLAUDE)]
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://o/v1")
+    assert [settle({"dataset": "demo", "judge": name}) for name in ("simulated", CLAUDE)] == before
+    assert settle({"dataset": "demo", "judge": "m"}).deciding() == {
+        "openai_base_url": "http://o/v1"
+    }
+    for official in (f"{OPENAI}/", "", " "):
+        monkeypatch.setenv("OPENAI_BASE_URL", official)
+        assert settle({"dataset": "demo", "judge": "m"}).deciding() == {}
+
+
+def test_an_address_in_the_environment_that_cant_be_is_named_by_its_variable(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    monkeypatch.setenv("ANTHROPIC_BASE_URL", "https://me:sk-secret@h")
+    with pytest.raises(UsageError, match=r"^\$ANTHROPIC_BASE_URL: no user or password") as raised:
+        settle({"dataset": "demo", "judge": CLAUDE})
+    assert "sk-secret" not in str(raised.value)
+
+
 def test_openais_address_does_not_speak_anthropics() -> None:
     with pytest.raises(UsageError, match="--api anthropic: that is not what OpenAI's own"):
         settle({"dataset": "demo", "base_url": OPENAI, "api": "anthropic"})

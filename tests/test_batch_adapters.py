@@ -210,12 +210,13 @@ def test_results_that_were_deleted_are_gone(form: Form, tmp_path: Path) -> None:
 
 
 @forms
-def test_a_refused_batch_cost_nothing(form: Form) -> None:
+def test_a_batch_that_is_limited_is_believed_when_the_list_agrees(form: Form) -> None:
     async def story(rig: Rig) -> None:
         with pytest.raises(RateLimitedError) as raised:
             await rig.api.create(NAME, lines(rig))
-        assert raised.value.cost == 0.0
+        assert raised.value.cost is None
         assert raised.value.retry_after
+        assert await rig.api.identify(NAME, 10, 0.0, ()) == Identified(None, [])
 
     rehearsed(form, story, batch_limited=1.0)
 

@@ -3,6 +3,7 @@ is paid for twice that need not be, and nothing is left lying about."""
 
 from __future__ import annotations
 
+import itertools
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -10,6 +11,7 @@ from typing import Any
 import pytest
 from aiohttp import web
 
+from judgeq.engine import batch
 from judgeq.mock_server import MockServer, anthropic_batches, batches, openai_batches
 from judgeq.mock_server.behaviour import MockSettings
 from judgeq.mock_server.wire import drop
@@ -130,6 +132,40 @@ def test_what_is_mended_by_itself(
     assert done.answered() == [1] * QUESTIONS
 
 
+@pytest.mark.parametrize("flaky", ["", "--batch-flaky 0.3 --retry-after 0.01"])
+def test_a_batch_that_was_created_though_the_answer_was_429_is_taken_up(
+    tmp_path: Path,
+    texts: Path,
+    live: dict[str, str],
+    api: str,
+    flaky: str,
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Every second creation is answered so; another that wasn't taken is offered again, and neither is
+    paid for twice, or unknown."""
+    for routes in (openai_batches.OpenAIBatches, anthropic_batches.AnthropicBatches):
+        monkeypatch.setattr(routes, "create", belied(routes.create))
+    done = Rehearsal(tmp_path, texts, api, f"--batch-limited 0.2 --retry-after 0.01 {flaky}")
+    done.check()
+    assert (done.codes, done.errors) == ([0], "")
+    assert scores(done.run) == live[api]
+    assert done.answered() == [1] * QUESTIONS
+    assert query(done.run, "SELECT sum(open), sum(at_risk) FROM jobs") == [(0, 0)]
+    assert not query(done.run, "SELECT 1 FROM batches WHERE error IS NOT NULL")
+
+
+def belied(create: Any) -> Any:
+    """A creation of which every second is answered with 429."""
+    counted = itertools.count()
+
+    async def answered(self: Any, request: web.Request) -> web.StreamResponse:
+        response: web.StreamResponse = await create(self, request)
+        believed = response.status != 200 or next(counted) % 2 == 0
+        return response if believed else web.json_response({}, status=429)
+
+    return answered
+
+
 def test_a_batch_refused_as_invalid_stops_the_run_and_costs_nothing(
     tmp_path: Path, texts: Path, live: dict[str, str], api: str
 ) -> None:
@@ -201,8 +237,13 @@ def test_unusable_replies_are_asked_again_once(
     assert (asked_live > 0) == (repair == "live")
 
 
-def test_a_quota_that_is_used_up_ends_the_session(tmp_path: Path, texts: Path, api: str) -> None:
-    done = Rehearsal(tmp_path, texts, api, "--quota-after 7", until=4)
+def test_a_quota_that_is_used_up_ends_the_session(
+    tmp_path: Path, texts: Path, api: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A session that stops leaves the batches that haven't ended by then to the next: here all have
+    ended before the first is looked at."""
+    monkeypatch.setattr(batch, "FIRST_WAIT", 0.0)
+    done = Rehearsal(tmp_path, texts, api, "--quota-after 7 --batch-time 0", until=4)
     done.check()
     assert done.codes == [4]
     assert "money or quota is used up" in done.errors

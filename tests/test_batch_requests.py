@@ -16,6 +16,7 @@ from judgeq.errors import (
     ConnectionFailedError,
     JudgeError,
     KeyRefusedError,
+    RateLimitedError,
     RefusedRequestError,
     ServerFailedError,
 )
@@ -339,7 +340,11 @@ def test_a_server_without_batches_is_said_to_be_one(form: str, status: int) -> N
 
 @forms
 @pytest.mark.parametrize(
-    ("status", "cost"), [(400, 0.0), (429, 0.0), (500, None), (502, None), (409, None)]
+    ("status", "cost"),
+    [
+        *((status, 0.0) for status in (400, 401, 402, 403, 404, 413, 422)),
+        *((status, None) for status in (408, 409, 425, 429, 500, 502, 529)),
+    ],
 )
 def test_what_a_refused_batch_may_have_cost(form: str, status: int, cost: float | None) -> None:
     server = Server(form).says("/batches", {"error": {"message": "no"}}, status)
@@ -347,6 +352,24 @@ def test_what_a_refused_batch_may_have_cost(form: str, status: int, cost: float 
         creating(server, form)
     assert raised.value.cost == cost
     assert ("DELETE /files/f0" in server.asked) is (form == "openai" and cost is not None)
+
+
+def test_the_file_of_a_batch_that_was_refused_goes_once_the_list_lacks_it_too() -> None:
+    async def story(api: BatchAPI) -> None:
+        with pytest.raises(RateLimitedError):
+            await api.create(NAME, lines(api))
+        assert "DELETE /files/f0" not in server.asked
+        await api.identify(NAME, 2, 0.0, ())
+
+    server = Server()
+
+    async def listed(request: web.Request) -> web.Response:
+        status = 429 if request.method == "POST" else 200
+        return web.json_response({"data": [], "has_more": False}, status=status)
+
+    server.answers["/batches"] = listed
+    told(server, story)
+    assert server.asked[-1] == "DELETE /files/f0"
 
 
 @forms

@@ -6,16 +6,22 @@ import json
 import sqlite3
 from collections.abc import Collection, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, BinaryIO
 
 import pytest
 
 from judgeq.engine import batch, batch_collecting, batch_sending
-from judgeq.errors import BrokenResultsError, ConnectionFailedError, KeyRefusedError
+from judgeq.errors import (
+    BrokenResultsError,
+    ConnectionFailedError,
+    JudgeError,
+    KeyRefusedError,
+    RateLimitedError,
+)
 from judgeq.judge.batches import Remote, Result
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, JobState, Line, Outcome
-from tests.cli import judgeq
+from tests.cli import judgeq, query
 from tests.fake_batches import FakeBatches, answered, by_model
 from tests.mock import mock
 
@@ -34,6 +40,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.02)
     monkeypatch.setattr(batch, "SETTLING", 0.1)
     monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(batch_sending, "LISTED_WAIT", 0.01)
     monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
 
 
@@ -168,6 +175,57 @@ def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_w
     fake.errors.clear()
     judgeq(tmp_path, "resume", "--batch-wait", "1")
     assert status(tmp_path)["unknown_attempts"] == 24
+
+
+class Refusing(FakeBatches):
+    """Answers a first creation with 429, and a second as it is told."""
+
+    def __init__(self, second: JudgeError | None = None) -> None:
+        super().__init__()
+        self.answers = [RateLimitedError("Slow down."), *filter(None, [second])]
+
+    async def create(self, name: str, lines: BinaryIO) -> Remote:
+        if self.answers:
+            raise self.answers.pop(0)
+        return await super().create(name, lines)
+
+
+def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Refusing()
+    by_model(monkeypatch, m=fake)
+    fake.errors["identify"] = ConnectionFailedError("the connection broke.")
+    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    assert status(tmp_path)["jobs"]["running"] == 24
+    fake.errors.clear()
+    judgeq(tmp_path, "resume", "--batch-wait", "1")
+    assert len(fake.created) == 1
+    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
+
+
+def test_a_batch_refused_and_offered_again_to_no_answer_may_have_been_paid_for(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake = Refusing(ConnectionFailedError("the connection broke."))
+    by_model(monkeypatch, m=fake)
+    judgeq(tmp_path, *RUN)
+    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 24)
+
+
+def test_of_a_long_answer_that_is_no_verdict_the_beginning_is_kept(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    long = UNUSABLE.replace(b"Who knows?", b"Who knows? " * 100_000)
+    by_model(monkeypatch, m=FakeBatches(lambda custom_id: answered(custom_id, long)))
+    judgeq(tmp_path, *RUN, "--max-invalid", "1", expect=4)
+    (ledger,) = tmp_path.glob("runs/*/run.db")
+    assert ledger.stat().st_size < 5_000_000  # 48 answers of a megabyte
+    replies = query(ledger.parent, "SELECT DISTINCT reply FROM calls")
+    ((kept,),) = replies
+    assert str(kept).startswith("Who knows? ")
+    assert len(str(kept)) < 66_000
+    assert "[cut here: the reply had 1,100,000 bytes" in str(kept)
 
 
 def test_answers_that_are_always_missing_end_as_failed_jobs(

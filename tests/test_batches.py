@@ -26,6 +26,7 @@ def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.05)
     monkeypatch.setattr(batch, "SETTLING", 0.2)
     monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(batch_sending, "LISTED_WAIT", 0.01)
     monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
 
 
@@ -61,6 +62,22 @@ def status(folder: Path) -> Any:
 def by_question(url: str) -> list[int]:
     """How often each question was answered."""
     return [one["answered"] for one in stats(url, questions=True)["by_question"].values()]
+
+
+@pytest.mark.parametrize("how", ["", "--batch", "--batch --batch-repair live"])
+def test_what_was_asked_again_is_not_bought_by_the_next_run(
+    tmp_path: Path, api: tuple[str, ...], how: str
+) -> None:
+    with mock(tmp_path, "--batch-time", "0", "--unreadable", "0.1") as url:
+        run = ("run", *LISTS, "--base-url", url, *api, *how.split())
+        judgeq(tmp_path, *run)
+        assert status(tmp_path)["jobs"]["done"] == 96
+        bought = by_question(url)
+        assert len(bought) > 96
+        judgeq(tmp_path, *run, "--new")
+        assert by_question(url) == bought
+    first, second = (path.read_bytes() for path in tmp_path.glob("runs/*/scores.csv"))
+    assert first == second
 
 
 def test_a_run_in_batches_has_the_scores_of_one_asked_live(

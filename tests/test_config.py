@@ -55,6 +55,8 @@ STRATEGY_OF = {
 # Settings that decide what a model answers.
 OF_A_MODEL: Mapping[str, Any] = {
     "base_url": "http://127.0.0.1:8000/v1",
+    "openai_base_url": "http://127.0.0.1:8000/v1",
+    "anthropic_base_url": "http://127.0.0.1:8000/v1",
     "api": "anthropic",
     "temperature": 0.0,
     "top_p": 0.5,

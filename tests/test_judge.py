@@ -1,6 +1,7 @@
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import re
 from collections.abc import Sequence
 from contextlib import suppress
@@ -196,6 +197,20 @@ def test_an_unusable_reply_is_asked_again_naming_the_problem() -> None:
         "unusable",
         "ok",
     ]
+
+
+def test_of_a_long_reply_that_is_no_verdict_the_beginning_is_kept() -> None:
+    garbage, good = "é" * 1_000_000, f"{GOOD}{' ' * 100_000}"
+    asking = Asking(garbage, good)
+    outcome = asking.outcome()
+    kept = asking.noted[0].calls[0].reply
+    assert kept is not None
+    begun, _, note = kept.rpartition("\n")
+    assert begun == garbage[: len(begun)]
+    assert len(begun.encode()) == 65_536
+    assert "2,000,000 bytes" in note
+    assert hashlib.sha256(garbage.encode()).hexdigest() in note
+    assert outcome.calls[0].reply == good  # a verdict's is whole
 
 
 def test_unusable_twice_is_invalid() -> None:
@@ -627,6 +642,21 @@ def test_a_reply_is_bought_once() -> None:
     assert second.events == [CallEnded("ok", Usage(10, 2, 5, 3), 0.25, 0.0, cached=True)]
 
 
+def test_a_reply_that_was_asked_for_again_is_kept_under_its_question() -> None:
+    cache = FakeCache()
+    assert keyed(BAD, GOOD, cache=cache).outcome().state is JobState.DONE
+    assert [(key, kept.text) for key, kept in cache.kept.items()] == [("k 1", GOOD)]
+    again = keyed(cache=cache)
+    assert (again.outcome().calls[0].outcome, again.steps) == ("cached", [])
+
+
+def test_a_reply_to_words_that_only_a_runs_file_says_is_not_kept_under_its_question() -> None:
+    asking = Asking(GOOD, cache=(cache := FakeCache()), job=Job(LIST, 1, 1, error="Say B first."))
+    asking.backend.prepared = Prepared(key="k", bound=0.5)
+    assert asking.outcome().state is JobState.DONE
+    assert list(cache.kept) == ["k 2"]
+
+
 @pytest.mark.parametrize("answer", [BAD, CallTimeoutError("silence"), JudgeError("no key")])
 def test_only_valid_replies_are_kept(answer: Answer) -> None:
     cache = FakeCache()
@@ -665,8 +695,8 @@ def test_when_the_first_has_no_luck_the_next_asks() -> None:
         asking = keyed(*[bad_at_first] * 9)
         outcomes = await asyncio.gather(*(asking.ask() for _ in range(4)))
         states = [outcome.state for outcome in outcomes]
-        assert states == [JobState.INVALID] + [JobState.DONE] * 3
-        assert len(asking.backend.requests) == 3
+        assert states == [JobState.DONE] * 4  # the first, too: it is asked again, and known by then
+        assert len(asking.backend.requests) == 2
 
     asyncio.run(story())
 

@@ -9,7 +9,16 @@ from pathlib import Path
 
 import pytest
 
-from tests.cli import has_answered, judgeq, only_run, query, scores, start, wait_until
+from tests.cli import (
+    has_answered,
+    in_flight,
+    judgeq,
+    only_run,
+    query,
+    scores,
+    start,
+    wait_until,
+)
 
 JOB = ("run", "--dataset", "synthetic:normal", "--n", "1000", "--quiet", "--concurrency", "10")
 JOBS = 300
@@ -76,11 +85,13 @@ def test_a_signal_stops_cleanly_and_says_how_to_go_on(
     process = start(tmp_path, *JOB[:-3], "--concurrency", "10", "--sim-latency", "0.3")
     assert process.stderr is not None
     assert "new run" in process.stderr.readline()  # the handlers are there from before this line
+    wait_until(partial(in_flight, tmp_path), process)
     process.send_signal(number)
     _, err = process.communicate(timeout=30)
     run = only_run(tmp_path)
     assert process.returncode == 5, err
     assert f"judgeq resume {run.name}" in err
+    assert query(run, "SELECT count(*) > 0 FROM calls") == [(1,)]
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
     assert query(run, "SELECT sum(attempts) FROM jobs") == query(run, "SELECT count(*) FROM calls")
     done = judgeq(tmp_path, "resume", "last", "--sim-latency", "0")

@@ -32,6 +32,7 @@ from judgeq.errors import (
 )
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply, Request
+from judgeq.judge.batches import Result
 from judgeq.judge.http.bodies import LARGEST_REPLY
 from judgeq.judge.http.model_backend import ModelBackend, beside
 from judgeq.judge.http.openai_chat import OpenAIChat
@@ -543,6 +544,25 @@ def test_what_is_not_told_is_unknown() -> None:
         assert (reply.usage, reply.cost) == (Usage(), None)
 
     told(saying(completion("{}", usage=None)), check)
+
+
+@pytest.mark.parametrize("tokens", [(0, 0), (100, 0), (0, 10)])
+def test_a_text_for_no_tokens_may_have_been_paid_for(tokens: tuple[int, int]) -> None:
+    usage = {"prompt_tokens": tokens[0], "completion_tokens": tokens[1]}
+
+    async def check(made: OpenAIChat) -> None:
+        assert (await ask(made))[1:3] == (Usage(), None)
+        result = Result("a-1", 200, orjson.dumps(completion("{}", usage=usage)))
+        assert made.read_result(result, 400, made.form)[1:3] == (Usage(), None)
+
+    told(saying(completion("{}", usage=usage)), check)
+
+
+def test_no_text_for_no_output_cost_what_was_read() -> None:
+    async def check(made: OpenAIChat) -> None:
+        assert (await ask(made)).cost == pytest.approx(100e-6)
+
+    told(saying(completion("", usage={"prompt_tokens": 100, "completion_tokens": 0})), check)
 
 
 def test_refusals_and_cut_off_answers_are_problems() -> None:

@@ -135,6 +135,29 @@ def test_two_runs_at_a_time_buy_each_question_once(tmp_path: Path, texts: Path) 
     assert told[0]["evaluation"] == told[1]["evaluation"]
 
 
+@pytest.mark.parametrize("judge", ["gpt-5-mini", "claude-haiku-4-5"])
+def test_the_address_in_the_environment_is_asked_with_the_providers_key_and_shown(
+    tmp_path: Path, judge: str
+) -> None:
+    with mock(tmp_path, "--key", "sk-gateway") as url:
+        openai = {"OPENAI_BASE_URL": url, "OPENAI_API_KEY": "sk-gateway"}
+        anthropic = {"ANTHROPIC_BASE_URL": url.removesuffix("/v1")}
+        keys = {"ANTHROPIC_API_KEY": "sk-gateway", "JUDGEQ_API_KEY": "sk-another"}
+        mine: dict[str, Any] = {"variables": {**openai, **anthropic, **keys}}
+        run = (*("-d", "demo", "--sample", "12", "-s", "pairwise1"), "--judge", judge)
+        estimated = judgeq(tmp_path, "estimate", *run, **mine).stdout
+        assert f"asked at {url}" in " ".join(estimated.split())
+        assert f"{url} answers" in judgeq(tmp_path, "doctor", "--judge", judge, **mine).stdout
+        asked = stats(url)["requests"]
+        assert f"{judge} is asked at {url}.\n" in judgeq(tmp_path, "run", *run, **mine).stderr
+        assert stats(url)["requests"] == asked + 6
+        other = {"variables": {**mine["variables"], "OPENAI_BASE_URL": "http://127.0.0.1:9/v1"}}
+        other["variables"]["ANTHROPIC_BASE_URL"] = "http://127.0.0.1:9"
+        resumed = judgeq(tmp_path, "resume", **other).stderr  # type: ignore[arg-type]
+        assert f"{judge} is asked at {url}, as the run says, and not where $" in resumed
+        judgeq(tmp_path, "run", *run, "--base-url", url, "--no-cache", expect=4, **mine)
+
+
 def test_equal_texts_are_asked_about_once(tmp_path: Path) -> None:
     with (tmp_path / "equal.csv").open("w", encoding="utf-8") as file:
         file.write("text\n" + "".join(f"text {i % 20}\n" for i in range(400)))

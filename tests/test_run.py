@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import json
+import socket
 import sqlite3
+import sys
 from pathlib import Path
 
 import pytest
@@ -32,6 +34,26 @@ def test_babe_without_its_texts_goes_from_start_to_scores(tmp_path: Path) -> Non
     assert sorted(set(columns["gold"])) == ["", "0.0", "1.0"]
     assert sum(map(float, columns["elo"])) == pytest.approx(1500 * 3674)
     assert sum(map(float, columns["wins"])) == 3 * (362 * 45 + 6 * 36)
+
+
+def test_without_a_model_nothing_goes_over_the_network(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A corpus may be downloaded, unless JUDGEQ_OFFLINE forbids that."""
+    asked = []
+
+    def refused(*where: object, **how: object) -> None:
+        asked.append(where)
+        raise OSError("no network")
+
+    for name in ("connect", "connect_ex", "sendto"):
+        monkeypatch.setattr(socket.socket, name, refused)
+    monkeypatch.setattr(socket, "getaddrinfo", refused)
+    monkeypatch.setitem(sys.modules, "uvloop", None)  # whose sockets aren't Python's
+    judgeq(tmp_path, "run", "--dataset", "demo", variables={"JUDGEQ_OFFLINE": ""})
+    judgeq(tmp_path, "status", variables={"JUDGEQ_OFFLINE": ""})
+    judgeq(tmp_path, "estimate", "--dataset", "babe")
+    assert not asked
 
 
 def test_the_same_command_on_a_finished_run_judges_nothing(tmp_path: Path) -> None:
@@ -222,13 +244,15 @@ def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> No
             for i in range(6)
         )
     )
-    judgeq(
+    done = judgeq(
         tmp_path, "run", "--dataset", "evil.jsonl", "--id-column", "id", "--gold-column", "gold",
         "-s", "listwise3",
     )  # fmt: skip
-    shown = judgeq(tmp_path, "status").stdout
-    assert "[bold]5[/bold]" in shown
-    assert "\x1b" not in shown
+    for shown in (done.stdout, judgeq(tmp_path, "status").stdout):
+        assert "[bold]5[/bold]" in shown
+        assert "\x1b" not in shown
+    assert "[red]5" in done.stdout
+    assert "\x1b" not in done.stderr
 
 
 def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Path) -> None:

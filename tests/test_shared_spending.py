@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, settings
+from hypothesis import HealthCheck, Phase, settings
 from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
@@ -511,6 +511,7 @@ TestSpenders = Spenders.TestCase
 TestSpenders.settings = settings(
     max_examples=25, stateful_step_count=25,
     suppress_health_check=[HealthCheck.too_slow],
+    phases=[Phase.explicit, Phase.reuse, Phase.generate],  # to shrink takes longer than a test may
 )  # fmt: skip
 
 

@@ -93,6 +93,14 @@ def refused(folder: RunPlace, *flags: str, **changes: Any) -> str:
 
 ASKS: dict[str, tuple[Any, str]] = {
     "base_url": ("http://thief.example/v1", "--base-url http://thief.example/v1"),
+    "openai_base_url": (
+        "http://thief.example/v1",
+        "OPENAI_BASE_URL=http://thief.example/v1 judgeq resume",
+    ),
+    "anthropic_base_url": (
+        "http://thief.example/v1",
+        "ANTHROPIC_BASE_URL=http://thief.example/v1 judgeq resume",
+    ),
     "api": ("anthropic", "--api anthropic"),
     "api_key_env": ("OPENAI_API_KEY", "--api-key-env OPENAI_API_KEY"),
     "api_key_file": ("/home/me/.key", "--api-key-file /home/me/.key"),
@@ -127,6 +135,20 @@ def test_a_config_that_somebody_changed_later_is_not_believed(tmp_path: Path, na
     change(folder, **{name: value})
     message = refused(folder, flag, "says other things than you gave for this run")
     assert "--judge" not in message.rpartition("judgeq resume")[2]
+
+
+def test_an_address_that_this_users_environment_names_is_their_own(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    with monkeypatch.context() as patch:
+        patch.setenv("OPENAI_BASE_URL", "http://mine.example/v1/")
+        folder = begun(tmp_path / "runs", judge="m")
+    assert session.resume(folder, {}).settings.openai_base_url == "http://mine.example/v1"
+    forget(tmp_path)
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://other.example/v1")
+    refused(folder, "OPENAI_BASE_URL=http://mine.example/v1 judgeq resume", judge=("m",))
+    monkeypatch.setenv("OPENAI_BASE_URL", "http://mine.example/v1")
+    session.resume(folder, {"judge": ("m",)})
 
 
 @pytest.mark.parametrize(

@@ -30,7 +30,7 @@ from judgeq.settings.model import PROVIDERS
 from judgeq.strategies import Strategy
 from judgeq.untrusted import quoted
 
-OWN = ("base_url", "api", "extra_body", "data_dir")
+OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
 what else it is sent, and a folder."""
 

@@ -37,7 +37,7 @@ from judgeq.judge.unusable import Unusable
 from judgeq.paths import user_cache
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
-from judgeq.settings.model import Access
+from judgeq.settings.model import PROVIDERS, Access, from_environment
 from judgeq.store import Items
 from judgeq.strategies import Strategy
 from judgeq.types import Totals
@@ -330,7 +330,7 @@ async def _model(
     settings = run.settings
     pricing = run.pricing[name]
     if batch is settings.batch:
-        for text in _on_cost(name, settings, pricing):
+        for text in (*_on_address(name, settings), *_on_cost(name, settings, pricing)):
             emit(Notice(text))
     else:
         pricing = price_of(settings, name, batch=batch)
@@ -362,6 +362,19 @@ def check_totals(totals: Totals, cap: float | None) -> None:
             f"--max-cost {cap:g}: this run has calls of unknown price behind it, so that no cap could "
             "be held. Begin it anew with --new: what was answered comes from the cache, for nothing."
         )
+
+
+def _on_address(model: str, settings: Settings) -> Iterator[str]:
+    """Where a model is asked, unless that is its provider's own address, as everybody expects."""
+    address, api = settings.address_of(model), settings.api_of(model)
+    named = from_environment(api)
+    if settings.base_url is None and named is not None and named != address:
+        yield (
+            f"{model} is asked at {address}, as the run says, and not where "
+            f"${PROVIDERS[api].variable} does: `judgeq run` starts one there."
+        )
+    elif address in settings.servers:
+        yield f"{model} is asked at {address}."
 
 
 def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:

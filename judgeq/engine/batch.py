@@ -16,7 +16,7 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 
 from judgeq.engine import batch_lines
-from judgeq.engine.batch_collecting import Collecting, named, remove
+from judgeq.engine.batch_collecting import Collecting, looked_for, named, remove
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.queue import Stop
 from judgeq.errors import (
@@ -224,13 +224,11 @@ class Batches:
 
     async def _identify(self, batch: Batch) -> None:
         """Look for a batch that may have been created."""
-        api = self._api(batch)
-        known = {one.remote for one in await self.store.batches() if one.remote is not None}
-        made = min(batch.made, self.wall_clock())
-        found = await api.identify(batch.name, batch.jobs, made, known)
+        found = await looked_for(self.store, batch, self._api(batch), self.wall_clock())
         if found.remote is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
-            await self._ask(await self._noted(batch, found.remote), found.remote.id)
+            batch = await self._noted(batch._replace(error=None), found.remote)
+            await self._ask(batch, found.remote.id)
         elif found.doubtful:
             watch = self._watches[batch.name]
             if not watch.reported:
@@ -243,6 +241,9 @@ class Batches:
             watch.reported = True
         elif self.clock() - self._watches[batch.name].since < SETTLING:
             self._later(batch)
+        elif batch.error is not None:  # its creation was refused, and the list agrees
+            why = f"its batch was not sent: {batch.error}"
+            await self._give_back(batch, BatchState.REFUSED, "not_sent", why)
         else:
             await self._lost(batch, "its provider doesn't list it")
 

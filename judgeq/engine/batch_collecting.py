@@ -19,7 +19,7 @@ from typing import NamedTuple
 from judgeq.engine import batch_lines
 from judgeq.errors import BrokenResultsError, JudgeError
 from judgeq.events import Event, Notice
-from judgeq.judge.batches import BatchAPI, Remote, Result
+from judgeq.judge.batches import BatchAPI, Identified, Remote, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.panel import Panel
 from judgeq.store import Store
@@ -215,6 +215,12 @@ def _number(batch: Batch, custom_id: str) -> int | None:
     if name != batch.name or not dash or not number.isascii() or not number.isdigit():
         return None
     return int(number) if len(number) < 19 else None
+
+
+async def looked_for(store: Store, batch: Batch, api: BatchAPI, now: float) -> Identified:
+    """What the provider's list says of a batch that may have been created."""
+    known = {one.remote for one in await store.batches() if one.remote is not None}
+    return await api.identify(batch.name, batch.jobs, min(batch.made, now), known)
 
 
 def named(batch: Batch) -> str:

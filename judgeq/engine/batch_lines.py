@@ -13,6 +13,7 @@ from judgeq.events import CallEnded, JobEnded
 from judgeq.judge.backend import Cached, Prepared, Reply, Request
 from judgeq.judge.batches import Result
 from judgeq.judge.judge import ASKS, Judge
+from judgeq.judge.unusable import kept
 from judgeq.types import Call, Job, JobState, Line, Outcome, Usage
 
 if TYPE_CHECKING:
@@ -46,7 +47,7 @@ def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
     """The request that asks about a job now; after an unusable reply it says what was wrong."""
     problem = job.error if job.unusable else None
     request = judge.questions.request(job.match, job.attempts, job.unusable + 1, problem)
-    return request, backend_of(judge).prepare(request)
+    return request, judge.prepared(request, backend_of(judge), problem)
 
 
 async def recalled(judge: Judge, job: Job, prepared: Prepared) -> Outcome | None:
@@ -140,6 +141,7 @@ def _call(
 ) -> Call:
     """How long an answer took isn't known: a batch ends as a whole."""
     at, attempt = judge.sender.wall_clock(), line.job.attempts
+    text = text if outcome == "ok" else kept(text)
     return Call(attempt, outcome, usage, cost, 0.0, text, at, line.bound)
 
 
@@ -151,5 +153,5 @@ def _keep(judge: Judge, line: Line, call: Call, reply: Reply) -> None:
     # What was asked before this attempt: the ledger has counted it since.
     _, now = prepared(judge, line.job)
     if now.key is not None and len(now.body) == line.size:
-        kept = Cached(reply.text, reply.usage, reply.cost, call.at)
-        judge.cache.put(now.key, backend_of(judge).name, kept)
+        cached = Cached(reply.text, reply.usage, reply.cost, call.at)
+        judge.cache.put(now.key, backend_of(judge).name, cached)

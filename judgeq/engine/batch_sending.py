@@ -18,13 +18,14 @@ from typing import BinaryIO, cast
 
 from judgeq.config import Settings
 from judgeq.engine import batch_lines
-from judgeq.engine.batch_collecting import Collecting
+from judgeq.engine.batch_collecting import Collecting, looked_for
 from judgeq.engine.queue import AT_ONCE, Queue, Stop
 from judgeq.engine.worker import drain
 from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import Prepared
 from judgeq.judge.batches import BatchAPI, Limits, noted
+from judgeq.judge.batches.refusals import is_refusal
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
@@ -36,6 +37,8 @@ CLAIMED = 1_000
 """Jobs that are claimed, and looked up in the cache, together."""
 TRIES, FIRST_WAIT, LONGEST_WAIT = 8, 1.0, 60.0
 """How often a batch is offered that the provider surely did not take, and the seconds in between."""
+LISTED_WAIT = 10.0
+"""Seconds until a batch is looked for at a provider that said it wasn't created, and may be wrong."""
 FULL_WAIT, LONGEST_FULL = 60.0, 900.0
 """Seconds until a batch is sent again after one was refused because too much waits."""
 PATIENCE = 5.0
@@ -273,32 +276,52 @@ class Sending:
             return None
         return await self._created(batch, chunk, self.api(chunk.judge))
 
-    async def _created(self, batch: Batch, chunk: Chunk, api: BatchAPI) -> Batch | None:
+    async def _created(self, batch: Batch, chunk: Chunk, api: BatchAPI) -> Batch:
+        """Create a batch; again where the provider asked for a pause, or surely did not take it."""
         wait = FIRST_WAIT
         for tries in range(1, TRIES + 1):
+            if batch.error is not None:  # from here on it may be there for another reason
+                batch = batch._replace(error=None)
+                await self.store.note_batch(batch)
             try:
                 chunk.file.seek(0)
                 remote = await api.create(batch.name, chunk.file)
+                break
             except JudgeError as error:
-                if error.cost is None:  # it may be there all the same: it is looked for
-                    if not isinstance(error, CallError):
-                        raise
-                    text = f"batch {batch.name} may not have been created: {error}"
-                    self.emit(Notice(f"{text} It is looked for at its provider."))
-                    return batch
+                unsure = error.cost is None  # it may be there all the same: it is looked for
+                if unsure and not is_refusal(error):
+                    return self._may_be_there(batch, error)
                 again = isinstance(error, CallError) and tries < TRIES and not self.stop.asked
+                after = error.retry_after if isinstance(error, CallError) else None
+                if unsure:
+                    batch, wait = batch._replace(error=str(error)), max(wait, LISTED_WAIT)
+                    await self.store.note_batch(batch)
+                if unsure or again:
+                    with suppress(StoppedError):  # it is looked for, or tried, once more
+                        await self.stop.sleep(max(wait, after or 0.0))
+                if unsure:
+                    try:
+                        found = await looked_for(self.store, batch, api, self.wall_clock())
+                    except CallError:  # it can't be asked about just now
+                        return self._may_be_there(batch, error)
+                    if found.remote is not None:
+                        self.emit(Notice(f"batch {batch.name} was created all the same: {error}"))
+                        remote = found.remote
+                        break
+                    if found.doubtful:
+                        return self._may_be_there(batch, error)
                 if not again:
                     await self._take_back(batch, str(error))
                     raise
-                after = error.retry_after if isinstance(error, CallError) else None
-                with suppress(StoppedError):  # it is tried once more
-                    await self.stop.sleep(max(wait, after or 0.0))
                 wait = min(2 * wait, LONGEST_WAIT)
-            else:
-                break
-        sent = noted(batch, remote, self.wall_clock())
+        sent = noted(batch._replace(error=None), remote, self.wall_clock())
         await self.store.note_batch(sent)
         return sent
+
+    def _may_be_there(self, batch: Batch, error: JudgeError) -> Batch:
+        text = f"batch {batch.name} may not have been created: {error} It is looked for at its provider."
+        self.emit(Notice(text))
+        return batch
 
     async def _take_back(self, batch: Batch, why: str) -> None:
         """A batch surely wasn't taken: its jobs go back, and cost nothing."""

@@ -108,11 +108,13 @@ class Joined:
     async def admit(self, name: str) -> Run:
         """See Runs."""
         run = await asyncio.to_thread(self._admitted, name)
-        if run.settings.models and run.settings.base_url != run.folder.info().settings.base_url:
-            here = run.settings.address_of(run.settings.models[0])
+        asked, begun = run.settings, run.folder.info().settings
+        here = [asked.address_of(name) for name in asked.models]
+        if here != [begun.address_of(name) for name in begun.models]:
             self._emit(
                 Notice(
-                    f"run {name} is worked on at {here}, in place of the server that it was begun with."
+                    f"run {name} is worked on at {' and '.join(dict.fromkeys(here))}, in place of "
+                    "the server that it was begun with."
                 )
             )
         return run

@@ -60,6 +60,18 @@ class Judge:
         """
         return await _Asking(self, job, ledger).outcome()
 
+    def prepared(self, request: Request, backend: Backend, problem: str | None) -> Prepared:
+        """The request as `backend` would send it; `problem` is what was wrong with the last reply.
+
+        What is asked again has the key of the question itself, so that its verdict is found by whoever
+        asks that. But not where the problem is only a run's file's word: it would decide what is kept.
+        """
+        prepared = backend.prepare(request)
+        if prepared.key is None or problem not in self.unusable.problems:
+            return prepared
+        question = backend.prepare(self.questions.request(request.match))
+        return prepared._replace(key=question.key)
+
     async def recall(self, request: Request, prepared: Prepared) -> tuple[Reply, Verdict] | None:
         """What the cache knows of a request; None for nothing that is a verdict under our eyes.
 
@@ -103,7 +115,7 @@ class _Asking:
         judge, sending, match = self._judge, self._sending, self._job.match
         while True:
             request = judge.questions.request(match, sending.attempt, self._ask, sending.problem)
-            prepared = judge.backend.prepare(request)
+            prepared = judge.prepared(request, judge.backend, sending.problem)
             if judge.cache is None or prepared.key is None:
                 outcome = await self._answer(request, prepared)
             else:

@@ -48,7 +48,8 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
     may do without.
 
     Raises KeyMissingError when the server needs one and none is there, and UsageError when what was
-    named holds none. A provider's key is never sent elsewhere unless it is named.
+    named holds none. A provider's key is sent nowhere else unless it is named, or the provider's own
+    variable ($OPENAI_BASE_URL, $ANTHROPIC_BASE_URL) gave the address.
     """
     name = key_name(judge, model, access)
     if access.api_key_file is not None:

@@ -26,6 +26,7 @@ from judgeq.judge.bounds import LONGEST
 from judgeq.judge.budget import Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy, retried
+from judgeq.judge.unusable import kept
 from judgeq.types import Attempt, Call, Job, JobState, Outcome, Usage
 
 logger = logging.getLogger(__name__)
@@ -174,6 +175,8 @@ class Sending:
         else:
             usage, cost, text = Usage(), came.cost, str(came)
             error = text
+        if outcome != "ok":
+            text = kept(text)
         latency = sender.clock() - started
         sender.emit(CallEnded(outcome, usage, cost, latency, error=error))
         logger.debug(

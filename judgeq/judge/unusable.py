@@ -1,7 +1,9 @@
-"""Stop a run whose replies are no verdicts: each is paid for, asked again, and paid for once more."""
+"""Replies that are no verdicts: how much of one is kept, and when a run of them is stopped, since each
+is paid for, asked again, and paid for once more."""
 
 from __future__ import annotations
 
+import hashlib
 from collections import Counter, deque
 
 from judgeq.errors import JudgeError
@@ -12,6 +14,9 @@ LAST = 100
 """Replies whose unusable share is looked at, once so many came."""
 MOST = 0.5
 SHOWN = 100  # characters of a reply
+
+KEPT = 65_536
+"""Bytes that are kept of a reply."""
 
 _CUT_OFF = (
     "Give the replies more room (--max-output-tokens; a model that reasons may need thousands), or have "
@@ -25,10 +30,22 @@ _OTHERS = (
 _ADVICE = {"cut off at the limit": _CUT_OFF, "refused": _REFUSED, "content filter": _REFUSED}
 
 
+def kept(reply: str) -> str:
+    """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
+    it was cut. It may have megabytes, and a run many like it."""
+    data = reply.encode(errors="replace")
+    if len(data) <= KEPT:
+        return reply
+    begun, digest = data[:KEPT].decode(errors="ignore"), hashlib.sha256(data).hexdigest()
+    return f"{begun}\n[cut here: the reply had {len(data):,} bytes, with the SHA-256 {digest}]"
+
+
 class Unusable:
-    """The last replies of one judge. `most` is the share of them that may be unusable; 1: all."""
+    """The last replies of one judge. `most` is the share of them that may be unusable; 1: all.
+    `problems` holds all that was wrong with replies that this session read."""
 
     def __init__(self, most: float = MOST) -> None:
+        self.problems: set[str] = set()
         self._most = most
         self._replies = 0
         self._usable = 0
@@ -43,6 +60,7 @@ class Unusable:
     def unusable(self, problem: str, reply: str) -> None:
         """A reply was none. Raises JudgeError when too many were."""
         self._add(problem)
+        self.problems.add(problem)
         none = self._replies >= FIRST and not self._usable
         often = self._replies >= LAST and self._unusable / LAST > self._most
         if self._most < 1 and (none or often):

@@ -160,4 +160,4 @@ class RunInfo(BaseModel):
     def settings_with(self, changes: Mapping[str, Any]) -> Settings:
         """The run's settings with these changed (None: as before). Raises as `config.settle`."""
         given = {name: value for name, value in changes.items() if value is not None}
-        return settle(self.settings.model_dump() | given)
+        return settle(self.settings.model_dump() | given, resumed=True)

@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, Self
 from urllib.parse import parse_qsl, urlsplit
 
-from pydantic import Field, field_validator, model_validator
+from pydantic import Field, ValidationInfo, field_validator, model_validator
 
 from judgeq.settings.declaration import (
     BATCHES,
@@ -30,6 +31,7 @@ PRICE: Mapping[str, float] = {"ge": 0, "le": DEAREST}
 TOKENS = 1_000_000_000
 """Tokens of a reply at most: a greater limit bounds nothing."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
+_OWN = {"anthropic_base_url": ANTHROPIC}
 LIMIT_FIELDS = ("max_completion_tokens", "max_tokens")
 
 Structured = Literal["auto", "schema", "json", "text"]
@@ -37,16 +39,18 @@ Api = Literal["openai", "anthropic"]
 
 
 class Provider(NamedTuple):
-    """Whose API a form is: their name, their own address, and the variable that holds its key."""
+    """Whose API a form is: their name, their own address, the variable that holds its key, and the one
+    by which their package is sent to another address with that key."""
 
     name: str
     address: str
     key: str
+    variable: str
 
 
 PROVIDERS: Mapping[Api, Provider] = {
-    "openai": Provider("OpenAI", OPENAI, "OPENAI_API_KEY"),
-    "anthropic": Provider("Anthropic", ANTHROPIC, "ANTHROPIC_API_KEY"),
+    "openai": Provider("OpenAI", OPENAI, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
+    "anthropic": Provider("Anthropic", ANTHROPIC, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
 }
 
 
@@ -54,8 +58,20 @@ class Model(Declarations):
     """What decides a model's answers. What is None is not sent."""
 
     base_url: str | None = setting(
-        "An OpenAI-compatible server. As http://127.0.0.1:8000/v1.", MODEL, None,
-        common=True, secretive=True, unset="the provider's own", metavar="URL",
+        "The server's address. As http://127.0.0.1:8000/v1, of one that speaks like OpenAI's or (--api) "
+        "Anthropic's. It wins over $OPENAI_BASE_URL and $ANTHROPIC_BASE_URL.",
+        MODEL, None,
+        common=True, secretive=True, metavar="URL",
+        unset="$OPENAI_BASE_URL, or the provider's",
+    )  # fmt: skip
+    openai_base_url: str | None = setting(
+        "Where models of OpenAI are asked, with its key, where base_url isn't given. Kept with a run.",
+        MODEL, None, secretive=True, unset="$OPENAI_BASE_URL", only="", envvar="OPENAI_BASE_URL",
+    )  # fmt: skip
+    anthropic_base_url: str | None = setting(
+        "The same of Anthropic's, with /v1 at its end.",
+        MODEL, None, secretive=True, unset="$ANTHROPIC_BASE_URL", only="",
+        envvar="ANTHROPIC_BASE_URL",
     )  # fmt: skip
     api: Api | None = setting(
         "The form of API that the models' server speaks: OpenAI's chat completions, or Anthropic's "
@@ -115,9 +131,9 @@ class Model(Declarations):
             return {**given, "base_url": None}
         return given
 
-    @field_validator("base_url")
+    @field_validator("base_url", "openai_base_url", "anthropic_base_url")
     @classmethod
-    def _address(cls, url: str | None) -> str | None:
+    def _address(cls, url: str | None, field: ValidationInfo) -> str | None:
         if url is None:
             return None
         parts = urlsplit(url)
@@ -131,7 +147,7 @@ class Model(Declarations):
                     f"no key in the address ({name}=…): it is kept on disk; use --header"
                 )
         clean = _base(url)
-        return None if clean == OPENAI else clean
+        return None if clean == _OWN.get(field.field_name or "", OPENAI) else clean
 
     @field_validator("extra_body")
     @classmethod
@@ -154,7 +170,9 @@ class Model(Declarations):
 
     def address_of(self, name: str) -> str:
         """The base URL that a model is asked at: by default its provider's own."""
-        return self.base_url or PROVIDERS[self.api_of(name)].address
+        api = self.api_of(name)
+        named = {"openai": self.openai_base_url, "anthropic": self.anthropic_base_url}[api]
+        return self.base_url or named or PROVIDERS[api].address
 
     @property
     def output_limit(self) -> int | None:
@@ -172,6 +190,15 @@ class Model(Declarations):
         return {
             name: value for name, value in decided.items() if (name, value) != ("api", "openai")
         }
+
+
+def from_environment(api: Api) -> str | None:
+    """The base URL that the environment gives a provider's package, None for none. Anthropic's is
+    without the version, which its package adds."""
+    url = _base(os.environ.get(PROVIDERS[api].variable, "").strip())
+    if url and api == "anthropic" and not url.endswith("/v1"):
+        url += "/v1"
+    return url or None
 
 
 def _base(url: str) -> str:

@@ -326,6 +326,8 @@ def estimate(estimate: Estimate) -> Section:
         ("strategy", f"{strategy.name}, {several(rounds, 'round')}"),
         ("judge", " + ".join(prepared.settings.judges)),
     ]
+    if prepared.settings.servers:
+        facts.append(("asked at", ", ".join(prepared.settings.servers)))
     people, models = prepared.settings.people is not None, bool(prepared.settings.models)
     if people:
         facts.append(("answers", _answers(estimate)))

@@ -18,7 +18,7 @@ import orjson
 
 from judgeq.errors import JudgeError, RefusedRequestError, ServerFailedError
 from judgeq.judge.batches import Identified, Limits, Remote, Result, downloads, fields
-from judgeq.judge.batches.refusals import Explain, as_it_is, gone, none_at
+from judgeq.judge.batches.refusals import Explain, as_it_is, gone, is_refusal, none_at
 from judgeq.judge.http.connection import Passed
 from judgeq.judge.http.model_backend import ModelBackend, beside
 from judgeq.judge.http.openai_chat import is_azure
@@ -56,6 +56,7 @@ class OpenAIBatches:
         self._endpoint = "/chat/completions" if self._azure else "/v1/chat/completions"
         self._sleep = sleep
         self._deleted: set[str] = set()
+        self._refused: dict[str, str] = {}  # files of which no batch was made, perhaps; by its name
 
     @property
     def limits(self) -> Limits:
@@ -68,7 +69,7 @@ class OpenAIBatches:
         return orjson.dumps(before)[:-1] + b',"body":' + body + b"}\n"
 
     async def create(self, name: str, lines: BinaryIO) -> Remote:
-        """See BatchAPI. A file of which no batch was made is deleted again."""
+        """See BatchAPI. A file of which no batch was made is deleted again, once that is certain."""
         file = await self._upload(name, lines)
         url = self._url("batches")
         try:
@@ -84,6 +85,8 @@ class OpenAIBatches:
         except JudgeError as error:
             if error.cost is not None:
                 await self._delete(file)
+            elif is_refusal(error):
+                self._refused[name] = file
             raise
 
     async def _upload(self, name: str, lines: BinaryIO) -> str:
@@ -140,6 +143,9 @@ class OpenAIBatches:
             metadata = batch.get("metadata")
             if isinstance(metadata, dict) and metadata.get(NAME) == name:
                 ours.append(self._remote(batch))
+        file = self._refused.pop(name, None)
+        if file is not None and not ours:
+            await self._delete(file)
         ours.sort(key=lambda remote: remote.stands == "refused")
         return Identified(ours[0] if ours else None, [remote.id for remote in ours[1:]])
 

@@ -256,6 +256,8 @@ class ModelBackend(ABC):
             raise error
         usage, text, problem, more = self.read(answer)
         cost = None
+        if usage is not None and not _possible(usage, text):
+            usage = None  # a text for nothing: it may have been paid for
         if usage is not None and self._pricing is not None:
             cost = self._pricing.cost(usage._replace(input=usage.input + more))
         if usage is not None:
@@ -307,6 +309,11 @@ class ModelBackend(ABC):
     def _changed(self) -> None:
         self.version += 1
         self._tails.clear()
+
+
+def _possible(usage: Usage, text: str) -> bool:
+    """Whether a call can have taken so many tokens: some for the question, some for a text."""
+    return usage.input + usage.cached > 0 and (usage.output > 0 or not text)
 
 
 def _unusable(error: UnusableReplyError) -> Reply:
