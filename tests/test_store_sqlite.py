@@ -132,11 +132,11 @@ def test_a_file_that_is_no_database_is_left_alone(tmp_path: Path, read_only: boo
 
 def test_only_a_writer_makes_a_file(tmp_path: Path) -> None:
     path = tmp_path / "run.db"
-    with pytest.raises(RunError, match="not there: the run was never begun"):
+    with pytest.raises(RunError, match="is missing: the run was begun"):
         SqliteStore(path, read_only=True)
     assert not path.exists()
     path.touch()
-    refused(path, "empty: the run was never begun", read_only=True)
+    refused(path, "is empty: the run was begun", read_only=True)
     with opened(path):
         pass
     with opened(path, read_only=True) as store:

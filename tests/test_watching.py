@@ -280,17 +280,10 @@ def test_a_run_that_is_deleted_meanwhile_ends_it_with_an_error(other: Other) -> 
         other.follow()
 
 
-def test_a_run_of_which_nothing_was_asked_is_waited_for(other: Other) -> None:
-    ledger = Path(other.run.ledger)
-    ledger.rename(f"{ledger}.later")
-    other.steps = [lambda: None, lambda: Path(f"{ledger}.later").rename(ledger)]
-    with pytest.raises(TimeoutError):
+def test_a_run_whose_ledger_is_lost_ends_it_with_an_error(other: Other) -> None:
+    Path(other.run.ledger).unlink()
+    with pytest.raises(RunError, match=r"run\.db is missing"):
         other.follow()
-    first = other.events[0]
-    assert isinstance(first, Notice)
-    assert "was asked yet" in first.text
-    ledger.rename(f"{ledger}.later")
-    assert not other.follow(once=True)
 
 
 def test_watching_leaves_the_run_as_it_is(other: Other) -> None:

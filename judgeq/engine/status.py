@@ -130,8 +130,6 @@ async def states(runs: Runs) -> list[State | Unreadable]:
 async def state(run: RunPlace, *, ratings: bool = False) -> State:
     """How far a run is, read from its ledger while it runs or afterwards."""
     info, running = run.info(), run.is_running()
-    if not run.begun:  # this very moment, or killed before anything was asked
-        return State(run, info, running, [], Totals(), [], None)
     store = run.store(read_only=True)
     try:
         rounds, over = await planned(store)

@@ -26,7 +26,7 @@ from judgeq.files import (
 )
 from judgeq.runs.info import RunInfo
 from judgeq.runs.places import choose, id_of, whoami
-from judgeq.store import DATABASE, Store, open_store
+from judgeq.store import DATABASE, Store, make_store, open_store
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
@@ -47,11 +47,6 @@ class RunFolder:
     def database(self) -> Path:
         """The ledger."""
         return self.path / DATABASE
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a ledger, of whatever kind."""
-        return os.path.lexists(self.database)
 
     @property
     def scores(self) -> Path:
@@ -138,7 +133,12 @@ class RunFolder:
         return RunInfo.read(text, str(path))
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
-        """Write config.json, whole or not at all. A prompt set stays where it is."""
+        """Write config.json, whole or not at all. A prompt set stays where it is.
+
+        The ledger is made first: where config.json is and the ledger isn't, the ledger was lost.
+        """
+        if not self.exists:
+            make_store(self.path)
         with replacing(self.path / "config.json") as file:
             file.write(info.model_dump_json(indent=2) + "\n")
 
@@ -218,7 +218,7 @@ class RunFolder:
 
     def store(self, *, read_only: bool = False) -> Store:
         """See RunPlace. Raises RunError if it can't be opened."""
-        return open_store(self.path, read_only=read_only)
+        return open_store(self.path, read_only=read_only, make=not self.exists)
 
     def _holder(self) -> str:
         try:

@@ -75,10 +75,6 @@ class RunPlace(Protocol):
     def taken(self) -> bool:
         """Whether anything is there, so that no other run can be put there."""
 
-    @property
-    def begun(self) -> bool:
-        """Whether there is a ledger, of whatever kind."""
-
     def anew(self) -> RunPlace:
         """The same place, of which nothing is known: a run that was listed may know what was there
         then."""
@@ -117,7 +113,8 @@ class RunPlace(Protocol):
         """Why the place is unsafe for a run; None if it isn't."""
 
     def store(self, *, read_only: bool = False) -> Store:
-        """The ledger; for a writer, which must hold the run, it is made or migrated."""
+        """The ledger; for a writer, which must hold the run, it is migrated. Raises RunError if it can't
+        be opened, or was lost."""
 
 
 class Runs(Protocol):

@@ -106,11 +106,6 @@ class StoredRun:
         return self.exists
 
     @property
-    def begun(self) -> bool:
-        """See RunPlace."""
-        return self.exists
-
-    @property
     def _row(self) -> RunRow | None:
         return self.seen or rows.read(self.address, self.id)
 

@@ -39,10 +39,10 @@ _AT_ONCE = 500
 class SqliteReader:
     """See Store. The connection is its maker's to close."""
 
-    def __init__(self, path: Path, *, read_only: bool) -> None:
+    def __init__(self, path: Path, *, read_only: bool, make: bool) -> None:
         self.path = path
         with self._reported():
-            self._db = files.connect(path, read_only=read_only)
+            self._db = files.connect(path, read_only=read_only, make=make)
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

@@ -14,6 +14,11 @@ from pathlib import Path
 
 from judgeq.errors import RunError
 
+LOST = (
+    "the run was begun, and its answers were in this file. Put it back from a backup, or start again "
+    "beside it: the same `judgeq run` with --new. Nothing was changed."
+)
+"""What to do about a ledger that is lost."""
 APPLICATION_ID = 0x6A716462  # "jqdb"
 VERSION = 6
 
@@ -162,7 +167,7 @@ def version(connection: sqlite3.Connection) -> int:
 def check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise RunError unless the file is a run's, of a version from 1 to VERSION."""
     if is_empty(connection):
-        raise RunError(f"{path} is empty: the run was never begun.")
+        raise RunError(f"{path} is empty: {LOST}")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID or version(connection) < 1:
         raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")

@@ -47,10 +47,11 @@ class SqliteStore(SqliteReader):
         path: Path,
         *,
         read_only: bool = False,
+        make: bool = True,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open `path`; a writer makes or migrates it. Raises RunError if it can't be."""
-        super().__init__(path, read_only=read_only)
+        """Open `path`; a writer migrates it, and may `make` it. Raises RunError if it can't be."""
+        super().__init__(path, read_only=read_only, make=make)
         self._clock = clock
         self._flusher: Flusher | None = None
         self._together = False
