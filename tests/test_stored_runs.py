@@ -68,7 +68,7 @@ def made(there: StoredRuns, fingerprint: str = PRINT, new: bool = False) -> Stor
 def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredRuns) -> None:
     assert there.all() == []
     run = there.place("demo list/../x", PRINT, new=False)
-    assert (run.id, run.exists, run.begun) == ("demo-list-..-x-0123456789", False, False)
+    assert (run.id, run.exists) == ("demo-list-..-x-0123456789", False)
     assert execute(store, "SELECT to_regclass('@.runs')") == [(None,)]  # nothing was written
 
     first = made(there)

@@ -183,7 +183,9 @@ def test_a_run_whose_ledger_is_lost_is_not_begun_anew_in_its_place(
     before = {path.name: path.read_bytes() for path in run.iterdir() if path.name != "lock"}
     commands = [RUN, (*RUN, "--dry-run"), ("resume", run.name), ("rate", run.name)]
     if spoil is no_database:
-        commands += [(name, run.name) for name in ("status", "show", "evaluate", "export", "report")]
+        commands += [
+            (name, run.name) for name in ("status", "show", "evaluate", "export", "report")
+        ]
         commands += [("watch", run.name, "--once")]
     for command in commands:
         code, _, errors = invoke(root, *command)

@@ -10,6 +10,7 @@ import typer
 
 from judgeq.cli.app import command
 from judgeq.cli.options import (
+    AcceptDamage,
     Json,
     Quiet,
     RunName,
@@ -259,6 +260,7 @@ def export(
     ] = None,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
+    accept_damage: AcceptDamage = False,
     **flags: Any,
 ) -> None:
     """Write a run's judgments, to publish and share them; or a table of it.
@@ -290,7 +292,7 @@ def export(
     if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
     out = None if out == Path("-") else out
-    folder = runs.runs_in(runs_dir, store).find(name)
+    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
     spare(out, "--out")
     if table is not None or kind is not None:
         if by is not None:

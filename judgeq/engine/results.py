@@ -67,6 +67,8 @@ class Result:
     evaluation: dict[str, Any] = field(default_factory=dict)
     known: Certainty | None = None
     said: Said | None = None
+    damage: Sequence[str] = ()
+    """What doesn't add up in the ledger, where that was accepted."""
 
     def __repr__(self) -> str:
         cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
@@ -122,6 +124,16 @@ class Result:
     def state(self) -> str:
         """Whether it is "partial" or "finished"."""
         return "partial" if self.partial else "finished"
+
+    @property
+    def cautions(self) -> list[str]:
+        """What a reader of the scores must know of the ledger."""
+        if not self.damage:
+            return []
+        return [
+            f"{self.run.ledger} doesn't add up ({'; '.join(self.damage)}): the scores are of what is "
+            "left (--accept-damage)."
+        ]
 
     @property
     def flips(self) -> Flips | None:
@@ -196,6 +208,7 @@ async def rate(
             ),
             effects=_effects(history, settings, fit, go_on),
             said=said,
+            damage=store.damage,
         )
 
     return await in_thread(rated, stop)

@@ -114,7 +114,7 @@ class RunPlace(Protocol):
 
     def store(self, *, read_only: bool = False) -> Store:
         """The ledger; for a writer, which must hold the run, it is migrated. Raises RunError if it can't
-        be opened, or was lost."""
+        be opened, was lost, or doesn't add up (unless the place accepts that, for a reader)."""
 
 
 class Runs(Protocol):
@@ -133,8 +133,9 @@ class Runs(Protocol):
     def all(self) -> Sequence[RunPlace]:
         """All runs, the latest first; also those that can't be read, whose `info` says why."""
 
-    def find(self, name: str) -> RunPlace:
-        """The run a user means: its id, a unique beginning of it, or "last".
+    def find(self, name: str, accept_damage: bool = False) -> RunPlace:
+        """The run a user means: its id, a unique beginning of it, or "last"; read also where it doesn't
+        add up, if that is accepted.
 
         Raises RunError when there is none, or several.
         """

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -19,10 +20,14 @@ DATABASE = "run.db"
 """The file of a run's folder that holds its facts."""
 
 
-def open_store(folder: Path, *, read_only: bool = False, make: bool = True) -> Store:
+def open_store(
+    folder: Path, *, read_only: bool = False, make: bool = True, accept_damage: bool = False
+) -> Store:
     """The store of the run in `folder`; for a writer, which must hold the run's lock, it is migrated,
-    and made if it may be. Raises RunError if it can't be opened."""
-    return SqliteStore(folder / DATABASE, read_only=read_only, make=make)
+    and made if it may be. Raises RunError if it can't be opened, or is damaged and that isn't
+    accepted."""
+    path = folder / DATABASE
+    return SqliteStore(path, read_only=read_only, make=make, accept_damage=accept_damage)
 
 
 def make_store(folder: Path) -> None:
@@ -35,8 +40,10 @@ def make_store(folder: Path) -> None:
         raise files.problem(path, error) from error
 
 
-def open_stored(address: Address, run: int, name: str, *, read_only: bool = False) -> Store:
+def open_stored(
+    address: Address, run: int, name: str, *, read_only: bool = False, damage: Sequence[str] = ()
+) -> Store:
     """The store of the run of this number and name in a PostgreSQL database."""
     from judgeq.store.postgres.store import PostgresStore  # not needed for folders
 
-    return PostgresStore(address, run, name=name, read_only=read_only)
+    return PostgresStore(address, run, name=name, read_only=read_only, damage=damage)

@@ -12,15 +12,17 @@ from pathlib import Path
 
 from judgeq.errors import RunError
 from judgeq.files import refuse_links
-from judgeq.store import schema, vetting
+from judgeq.store import damage, schema, vetting
 
 
-def connect(path: Path, *, read_only: bool, make: bool = True) -> sqlite3.Connection:
+def connect(
+    path: Path, *, read_only: bool, make: bool = True, accept_damage: bool = False
+) -> sqlite3.Connection:
     """A connection to `path`; a writer migrates it, and may `make` it; a reader sees an older one as
     migrated.
 
-    Raises RunError for a file that is no run's, or was changed by another program, and OSError or
-    sqlite3.Error as they come.
+    Raises RunError for a file that is no run's, or was changed by another program, or, unless that is
+    accepted, doesn't add up; and OSError or sqlite3.Error as they come.
     """
     files = [path.with_name(path.name + more) for more in ("", "-wal", "-shm")]
     refuse_links(*files)
@@ -42,10 +44,13 @@ def connect(path: Path, *, read_only: bool, make: bool = True) -> sqlite3.Connec
         if not read_only:
             refuse_links(*files)  # nobody put one there meanwhile
             _make_writable(connection, empty)
+        connection = _of_today(connection) if read_only else connection
+        if not accept_damage:
+            damage.refuse(str(path), damage.of(connection))
     except BaseException:
         connection.close()
         raise
-    return _of_today(connection) if read_only else connection
+    return connection
 
 
 def _refuse_lost(path: Path) -> None:

@@ -48,10 +48,12 @@ class SqliteStore(SqliteReader):
         *,
         read_only: bool = False,
         make: bool = True,
+        accept_damage: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open `path`; a writer migrates it, and may `make` it. Raises RunError if it can't be."""
-        super().__init__(path, read_only=read_only, make=make)
+        """Open `path`; a writer migrates it, and may `make` it. A reader may `accept_damage`. Raises
+        RunError if it can't be."""
+        super().__init__(path, read_only=read_only, make=make, accept_damage=accept_damage)
         self._clock = clock
         self._flusher: Flusher | None = None
         self._together = False
@@ -220,7 +222,9 @@ class SqliteStore(SqliteReader):
                 gone = [o for o, ok in zip(outcomes, kept, strict=True) if not ok]
                 db.executemany(rows.RELEASE, [(*rows.released(o), o.job) for o in gone])
                 outcomes = [o if ok else rows.late(o) for o, ok in zip(outcomes, kept, strict=True)]
-            db.executemany(rows.INSERT_CALL, [row for o in outcomes for row in rows.calls(o)])
+            calls = [row for o in outcomes for row in rows.calls(o)]
+            db.executemany(rows.INSERT_CALL, calls)
+            db.execute(rows.ADD_TO_TOTALS, rows.added_up(calls))
             db.executemany(rows.INSERT_VERDICT, rows.given(outcomes))
 
     async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:

@@ -11,7 +11,8 @@ from contextlib import contextmanager
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from judgeq.errors import RunError
-from judgeq.store.postgres import schema
+from judgeq.store.damage import Counts, found
+from judgeq.store.postgres import schema, statements
 from judgeq.store.postgres.address import Address, connect, in_schema, problem, unreachable
 
 if TYPE_CHECKING:
@@ -132,6 +133,19 @@ def write(address: Address, name: str, fingerprint: str, info: str, prompt: str 
     if row is None or row.fingerprint != fingerprint:
         raise RunError(f"{address.shown}#{name} is another run (its fingerprint differs).")
     return row
+
+
+def damage(address: Address, run: int) -> list[str]:
+    """What doesn't add up in the ledger of a run, in words."""
+    with connected(address) as connection:
+        return damage_in(connection, address, run)
+
+
+def damage_in(connection: psycopg.Connection[Any], address: Address, run: int) -> list[str]:
+    """As `damage`, on a connection."""
+    query: Any = in_schema(statements.ADDED_UP, address.schema)
+    (counts,) = connection.execute(query, {"run": run}).fetchall()
+    return found(Counts(*counts))
 
 
 def rewrite(address: Address, run: int, info: str) -> None:

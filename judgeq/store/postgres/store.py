@@ -82,10 +82,12 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         spool_folder: Path | None = None,
+        damage: Sequence[str] = (),
     ) -> None:
         token, heartbeat = secrets.token_hex(4), Heartbeat(address, run)
         super().__init__(Link(address, clock=clock, sleep=sleep), run, token, heartbeat, name)
         self.read_only = read_only
+        self.damage = damage
         self.lease = address.lease
         self._judges = None if judges is None else list(judges)
         self._label = label
