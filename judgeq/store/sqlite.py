@@ -128,8 +128,11 @@ class SqliteStore(SqliteReader):
     async def lead(self, holder: str, ttl: float) -> int:
         """See Store. Whoever has the file's lock leads, and all other workers are dead: what they
         held goes back into the queue at once. Batches aren't."""
-        with self._transaction() as db:
-            epoch = db.execute("SELECT coalesce(max(epoch), 0) + 1 FROM lead").fetchone()[0]
+        with self._reading(), self._transaction() as db:
+            before = db.execute("SELECT coalesce(max(epoch), 0) FROM lead").fetchone()[0]
+            if not 0 <= before < 2**62:
+                raise ValueError(f"who led last has the epoch {before}")
+            epoch = before + 1
             db.execute(
                 "INSERT OR REPLACE INTO lead VALUES (1, ?, ?, ?)",
                 (epoch, holder, self._clock() + ttl),
