@@ -28,6 +28,7 @@ from judgeq.store import Store
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import connect, in_schema, parse, unreachable
+from judgeq.store.schema import TOTAL
 from judgeq.types import Job
 from judgeq.ui.outputs import OUTPUTS, adapter
 from tests.cli import ended, judgeq, start
@@ -549,7 +550,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     ledger = sqlite3.connect(database)
     with ledger:  # as a killed run with a model leaves it
         ledger.executescript(
-            "UPDATE jobs SET state = 'failed', attempts = 3, open = 2, at_risk = 7, unbounded = 1,"
+            "UPDATE jobs SET state = 'failed', attempts = 4, open = 2, at_risk = 7, unbounded = 1,"
             " error = 'was ''ist' || char(9) WHERE id = 3;"
             "DELETE FROM verdicts WHERE job = 3;"
             "INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency,"
@@ -559,9 +560,11 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
             " 'collected', 'r', 's', 1, 1, 0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (2, 'jq_-1', 0,"
             " 'openai', 'h', 'f', 1.5, 1, NULL, 2.5, 'sent', NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü',"
             " x'05');"
-            "UPDATE jobs SET state = 'running', worker = 'jq_-1', open = 1, at_risk = 5 WHERE id = 5;"
+            "UPDATE jobs SET state = 'running', worker = 'jq_-1', attempts = 2, open = 1, at_risk = 5"
+            " WHERE id = 5;"
             "DELETE FROM verdicts WHERE job = 5;"
             "UPDATE items SET gold = NULL WHERE row = 5;"
+            f"DELETE FROM totals; {TOTAL}"
         )
     ledger.close()
     before = tables(str(database))

@@ -203,9 +203,11 @@ def test_a_run_that_was_killed_while_it_was_made_is_begun_all_the_same(
     finished: Path, tmp_path: Path, step: str
 ) -> None:
     run = RunFolder(tmp_path / "runs" / finished.name)
-    with run.locked(), pytest.MonkeyPatch.context() as patch, pytest.raises(KeyboardInterrupt):
+    info = RunFolder(finished).info()
+    with run.locked(), pytest.MonkeyPatch.context() as patch:
         patch.setattr(f"judgeq.runs.folders.{step}", Mock(side_effect=KeyboardInterrupt))
-        run.write_info(RunFolder(finished).info())
+        with pytest.raises(KeyboardInterrupt):
+            run.write_info(info)
     assert run.database.exists() is (step == "replacing")
     assert not run.exists
     code, _, errors = invoke(run.path.parent, *RUN)

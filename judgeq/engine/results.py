@@ -131,7 +131,7 @@ class Result:
         if not self.damage:
             return []
         return [
-            f"{self.run.ledger} doesn't add up ({'; '.join(self.damage)}): the scores are of what is "
+            f"{self.run.ledger} is damaged, and doesn't add up ({'; '.join(self.damage)}): the scores are of what is "
             "left (--accept-damage)."
         ]
 

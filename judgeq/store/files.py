@@ -41,16 +41,15 @@ def connect(
         if not make or not empty:
             schema.check(connection, path)
             vetting.check(connection, path)
+            if not accept_damage and schema.version(connection) == schema.VERSION:
+                damage.refuse(str(path), damage.of(connection))
         if not read_only:
             refuse_links(*files)  # nobody put one there meanwhile
             _make_writable(connection, empty)
-        connection = _of_today(connection) if read_only else connection
-        if not accept_damage:
-            damage.refuse(str(path), damage.of(connection))
     except BaseException:
         connection.close()
         raise
-    return connection
+    return _of_today(connection) if read_only else connection
 
 
 def _refuse_lost(path: Path) -> None:
