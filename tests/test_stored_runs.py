@@ -592,6 +592,48 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     assert (result.counts.failed, result.counts.left) == (0, 0)
 
 
+class Cuts:
+    """Every other connection is cut before the first statement on it."""
+
+    def __init__(self, by: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._cutter = by.cursor()
+        self._seen: dict[int, bool] = {}
+        sync, later = psycopg.Connection.execute, psycopg.AsyncCursor.execute
+
+        def execute(connection: Any, *arguments: Any, **more: Any) -> Any:
+            self._cut(connection)
+            return sync(connection, *arguments, **more)
+
+        async def execute_later(cursor: Any, *arguments: Any, **more: Any) -> Any:
+            self._cut(cursor.connection)
+            return await later(cursor, *arguments, **more)
+
+        monkeypatch.setattr(psycopg.Connection, "execute", execute)
+        monkeypatch.setattr(psycopg.AsyncCursor, "execute", execute_later)
+
+    def _cut(self, connection: Any) -> None:
+        backend = connection.info.backend_pid
+        if connection is self._cutter.connection or backend in self._seen:
+            return
+        self._seen[backend] = len(self._seen) % 2 == 0
+        if self._seen[backend]:
+            self.count += 1
+            self._cutter.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,))
+
+
+def test_a_run_outlasts_the_loss_of_each_connection(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at its start, and after its last round."""
+    given = ("run", "-d", "demo", "--limit", "12", "-s", "pairwise2", "--quiet")
+    with psycopg.connect(parse(store).conninfo, autocommit=True) as connection:
+        cuts = Cuts(connection, monkeypatch)
+        done = ended(tmp_path, *given, "--store", store)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cuts.count > 6
+
+
 def test_an_open_batch_does_not_work_on_a_run(
     store: str, there: StoredRuns, tmp_path: Path
 ) -> None:

@@ -131,7 +131,7 @@ def plan_flags(
     seed: EvaluationSeed = 0,
     accept_damage: AcceptDamage = False,
 ) -> None:
-    """How both commands evaluate: the fields of `evaluate.Plan`; and whether of a run that is damaged."""
+    """How both commands evaluate: the fields of `evaluate.Plan`; also a damaged run, or not."""
 
 
 @command("evaluate")

@@ -131,8 +131,8 @@ class Result:
         if not self.damage:
             return []
         return [
-            f"{self.run.ledger} is damaged, and doesn't add up ({'; '.join(self.damage)}): the scores are of what is "
-            "left (--accept-damage)."
+            f"{self.run.ledger} is damaged, and doesn't add up ({'; '.join(self.damage)}): the scores "
+            "are of what is left (--accept-damage)."
         ]
 
     @property

@@ -86,7 +86,8 @@ def refuse(shown: str, parts: Sequence[str]) -> None:
     """Raise RunError where something doesn't add up in the ledger `shown`."""
     if parts:
         raise RunError(
-            f"{shown} is damaged, and doesn't add up: {'; '.join(parts)}. Something other than judgeq changed it. Put a "
-            "backup in its place. To rate what is left: `judgeq rate` with --accept-damage, which show, "
-            "explain, evaluate, compare, export and report take, too. Nothing was changed."
+            f"{shown} is damaged, and doesn't add up: {'; '.join(parts)}. Something other than judgeq "
+            "changed it: put a backup in its place, or rate what is left by `judgeq rate` with "
+            "--accept-damage (as show, explain, evaluate, compare, export and report). Nothing was "
+            "changed."
         )

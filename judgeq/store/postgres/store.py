@@ -99,7 +99,7 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         self._spool = Spool(folder, address, run, token)
         self._row_now: int | None = None
         self._in_doubt: _Turn | None = None
-        self.keeper = Sharing(address, run, lambda: self._row_now)
+        self.keeper = Sharing(address, run, lambda: self._row_now, self._link.again)
 
     def turn(self) -> int:
         """See Store."""
