@@ -81,7 +81,7 @@ def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -
     assert whole["damage"] == []
     execute(run, "DELETE FROM verdicts WHERE job = 7")
     damage = "answered questions without a verdict: 1"
-    caution = f"run.db is damaged, and doesn't add up ({damage}): the scores are of what is left"
+    caution = f"run.db is damaged, and doesn't add up ({damage}): this is of what is left"
     rated = json.loads(judgeq(folder, "rate", "--accept-damage", "--json").stdout)
     assert rated["damage"] == [damage]
     item = (run / "scores.csv").read_text("utf-8").splitlines()[1].split(",")[0]
@@ -94,8 +94,10 @@ def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -
         if command[0] == "report":
             shown = (run / "report.md").read_text("utf-8")
         assert caution in " ".join(shown.split()), command
-    lines = judgeq(folder, "export", "--accept-damage").stdout.splitlines()
-    assert len(lines) == 29
+    for table, lines in ((), 29), (("--table", "scores"), 21):
+        done = judgeq(folder, "export", "--accept-damage", *table)
+        assert len(done.stdout.splitlines()) == lines
+        assert caution in " ".join(done.stderr.split())
     judgeq(folder, "resume", "--accept-damage", expect=2)  # never gone on with
 
 
@@ -130,4 +132,4 @@ def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(
             assert all(part in refused for part in damage)
     judgeq(folder, "store", "copy", *where[:3], "--to", tmp_path / "copied", expect=7)
     done = judgeq(folder, "rate", "--accept-damage", *where)
-    assert "the scores are of what is left" in " ".join((done.stdout + done.stderr).split())
+    assert "this is of what is left" in " ".join((done.stdout + done.stderr).split())

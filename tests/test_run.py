@@ -77,13 +77,13 @@ def test_a_finished_run_that_can_not_be_written_shows_its_result(
     run = only_run(tmp_path)
     no_writing(run)
     before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
-    for command in (SMALL, ("resume",)):
-        done = judgeq(tmp_path, *command)
+    for command in (" ".join(SMALL), "resume"):
+        done = judgeq(tmp_path, *command.split())
         assert (done.stdout, done.stderr) == (shown, "")
     after = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
     assert after == before
-    for command in (("resume", "--retry-failed"), (*SMALL, "--until", "0.9")):
-        assert "can't be locked" in judgeq(tmp_path, *command, expect=7).stderr
+    for more in (("resume", "--retry-failed"), (*SMALL, "--until", "0.9")):
+        assert "can't be locked" in judgeq(tmp_path, *more, expect=7).stderr
 
 
 def test_new_starts_afresh_and_is_then_the_one_that_goes_on(tmp_path: Path) -> None:

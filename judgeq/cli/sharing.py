@@ -27,6 +27,7 @@ from judgeq.errors import UsageError
 if TYPE_CHECKING:
     from judgeq import best_worst, votes
     from judgeq.config import Settings
+    from judgeq.engine.status import State
     from judgeq.runs import RunPlace
 
 VOTES = "Table of votes"
@@ -287,7 +288,6 @@ def export(
 
     from judgeq import files, recordings, runs
     from judgeq.engine import results
-    from judgeq.engine.status import state
 
     if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
@@ -313,7 +313,7 @@ def export(
             f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
             "both answers count by themselves, and the scores are others."
         )
-    if (word := asyncio.run(state(folder)).word) != "finished":
+    if (word := _state(folder).word) != "finished":
         complain(f"{folder.id} is {word}: imported, what there is counts as a finished run.")
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     naming: Any = by or recordings.by_default(ids)
@@ -323,6 +323,19 @@ def export(
         return
     with files.replacing(out, refusal=_refusal) as file:
         file.writelines(f"{line}\n" for line in lines)
+
+
+def _state(run: RunPlace) -> State:
+    """How far a run is; that it is damaged is said."""
+    import asyncio
+
+    from judgeq.engine.status import state
+    from judgeq.store.damage import caution
+
+    there = asyncio.run(state(run))
+    if there.damage:
+        complain(caution(run.ledger, there.damage))
+    return there
 
 
 def _refusal(out: Path, error: OSError) -> UsageError:
@@ -337,7 +350,6 @@ def _export_table(
 
     from judgeq import files, table_files
     from judgeq.engine import exporting
-    from judgeq.engine.status import state
 
     if name not in TABLES:
         raise UsageError(f"--table {name!r}: give {', '.join(TABLES)}.")
@@ -358,7 +370,7 @@ def _export_table(
                 table = await exporting.calls(run, replies=replies)
         await table_files.write(table, kind, file)
 
-    if (word := asyncio.run(state(run)).word) != "finished":
+    if (word := _state(run).word) != "finished":
         complain(f"{run.id} is {word}: this is what there is so far.")
     if out is not None:
         with files.replacing(out, refusal=_refusal) as text:

@@ -35,6 +35,7 @@ from judgeq.rating.posterior import Posterior
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.runs.info import Ended
 from judgeq.store import Items, Store
+from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History, Strategy
 from judgeq.types import Counts, Totals, Verdicts
 
@@ -128,12 +129,7 @@ class Result:
     @property
     def cautions(self) -> list[str]:
         """What a reader of the scores must know of the ledger."""
-        if not self.damage:
-            return []
-        return [
-            f"{self.run.ledger} is damaged, and doesn't add up ({'; '.join(self.damage)}): the scores "
-            "are of what is left (--accept-damage)."
-        ]
+        return [caution(self.run.ledger, self.damage)] if self.damage else []
 
     @property
     def flips(self) -> Flips | None:
@@ -268,6 +264,17 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         return await rate(run, info, store, items, history, settings)
     finally:
         await store.close()
+
+
+async def finished(run: RunPlace, settings: Settings) -> Result | None:
+    """As `read`, of a run that is finished, also by these settings; None of any other."""
+    if settings.goal != run.info().settings.goal:
+        return None
+    try:
+        result = await read(run, settings)
+    except NoVerdictsError:
+        return None
+    return None if result.partial else result
 
 
 async def said_by_people(info: RunInfo, store: Store) -> Said | None:

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import asyncio
 import gc
-import os
 from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
 from dataclasses import replace
@@ -26,8 +25,9 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
 from judgeq.engine.scores import write_scores
 from judgeq.engine.stopping import Interrupts, stoppable
-from judgeq.errors import JudgeqError, NoVerdictsError, RunError, StoppedError, UsageError
+from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
+from judgeq.files import writable
 from judgeq.judge.capped import Capped
 from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
@@ -159,8 +159,12 @@ def execute(
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
         return await go_through(session)
 
-    if not retry_failed and (there := _finished_for_reading(run)) is not None:
-        return there
+    path = run.folder.path
+    closed = run.folder.exists and not writable(path, path / "lock", path / DATABASE)
+    if closed and not retry_failed:
+        there = run_loop(results.finished(run.folder, run.settings))
+        if there is not None:
+            return with_texts(there, run.settings, run.dataset)
     if run.settings.people is not None and page is None:
         raise UsageError("--judge people: there is no page to ask them on here.")
     with begun(run, emit):
@@ -168,23 +172,6 @@ def execute(
         result = with_texts(run_loop(work), run.settings, run.dataset)
         write_scores(result.scores, run.folder.scores)
     return result
-
-
-def _finished_for_reading(run: Run) -> results.Result | None:
-    """The result of a run that is finished and in a folder that can't be written to; None of any other,
-    which is locked and gone on with."""
-    folder = run.folder
-    files = (folder.path, folder.path / "lock", folder.path / DATABASE)
-    there = folder.exists and folder.path.exists()
-    if not there or all(os.access(path, os.W_OK) for path in files if path.exists()):
-        return None
-    if run.settings.goal != folder.info().settings.goal:
-        return None
-    try:
-        result = run_loop(results.read(folder, run.settings))
-    except NoVerdictsError:
-        return None
-    return None if result.partial else with_texts(result, run.settings, run.dataset)
 
 
 @contextmanager

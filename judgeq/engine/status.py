@@ -44,6 +44,8 @@ class State:
     known: Certainty | None = None
     batches: Sequence[Batch] = ()
     at: float = 0.0
+    damage: Sequence[str] = ()
+    """What doesn't add up in the ledger, where that was accepted."""
 
     @property
     def ended(self) -> Ended | None:
@@ -143,7 +145,10 @@ async def state(run: RunPlace, *, ratings: bool = False) -> State:
             )
         ids = (await store.items()).ids if ratings else []
         state = State(
-            run, info, running, rounds, totals, ids, None, over, batches=batches, at=time.time()
+            *(run, info, running, rounds, totals, ids, None, over),
+            batches=batches,
+            at=time.time(),
+            damage=store.damage,
         )
         if not ratings:
             return state

@@ -91,3 +91,11 @@ def refuse(shown: str, parts: Sequence[str]) -> None:
             "--accept-damage (as show, explain, evaluate, compare, export and report). Nothing was "
             "changed."
         )
+
+
+def caution(shown: str, parts: Sequence[str]) -> str:
+    """What goes with all that is made of the ledger `shown` where its damage was accepted."""
+    return (
+        f"{shown} is damaged, and doesn't add up ({'; '.join(parts)}): this is of what is left "
+        "(--accept-damage)."
+    )
