@@ -20,6 +20,7 @@ from judgeq.engine.watching import EVERY, QUIET, Watch
 from judgeq.errors import RunError
 from judgeq.events import EndedEarly, Event, Looked, Notice, RoundRated, RunStarted
 from judgeq.runs import RunPlace
+from judgeq.store import schema
 from judgeq.types import Counts, Failure, Totals, Usage
 from judgeq.ui.dashboard import Dashboard, PlainLines
 from tests.cli import judgeq, start
@@ -45,7 +46,7 @@ class Other:
     def begin(self) -> None:
         shutil.copy(self.run.ledger, f"{self.run.ledger}.whole")
         with self.database() as db:
-            for table in ("rounds", "jobs", "verdicts", "calls"):
+            for table in ("rounds", "jobs", "verdicts", "calls", "totals"):
                 db.execute(f"DELETE FROM {table}")
 
     @contextmanager
@@ -72,7 +73,7 @@ class Other:
                 "INSERT INTO jobs SELECT * FROM whole.jobs WHERE id BETWEEN ? AND ?",
                 (first, first + JOBS - 1),
             )
-            db.execute("UPDATE jobs SET state = 'pending' WHERE id >= ?", (first,))
+            db.execute("UPDATE jobs SET state = 'pending', attempts = 0 WHERE id >= ?", (first,))
             db.execute("COMMIT")
 
     def answer(self, upto: int) -> None:
@@ -85,7 +86,9 @@ class Other:
                     f"INSERT OR IGNORE INTO {table} SELECT * FROM whole.{table} WHERE job <= ?",
                     (upto,),
                 )
-            db.execute("UPDATE jobs SET state = 'done' WHERE id <= ?", (upto,))
+            db.execute("UPDATE jobs SET state = 'done', attempts = 1 WHERE id <= ?", (upto,))
+            db.execute("DELETE FROM totals")
+            db.execute(schema.TOTAL)
             db.execute("COMMIT")
 
     def go_on(self, round: int, upto: int = 0) -> None:
@@ -280,17 +283,10 @@ def test_a_run_that_is_deleted_meanwhile_ends_it_with_an_error(other: Other) -> 
         other.follow()
 
 
-def test_a_run_of_which_nothing_was_asked_is_waited_for(other: Other) -> None:
-    ledger = Path(other.run.ledger)
-    ledger.rename(f"{ledger}.later")
-    other.steps = [lambda: None, lambda: Path(f"{ledger}.later").rename(ledger)]
-    with pytest.raises(TimeoutError):
+def test_a_run_whose_ledger_is_lost_ends_it_with_an_error(other: Other) -> None:
+    Path(other.run.ledger).unlink()
+    with pytest.raises(RunError, match=r"run\.db is missing"):
         other.follow()
-    first = other.events[0]
-    assert isinstance(first, Notice)
-    assert "was asked yet" in first.text
-    ledger.rename(f"{ledger}.later")
-    assert not other.follow(once=True)
 
 
 def test_watching_leaves_the_run_as_it_is(other: Other) -> None:

@@ -44,6 +44,8 @@ class State:
     known: Certainty | None = None
     batches: Sequence[Batch] = ()
     at: float = 0.0
+    damage: Sequence[str] = ()
+    """What doesn't add up in the ledger, where that was accepted."""
 
     @property
     def ended(self) -> Ended | None:
@@ -130,8 +132,6 @@ async def states(runs: Runs) -> list[State | Unreadable]:
 async def state(run: RunPlace, *, ratings: bool = False) -> State:
     """How far a run is, read from its ledger while it runs or afterwards."""
     info, running = run.info(), run.is_running()
-    if not run.begun:  # this very moment, or killed before anything was asked
-        return State(run, info, running, [], Totals(), [], None)
     store = run.store(read_only=True)
     try:
         rounds, over = await planned(store)
@@ -145,7 +145,10 @@ async def state(run: RunPlace, *, ratings: bool = False) -> State:
             )
         ids = (await store.items()).ids if ratings else []
         state = State(
-            run, info, running, rounds, totals, ids, None, over, batches=batches, at=time.time()
+            *(run, info, running, rounds, totals, ids, None, over),
+            batches=batches,
+            at=time.time(),
+            damage=store.damage,
         )
         if not ratings:
             return state

@@ -86,12 +86,6 @@ class Watch:
         Raises RunError where the run can't be read, or isn't there any more.
         """
         self.running = self.run.is_running()
-        if not self.run.begun:
-            self.emit(Notice(f"Nothing of run {self.run.id} was asked yet."))
-        while not self.run.begun:
-            if once or not self.wanted():
-                return False
-            await self.sleep(EVERY)
         store = self.run.store(read_only=True)
         store.report_to(self.emit)
         try:

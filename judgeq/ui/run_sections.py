@@ -49,7 +49,7 @@ def result(result: Result) -> Iterator[Section]:
     yield from order_sections.order(result)
     if result.scores.texts is not None:
         yield ends(result.scores)
-    yield from simulated(result)
+    yield from cautions(result)
     yield Section(
         notes=[
             f"Scores {result.run.scores}  ({', '.join(result.scores.columns)})",
@@ -59,8 +59,10 @@ def result(result: Result) -> Iterator[Section]:
     )
 
 
-def simulated(*runs: Result) -> Iterator[Section]:
-    """That a judge was simulated, where one was."""
+def cautions(*runs: Result) -> Iterator[Section]:
+    """That a ledger doesn't add up, and that a judge was simulated, where that is so."""
+    for run in runs:
+        yield Section(warnings=run.cautions, close=True)
     if any("simulated" in run.info.settings.judge and not run.info.imported for run in runs):
         yield Section(warnings=[SIMULATED], close=True)
 

@@ -29,6 +29,8 @@ class Evaluated(Output):
     store: str | None = None
     partial: bool
     components: Components
+    damage: list[str]
+    """What doesn't add up in run.db, where --accept-damage rates it all the same."""
     dataset: str
     strategy: str
     judge: str

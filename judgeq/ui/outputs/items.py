@@ -57,6 +57,8 @@ class OfRun(Output):
     store: str | None = None
     partial: bool
     components: Components
+    damage: list[str]
+    """What doesn't add up in run.db, where --accept-damage rates it all the same."""
     rating: Rating
     texts: bool
     """Whether the texts are here."""

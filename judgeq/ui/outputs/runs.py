@@ -237,6 +237,8 @@ class RunOutput(Spending):
     items: int
     items_judged: int
     components: Components
+    damage: list[str]
+    """What doesn't add up in run.db, where --accept-damage rates it all the same."""
     rounds: int
     rounds_planned: int
     jobs: Jobs
