@@ -411,7 +411,8 @@ def _calls(estimate: Estimate) -> str:
 
 
 def _tokens(tokens: Range) -> str:
-    return _between(tokens, lambda n: count(_rounded(n)))
+    """To three digits: an estimate knows no more."""
+    return _between(tokens, lambda n: count(round(whole := round(n), min(0, 3 - len(str(whole))))))
 
 
 def _between(span: Range, shown: Callable[[float], str]) -> str:
@@ -422,12 +423,6 @@ def _between(span: Range, shown: Callable[[float], str]) -> str:
     if span.expected is None:
         return f"{low} to {high}"
     return f"about {shown(span.expected)} ({low} to {high})"
-
-
-def _rounded(tokens: float) -> int:
-    """To three digits: an estimate knows no more."""
-    whole = round(tokens)
-    return round(whole, 3 - len(str(whole))) if whole >= 1000 else whole
 
 
 def _cost(estimate: Estimate) -> str:
