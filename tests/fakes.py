@@ -13,6 +13,7 @@ from judgeq import prompts
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.rating import Fit
+from judgeq.store import schema
 from judgeq.strategies import History
 from judgeq.types import Attempt, Call, Job, Match, Outcome, Usage, Verdict
 
@@ -36,6 +37,15 @@ async def turns(some: int = 20) -> None:
     """Let everything that can go on do so."""
     for _ in range(some):
         await asyncio.sleep(0)
+
+
+ADDING_UP = (
+    "UPDATE jobs SET attempts = open + (SELECT count(*) FROM calls WHERE job = jobs.id "
+    "AND outcome <> 'cached' AND answered_by IS NULL)",
+    "DELETE FROM totals",
+    schema.TOTAL,
+)
+"""Statements that make the counts of a run's file agree again with the calls that a test left in it."""
 
 
 def call(

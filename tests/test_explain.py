@@ -13,6 +13,7 @@ from typing import Any
 import pytest
 
 from tests.cli import judgeq
+from tests.fakes import ADDING_UP
 from tests.mock import mock
 from tests.postgres import new_store
 
@@ -140,6 +141,8 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
         db.execute("UPDATE jobs SET state = 'invalid' WHERE id = 1")
         db.execute("UPDATE calls SET outcome = 'unusable', reply = ? WHERE job = 1", (HOSTILE,))
         db.execute("DELETE FROM calls WHERE job > 1")
+        for statement in ADDING_UP:
+            db.execute(statement)
     found = [explained(tmp_path, "runs", item, "--replies") for item in items]
     never = next(
         one
@@ -161,6 +164,7 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     assert "no judgments connect the two" in both
     with changed(tmp_path) as db:
         db.execute("DELETE FROM verdicts")
+        db.execute("UPDATE jobs SET state = 'pending'")
     error = judgeq(tmp_path, "explain", "last", items[0], expect=7).stderr
     assert "has no verdict" in error
 

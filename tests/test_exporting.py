@@ -24,6 +24,7 @@ from judgeq.table_files import Batch, Table
 from judgeq.types import Verdicts
 from tests.build import verdicts
 from tests.cli import judgeq, query
+from tests.fakes import ADDING_UP
 from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -279,8 +280,11 @@ def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> Non
     assert "this is what there is so far" in done.stderr
     assert len(done.stdout.splitlines()) == 21
     with database:
+        database.execute("UPDATE jobs SET state = 'pending'")
         database.execute("DELETE FROM verdicts")
         database.execute("DELETE FROM calls")
+        for statement in ADDING_UP:
+            database.execute(statement)
     database.close()
     for name in ("comparisons", "calls"):
         assert len(judgeq(tmp_path, "export", "--table", name).stdout.splitlines()) == 1

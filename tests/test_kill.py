@@ -23,7 +23,7 @@ from tests.cli import (
 JOB = ("run", "--dataset", "synthetic:normal", "--n", "1000", "--quiet", "--concurrency", "10")
 JOBS = 300
 KILLS = 8
-BEGINNING = ("runs", "runs/*/config.json", "runs/*/run.db")
+BEGINNING = ("runs", "runs/*/run.db", "runs/*/config.json")
 """What is there at the first kills, before anything is answered."""
 
 

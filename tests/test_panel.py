@@ -313,11 +313,12 @@ def test_a_run_that_began_with_judges_in_turn_goes_on(tmp_path: Path) -> None:
         database.execute("DELETE FROM jobs WHERE id >= 24")
         database.execute("DELETE FROM rounds WHERE round = 2")
         database.execute("UPDATE jobs SET judge = id % 2")
-        database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
+        database.execute("UPDATE jobs SET state = 'pending', attempts = 0 WHERE id >= 20")
+        database.execute("DELETE FROM calls WHERE job >= 20")
         database.execute("ALTER TABLE rounds DROP COLUMN active")
         database.execute("ALTER TABLE jobs DROP COLUMN ordered")
         database.execute("ALTER TABLE jobs DROP COLUMN repeat")
-        for table in ("batches", "people", "handed", "checks"):
+        for table in ("batches", "people", "handed", "checks", "totals"):
             database.execute(f"DROP TABLE {table}")
         for table in ("calls", "verdicts"):
             database.execute(f"ALTER TABLE {table} DROP COLUMN answered_by")

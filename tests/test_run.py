@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import json
+import os
 import socket
 import sqlite3
 import sys
+from collections.abc import Callable, Iterator
 from pathlib import Path
+from typing import Any
+from unittest.mock import Mock
 
 import pytest
+from filelock import FileLock
 
 from tests.cli import judgeq, only_run, query, score_columns, scores
 
@@ -63,6 +68,44 @@ def test_the_same_command_on_a_finished_run_judges_nothing(tmp_path: Path) -> No
     done = judgeq(tmp_path, *SMALL)
     assert "finished before: 36 jobs done" in done.stderr
     assert (scores(run), query(run, "SELECT * FROM calls")) == before
+
+
+@pytest.fixture
+def no_writing(tmp_path: Path) -> Iterator[Callable[[Path], None]]:
+    """Makes a folder such as nobody may write to: also for root, for whom permissions don't hold."""
+    closed: list[Path] = []
+    with pytest.MonkeyPatch.context() as patch:
+
+        def close(folder: Path) -> None:
+            def access(path: Path, mode: int, access: Any = os.access) -> bool:
+                at = Path(path).absolute()
+                denied = mode & os.W_OK and folder in (at, *at.parents)
+                return not denied and access(path, mode)
+
+            patch.setattr(os, "access", access)
+            patch.setattr(FileLock, "acquire", Mock(side_effect=OSError(30, "Read-only")))
+            folder.chmod(0o555)
+            closed.append(folder)
+
+        yield close
+    for folder in closed:
+        folder.chmod(0o755)
+
+
+def test_a_finished_run_that_can_not_be_written_shows_its_result(
+    tmp_path: Path, no_writing: Callable[[Path], None]
+) -> None:
+    shown = judgeq(tmp_path, *SMALL).stdout
+    run = only_run(tmp_path)
+    no_writing(run)
+    before = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
+    for command in (" ".join(SMALL), "resume"):
+        done = judgeq(tmp_path, *command.split())
+        assert (done.stdout, done.stderr) == (shown, "")
+    after = {path.name: (path.stat().st_mtime_ns, path.read_bytes()) for path in run.iterdir()}
+    assert after == before
+    for more in (("resume", "--retry-failed"), (*SMALL, "--until", "0.9")):
+        assert "can't be locked" in judgeq(tmp_path, *more, expect=7).stderr
 
 
 def test_new_starts_afresh_and_is_then_the_one_that_goes_on(tmp_path: Path) -> None:

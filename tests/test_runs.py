@@ -45,7 +45,7 @@ def made(folder: RunFolder, *, fingerprint: str = PRINT, touched: float | None =
 def test_what_a_run_is_comes_back(tmp_path: Path) -> None:
     folder = made(RunFolder(tmp_path / "a"))
     assert folder.info() == info()
-    assert [path.name for path in folder.path.iterdir()] == ["config.json"]
+    assert {path.name for path in folder.path.iterdir()} == {"config.json", "run.db"}
     assert (folder.id, folder.database.name, folder.scores.name) == ("a", "run.db", "scores.csv")
 
 
@@ -90,6 +90,7 @@ def test_what_is_no_run_is_told(tmp_path: Path, text: bytes | None, told: str) -
 
 def test_touched_is_when_the_ledger_was_last_written(tmp_path: Path) -> None:
     folder = made(RunFolder(tmp_path / "a"))
+    folder.database.unlink()
     assert folder.touched() == 0
     folder.database.write_bytes(b"x")
     os.utime(folder.database, (50, 50))
@@ -193,7 +194,7 @@ def root(tmp_path: Path) -> Path:
     root = tmp_path / "runs"
     for touched, name in enumerate(["babe-1", "demo-1", "demo-12", "demo-1-2"], 100):
         made(RunFolder(root / name), touched=touched)
-    made(RunFolder(root / "begun"))  # no ledger yet
+    made(RunFolder(root / "begun")).database.unlink()  # the ledger was lost
     (root / "not a run").mkdir()
     (root / "demo-file").touch()
     os.utime(root / "demo-1" / "run.db", (900, 900))

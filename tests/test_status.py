@@ -20,6 +20,7 @@ from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui import run_sections
 from tests import judging
 from tests.cli import judgeq
+from tests.fakes import ADDING_UP
 
 
 @pytest.fixture
@@ -66,6 +67,9 @@ def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: 
         database.execute("DELETE FROM rounds WHERE round = 3")
         database.execute("DELETE FROM verdicts WHERE job >= 48")
         database.execute("DELETE FROM jobs WHERE id >= 48")
+        database.execute("DELETE FROM calls WHERE job >= 48")
+        for statement in ADDING_UP:
+            database.execute(statement)
     database.close()
     again = state_of(whole)
     assert (again.word, again.complete, len(again.rounds)) == ("stopped", 2, 2)

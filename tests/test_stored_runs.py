@@ -28,6 +28,7 @@ from judgeq.store import Store
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import connect, in_schema, parse, unreachable
+from judgeq.store.schema import TOTAL
 from judgeq.types import Job
 from tests.cli import ended, judgeq, start
 from tests.postgres import new_store, server
@@ -66,7 +67,7 @@ def made(there: StoredRuns, fingerprint: str = PRINT, new: bool = False) -> Stor
 def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredRuns) -> None:
     assert there.all() == []
     run = there.place("demo list/../x", PRINT, new=False)
-    assert (run.id, run.exists, run.begun) == ("demo-list-..-x-0123456789", False, False)
+    assert (run.id, run.exists) == ("demo-list-..-x-0123456789", False)
     assert execute(store, "SELECT to_regclass('@.runs')") == [(None,)]  # nothing was written
 
     first = made(there)
@@ -544,7 +545,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     ledger = sqlite3.connect(database)
     with ledger:  # as a killed run with a model leaves it
         ledger.executescript(
-            "UPDATE jobs SET state = 'failed', attempts = 3, open = 2, at_risk = 7, unbounded = 1,"
+            "UPDATE jobs SET state = 'failed', attempts = 4, open = 2, at_risk = 7, unbounded = 1,"
             " error = 'was ''ist' || char(9) WHERE id = 3;"
             "DELETE FROM verdicts WHERE job = 3;"
             "INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency,"
@@ -554,9 +555,11 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
             " 'collected', 'r', 's', 1, 1, 0, 2.5, NULL, 0.125, 1, NULL, zeroblob(20)), (2, 'jq_-1', 0,"
             " 'openai', 'h', 'f', 1.5, 1, NULL, 2.5, 'sent', NULL, '', 1, 1, 0, NULL, 3.25, 0.0, 0, 'ü',"
             " x'05');"
-            "UPDATE jobs SET state = 'running', worker = 'jq_-1', open = 1, at_risk = 5 WHERE id = 5;"
+            "UPDATE jobs SET state = 'running', worker = 'jq_-1', attempts = 2, open = 1, at_risk = 5"
+            " WHERE id = 5;"
             "DELETE FROM verdicts WHERE job = 5;"
             "UPDATE items SET gold = NULL WHERE row = 5;"
+            f"DELETE FROM totals; {TOTAL}"
         )
     ledger.close()
     before = tables(str(database))
@@ -582,6 +585,48 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     execute(store, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
     result = api.resume(folder.run.id, runs_dir=tmp_path, store=store, retry_failed=True)
     assert (result.counts.failed, result.counts.left) == (0, 0)
+
+
+class Cuts:
+    """Every other connection is cut before the first statement on it."""
+
+    def __init__(self, by: psycopg.Connection[Any], monkeypatch: pytest.MonkeyPatch) -> None:
+        self.count = 0
+        self._cutter = by.cursor()
+        self._seen: dict[int, bool] = {}
+        sync, later = psycopg.Connection.execute, psycopg.AsyncCursor.execute
+
+        def execute(connection: Any, *arguments: Any, **more: Any) -> Any:
+            self._cut(connection)
+            return sync(connection, *arguments, **more)
+
+        async def execute_later(cursor: Any, *arguments: Any, **more: Any) -> Any:
+            self._cut(cursor.connection)
+            return await later(cursor, *arguments, **more)
+
+        monkeypatch.setattr(psycopg.Connection, "execute", execute)
+        monkeypatch.setattr(psycopg.AsyncCursor, "execute", execute_later)
+
+    def _cut(self, connection: Any) -> None:
+        backend = connection.info.backend_pid
+        if connection is self._cutter.connection or backend in self._seen:
+            return
+        self._seen[backend] = len(self._seen) % 2 == 0
+        if self._seen[backend]:
+            self.count += 1
+            self._cutter.execute("SELECT pg_terminate_backend(%s, 10000)", (backend,))
+
+
+def test_a_run_outlasts_the_loss_of_each_connection(
+    store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Also at its start, and after its last round."""
+    given = ("run", "-d", "demo", "--limit", "12", "-s", "pairwise2", "--quiet")
+    with psycopg.connect(parse(store).conninfo, autocommit=True) as connection:
+        cuts = Cuts(connection, monkeypatch)
+        done = ended(tmp_path, *given, "--store", store)
+    assert (done.returncode, done.stderr) == (0, "")
+    assert cuts.count > 6
 
 
 def test_an_open_batch_does_not_work_on_a_run(

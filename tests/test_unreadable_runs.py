@@ -5,8 +5,11 @@ from __future__ import annotations
 import json
 import os
 import shutil
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from pathlib import Path
+from unittest.mock import Mock
 
 import pytest
 
@@ -70,7 +73,29 @@ def a_link_to_itself(run: Path) -> None:
     (run / "run.db").symlink_to("run.db")
 
 
-SPOILT = [garbage_config, odd_date, garbage_database, no_database_but_a_folder, a_link_to_itself]
+def no_database(run: Path) -> None:
+    (run / "run.db").unlink()
+
+
+def no_database_but_its_log(run: Path) -> None:
+    (run / "run.db").rename(run / "run.db-wal")
+
+
+def an_emptied_database(run: Path) -> None:
+    (run / "run.db").write_bytes(b"")
+
+
+def a_database_without_tables(run: Path) -> None:
+    (run / "run.db").unlink()
+    with closing(sqlite3.connect(run / "run.db")) as connection:
+        connection.execute("PRAGMA journal_mode = WAL")
+
+
+LOST = [no_database, no_database_but_its_log, an_emptied_database, a_database_without_tables]
+SPOILT = [
+    *(garbage_config, odd_date, garbage_database, no_database_but_a_folder, a_link_to_itself),
+    *LOST,
+]
 
 
 @pytest.mark.parametrize("spoil", SPOILT)
@@ -145,6 +170,50 @@ def test_a_run_that_can_not_be_read_is_begun_anew_beside_it(finished: Path, tmp_
     assert "begin beside it with --new" in errors
     assert invoke(root, *RUN, "--new")[0] == 0
     assert (root / f"{finished.name}-2").is_dir()
+
+
+@pytest.mark.parametrize("spoil", LOST)
+def test_a_run_whose_ledger_is_lost_is_not_begun_anew_in_its_place(
+    finished: Path, tmp_path: Path, spoil: Callable[[Path], None]
+) -> None:
+    root = tmp_path / "runs"
+    run = root / finished.name
+    shutil.copytree(finished, run)
+    spoil(run)
+    before = {path.name: path.read_bytes() for path in run.iterdir() if path.name != "lock"}
+    commands = [RUN, (*RUN, "--dry-run"), ("resume", run.name), ("rate", run.name)]
+    if spoil is no_database:
+        commands += [
+            (name, run.name) for name in ("status", "show", "evaluate", "export", "report")
+        ]
+        commands += [("watch", run.name, "--once")]
+    for command in commands:
+        code, _, errors = invoke(root, *command)
+        assert code == 7, (command, errors)
+        assert f"{run / 'run.db'} is " in errors
+        assert "the same `judgeq run` with --new" in " ".join(errors.split())
+    assert {name: (run / name).read_bytes() for name in before} == before
+    assert invoke(root, *RUN, "--new")[0] == 0
+    assert invoke(root, *RUN)[0] == 0  # of the new one from now on
+    assert (root / f"{finished.name}-2" / "scores.csv").read_bytes() == before["scores.csv"]
+
+
+@pytest.mark.parametrize("step", ["make_store", "replacing"])
+def test_a_run_that_was_killed_while_it_was_made_is_begun_all_the_same(
+    finished: Path, tmp_path: Path, step: str
+) -> None:
+    run = RunFolder(tmp_path / "runs" / finished.name)
+    info = RunFolder(finished).info()
+    with run.locked(), pytest.MonkeyPatch.context() as patch:
+        patch.setattr(f"judgeq.runs.folders.{step}", Mock(side_effect=KeyboardInterrupt))
+        with pytest.raises(KeyboardInterrupt):
+            run.write_info(info)
+    assert run.database.exists() is (step == "replacing")
+    assert not run.exists
+    code, _, errors = invoke(run.path.parent, *RUN)
+    assert (code, errors) == (0, "")
+    assert only_run(tmp_path) == run.path
+    assert run.scores.read_bytes() == (finished / "scores.csv").read_bytes()
 
 
 @pytest.mark.skipif(not hasattr(os, "mkfifo"), reason="there are no named pipes here")

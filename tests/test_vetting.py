@@ -14,7 +14,7 @@ import pytest
 
 from judgeq import runs
 from judgeq.errors import RunError
-from judgeq.store import schema, vetting
+from judgeq.store import damage, schema, vetting
 from judgeq.store.sqlite import SqliteStore
 from tests.cli import ended, judgeq, only_run
 
@@ -51,12 +51,15 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         "INSERT INTO batches VALUES (1, 'b', 0, 'openai', 'h', 'f', 1, 1, 1, 1, 'collected', 'r', 's', "
         "1, 1, 0, 1, 1, 1, 1, 'e', zeroblob(20))",
         "UPDATE calls SET answered_by = 1",
+        "UPDATE jobs SET attempts = open",  # all is people's, but the one that is pending
         "UPDATE verdicts SET answered_by = 1",
         "INSERT INTO people VALUES (0, 'Ann', zeroblob(32), 60, 'active', 1.0)",
         "INSERT INTO handed VALUES (0, 'l', 1.0, 3, 1)",
         "INSERT INTO checks SELECT 0, items, 0, 1, items, 'l', items, zeroblob(length(items) / 4), "
         "NULL, 1.0, 1.0 FROM jobs WHERE id = 1",
     )
+    with closing(sqlite3.connect(run / "run.db")) as connection:
+        assert not damage.of(connection)
     return folder
 
 
@@ -78,6 +81,7 @@ SCHEMAS = {
     4: "6840470d5a8c0ff5",
     5: "d366a6ddcb44969a",
     6: "bf9a97f759c8310f",
+    7: "9d4a9d1044c20c40",
 }
 """What the runs of each version hold, for good."""
 
@@ -277,9 +281,18 @@ def test_no_number_makes_a_traceback(
             ended(tmp_path, *commands[(number + turn) % 4](path.parent.name))
 
 
+@pytest.mark.parametrize("epoch", [-1, 2**62, 2**63 - 1])
+def test_an_epoch_after_which_none_can_come_is_damage(
+    tmp_path: Path, path: Path, epoch: int
+) -> None:
+    execute(path, f"UPDATE lead SET epoch = {epoch}")
+    done = judgeq(tmp_path, "resume", path.parent.name, expect=7)
+    assert f"run.db is damaged: who led last has the epoch {epoch}." in done.stderr
+
+
 @pytest.mark.parametrize("cost", ["9e999", "1.7e308"])
 def test_costs_that_add_up_to_no_number_are_refused(tmp_path: Path, path: Path, cost: str) -> None:
-    execute(path, f"UPDATE calls SET cost = {cost}")
+    execute(path, f"UPDATE calls SET cost = {cost}", "DELETE FROM totals", schema.TOTAL)
     for command in COMMANDS[:4]:
         done = judgeq(tmp_path, *command(path.parent.name), expect=7)
         assert "run.db is damaged: the costs of its calls add up to inf." in done.stderr

@@ -9,7 +9,15 @@ import typer
 
 from judgeq.cli import running, showing  # noqa: F401 - their commands are listed before these
 from judgeq.cli.app import command
-from judgeq.cli.options import Json, RunName, RunNames, RunsDir, StoreAddress, with_settings
+from judgeq.cli.options import (
+    AcceptDamage,
+    Json,
+    RunName,
+    RunNames,
+    RunsDir,
+    StoreAddress,
+    with_settings,
+)
 from judgeq.cli.printing import complain, print_json, show, spare
 from judgeq.errors import UsageError
 from judgeq.rating import THRESHOLDS
@@ -121,8 +129,9 @@ def plan_flags(
     subset: Subset = None,
     resamples: Resamples = 1000,
     seed: EvaluationSeed = 0,
+    accept_damage: AcceptDamage = False,
 ) -> None:
-    """How both commands evaluate: the fields of `evaluate.Plan`."""
+    """How both commands evaluate: the fields of `evaluate.Plan`; also a damaged run, or not."""
 
 
 @command("evaluate")
@@ -226,6 +235,7 @@ def opened_runs(
     rating: str | None,
     sigma: float | None,
     unbias_position: bool | None,
+    accept_damage: bool,
     **how: Any,
 ) -> tuple[Plan, list[Result]]:
     """How to evaluate, and the runs named, rated."""
@@ -237,7 +247,7 @@ def opened_runs(
 
     plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
     opened = []
-    for folder in [runs.runs_in(runs_dir, store).find(name) for name in names]:
+    for folder in [runs.runs_in(runs_dir, store).find(name, accept_damage) for name in names]:
         changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
         settings = folder.info().settings_with(changes)
         opened.append(asyncio.run(results.read(folder, settings)))

@@ -8,7 +8,16 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from judgeq.cli.app import command
-from judgeq.cli.options import Json, NamedRun, RunName, RunsDir, StoreAddress, given, with_settings
+from judgeq.cli.options import (
+    AcceptDamage,
+    Json,
+    NamedRun,
+    RunName,
+    RunsDir,
+    StoreAddress,
+    given,
+    with_settings,
+)
 from judgeq.cli.printing import complain, print_json, show, spare
 from judgeq.errors import UsageError
 
@@ -84,6 +93,7 @@ def show_items(
     where: Where = None,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
+    accept_damage: AcceptDamage = False,
     csv: TableFile = None,
     as_json: Json = False,
     **flags: Any,
@@ -111,7 +121,7 @@ def show_items(
     from judgeq.ui.evaluation_data import write_csv
 
     spare(csv, "--csv")
-    result = _opened(name, runs_dir, store, flags)
+    result = _opened(name, runs_dir, store, accept_damage, flags)
     conditions = where or []
     keep = left(result, conditions)
     views = _views(result, keep, n, around, uncertain, contested, against_gold)
@@ -143,14 +153,16 @@ def _views(
     return views or items.ends(result, keep, n)
 
 
-def _opened(name: str, runs_dir: Path, store: str | None, flags: dict[str, Any]) -> Result:
+def _opened(
+    name: str, runs_dir: Path, store: str | None, accept_damage: bool, flags: dict[str, Any]
+) -> Result:
     """A run by its ledger, with its texts if they can be had."""
     import asyncio
 
     from judgeq import runs
     from judgeq.engine import results, session
 
-    folder = runs.runs_in(runs_dir, store).find(name)
+    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
     settings = folder.info().settings_with(given(flags))
     result = asyncio.run(results.read(folder, settings))
     if not settings.texts:
@@ -172,6 +184,7 @@ def explain(
     replies: Replies = False,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
+    accept_damage: AcceptDamage = False,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
@@ -196,7 +209,7 @@ def explain(
     from judgeq.evaluation.trail import Trail, from_ledger, gathered, trails, versus
     from judgeq.ui import trail_data, trail_sections
 
-    result = _opened(name, runs_dir, store, flags)
+    result = _opened(name, runs_dir, store, accept_damage, flags)
     if vs == item:
         raise UsageError(f"--vs {shown(vs)}: name another item than {shown(item)}.")
     evidence, row = gathered(result), result.row_of(item)

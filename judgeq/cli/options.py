@@ -120,6 +120,14 @@ PromptName = Annotated[
         autocompletion=_completing(_prompts),
     ),
 ]
+AcceptDamage = Annotated[
+    bool,
+    _running(
+        "Rate what is left of a run whose record doesn't add up, because something else changed it; "
+        "the result says so.",
+        "--accept-damage",
+    ),
+]
 RetryFailed = Annotated[bool, _running("Ask failed and invalid jobs again.", "--retry-failed")]
 StartAfresh = Annotated[bool, _running("Start afresh beside a run of the same.", "--new")]
 DryRun = Annotated[

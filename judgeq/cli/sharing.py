@@ -10,6 +10,7 @@ import typer
 
 from judgeq.cli.app import command
 from judgeq.cli.options import (
+    AcceptDamage,
     Json,
     Quiet,
     RunName,
@@ -26,6 +27,7 @@ from judgeq.errors import UsageError
 if TYPE_CHECKING:
     from judgeq import best_worst, votes
     from judgeq.config import Settings
+    from judgeq.engine.status import State
     from judgeq.runs import RunPlace
 
 VOTES = "Table of votes"
@@ -259,6 +261,7 @@ def export(
     ] = None,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
+    accept_damage: AcceptDamage = False,
     **flags: Any,
 ) -> None:
     """Write a run's judgments, to publish and share them; or a table of it.
@@ -285,12 +288,11 @@ def export(
 
     from judgeq import files, recordings, runs
     from judgeq.engine import results
-    from judgeq.engine.status import state
 
     if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")
     out = None if out == Path("-") else out
-    folder = runs.runs_in(runs_dir, store).find(name)
+    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
     spare(out, "--out")
     if table is not None or kind is not None:
         if by is not None:
@@ -311,7 +313,7 @@ def export(
             f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
             "both answers count by themselves, and the scores are others."
         )
-    if (word := asyncio.run(state(folder)).word) != "finished":
+    if (word := _state(folder).word) != "finished":
         complain(f"{folder.id} is {word}: imported, what there is counts as a finished run.")
     ids, rounds, judges = asyncio.run(results.judgments(folder))
     naming: Any = by or recordings.by_default(ids)
@@ -321,6 +323,19 @@ def export(
         return
     with files.replacing(out, refusal=_refusal) as file:
         file.writelines(f"{line}\n" for line in lines)
+
+
+def _state(run: RunPlace) -> State:
+    """How far a run is; that it is damaged is said."""
+    import asyncio
+
+    from judgeq.engine.status import state
+    from judgeq.store.damage import caution
+
+    there = asyncio.run(state(run))
+    if there.damage:
+        complain(caution(run.ledger, there.damage))
+    return there
 
 
 def _refusal(out: Path, error: OSError) -> UsageError:
@@ -335,7 +350,6 @@ def _export_table(
 
     from judgeq import files, table_files
     from judgeq.engine import exporting
-    from judgeq.engine.status import state
 
     if name not in TABLES:
         raise UsageError(f"--table {name!r}: give {', '.join(TABLES)}.")
@@ -356,7 +370,7 @@ def _export_table(
                 table = await exporting.calls(run, replies=replies)
         await table_files.write(table, kind, file)
 
-    if (word := asyncio.run(state(run)).word) != "finished":
+    if (word := _state(run).word) != "finished":
         complain(f"{run.id} is {word}: this is what there is so far.")
     if out is not None:
         with files.replacing(out, refusal=_refusal) as text:

@@ -10,6 +10,7 @@ import typer
 
 from judgeq.cli.app import command, prompts_app
 from judgeq.cli.options import (
+    AcceptDamage,
     Json,
     PromptName,
     Quiet,
@@ -36,6 +37,7 @@ def rate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
+    accept_damage: AcceptDamage = False,
     quiet: Quiet = False,
     as_json: Json = False,
     **flags: Any,
@@ -47,7 +49,7 @@ def rate(
     """
     from judgeq import runs
 
-    folder = runs.runs_in(runs_dir, store).find(name)
+    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
     rate_run(folder, folder.info().settings_with(given(flags)), quiet, as_json)
 
 

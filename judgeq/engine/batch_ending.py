@@ -34,8 +34,6 @@ async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
     """The batches of all runs, the latest run first; and what could not be read of which runs."""
     batches, errors = list[Listed](), list[str]()
     for place in runs.all():
-        if not place.begun:
-            continue
         try:
             running, store = place.is_running(), place.store(read_only=True)
             try:

@@ -128,7 +128,7 @@ async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
     """
     looked, totals = Kinds.of(prepared), Totals()
     store = None
-    if prepared.folder.begun:
+    if prepared.folder.exists:
         store = prepared.folder.store(read_only=True)
     try:
         if store is not None:

@@ -38,6 +38,7 @@ def about(result: Result) -> dict[str, Any]:
         "partial": result.partial,
         "components": {"count": len(sizes), "largest": sizes[:10].tolist()},
         "rating": result.main.as_json(result.fit),
+        "damage": list(result.damage),
     }
 
 

@@ -35,6 +35,7 @@ from judgeq.rating.posterior import Posterior
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.runs.info import Ended
 from judgeq.store import Items, Store
+from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History, Strategy
 from judgeq.types import Counts, Totals, Verdicts
 
@@ -67,6 +68,8 @@ class Result:
     evaluation: dict[str, Any] = field(default_factory=dict)
     known: Certainty | None = None
     said: Said | None = None
+    damage: Sequence[str] = ()
+    """What doesn't add up in the ledger, where that was accepted."""
 
     def __repr__(self) -> str:
         cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
@@ -122,6 +125,11 @@ class Result:
     def state(self) -> str:
         """Whether it is "partial" or "finished"."""
         return "partial" if self.partial else "finished"
+
+    @property
+    def cautions(self) -> list[str]:
+        """What a reader of the scores must know of the ledger."""
+        return [caution(self.run.ledger, self.damage)] if self.damage else []
 
     @property
     def flips(self) -> Flips | None:
@@ -196,6 +204,7 @@ async def rate(
             ),
             effects=_effects(history, settings, fit, go_on),
             said=said,
+            damage=store.damage,
         )
 
     return await in_thread(rated, stop)
@@ -255,6 +264,17 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         return await rate(run, info, store, items, history, settings)
     finally:
         await store.close()
+
+
+async def finished(run: RunPlace, settings: Settings) -> Result | None:
+    """As `read`, of a run that is finished, also by these settings; None of any other."""
+    if settings.goal != run.info().settings.goal:
+        return None
+    try:
+        result = await read(run, settings)
+    except NoVerdictsError:
+        return None
+    return None if result.partial else result
 
 
 async def said_by_people(info: RunInfo, store: Store) -> Said | None:

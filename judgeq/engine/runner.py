@@ -28,13 +28,13 @@ from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.ranking import round_rated
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
-from judgeq.errors import JudgeError, LedError, RunError, StoppedError
+from judgeq.errors import JudgeError, LedError, RunError, StoppedError, StoreAwayError
 from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
 from judgeq.rating import GoOn
-from judgeq.runs import whoami
+from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.strategies import History
@@ -86,13 +86,22 @@ async def go_through(session: Session) -> results.Result:
         )
     return await results.rate(
         run.folder,
-        run.folder.info(),
+        await _info(session),
         session.store,
         run.items,
         history,
         run.settings,
         session.stop,
     )
+
+
+async def _info(session: Session) -> RunInfo:
+    """What the run is; while its store is away that is waited for."""
+    while True:
+        try:
+            return session.run.folder.info()
+        except StoreAwayError:
+            await session.store.counts()
 
 
 @asynccontextmanager
@@ -210,7 +219,7 @@ async def _ended(session: Session, history: History, known: Certainty) -> None:
         top_share=known.top_share,
         labels_left=known.labels_left,
     )
-    info = folder.info()
+    info = await _info(session)
     if info.ended != ended:
         await asyncio.to_thread(folder.write_info, info.model_copy(update={"ended": ended}))
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))

@@ -27,11 +27,12 @@ from judgeq.engine.scores import write_scores
 from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
+from judgeq.files import writable
 from judgeq.judge.capped import Capped
 from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
-from judgeq.store import Store
+from judgeq.store import DATABASE, Store
 from judgeq.types import JobState
 
 T = TypeVar("T")
@@ -158,6 +159,12 @@ def execute(
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
         return await go_through(session)
 
+    path = run.folder.path
+    closed = run.folder.exists and not writable(path, path / "lock", path / DATABASE)
+    if closed and not retry_failed:
+        there = run_loop(results.finished(run.folder, run.settings))
+        if there is not None:
+            return with_texts(there, run.settings, run.dataset)
     if run.settings.people is not None and page is None:
         raise UsageError("--judge people: there is no page to ask them on here.")
     with begun(run, emit):

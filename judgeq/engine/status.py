@@ -44,6 +44,8 @@ class State:
     known: Certainty | None = None
     batches: Sequence[Batch] = ()
     at: float = 0.0
+    damage: Sequence[str] = ()
+    """What doesn't add up in the ledger, where that was accepted."""
 
     @property
     def ended(self) -> Ended | None:
@@ -136,8 +138,6 @@ async def state(run: RunPlace, *, ratings: bool = False, before: State | None = 
     """How far a run is, read from its ledger while it runs or afterwards. What was found `before` is
     used again where no round was completed since: ratings are made from all verdicts."""
     info, running = run.info(), run.is_running()
-    if not run.begun:  # this very moment, or killed before anything was asked
-        return State(run, info, running, [], Totals(), [], None)
     store = run.store(read_only=True)
     try:
         rounds, over = await planned(store)
@@ -151,7 +151,10 @@ async def state(run: RunPlace, *, ratings: bool = False, before: State | None = 
             )
         ids = (await store.items()).ids if ratings else []
         state = State(
-            run, info, running, rounds, totals, ids, None, over, batches=batches, at=time.time()
+            *(run, info, running, rounds, totals, ids, None, over),
+            batches=batches,
+            at=time.time(),
+            damage=store.damage,
         )
         if not ratings:
             return state

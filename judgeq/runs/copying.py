@@ -89,9 +89,6 @@ def copy(run: RunPlace, to: Runs) -> RunPlace:
 
 def _to_store(run: RunFolder, place: StoredRun) -> None:
     info = run.info()
-    if not run.begun:
-        place.write_info(info, _prompt(info.facts))
-        return
     copying.to_store(
         run.database,
         place.address,

@@ -9,7 +9,7 @@ import os
 import re
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from filelock import FileLock, Timeout
@@ -26,7 +26,7 @@ from judgeq.files import (
 )
 from judgeq.runs.info import RunInfo
 from judgeq.runs.places import choose, id_of, whoami
-from judgeq.store import DATABASE, Store, open_store
+from judgeq.store import DATABASE, Store, make_store, open_store
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
@@ -37,6 +37,7 @@ class RunFolder:
     """One run's folder; see `RunPlace`."""
 
     path: Path
+    accept_damage: bool = field(default=False, compare=False)
 
     @property
     def id(self) -> str:
@@ -47,11 +48,6 @@ class RunFolder:
     def database(self) -> Path:
         """The ledger."""
         return self.path / DATABASE
-
-    @property
-    def begun(self) -> bool:
-        """Whether there is a ledger, of whatever kind."""
-        return os.path.lexists(self.database)
 
     @property
     def scores(self) -> Path:
@@ -138,7 +134,12 @@ class RunFolder:
         return RunInfo.read(text, str(path))
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
-        """Write config.json, whole or not at all. A prompt set stays where it is."""
+        """Write config.json, whole or not at all. A prompt set stays where it is.
+
+        The ledger is made first: where config.json is and the ledger isn't, the ledger was lost.
+        """
+        if not self.exists:
+            make_store(self.path)
         with replacing(self.path / "config.json") as file:
             file.write(info.model_dump_json(indent=2) + "\n")
 
@@ -218,7 +219,9 @@ class RunFolder:
 
     def store(self, *, read_only: bool = False) -> Store:
         """See RunPlace. Raises RunError if it can't be opened."""
-        return open_store(self.path, read_only=read_only)
+        accept = read_only and self.accept_damage
+        new = not self.exists
+        return open_store(self.path, read_only=read_only, make=new, accept_damage=accept)
 
     def _holder(self) -> str:
         try:
@@ -259,12 +262,12 @@ class FolderRuns:
             raise RunError(f"{self.root} can't be read: {error.strerror}.") from error
         return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
 
-    def find(self, name: str) -> RunFolder:
+    def find(self, name: str, accept_damage: bool = False) -> RunFolder:
         """See Runs; also by the path of a run's folder."""
         with suppress(OSError):  # no name of a folder at all
             if name and (Path(name) / "config.json").is_file():
-                return RunFolder(Path(name).resolve())
-        return choose(self.all(), name, self.shown)
+                return RunFolder(Path(name).resolve(), accept_damage)
+        return replace(choose(self.all(), name, self.shown), accept_damage=accept_damage)
 
 
 def _check_same(folder: RunFolder, fingerprint: str, new: bool) -> None:

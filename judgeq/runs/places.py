@@ -75,10 +75,6 @@ class RunPlace(Protocol):
     def taken(self) -> bool:
         """Whether anything is there, so that no other run can be put there."""
 
-    @property
-    def begun(self) -> bool:
-        """Whether there is a ledger, of whatever kind."""
-
     def anew(self) -> RunPlace:
         """The same place, of which nothing is known: a run that was listed may know what was there
         then."""
@@ -117,7 +113,8 @@ class RunPlace(Protocol):
         """Why the place is unsafe for a run; None if it isn't."""
 
     def store(self, *, read_only: bool = False) -> Store:
-        """The ledger; for a writer, which must hold the run, it is made or migrated."""
+        """The ledger; for a writer, which must hold the run, it is migrated. Raises RunError if it can't
+        be opened, was lost, or doesn't add up (unless the place accepts that, for a reader)."""
 
 
 class Runs(Protocol):
@@ -136,8 +133,9 @@ class Runs(Protocol):
     def all(self) -> Sequence[RunPlace]:
         """All runs, the latest first; also those that can't be read, whose `info` says why."""
 
-    def find(self, name: str) -> RunPlace:
-        """The run a user means: its id, a unique beginning of it, or "last".
+    def find(self, name: str, accept_damage: bool = False) -> RunPlace:
+        """The run a user means: its id, a unique beginning of it, or "last"; read also where it doesn't
+        add up, if that is accepted.
 
         Raises RunError when there is none, or several.
         """

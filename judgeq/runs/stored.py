@@ -23,6 +23,7 @@ from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.runs.info import RunInfo
 from judgeq.runs.places import choose, id_of
 from judgeq.store import Store, open_stored
+from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import Address, parse
 from judgeq.store.postgres.prospects import Lookout
@@ -39,6 +40,7 @@ class StoredRun:
     id: str
     root: Path
     seen: RunRow | None = field(default=None, compare=False, repr=False)
+    accept_damage: bool = field(default=False, compare=False)
 
     @property
     def path(self) -> Path:
@@ -102,11 +104,6 @@ class StoredRun:
 
     @property
     def taken(self) -> bool:
-        """See RunPlace."""
-        return self.exists
-
-    @property
-    def begun(self) -> bool:
         """See RunPlace."""
         return self.exists
 
@@ -205,7 +202,11 @@ class StoredRun:
 
     def store(self, *, read_only: bool = False) -> Store:
         """See RunPlace."""
-        return open_stored(self.address, self.row().run, self.id, read_only=read_only)
+        run = self.row().run
+        damage = rows.damage(self.address, run)
+        if not (read_only and self.accept_damage):
+            refuse(self.shown, damage)
+        return open_stored(self.address, run, self.id, read_only=read_only, damage=damage)
 
 
 @dataclass(frozen=True, slots=True)
@@ -254,10 +255,11 @@ class StoredRuns:
         """What says which runs have work now."""
         return Lookout(self.address)
 
-    def find(self, name: str) -> StoredRun:
+    def find(self, name: str, accept_damage: bool = False) -> StoredRun:
         """See Runs."""
         listing = shlex.join(("judgeq", "runs", "--store", self.shown))
-        return choose(self.all(), name, self.shown, listing).anew()
+        found = choose(self.all(), name, self.shown, listing)
+        return replace(found, seen=None, accept_damage=accept_damage)
 
 
 def _latest(run: StoredRun) -> tuple[Any, ...]:

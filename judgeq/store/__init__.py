@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import sqlite3
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
+from judgeq.store import files
 from judgeq.store.protocol import Items as Items
 from judgeq.store.protocol import Spent as Spent
 from judgeq.store.protocol import Store as Store
@@ -17,14 +20,30 @@ DATABASE = "run.db"
 """The file of a run's folder that holds its facts."""
 
 
-def open_store(folder: Path, *, read_only: bool = False) -> Store:
-    """The store of the run in `folder`; for a writer, which must hold the run's lock, it is made or
-    migrated. Raises RunError if it can't be opened."""
-    return SqliteStore(folder / DATABASE, read_only=read_only)
+def open_store(
+    folder: Path, *, read_only: bool = False, make: bool = True, accept_damage: bool = False
+) -> Store:
+    """The store of the run in `folder`; for a writer, which must hold the run's lock, it is migrated,
+    and made if it may be. Raises RunError if it can't be opened, or is damaged and that isn't
+    accepted."""
+    path = folder / DATABASE
+    return SqliteStore(path, read_only=read_only, make=make, accept_damage=accept_damage)
 
 
-def open_stored(address: Address, run: int, name: str, *, read_only: bool = False) -> Store:
+def make_store(folder: Path) -> None:
+    """Make the store of a run that begins in `folder`, unless it is there; it is on the disk then.
+    Raises RunError."""
+    path = folder / DATABASE
+    try:
+        files.connect(path, read_only=False).close()
+    except (sqlite3.Error, OSError) as error:
+        raise files.problem(path, error) from error
+
+
+def open_stored(
+    address: Address, run: int, name: str, *, read_only: bool = False, damage: Sequence[str] = ()
+) -> Store:
     """The store of the run of this number and name in a PostgreSQL database."""
     from judgeq.store.postgres.store import PostgresStore  # not needed for folders
 
-    return PostgresStore(address, run, name=name, read_only=read_only)
+    return PostgresStore(address, run, name=name, read_only=read_only, damage=damage)

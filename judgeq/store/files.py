@@ -12,19 +12,23 @@ from pathlib import Path
 
 from judgeq.errors import RunError
 from judgeq.files import refuse_links
-from judgeq.store import schema, vetting
+from judgeq.store import damage, schema, vetting
 
 
-def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
-    """A connection to `path`; a writer makes or migrates it, a reader sees an older one as migrated.
+def connect(
+    path: Path, *, read_only: bool, make: bool = True, accept_damage: bool = False
+) -> sqlite3.Connection:
+    """A connection to `path`; a writer migrates it, and may `make` it; a reader sees an older one as
+    migrated.
 
-    Raises RunError for a file that is no run's, or was changed by another program, and OSError or
-    sqlite3.Error as they come.
+    Raises RunError for a file that is no run's, or was changed by another program, or, unless that is
+    accepted, doesn't add up; and OSError or sqlite3.Error as they come.
     """
     files = [path.with_name(path.name + more) for more in ("", "-wal", "-shm")]
     refuse_links(*files)
-    if read_only and not path.is_file():
-        raise RunError(f"{path} is not there: the run was never begun, or its folder is damaged.")
+    make = make and not read_only
+    if not make:
+        _refuse_lost(path)
     if not read_only:
         _refuse_journal(path)
     address = (path.parent.resolve() / path.name).as_uri() + (_read_only(path) if read_only else "")
@@ -34,9 +38,11 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.execute("PRAGMA cell_size_check = ON")
         # Before anything is written: the file may be another program's.
         empty = schema.is_empty(connection)
-        if read_only or not empty:
+        if not make or not empty:
             schema.check(connection, path)
             vetting.check(connection, path)
+            if not accept_damage and schema.version(connection) == schema.VERSION:
+                damage.refuse(str(path), damage.of(connection))
         if not read_only:
             refuse_links(*files)  # nobody put one there meanwhile
             _make_writable(connection, empty)
@@ -44,6 +50,18 @@ def connect(path: Path, *, read_only: bool) -> sqlite3.Connection:
         connection.close()
         raise
     return _of_today(connection) if read_only else connection
+
+
+def _refuse_lost(path: Path) -> None:
+    """SQLite would take a file of no bytes for a new database, and delete the log beside it."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        log = path.with_name(path.name + "-wal")
+        old = f" Move {log.name} away first: it belongs to the lost file." if log.exists() else ""
+        raise RunError(f"{path} is missing: {schema.LOST}{old}") from None
+    if not size:
+        raise RunError(f"{path} is empty: {schema.LOST}")
 
 
 def _of_today(connection: sqlite3.Connection) -> sqlite3.Connection:

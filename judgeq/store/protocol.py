@@ -86,6 +86,10 @@ class Store(Protocol):
         """Seconds for which jobs, and the run, are best held."""
 
     @property
+    def damage(self) -> Sequence[str]:
+        """What doesn't add up in the ledger, in words, where that was accepted."""
+
+    @property
     def keeper(self) -> Keeper | None:
         """What the processes that work on the run share; None where only one does."""
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from judgeq.errors import RunError
 from judgeq.people import Check, Handed, Person
-from judgeq.store import answers, batches, files, people, rows
+from judgeq.store import answers, batches, damage, files, people, rows
 from judgeq.store.protocol import Items, Spent
 from judgeq.types import (
     Batch,
@@ -39,10 +39,15 @@ _AT_ONCE = 500
 class SqliteReader:
     """See Store. The connection is its maker's to close."""
 
-    def __init__(self, path: Path, *, read_only: bool) -> None:
+    def __init__(
+        self, path: Path, *, read_only: bool, make: bool, accept_damage: bool = False
+    ) -> None:
         self.path = path
         with self._reported():
-            self._db = files.connect(path, read_only=read_only)
+            self._db = files.connect(
+                path, read_only=read_only, make=make, accept_damage=accept_damage
+            )
+            self.damage: Sequence[str] = damage.of(self._db) if accept_damage else ()
 
     @contextmanager
     def _reported(self) -> Iterator[None]:

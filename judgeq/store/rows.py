@@ -43,6 +43,10 @@ INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost
                    answered_by)
 VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
 """
+ADD_TO_TOTALS = """
+INSERT INTO totals VALUES (1, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
+    calls = calls + excluded.calls, tokens = tokens + excluded.tokens, cost = cost + excluded.cost
+"""
 INSERT_VERDICT = (
     "INSERT INTO verdicts (job, ranking, ties, score, answered_by) VALUES (?, ?, ?, ?, ?)"
 )
@@ -255,6 +259,12 @@ def calls(outcome: Outcome) -> list[tuple[object, ...]]:
         )
         for call in outcome.calls
     ]
+
+
+def added_up(calls: Sequence[Sequence[Any]]) -> tuple[int, float, float]:
+    """What the rows of calls add to `totals`: calls, tokens, dollars."""
+    tokens = sum(sum(row[3:7]) for row in calls)
+    return len(calls), float(tokens), math.fsum(row[7] or 0.0 for row in calls)
 
 
 def calls_by_job(kept: Sequence[Sequence[Any]]) -> dict[int, list[Call]]:

@@ -14,8 +14,17 @@ from pathlib import Path
 
 from judgeq.errors import RunError
 
+LOST = (
+    "the run was begun, and its answers were in this file. Put it back from a backup, or start again "
+    "beside it: the same `judgeq run` with --new. Nothing was changed."
+)
+"""What to do about a ledger that is lost."""
+TOTAL = """
+INSERT INTO totals SELECT 1, count(*), total(input + cached + output + reasoning), total(cost) FROM calls
+"""
+"""Adds up all calls that there are."""
 APPLICATION_ID = 0x6A716462  # "jqdb"
-VERSION = 6
+VERSION = 7
 
 # No STRICT, RETURNING and the like: clusters run Python 3.11 over SQLite 3.26.
 # Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot:
@@ -31,6 +40,8 @@ VERSION = 6
 # A person's question is handed out by `handed`, and its job stays pending until it is answered.
 # `answered_by` of a call or a verdict is the person who gave it, among all judges. A check is no job:
 # nothing waits for it, and no score knows it; one without a person is a known answer to ask for.
+# `totals` is what all calls add up to, kept in the transactions that write them: a call that was removed
+# or changed afterwards is missed (vetting.py).
 SCHEMA = """
 CREATE TABLE lead (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,
                    holder TEXT NOT NULL, until REAL NOT NULL);
@@ -71,6 +82,8 @@ CREATE TABLE handed (person INTEGER PRIMARY KEY, lease TEXT NOT NULL, at REAL NO
 CREATE TABLE checks (number INTEGER PRIMARY KEY, items BLOB NOT NULL, person INTEGER, repeats INTEGER,
                      known BLOB NOT NULL, lease TEXT NOT NULL, ranking BLOB, ties BLOB, score REAL,
                      seconds REAL NOT NULL, at REAL NOT NULL);
+CREATE TABLE totals (id INTEGER PRIMARY KEY CHECK (id = 1), calls INTEGER NOT NULL,
+                     tokens REAL NOT NULL, cost REAL NOT NULL);
 """
 
 ADDED: Mapping[int, Sequence[tuple[str, str]]] = {
@@ -91,9 +104,12 @@ ADDED: Mapping[int, Sequence[tuple[str, str]]] = {
     5: (),
     # Before, no person was a judge.
     6: (("calls", "answered_by INTEGER"), ("verdicts", "answered_by INTEGER")),
+    7: (),
 }
 """The columns that came with each version, by table, as they stand in SCHEMA."""
-CREATED: Mapping[str, int] = {"batches": 5, "people": 6, "handed": 6, "checks": 6}
+CREATED: Mapping[str, int] = {
+    "batches": 5, "people": 6, "handed": 6, "checks": 6, "totals": 7,
+}  # fmt: skip
 """The version with which a table came, of those that version 1 lacks."""
 
 
@@ -110,6 +126,8 @@ def migrate(connection: sqlite3.Connection, old: int) -> None:
             "(SELECT job, count(*) AS calls FROM calls GROUP BY job) WHERE job = jobs.id), 0)) "
             "WHERE attempts > 0"
         )
+    if old == 6:  # whose calls are believed as they are
+        connection.execute(TOTAL)
 
 
 def is_empty(connection: sqlite3.Connection) -> bool:
@@ -162,7 +180,7 @@ def version(connection: sqlite3.Connection) -> int:
 def check(connection: sqlite3.Connection, path: Path) -> None:
     """Raise RunError unless the file is a run's, of a version from 1 to VERSION."""
     if is_empty(connection):
-        raise RunError(f"{path} is empty: the run was never begun.")
+        raise RunError(f"{path} is empty: {LOST}")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
     if application != APPLICATION_ID or version(connection) < 1:
         raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")

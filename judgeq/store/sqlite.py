@@ -47,10 +47,13 @@ class SqliteStore(SqliteReader):
         path: Path,
         *,
         read_only: bool = False,
+        make: bool = True,
+        accept_damage: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open `path`; a writer makes or migrates it. Raises RunError if it can't be."""
-        super().__init__(path, read_only=read_only)
+        """Open `path`; a writer migrates it, and may `make` it. A reader may `accept_damage`. Raises
+        RunError if it can't be."""
+        super().__init__(path, read_only=read_only, make=make, accept_damage=accept_damage)
         self._clock = clock
         self._flusher: Flusher | None = None
         self._together = False
@@ -125,8 +128,11 @@ class SqliteStore(SqliteReader):
     async def lead(self, holder: str, ttl: float) -> int:
         """See Store. Whoever has the file's lock leads, and all other workers are dead: what they
         held goes back into the queue at once. Batches aren't."""
-        with self._transaction() as db:
-            epoch = db.execute("SELECT coalesce(max(epoch), 0) + 1 FROM lead").fetchone()[0]
+        with self._reading(), self._transaction() as db:
+            before = db.execute("SELECT coalesce(max(epoch), 0) FROM lead").fetchone()[0]
+            if not 0 <= before < 2**62:
+                raise ValueError(f"who led last has the epoch {before}")
+            epoch = before + 1
             db.execute(
                 "INSERT OR REPLACE INTO lead VALUES (1, ?, ?, ?)",
                 (epoch, holder, self._clock() + ttl),
@@ -219,7 +225,9 @@ class SqliteStore(SqliteReader):
                 gone = [o for o, ok in zip(outcomes, kept, strict=True) if not ok]
                 db.executemany(rows.RELEASE, [(*rows.released(o), o.job) for o in gone])
                 outcomes = [o if ok else rows.late(o) for o, ok in zip(outcomes, kept, strict=True)]
-            db.executemany(rows.INSERT_CALL, [row for o in outcomes for row in rows.calls(o)])
+            calls = [row for o in outcomes for row in rows.calls(o)]
+            db.executemany(rows.INSERT_CALL, calls)
+            db.execute(rows.ADD_TO_TOTALS, rows.added_up(calls))
             db.executemany(rows.INSERT_VERDICT, rows.given(outcomes))
 
     async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:

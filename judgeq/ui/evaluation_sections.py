@@ -23,7 +23,7 @@ from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.evaluation.whole import Evaluation
 from judgeq.ui import judge_sections, people_sections, scale_sections
 from judgeq.ui.order_sections import order
-from judgeq.ui.run_sections import simulated
+from judgeq.ui.run_sections import cautions
 from judgeq.ui.sections import Section, numbers, shown, words
 from judgeq.ui.text import count, listed, several
 
@@ -77,7 +77,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     yield from order(run)
     if evaluation.length is not None:
         yield length(run.scores.main[0], evaluation.length)
-    yield from simulated(run)
+    yield from cautions(run)
 
 
 def people(evaluation: Evaluation) -> Iterator[Section]:
@@ -198,7 +198,7 @@ def comparison(compared: Comparison) -> Iterator[Section]:
     if compared.agreement:
         yield _agreement(compared.agreement)
     yield from _reasons(assessments, numbered=True)
-    yield from simulated(*runs)
+    yield from cautions(*runs)
 
 
 def gold_facts(

@@ -51,7 +51,7 @@ def views(
             *table(scores, view.rows, [*_further(view, scores)], first=_first(view)),
             notes=[NOTES[name] for name in view.measures if name in NOTES],
         )
-    warnings = [] if (note := apart(scores)) is None else [note]
+    warnings = [*result.cautions] if (note := apart(scores)) is None else [*result.cautions, note]
     if never := int((~scores.judged).sum()):
         warnings.append(f"{several(never, 'item')} without a verdict so far: not ranked.")
     if result.partial:

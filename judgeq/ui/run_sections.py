@@ -49,7 +49,7 @@ def result(result: Result) -> Iterator[Section]:
     yield from order_sections.order(result)
     if result.scores.texts is not None:
         yield ends(result.scores)
-    yield from simulated(result)
+    yield from cautions(result)
     yield Section(
         notes=[
             f"Scores {result.run.scores}  ({', '.join(result.scores.columns)})",
@@ -59,8 +59,10 @@ def result(result: Result) -> Iterator[Section]:
     )
 
 
-def simulated(*runs: Result) -> Iterator[Section]:
-    """That a judge was simulated, where one was."""
+def cautions(*runs: Result) -> Iterator[Section]:
+    """That a ledger doesn't add up, and that a judge was simulated, where that is so."""
+    for run in runs:
+        yield Section(warnings=run.cautions, close=True)
     if any("simulated" in run.info.settings.judge and not run.info.imported for run in runs):
         yield Section(warnings=[SIMULATED], close=True)
 
@@ -409,7 +411,8 @@ def _calls(estimate: Estimate) -> str:
 
 
 def _tokens(tokens: Range) -> str:
-    return _between(tokens, lambda n: count(_rounded(n)))
+    """To three digits: an estimate knows no more."""
+    return _between(tokens, lambda n: count(round(whole := round(n), min(0, 3 - len(str(whole))))))
 
 
 def _between(span: Range, shown: Callable[[float], str]) -> str:
@@ -420,12 +423,6 @@ def _between(span: Range, shown: Callable[[float], str]) -> str:
     if span.expected is None:
         return f"{low} to {high}"
     return f"about {shown(span.expected)} ({low} to {high})"
-
-
-def _rounded(tokens: float) -> int:
-    """To three digits: an estimate knows no more."""
-    whole = round(tokens)
-    return round(whole, 3 - len(str(whole))) if whole >= 1000 else whole
 
 
 def _cost(estimate: Estimate) -> str:

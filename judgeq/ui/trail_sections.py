@@ -38,6 +38,7 @@ def explain(
     yield Section(
         f"{_name(scores.ids[row])} in {result.run.id}{state}",
         facts=[*_facts(result, row), *_met(result, trail)],
+        warnings=result.cautions,
     )
     if trail.appearances:
         arguing = trail.against[:MOST]
@@ -62,6 +63,7 @@ def versus(
     yield Section(
         f"{one} and {other} in {result.run.id}",
         *item_sections.table(scores, [versus.one, versus.other], gold(result, versus)),
+        warnings=result.cautions,
     )
     facts = [
         ("probability", _probability(result, versus, one)),

@@ -16,9 +16,11 @@ from typing import TYPE_CHECKING, Any
 
 from judgeq.errors import RunError
 from judgeq.store import batches, files, people, rows
+from judgeq.store.damage import refuse
 from judgeq.store.postgres import statements
 from judgeq.store.postgres.address import Address, in_schema
-from judgeq.store.postgres.runs import RunRow, connected
+from judgeq.store.postgres.runs import RunRow, connected, damage_in
+from judgeq.store.schema import TOTAL
 
 if TYPE_CHECKING:
     import psycopg
@@ -243,6 +245,7 @@ def to_file(address: Address, row: RunRow, file: Path) -> None:
             with connected(address) as connection, connection.transaction():
                 connection.execute("SET TRANSACTION ISOLATION LEVEL REPEATABLE READ, READ ONLY")
                 _refuse_running(connection, address, row)
+                refuse(f"{address.shown}#{row.name}", damage_in(connection, address, row.run))
                 ledger.execute("BEGIN IMMEDIATE")
                 for insert, select in _OUT.items():
                     ledger.executemany(insert, _read(connection, address, select, row.run))
@@ -252,6 +255,7 @@ def to_file(address: Address, row: RunRow, file: Path) -> None:
                     ledger.executemany(
                         "INSERT INTO subsets VALUES (?, ?)", ((name, row) for row in numbers)
                     )
+                ledger.execute(TOTAL)
                 ledger.execute("COMMIT")
             ledger.execute("PRAGMA wal_checkpoint(TRUNCATE)")
     except (sqlite3.Error, OSError, OverflowError, struct.error) as error:

@@ -1,22 +1,28 @@
 """The runs that a store holds: the rows of `runs`, their shared texts, and a run taken out.
 
 Each function opens a connection of its own, for one short transaction, and raises RunError where the
-database can't be used.
+database can't be used. Where that connection breaks it is done again: each may be done twice.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import TYPE_CHECKING, Any, NamedTuple
+from functools import wraps
+from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
 
-from judgeq.errors import RunError
-from judgeq.store.postgres import schema
+from judgeq.errors import RunError, StoreAwayError
+from judgeq.store.damage import Counts, found
+from judgeq.store.postgres import schema, statements
 from judgeq.store.postgres.address import Address, connect, in_schema, problem, unreachable
 
 if TYPE_CHECKING:
     import psycopg
 
+P = ParamSpec("P")
+T = TypeVar("T")
+BREAKS = 2
+"""So often a connection may break in what is done on it."""
 BLOCK = 50_000
 """Rows that are deleted in one transaction."""
 _ROWS = """
@@ -83,6 +89,24 @@ def opened(address: Address) -> Iterator[psycopg.Connection[Any]]:
         connection.close()
 
 
+def _again(
+    work: Callable[Concatenate[Address, P], T],
+) -> Callable[Concatenate[Address, P], T]:
+    """`work`, done again where its connection broke and another can be had."""
+
+    @wraps(work)
+    def done(address: Address, /, *given: P.args, **more: P.kwargs) -> T:
+        for _ in range(BREAKS):
+            try:
+                return work(address, *given, **more)
+            except StoreAwayError:
+                connect(address).close()  # raises where the database can't be reached: so do we
+        return work(address, *given, **more)
+
+    return done
+
+
+@_again
 def bring_up_to_date(address: Address) -> None:
     """Before anything is written: migrate a schema that an older judgeq made, if there is one."""
     with opened(address) as connection:
@@ -91,6 +115,7 @@ def bring_up_to_date(address: Address) -> None:
             schema.prepare(connection, address)
 
 
+@_again
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
     with opened(address) as connection:
@@ -101,6 +126,7 @@ def listed(address: Address) -> list[RunRow]:
         return [RunRow(*row) for row in rows]
 
 
+@_again
 def read(address: Address, name: str) -> RunRow | None:
     """The run of this name, if there is one."""
     with opened(address) as connection:
@@ -116,6 +142,7 @@ def _read(connection: psycopg.Connection[Any], address: Address, name: str) -> R
     return None if row is None else RunRow(*row)
 
 
+@_again
 def write(address: Address, name: str, fingerprint: str, info: str, prompt: str | None) -> RunRow:
     """The run of this name, made unless it is there: of several that make it at once one does.
 
@@ -134,6 +161,21 @@ def write(address: Address, name: str, fingerprint: str, info: str, prompt: str 
     return row
 
 
+@_again
+def damage(address: Address, run: int) -> list[str]:
+    """What doesn't add up in the ledger of a run, in words."""
+    with connected(address) as connection:
+        return damage_in(connection, address, run)
+
+
+def damage_in(connection: psycopg.Connection[Any], address: Address, run: int) -> list[str]:
+    """As `damage`, on a connection."""
+    query: Any = in_schema(statements.ADDED_UP, address.schema)
+    (counts,) = connection.execute(query, {"run": run}).fetchall()
+    return found(Counts(*counts))
+
+
+@_again
 def rewrite(address: Address, run: int, info: str) -> None:
     """Put another text in place of what a run is."""
     update: Any = in_schema(
@@ -143,6 +185,7 @@ def rewrite(address: Address, run: int, info: str) -> None:
         connection.execute(update, (info, run))
 
 
+@_again
 def share(address: Address, run: int, texts: Sequence[str]) -> None:
     """Put the run's texts into the store, unless they are there. Raises RunError for a text that
     PostgreSQL can't keep."""
@@ -179,6 +222,7 @@ class Shared(NamedTuple):
     subsets: dict[str, bytes]
 
 
+@_again
 def shared(address: Address, run: int) -> Shared | None:
     """The items of a run with their texts, where all of these are there."""
     select: Any = in_schema(

@@ -9,7 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 import uuid
-from collections.abc import Callable, Mapping
+from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
@@ -171,13 +171,30 @@ DELETE FROM @.shares WHERE bucket = %(bucket)s AND holder = %(holder)s;
 """
 
 
-class Sharing(Keeper):
-    """See Keeper: that of one process, for one run. `worker` gives the number of its row in workers."""
+Work = Callable[[], Awaitable[Any]]
+Again = Callable[[Work], Awaitable[Any]]
+"""What tries something again, and returns what that returns at last; see Link.again."""
 
-    def __init__(self, address: Address, run: int, worker: Callable[[], int | None]) -> None:
+
+async def _once(work: Work) -> Any:
+    return await work()
+
+
+class Sharing(Keeper):
+    """See Keeper: that of one process, for one run. `worker` gives the number of its row in workers;
+    `again` tries what it is given again while the database is away."""
+
+    def __init__(
+        self,
+        address: Address,
+        run: int,
+        worker: Callable[[], int | None],
+        again: Again = _once,
+    ) -> None:
         self._address = address
         self._run = run
         self._worker = worker
+        self._again = again
         self._holder = uuid.uuid4().hex
         self._connection: psycopg.AsyncConnection[Any] | None = None
         self._known: set[str] = set()
@@ -198,7 +215,8 @@ class Sharing(Keeper):
 
     async def set_cap(self, cap: int | None) -> None:
         """See Keeper."""
-        await self._do(CAP, (None if cap is None else min(cap, MOST), self._run))
+        given = None if cap is None else min(cap, MOST), self._run
+        await self._again(lambda: self._do(CAP, given))
 
     async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
         """See Keeper."""
@@ -210,7 +228,9 @@ class Sharing(Keeper):
             "wanted": max(least, wanted),
             "reserved": reserved,
         }
-        rows = await self._do(f"{LOCK_MONEY}{RESERVE};{TOTALS}", given)
+        # A run can't begin without the first answer; for others its task asks again.
+        again = self._again if held is None else _once
+        rows = await again(lambda: self._do(f"{LOCK_MONEY}{RESERVE};{TOTALS}", given))
         (spent, at_risk, cap), answer = rows[-1][0], rows[-2]
         if not answer:
             return Slice(0, None, cap, spent, at_risk, pending=True)

@@ -96,6 +96,24 @@ SELECT count(*) FILTER (WHERE outcome <> 'cached'),
                      AND input + cached + output = 0)
 FROM @.calls WHERE run = %s
 """
+# As store/damage.py has it for a file; workers know what they spent, and of tokens nobody does.
+ADDED_UP = """
+SELECT jobs, planned::float8, done, answered, verdicts, ended::float8, sent, calls, made::bigint,
+    0.0::float8, 0.0::float8, cost / 1e9, spent::float8 / 1e9
+FROM (SELECT count(*) AS jobs, count(*) FILTER (WHERE j.state = 'done') AS done,
+          count(v.job) FILTER (WHERE j.state = 'done') AS answered,
+          coalesce(sum(j.attempts - j.open), 0) AS ended
+      FROM @.jobs j LEFT JOIN @.verdicts v ON v.run = j.run AND v.job = j.id
+      WHERE j.run = %(run)s) AS j,
+    (SELECT coalesce(sum(last - first + 1), 0) AS planned FROM @.rounds WHERE run = %(run)s) AS r,
+    (SELECT count(*) AS verdicts FROM @.verdicts WHERE run = %(run)s) AS v,
+    (SELECT count(*) FILTER (WHERE outcome <> 'cached') AS calls,
+         count(*) FILTER (WHERE outcome <> 'cached' AND answered_by IS NULL) AS sent,
+         coalesce(sum(ceil(greatest(cost, 0) * 1e9)) FILTER (WHERE outcome <> 'cached'), 0) AS cost
+     FROM @.calls WHERE run = %(run)s) AS c,
+    (SELECT coalesce(sum(calls), 0) AS made, coalesce(sum(spent), 0) AS spent
+     FROM @.workers WHERE run = %(run)s) AS w
+"""
 # A running job's last attempt may still be waited for.
 ATTEMPTS = """
 SELECT coalesce(sum((state = 'running' AND open > 0)::int), 0)::bigint,

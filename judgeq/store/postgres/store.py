@@ -82,10 +82,12 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         spool_folder: Path | None = None,
+        damage: Sequence[str] = (),
     ) -> None:
         token, heartbeat = secrets.token_hex(4), Heartbeat(address, run)
         super().__init__(Link(address, clock=clock, sleep=sleep), run, token, heartbeat, name)
         self.read_only = read_only
+        self.damage = damage
         self.lease = address.lease
         self._judges = None if judges is None else list(judges)
         self._label = label
@@ -97,7 +99,7 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         self._spool = Spool(folder, address, run, token)
         self._row_now: int | None = None
         self._in_doubt: _Turn | None = None
-        self.keeper = Sharing(address, run, lambda: self._row_now)
+        self.keeper = Sharing(address, run, lambda: self._row_now, self._link.again)
 
     def turn(self) -> int:
         """See Store."""

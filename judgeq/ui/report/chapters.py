@@ -60,7 +60,7 @@ def done(record: Record) -> Iterator[Section]:
         ]
     )
     yield Section("The run", facts=[*run_sections.facts(record.evaluation.run)])
-    yield from run_sections.simulated(record.evaluation.run)
+    yield from run_sections.cautions(record.evaluation.run)
 
 
 def scale(record: Record) -> Iterator[Section]:

@@ -45,7 +45,8 @@ def outcome(name: str) -> str:
 
 def trouble(record: Record) -> Iterator[Section]:
     """Jobs and calls that failed, items that were never judged, what looks like failures."""
-    run, warnings = record.evaluation.run, []
+    run = record.evaluation.run
+    warnings = [*run.cautions]
     counts, totals, only_people = run.counts, run.totals, run.info.settings.only_people
     never = int((~run.scores.judged).sum())
     if run.partial:
