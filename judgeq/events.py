@@ -15,8 +15,7 @@ class RunStarted:
     """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
     by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
     where that is known beforehand. `watched`: other processes work on the run (`Looked`). `people`:
-    they are asked, and no model. `most_jobs`: of all rounds together, where `rounds` is no more than a
-    bound."""
+    they are asked, and no model."""
 
     run: str
     items: int
@@ -27,7 +26,6 @@ class RunStarted:
     sizes: Sequence[int] = ()
     watched: bool = False
     people: bool = False
-    most_jobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -34,7 +34,6 @@ class SessionSettings(TypedDict, total=False):
 
     concurrency: int
     until: str | None
-    until_labels: bool
     max_invalid: float
     rating: str
     sigma: float | None
@@ -65,7 +64,6 @@ class SessionSettings(TypedDict, total=False):
     first_byte_timeout: float
     timeout: float
     anchors: str | Path | None
-    round_size: int | None
     host: str
     port: int
     url_prefix: str
@@ -83,7 +81,6 @@ class RunSettings(DatasetSettings, SessionSettings, total=False):
     rounds: int | None
     k: int | None
     overlap: int | None
-    holdout: float | None
     matchmaking: Literal["similar", "random"] | None
     streak_length: int | None
     opponents: int | None

@@ -13,7 +13,7 @@ from judgeq.types import Call, Match
 
 LONGEST = 2_000
 """Characters of a note."""
-Why = Literal["", "wait", "quota", "paused", "removed", "over"]
+Why = Literal["", "wait", "quota", "removed", "over"]
 
 
 class Question(NamedTuple):
@@ -26,7 +26,7 @@ class Question(NamedTuple):
 
 class Turn(NamedTuple):
     """What a person is to do now. Without a `question`, `why` says so: others have what is left, or it
-    can't be theirs (wait); their quota is reached; they are paused or removed; or the run is over.
+    can't be theirs (wait); their quota is reached; they are removed; or the run is over.
     `done` counts their answers, on which they spent so many `seconds`; `undo` says whether the last can
     still be taken back."""
 

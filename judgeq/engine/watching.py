@@ -111,11 +111,9 @@ class Watch:
         """Report what was there before the first look; returns what the run is."""
         info, self._seen = self.run.info(), await _seen(store)
         self._ids = (await store.items()).ids
-        settings, sizes, most_jobs = info.settings, [], None
+        settings, sizes = info.settings, list[int]()
         if not info.imported:
-            strategy = settings.make_strategy()
-            sizes = extent.sizes(strategy, settings, info.items)
-            most_jobs = extent.most_jobs(strategy, settings, info.items)
+            sizes = extent.sizes(settings.make_strategy(), settings, info.items)
         self._rated = max(0, self._seen.round - 2)  # of the rounds before, the last is reported
         self.emit(
             RunStarted(
@@ -127,8 +125,7 @@ class Watch:
                 self._seen.totals,
                 sizes,
                 watched=True,
-                people=info.settings.only_people,
-                most_jobs=most_jobs,
+                people=settings.only_people,
             )
         )
         if not self.running and not self._seen.whole(info):
@@ -146,7 +143,8 @@ class Watch:
             info = self.run.info()  # it may have ended early, or been deleted
         whole = self._seen.whole(info)
         await self._note_running(before, whole)
-        for number in range(self._rated + 1, self._seen.round):
+        rated = info.settings.people is None  # whose rounds were all planned before any answer
+        for number in range(self._rated + 1, self._seen.round if rated else 0):
             ratings = [await store.ratings(round) for round in (number, number + 1)]
             self._report_rated(number, *ratings)
         self.emit(self._looked(self._seen.round))

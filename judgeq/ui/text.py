@@ -80,10 +80,7 @@ def start_line(progress: Progress) -> str:
             f"{count(counts.invalid)} invalid, {count(counts.left)} left"
         )
     run, judge = plain(progress.run, 200), plain(progress.judge, 200)
-    extent = several(progress.rounds, "round")
-    if progress.most_jobs is not None:
-        extent = f"{several(progress.most_jobs, 'question')} at most"
-    size = f"{several(progress.items, 'item')}, {extent}"
+    size = f"{several(progress.items, 'item')}, {several(progress.rounds, 'round')}"
     return f"judgeq · {run} · {judge} · {size} · {state}"
 
 
@@ -190,8 +187,6 @@ def certainty(known: Certainty, *, people: bool = False) -> list[str]:
         parts[0] += " (less, if the judge hardly tells the items apart)"
     if known.top_share is not None:
         parts[0] += f", {known.top_share:.1%} of the first {known.top} settled"
-    if known.labels_left is not None:
-        parts[0] += f", {several(known.labels_left, 'label')} not settled"
     if known.next_calls and known.next_rho is not None:
         price = "" if known.next_cost is None else f", about {money(known.next_cost, digits=2)}"
         brings = f"ρ̂ ≈ {known.next_rho:.3f}"
