@@ -462,10 +462,10 @@ def test_the_second_of_two_windows_says_that_it_was_answered_and_goes_on() -> No
 
 def test_who_waits_is_given_what_there_is_and_told_by_the_title() -> None:
     people = asking("pair")
-    people.people["anna"].state = "paused"
+    people.people["anna"].state = "wait"
     with judging(people) as seen:
         page = with_clock(seen)
-        said(page, "Paused by whoever runs the study")
+        said(page, "Nothing for you just now")
         people.people["anna"].state = ""
         page.clock.run_for(6_000)
         page.get_by_text("left 0").wait_for()
@@ -618,11 +618,11 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
 
 def test_who_waits_learns_that_the_study_may_be_over_when_its_server_is_gone() -> None:
     people = asking("pair", "pair")
-    people.people["anna"].state = "paused"
+    people.people["anna"].state = "wait"
     with judging(people) as seen:
         page = seen.page
         wire = Wire(page, "*")
-        said(page, "Paused by whoever runs the study")
+        said(page, "Nothing for you just now")
         wire.does = wire.cut
         page.get_by_role("button", name="Ask now").click()
         page.locator("#link").get_by_text("you can close this page").wait_for()
