@@ -1,7 +1,8 @@
 from __future__ import annotations
 
 from collections import Counter
-from itertools import pairwise, permutationsfrom typing import Any
+from itertools import pairwise, permutations
+from typing import Any
 
 import numpy as np
 import pytest
