@@ -169,8 +169,9 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
             left = await store.left(round)
             if left:
                 await _ask_cache(judge, left, looked.of_round(round))
-                _like_later(history, judge, looked, round)
-                return rounds - round
+                if await store.round_state(round + 1) is None:  # people's are all planned
+                    _like_later(history, judge, looked, round)
+                    return rounds - round
             continue
         matches = questions.of_round(history, settings)
         matches = await questions.numbered(matches, repeats, store, round)

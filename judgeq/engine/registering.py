@@ -126,9 +126,8 @@ async def add(
         token, digest = token_for()
         person = before or Person(count, name, digest, since=now)
         count += before is None
-        person = person._replace(
-            token=digest, quota=change.quota or person.quota, state=PersonState.ACTIVE
-        )
+        quota = person.quota if change.quota is None else change.quota
+        person = person._replace(token=digest, quota=quota, state=PersonState.ACTIVE)
         added.append((person, token))
     if count > MOST:
         raise UsageError(f"There can be {MOST:,} judges at most.")

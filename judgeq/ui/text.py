@@ -80,7 +80,10 @@ def start_line(progress: Progress) -> str:
             f"{count(counts.invalid)} invalid, {count(counts.left)} left"
         )
     run, judge = plain(progress.run, 200), plain(progress.judge, 200)
-    size = f"{several(progress.items, 'item')}, {several(progress.rounds, 'round')}"
+    extent = several(progress.rounds, "round")
+    if progress.people:
+        extent = several(progress.expected, "question")
+    size = f"{several(progress.items, 'item')}, {extent}"
     return f"judgeq · {run} · {judge} · {size} · {state}"
 
 
@@ -101,7 +104,7 @@ def progress_line(progress: Progress, now: float) -> str:
     """How far the current round is."""
     if progress.people:
         answers = f"{count(progress.done)}/{count(progress.total)} answers"
-        return " · ".join([progress.place(progress.round), answers, *people(progress)])
+        return " · ".join([answers, *people(progress)])
     parts = [
         progress.place(progress.round),
         f"{count(progress.done)}/{count(progress.total)} jobs",
