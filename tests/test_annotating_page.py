@@ -20,7 +20,7 @@ from judgeq.ui.web.annotating import annotating
 from tests import judging as engine
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST
-from tests.people import ABOUT, FakePeople, Person, asking
+from tests.people import ABOUT, FakePeople, Person, as_people, asking
 from tests.test_report_page import HOSTILE
 from tests.web import in_thread
 
@@ -32,7 +32,7 @@ READY = "#question:not([hidden]):not([aria-busy])"
 def judging(people: FakePeople, token: str = "anna", **context: Any) -> Iterator[Seen]:
     """The page of a judge, in which nothing goes wrong, and which asks nobody else."""
     with (
-        in_thread(annotating(people, "127.0.0.1", 0)) as at,
+        in_thread(annotating(as_people(people), "127.0.0.1", 0)) as at,
         opened(at.link(token) if token else at.address_shown, **context) as seen,
     ):
         yield seen
@@ -589,7 +589,7 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with in_thread(annotating(people, "127.0.0.1", port)) as at:
+    with in_thread(annotating(as_people(people), "127.0.0.1", port)) as at:
         link = at.link("anna")
         # Playwright's loop is this thread's: the browser outlives the server.
         browser = opened(link)
@@ -600,11 +600,11 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
         page.keyboard.press("1")
         page.get_by_text("Your answer is kept").first.wait_for()
         assert violations(page) == []
-        with in_thread(annotating(people, "127.0.0.1", port)):
+        with in_thread(annotating(as_people(people), "127.0.0.1", port)):
             page.locator("#link-button").dispatch_event("click")
             question(page, "list", "alpha 1")
             page.keyboard.type("43")
-        with in_thread(annotating(people, "127.0.0.1", port)):
+        with in_thread(annotating(as_people(people), "127.0.0.1", port)):
             page.keyboard.type("21")
             page.keyboard.press("Enter")
             question(page, "pair", "left 2")

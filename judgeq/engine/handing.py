@@ -37,9 +37,8 @@ GONE = (
 class Own:
     """What is known of a person: the sets of items that they have judged or skipped, what they answered
     in their order, how many checks, the seconds that this took, and their last answer, while it isn't
-    taken back; how often they `judged` items in a round. Their question is theirs alone `until` then;
-    `sign` is when their page was last heard of, both by the monotonic clock. `told`: that the run is
-    over."""
+    taken back; how often they `judged` items in a round; `sign` is when their page was last heard of,
+    by the monotonic clock. `told`: that the run is over."""
 
     seen: set[frozenset[int]] = field(default_factory=set)
     answered: list[Match] = field(default_factory=list)
@@ -47,7 +46,6 @@ class Own:
     checked: int = 0
     seconds: float = 0.0
     last: Last | None = None
-    until: float = 0.0
     sign: float = NEVER
     told: bool = False
 
@@ -106,6 +104,7 @@ class Handing:
         self._random = random.Random(order)  # noqa: S311  (of questions)
         self._persons: dict[bytes, Person] = {}
         self._skipped: dict[int, list[int]] = {}
+        self._began = clock()
         self._rounds = 0
         self._loaded = False
 
@@ -144,7 +143,7 @@ class Handing:
         self.handed = {handed.person: handed for handed in await self._store.handed()}
         self._check()
         for number, own in self.own.items():
-            own.sign, own.until = before.get(number, own).sign, self._clock() + LEASE
+            own.sign = before.get(number, own).sign
         self.matches = {
             match.id: match
             for round in range(1, self._rounds + 1)
@@ -217,15 +216,6 @@ class Handing:
             for person in self._persons.values()
         )
 
-    @property
-    def is_nobody_left(self) -> bool:
-        """Whether there are questions, and people, none of whom is to be asked more."""
-        return (
-            bool(self.matches and self._persons)
-            and not self._open_to_all
-            and not any(map(self.may_be_asked, self._persons.values()))
-        )
-
     # Who has what
 
     def match(self, handed: Handed) -> Match:
@@ -241,10 +231,6 @@ class Handing:
             raise StaleError(GONE)
         return handed
 
-    def renew(self, person: Person) -> None:
-        """A person's question is theirs alone for as long again."""
-        self.own[person.number].until = self._clock() + LEASE
-
     async def next(self, person: Person) -> Handed | None:
         """Hand out a person's next question: a check that is due, one that nobody has, or one whose
         holder gave no sign for long; first those about items that are new to them. None where there is
@@ -255,18 +241,17 @@ class Handing:
             handed = await self._hand_out(person, check=check)
             self.checks.put(check)
             return handed
+        start = self._random.randrange(len(self.open)) if self.open else 0
+        lapsed = {
+            handed.job: handed
+            for handed in self.handed.values()
+            if handed.job is not None and self._is_lapsed(handed.person)
+        }
+        jobs = [*self.open[start:], *self.open[:start], *lapsed]
         for may in (partial(self._is_new, own), partial(self._is_theirs_again, person)):
-            at = self._choice(may)
-            if at is not None:
-                handed = await self._hand_out(person, self.open[at])
-                self.open[at] = self.open[-1]
-                self.open.pop()
-                return handed
-            lapsed = self._lapsed(may)
-            if lapsed is not None:
-                handed = await self._hand_out(person, lapsed.job, lapsed=lapsed)
-                del self.handed[lapsed.person]
-                return handed
+            for job in jobs:
+                if may(self.matches[job]):
+                    return await self._hand_out(person, job, lapsed=lapsed.get(job))
         return None
 
     async def _hand_out(
@@ -288,28 +273,16 @@ class Handing:
             out = await self._store.hand_out(handed)
         if not out:
             raise BehindError("The question went elsewhere. Try again.")
+        if lapsed is not None:
+            del self.handed[lapsed.person]
+        elif job is not None:
+            self.open.remove(job)
         self.handed[person.number] = handed
         return handed
 
-    def _choice(self, may: Callable[[Match], bool]) -> int | None:
-        """The place in `open` of a question that may be handed out: any, for their order is that of the
-        last ratings."""
-        n = len(self.open)
-        start = self._random.randrange(n) if n else 0
-        for step in range(n):
-            at = (start + step) % n
-            if may(self.matches[self.open[at]]):
-                return at
-        return None
-
-    def _lapsed(self, may: Callable[[Match], bool]) -> Handed | None:
-        """What somebody has who gave no sign for long, and that may be handed out."""
-        for handed in self.handed.values():
-            if handed.job is None or self.own[handed.person].until > self._clock():
-                continue
-            if may(self.matches[handed.job]):
-                return handed
-        return None
+    def _is_lapsed(self, person: int) -> bool:
+        """Whether somebody gave no sign for so long that what they have is for others, too."""
+        return self._clock() - max(self._began, self.own[person].sign) > LEASE
 
     def _is_new(self, own: Own, match: Match) -> bool:
         return frozenset(match.items) not in own.seen
@@ -343,7 +316,7 @@ class Handing:
     def awaited(self) -> tuple[set[str], int]:
         """The names of those who are waited for, and how many questions are for nobody."""
         nobody, names = 0, set[str]()
-        for match in map(self.matches.__getitem__, self.open):
+        for match in map(self.matches.__getitem__, self.open if self._persons else ()):
             able = self._able(match)
             new = [one for one in able if self._is_new(self.own[one.number], match)]
             names |= {person.name for person in new or able}

@@ -96,8 +96,7 @@ class People:
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
         self._over = False
-        self._nobody_left = False
-        self._awaited = ""
+        self._reported = ""
         self._looked = NEVER
 
     @property
@@ -117,7 +116,8 @@ class People:
         self._announce()
 
     async def close(self) -> bool:
-        """Whether all questions have their answers: from then on nothing is undone."""
+        """Whether the store has an answer to all questions: from then on nothing is undone."""
+        self._handing.forget()
         async with self._locked():
             self._over = not self._handing.matches
         return self._over
@@ -247,9 +247,7 @@ class People:
     async def renew(self, token: str, question: str) -> None:
         """The page is still open. Raises StaleError where the question is no longer theirs."""
         async with self._locked():
-            person = await self._handing.person(token)
-            self._handing.theirs(person, question)
-            self._handing.renew(person)
+            self._handing.theirs(await self._handing.person(token), question)
 
     async def leave(self, token: str, question: str) -> None:
         """Give a question back: somebody makes a pause."""
@@ -271,39 +269,29 @@ class People:
 
     # Inside
 
-    def _report(self) -> None:
-        """Report once that nobody is to be asked more, though there are questions."""
-        before, self._nobody_left = self._nobody_left, self._handing.is_nobody_left
-        if self._nobody_left and not before:
-            text = (
-                "Nobody is left to be asked: all who judge have reached their quota, or are removed. "
-                "`judgeq judges add` adds people for the questions that are left."
-            )
-            self._emit(Notice(text, warning=True))
-
-    def _report_awaited(self) -> None:
-        """Report, whenever these are others, for whose answers those wait who have no question."""
-        if self._clock() - self._looked < LOOK:
+    def _report(self, every: float = 0.0) -> None:
+        """Report for whose answers the others wait, or that nobody is left to give them, where that is
+        new; not more often than `every` so many seconds."""
+        if self._clock() - self._looked < every:
             return
-        self._looked = self._clock()
+        self._looked, text = self._clock() if every else self._looked, ""
         names, nobody = self._handing.awaited
         if nobody and not self.open_to_all:
             text = "1 question is" if nobody == 1 else f"{nobody:,} questions are"
             text += (
-                " left for nobody: all who judge have answered or skipped what they may be asked. "
-                "`judgeq judges add` adds people."
+                " left for nobody: all who judge have answered or skipped what they may be asked, have "
+                "reached their quota, or are removed. `judgeq judges add` adds people."
             )
-        else:
+        elif every and names:
             named = sorted(names)[:NAMED]
-            more = len(names) - len(named)
-            named += [f"{more:,} more"] if more else []
+            named += [f"{len(names) - NAMED:,} more"] if len(names) > NAMED else []
             text = (
-                f"The questions that are left are for {' and '.join(named) or 'whoever joins'}. `judgeq "
-                "judges list` shows how far each is; `judgeq judges remove` gives theirs to others."
+                f"The questions that are left are for {' and '.join(named)}. `judgeq judges list` shows "
+                "how far each is; `judgeq judges remove` gives theirs to others."
             )
-        before, self._awaited = self._awaited, text
-        if text != before:
-            self._emit(Notice(text, warning=bool(nobody) and not self.open_to_all))
+        before, self._reported = self._reported, text
+        if text and text != before:
+            self._emit(Notice(text, warning=not names or bool(nobody)))
 
     def _announce(self) -> None:
         self._changed.set()
@@ -351,9 +339,7 @@ class People:
                 handed = await handing.next(person)
                 why = "" if handed is not None else "wait"
         if why == "wait":
-            self._report_awaited()
-        if handed is not None:
-            handing.renew(person)
+            self._report(LOOK)
         self._announce()
         return Turn(
             name=person.name,

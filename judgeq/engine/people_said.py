@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -68,42 +68,6 @@ class Last(NamedTuple):
     said: str
     match: Match
     check: int | None = None
-
-
-class Asker(Protocol):
-    """Hands out questions, and takes the answers. Who a person is, their token says; all raise
-    UnknownPersonError where it says nothing, and StoreAwayError while the store can't be reached."""
-
-    @property
-    def about(self) -> About:
-        """What is asked."""
-
-    @property
-    def open_to_all(self) -> bool:
-        """Whether anybody may `join`."""
-
-    async def turn(self, token: str) -> Turn:
-        """The question that they have, or the next."""
-
-    async def answer(self, token: str, question: str, answer: Answer) -> Turn:
-        """The next turn. The same answer again (its reply was lost) is taken as the first. Raises
-        StaleError, and BadAnswerError."""
-
-    async def skip(self, token: str, question: str, reason: str, note: str = "") -> Turn:
-        """The next turn; the question goes to somebody else. Raises StaleError."""
-
-    async def undo(self, token: str) -> Turn:
-        """A turn with the question of the last answer, to be answered again. Raises StaleError."""
-
-    async def renew(self, token: str, question: str) -> None:
-        """The page is still open. Raises StaleError."""
-
-    async def leave(self, token: str, question: str) -> None:
-        """Give a question back."""
-
-    async def join(self, name: str) -> str:
-        """A new person's token, where it is open to all. Raises UsageError for a name that can't be, or
-        is taken."""
 
 
 def about(prompt: PromptSet) -> About:
