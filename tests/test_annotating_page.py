@@ -20,6 +20,7 @@ from judgeq.ui.web.annotating import annotating
 from tests import judging as engine
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST
+from tests.judging import register as register_people
 from tests.people import ABOUT, FakePeople, Person, as_people, asking
 from tests.test_report_page import HOSTILE
 from tests.web import in_thread
@@ -695,7 +696,7 @@ def test_a_run_is_judged_on_the_page_to_its_end(tmp_path: Path) -> None:
     @asynccontextmanager
     async def served(people: People) -> AsyncIterator[None]:
         async with annotating(people, "127.0.0.1", 0) as at:
-            (token,) = await people.register(["Ann"])
+            (token,) = await register_people(people, ["Ann"])
             links.put(at.link(token))
             yield
 

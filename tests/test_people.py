@@ -117,7 +117,7 @@ def lease(turn: Turn) -> str:
 @table((0, 1), (2, 3))
 async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, bob, eve = await people.register(["Ann", "Bob", "Eve"])
+        ann, bob, eve = await them.register(people, ["Ann", "Bob", "Eve"])
         first, second = await people.turn(ann), await people.turn(bob)
         assert first.question is not None
         assert second.question is not None
@@ -137,7 +137,7 @@ async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table)
 @table((0, 1))
 async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
     async with table.open() as (people, store):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         for token in ("", "x", ann[:-1], ann + "x", "\udcff"):
             with pytest.raises(UnknownPersonError, match="isn't known"):
                 await people.turn(token)
@@ -162,7 +162,7 @@ async def test_whoever_comes_may_join_under_a_name_of_their_own(table: Table) ->
 @table((0, 1), (2, 3))
 async def test_an_answer_is_taken_once(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         turn = await people.turn(ann)
         after = await people.answer(ann, lease(turn), FIRST)
         assert await people.answer(ann, lease(turn), FIRST) == after, "its reply was lost"
@@ -179,7 +179,7 @@ async def test_an_answer_is_taken_once(table: Table) -> None:
 @table((0, 1))
 async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table) -> None:
     async with table.open() as (people, store):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         turn = await people.turn(ann)
         for answer in (
             Answer(),
@@ -199,7 +199,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
 @table((0, 1), ties=True)
 async def test_a_tie_where_it_is_allowed(table: Table) -> None:
     async with table.open() as (people, store):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         await people.answer(ann, lease(await people.turn(ann)), Answer((0, 1), tied=True))
         assert (await store.verdicts()).tied.tolist() == [False, True]
 
@@ -207,7 +207,7 @@ async def test_a_tie_where_it_is_allowed(table: Table) -> None:
 @table(matches=Matches(np.array([3, 0, 1, 2, 5], np.int32), np.array([0, 4, 5])))
 async def test_lists_and_single_texts(table: Table) -> None:
     async with table.open() as (people, store):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         turn = await people.turn(ann)
         while turn.question is not None:
             turn = await people.answer(ann, lease(turn), them.answered(turn.question))
@@ -220,7 +220,7 @@ async def test_lists_and_single_texts(table: Table) -> None:
 @table((0, 1), (2, 3))
 async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         with pytest.raises(StaleError, match="can't be taken back"):
             await people.undo(ann)
         first = await people.turn(ann)
@@ -251,7 +251,7 @@ async def test_the_last_answer_can_be_taken_back_until_the_run_is_over(table: Ta
 @table((0, 1), (2, 3))
 async def test_what_is_skipped_goes_to_others_until_nobody_is_left(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         first = await people.turn(ann)
         second = await people.skip(ann, lease(first), "broken", "looks cut off")
         third = await people.skip(ann, lease(second), "broken")
@@ -269,7 +269,7 @@ async def test_what_all_skipped_is_asked_again_where_that_is_wanted(table: Table
     from judgeq.types import JobState
 
     async with table.open() as (people, store):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         await people.skip(ann, lease(await people.turn(ann)), "broken")
         assert await store.counts() == Counts(invalid=1)
         await store.reopen(JobState.INVALID)
@@ -283,7 +283,7 @@ async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_o
     table: Table,
 ) -> None:
     async with table.open() as (people, store):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         turn = await people.turn(ann)
         for _ in range(3):
             table.clock.now += LEASE - 1
@@ -308,7 +308,7 @@ async def test_a_question_comes_back_when_its_holder_is_gone_and_another_needs_o
 @table((0, 1))
 async def test_a_pause_gives_the_question_back_at_once(table: Table) -> None:
     async with table.open() as (people, _):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         turn = await people.turn(ann)
         assert people.present == 1
         await people.leave(bob, lease(turn))
@@ -320,7 +320,7 @@ async def test_a_pause_gives_the_question_back_at_once(table: Table) -> None:
 @table((0, 1), (1, 0), (0, 1), (2, 3))
 async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         assert await them.judge(_ending(people, ann), ann) == 2
         assert (await people.turn(ann)).why == "wait"
         assert await store.counts() == Counts(pending=2, done=2)
@@ -331,7 +331,7 @@ async def test_nobody_is_asked_the_same_twice(table: Table) -> None:
 @table((0, 1), (2, 3), later=[(1, 0), (4, 5)])
 async def test_what_comes_again_is_asked_of_others_and_only_then_of_the_same(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, bob = await people.register(["Ann", "Bob"], 3)
+        ann, bob = await them.register(people, ["Ann", "Bob"], 3)
         assert await them.judge(_ending(people, ann), ann) == 3
         assert await store.counts() == Counts(pending=1, done=3)
         left = await people.turn(bob)
@@ -342,7 +342,7 @@ async def test_what_comes_again_is_asked_of_others_and_only_then_of_the_same(tab
 @table((0, 1), later=[(1, 0)])
 async def test_what_comes_again_is_of_whoever_is_there_and_to_whom_it_is_new(table: Table) -> None:
     async with table.open() as (people, _):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         turn = await people.turn(ann)
         held = await people.turn(bob)
         after = await people.answer(ann, lease(turn), FIRST)
@@ -361,7 +361,7 @@ async def test_what_comes_again_is_of_whoever_is_there_and_to_whom_it_is_new(tab
 @table((0, 1), (1, 0))
 async def test_nobody_has_twice_what_several_are_asked_in_one_round(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, _ = await people.register(["Ann", "Bob"])
+        ann, _ = await them.register(people, ["Ann", "Bob"])
         back = await people.answer(ann, lease(await people.turn(ann)), FIRST)
         assert (back.why, back.done) == ("wait", 1)
         await people.change(Change("remove", ("Bob",)))
@@ -375,7 +375,7 @@ async def test_nobody_has_twice_what_several_are_asked_in_one_round(table: Table
 @table((0, 1), (2, 3))
 async def test_what_somebody_skipped_is_theirs_again_where_nobody_else_is(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, _ = await people.register(["Ann", "Bob"])
+        ann, _ = await them.register(people, ["Ann", "Bob"])
         for _ in range(2):
             turn = await people.turn(ann)
             turn = await people.skip(ann, lease(turn), "undecided")
@@ -391,7 +391,7 @@ async def test_what_somebody_skipped_is_theirs_again_where_nobody_else_is(table:
 async def test_what_another_process_changed_is_found_out_and_no_fault(table: Table) -> None:
     """As where one that lost its run to another is still asked for a moment."""
     async with table.open() as (before, store), table.open(store) as (people, _):
-        ann, bob = await before.register(["Ann", "Bob"])
+        ann, bob = await them.register(before, ["Ann", "Bob"])
         old = await before.turn(ann)
         assert lease(await people.turn(ann)) == lease(old)
         new = await people.answer(ann, lease(old), FIRST)
@@ -417,7 +417,7 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
         return [(event.text, event.warning) for event in table.events if isinstance(event, Notice)]
 
     async with table.open() as (people, _):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         turn = await people.answer(ann, lease(await people.turn(ann)), FIRST)
         assert reported() == []
         await people.answer(ann, lease(turn), FIRST)
@@ -431,7 +431,7 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
         table.clock.now += LOOK
         await people.turn(ann)
         assert len(reported()) == 1, "he has it now"
-        await people.register(["Eve"])
+        await them.register(people, ["Eve"])
         await people.leave(bob, lease(turn))
         table.clock.now += LOOK
         await people.turn(ann)
@@ -441,7 +441,7 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
 @table((0, 1), (1, 0))
 async def test_that_there_are_too_few_judges_is_a_warning(table: Table) -> None:
     async with table.open() as (people, _):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         assert (await people.answer(ann, lease(await people.turn(ann)), FIRST)).why == "wait"
         (notice,) = (event for event in table.events if isinstance(event, Notice))
         assert notice.warning
@@ -463,7 +463,7 @@ def test_a_ledger_of_people_who_are_not_there_is_damaged(tmp_path: Path, stateme
     @table((0, 1))
     async def story(table: Table) -> None:
         async with table.open() as (people, _):
-            await people.register(["Ann"])
+            await them.register(people, ["Ann"])
         with closing(sqlite3.connect(table.path)) as db:
             db.execute(statement)
             db.commit()
@@ -510,7 +510,7 @@ def _ending(people: People, token: str) -> Any:
 @table(*((row, row + 1) for row in range(10)))
 async def test_a_quota_is_kept(table: Table) -> None:
     async with table.open() as (people, _):
-        (ann,) = await people.register(["Ann"], 3)
+        (ann,) = await them.register(people, ["Ann"], 3)
         assert await them.judge(people, ann) == 3
         turn = await people.turn(ann)
         assert (turn.why, turn.done, turn.quota) == ("quota", 3, 3)
@@ -525,14 +525,14 @@ async def test_that_nobody_is_left_to_be_asked_is_reported_once(table: Table) ->
         return sum(isinstance(event, Notice) for event in table.events)
 
     async with table.open() as (people, _):
-        ann, _ = await people.register(["Ann", "Bob"], 1)
+        ann, _ = await them.register(people, ["Ann", "Bob"], 1)
         await people.answer(ann, lease(await people.turn(ann)), FIRST)
         assert reported() == 0
         await people.change(Change("remove", ("Bob",)))
         for _ in range(2):
             await people.turn(ann)
         assert reported() == 1
-        (eve,) = await people.register(["Eve"], 1)
+        (eve,) = await them.register(people, ["Eve"], 1)
         await people.answer(eve, lease(await people.turn(eve)), FIRST)
         assert reported() == 2
 
@@ -540,7 +540,7 @@ async def test_that_nobody_is_left_to_be_asked_is_reported_once(table: Table) ->
 @table((0, 1), (2, 3))
 async def test_who_is_removed_has_nothing(table: Table) -> None:
     async with table.open() as (people, store):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         await people.turn(ann)
         await people.change(Change("remove", ("Ann", "ann")))
         assert await store.handed() == [], "at once"
@@ -566,7 +566,7 @@ def test_who_is_forgotten_gets_a_name_that_nobody_has() -> None:
 @table((0, 1), (2, 3), (4, 5))
 async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> None:
     async with table.open() as (people, _):
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await them.register(people, ["Ann", "Bob"])
         first = await people.turn(ann)
         mine = await people.answer(ann, lease(first), FIRST._replace(seconds=0.0))
         theirs = await people.turn(bob)
@@ -588,7 +588,7 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
 async def test_some_are_asked_again_turned_round_and_count_for_nothing(table: Table) -> None:
     table.options["repeats"] = 0.2
     async with table.open() as (people, store):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         await them.judge(_ending(people, ann), ann)
         checks = await store.checks()
         asked = {match.id: match.items for match, _ in await store.said()}
@@ -611,7 +611,7 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
         assert await checks.add_known([(11, 0), (10, 1), (11, 0)]) == 2
         assert await checks.add_known([(10, 1), (9, 2)]) == 1
     async with table.open() as (people, store):
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await them.register(people, ["Ann"])
         await them.judge(_ending(people, ann), ann)
         asked = [check for check in await store.checks() if check.person is not None]
         assert len(asked) == 24 // EVERY

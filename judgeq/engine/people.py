@@ -150,11 +150,6 @@ class People:
 
     # What those who run it ask
 
-    async def register(self, names: Sequence[str], quota: int | None = None) -> list[str]:
-        """Add people; their tokens. Raises UsageError as `registering.add`."""
-        added = await self.change(registering.Change("add", tuple(names), quota))
-        return [token for _, token in added]
-
     async def change(self, change: registering.Change) -> list[tuple[Person, str]]:
         """As `registering.make`, known here at once: who is to be asked no more has nothing."""
         async with self._locked():
