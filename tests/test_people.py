@@ -339,6 +339,17 @@ async def test_what_comes_again_is_asked_of_others_and_only_then_of_the_same(tab
         assert await store.counts() == Counts(done=4)
 
 
+@table((0, 1), (2, 3), (4, 5), later=[(6, 7), (8, 9), (10, 11)])
+async def test_the_first_round_is_asked_first(table: Table) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await them.register(people, ["Ann"])
+        turn, rounds = await people.turn(ann), list[int]()
+        while turn.question is not None:
+            turn = await people.answer(ann, lease(turn), FIRST)
+            rounds.append((await store.said())[-1][0].round)
+        assert rounds == [1, 1, 1, 2, 2, 2]
+
+
 @table((0, 1), later=[(1, 0)])
 async def test_what_comes_again_is_of_whoever_is_there_and_to_whom_it_is_new(table: Table) -> None:
     async with table.open() as (people, _):

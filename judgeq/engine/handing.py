@@ -233,8 +233,8 @@ class Handing:
 
     async def next(self, person: Person) -> Handed | None:
         """Hand out a person's next question: a check that is due, one that nobody has, or one whose
-        holder gave no sign for long; first those about items that are new to them. None where there is
-        none for them."""
+        holder gave no sign for long; first those about items that are new to them, and of these any of
+        the earliest round. None where there is none for them."""
         own = self.own[person.number]
         check = self.checks.due(person.number, own.answered, bool(self.open))
         if check is not None:
@@ -248,6 +248,7 @@ class Handing:
             if handed.job is not None and self._is_lapsed(handed.person)
         }
         jobs = [*self.open[start:], *self.open[:start], *lapsed]
+        jobs.sort(key=lambda job: self.matches[job].round)
         for may in (partial(self._is_new, own), partial(self._is_theirs_again, person)):
             for job in jobs:
                 if may(self.matches[job]):
