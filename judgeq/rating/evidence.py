@@ -50,13 +50,13 @@ def sigma(rankings: Rankings, seed: int = 0) -> tuple[float, Floats]:
     return math.exp(best), start
 
 
-def _highest(of: Callable[[float], float], low: float, high: float, near: float = _NEAR) -> float:
-    """Where `of` is highest between low and high, or the end that it is within `near` of."""
+def _highest(of: Callable[[float], float], low: float, high: float) -> float:
+    """Where `of` is highest between low and high, or the end that it is within _NEAR of."""
     golden = (math.sqrt(5) - 1) / 2
     ends = low, high
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = of(left), of(right)
-    while high - low > near:
+    while high - low > _NEAR:
         if at_left >= at_right:
             high, right, at_right = right, left, at_left
             left = high - golden * (high - low)
@@ -67,7 +67,7 @@ def _highest(of: Callable[[float], float], low: float, high: float, near: float 
             at_right = of(right)
     best = (low + high) / 2
     for end in ends:
-        if abs(best - end) <= near:
+        if abs(best - end) <= _NEAR:
             return end
     return best
 
