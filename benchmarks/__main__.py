@@ -13,8 +13,8 @@ from pathlib import Path
 
 import numpy as np
 
-from benchmarks.adaptive import adaptive, known, matchmaking
 from benchmarks.calls import calls, exposure, limiter, memory, slope
+from benchmarks.certainty import known
 from benchmarks.comparing import comparing
 from benchmarks.hybrid import hybrid
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
@@ -134,9 +134,7 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "report": report,
     "thresholds": thresholds,
     "hybrid": hybrid,
-    "adaptive": adaptive,
     "certainty": known,
-    "matchmaking": matchmaking,
     "stores": stores,
     "plans": plans,
 }

@@ -136,7 +136,7 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
     @property
     def goal(self) -> Goal:
         """When enough is known."""
-        return Goal.read(self.until, labels=self.until_labels)
+        return Goal.read(self.until)
 
     def rooted(self) -> Settings:
         """With absolute paths, so that a run can be taken up from another folder."""
@@ -173,7 +173,7 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
         given = {name: getattr(self, name) for name in strategies.FLAGS}
         if self.repeats is not None:  # below 1 it is a share of people's questions
             given["repeats"] = int(self.repeats) or None
-        return strategies.parse(self.strategy, **given)
+        return strategies.parse(self.strategy, at_once=self.people is not None, **given)
 
 
 def settle(

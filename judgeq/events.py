@@ -14,8 +14,7 @@ from judgeq.types import Batch, Counts, JobState, Totals, Usage
 class RunStarted:
     """A session begins. `planned` holds the jobs of the rounds that earlier sessions planned, round
     by round, and `totals` what they spent: nothing for a new run. `sizes` are the jobs of each round,
-    where that is known beforehand. `people`: they are asked, and no model. `most_jobs`: of all rounds
-    together, where `rounds` is no more than a bound."""
+    where that is known beforehand. `people`: they are asked, and no model."""
 
     run: str
     items: int
@@ -25,7 +24,6 @@ class RunStarted:
     totals: Totals = Totals()  # noqa: RUF009  (immutable)
     sizes: Sequence[int] = ()
     people: bool = False
-    most_jobs: int | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -14,7 +14,6 @@ class PersonState(StrEnum):
     """Whether a person is handed questions."""
 
     ACTIVE = "active"
-    PAUSED = "paused"
     REMOVED = "removed"
 
 

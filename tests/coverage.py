@@ -19,8 +19,8 @@ from judgeq.types import Floats, Matches, Verdicts
 
 AT_RANDOM = {"lists": "listwise10", "pairs": "pairwise15"}
 """Three rounds of lists of 10 and fifteen of pairs, at random."""
-DESIGNS = ("lists", "listwise10", "adaptive10", "pairs", "pairwise24", "adaptive2")
-"""The strategies match what is rated alike, or choose what is least certain."""
+DESIGNS = ("lists", "listwise10", "pairs", "pairwise24")
+"""The strategies match what is rated alike."""
 MANY = 1000
 """So many answers an item are taken for what a judge says in the end."""
 Judge = Callable[[Matches, Floats, np.random.Generator], Verdicts]
@@ -87,7 +87,7 @@ def _of_run(
 ) -> Counted:
     rng = np.random.default_rng(seed)
     truth = rng.normal(0, spread, n)
-    k = 2 if design in ("pairs", "pairwise24", "adaptive2") else 10
+    k = 2 if design in ("pairs", "pairwise24") else 10
     many = fit(judge(at_random(n, k, MANY // k, rng), truth, rng), n, Parameters(sigma=20.0))
     history = History.begin(n, strategies.parse(AT_RANDOM.get(design, design)), seed)
     for round in history.to_come():

@@ -13,6 +13,7 @@ from judgeq import config
 from judgeq.engine import assembly, session
 from judgeq.engine.people import People
 from judgeq.engine.people_said import Answer, Question
+from judgeq.engine.registering import Change
 from judgeq.engine.results import Result
 from judgeq.engine.stopping import Interrupts
 from judgeq.errors import StoppedError
@@ -69,6 +70,11 @@ async def judge(people: People, token: str, noise: float = 0.0, seed: int = 0) -
     return count
 
 
+async def register(people: People, names: Sequence[str], quota: int | None = None) -> list[str]:
+    """Add people; their tokens."""
+    return [token for _, token in await people.change(Change("add", tuple(names), quota))]
+
+
 @asynccontextmanager
 async def _beside(*work: Coroutine[Any, Any, Any]) -> AsyncIterator[None]:
     """While inside, people are at work; it is left when they have done it."""
@@ -89,7 +95,7 @@ def judged_by(
 
     @asynccontextmanager
     async def page(people: People) -> AsyncIterator[None]:
-        tokens = await people.register(names, quota)
+        tokens = await register(people, names, quota)
         async with _beside(
             *(judge(people, token, noise, seed) for seed, token in enumerate(tokens))
         ):
@@ -115,7 +121,7 @@ def stopped(
 
     @asynccontextmanager
     async def page(people: People) -> AsyncIterator[None]:
-        for seed, token in enumerate(await people.register(names, quota)):
+        for seed, token in enumerate(await register(people, names, quota)):
             await judge(people, token, seed=seed)
         interrupts.interrupt()
         yield
@@ -131,7 +137,7 @@ def remarked(folder: Path, note: str, reason: str, **more: Any) -> Result:
 
     @asynccontextmanager
     async def page(people: People) -> AsyncIterator[None]:
-        ann, bob = await people.register(["Ann", "Bob"])
+        ann, bob = await register(people, ["Ann", "Bob"])
         first = await people.turn(bob)
         assert first.question is not None
         after = await people.skip(bob, first.question.id, reason, note)
@@ -149,7 +155,7 @@ def skipping(folder: Path, reason: str, text: str = "text number 3 ", **more: An
 
     @asynccontextmanager
     async def page(people: People) -> AsyncIterator[None]:
-        (ann,) = await people.register(["Ann"])
+        (ann,) = await register(people, ["Ann"])
         async with _beside(_noting(people, ann, "", {text: reason})):
             yield
 

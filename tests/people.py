@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
-from typing import Literal, NamedTuple
+from typing import Literal, NamedTuple, cast
 
+from judgeq.engine.people import People
 from judgeq.engine.people_said import (
     About,
     Answer,
@@ -175,6 +176,11 @@ class FakePeople:
     def answers(self) -> list[Answer | str]:
         """What was taken, in order."""
         return [one.answer for one in self.taken]
+
+
+def as_people(people: FakePeople) -> People:
+    """As a server takes them."""
+    return cast(People, people)
 
 
 def asking(*kinds: Kind, texts: Mapping[Kind, tuple[str, ...]] | None = None) -> FakePeople:

@@ -18,7 +18,7 @@ from judgeq.ui.web import annotating as server
 from judgeq.ui.web.annotating import annotating
 from judgeq.ui.web.entrance import Entrance
 from judgeq.ui.web.rates import Rates, neighbourhood
-from tests.people import ABOUT, FakePeople, Person, asking
+from tests.people import ABOUT, FakePeople, Person, as_people, asking
 from tests.web import in_thread
 
 JSON = "application/json"
@@ -79,7 +79,9 @@ class Clock:
 
 @contextmanager
 def site(people: FakePeople, **how: Any) -> Iterator[Site]:
-    with in_thread(annotating(people, how.pop("host", "127.0.0.1"), 0, **how)) as entrance:
+    with in_thread(
+        annotating(as_people(people), how.pop("host", "127.0.0.1"), 0, **how)
+    ) as entrance:
         yield Site(entrance, people)
 
 

@@ -20,7 +20,8 @@ from judgeq.ui.web.annotating import annotating
 from tests import judging as engine
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST
-from tests.people import ABOUT, FakePeople, Person, asking
+from tests.judging import register as register_people
+from tests.people import ABOUT, FakePeople, Person, as_people, asking
 from tests.test_report_page import HOSTILE
 from tests.web import in_thread
 
@@ -32,7 +33,7 @@ READY = "#question:not([hidden]):not([aria-busy])"
 def judging(people: FakePeople, token: str = "anna", **context: Any) -> Iterator[Seen]:
     """The page of a judge, in which nothing goes wrong, and which asks nobody else."""
     with (
-        in_thread(annotating(people, "127.0.0.1", 0)) as at,
+        in_thread(annotating(as_people(people), "127.0.0.1", 0)) as at,
         opened(at.link(token) if token else at.address_shown, **context) as seen,
     ):
         yield seen
@@ -462,10 +463,10 @@ def test_the_second_of_two_windows_says_that_it_was_answered_and_goes_on() -> No
 
 def test_who_waits_is_given_what_there_is_and_told_by_the_title() -> None:
     people = asking("pair")
-    people.people["anna"].state = "paused"
+    people.people["anna"].state = "wait"
     with judging(people) as seen:
         page = with_clock(seen)
-        said(page, "Paused by whoever runs the study")
+        said(page, "Nothing for you just now")
         people.people["anna"].state = ""
         page.clock.run_for(6_000)
         page.get_by_text("left 0").wait_for()
@@ -589,7 +590,7 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
-    with in_thread(annotating(people, "127.0.0.1", port)) as at:
+    with in_thread(annotating(as_people(people), "127.0.0.1", port)) as at:
         link = at.link("anna")
         # Playwright's loop is this thread's: the browser outlives the server.
         browser = opened(link)
@@ -600,11 +601,11 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
         page.keyboard.press("1")
         page.get_by_text("Your answer is kept").first.wait_for()
         assert violations(page) == []
-        with in_thread(annotating(people, "127.0.0.1", port)):
+        with in_thread(annotating(as_people(people), "127.0.0.1", port)):
             page.locator("#link-button").dispatch_event("click")
             question(page, "list", "alpha 1")
             page.keyboard.type("43")
-        with in_thread(annotating(people, "127.0.0.1", port)):
+        with in_thread(annotating(as_people(people), "127.0.0.1", port)):
             page.keyboard.type("21")
             page.keyboard.press("Enter")
             question(page, "pair", "left 2")
@@ -618,11 +619,11 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
 
 def test_who_waits_learns_that_the_study_may_be_over_when_its_server_is_gone() -> None:
     people = asking("pair", "pair")
-    people.people["anna"].state = "paused"
+    people.people["anna"].state = "wait"
     with judging(people) as seen:
         page = seen.page
         wire = Wire(page, "*")
-        said(page, "Paused by whoever runs the study")
+        said(page, "Nothing for you just now")
         wire.does = wire.cut
         page.get_by_role("button", name="Ask now").click()
         page.locator("#link").get_by_text("you can close this page").wait_for()
@@ -695,7 +696,7 @@ def test_a_run_is_judged_on_the_page_to_its_end(tmp_path: Path) -> None:
     @asynccontextmanager
     async def served(people: People) -> AsyncIterator[None]:
         async with annotating(people, "127.0.0.1", 0) as at:
-            (token,) = await people.register(["Ann"])
+            (token,) = await register_people(people, ["Ann"])
             links.put(at.link(token))
             yield
 

@@ -28,7 +28,7 @@ KINDS = {
     "direct": "--strategy direct --judge m",
     "hybrid": "--strategy hybrid --judge m",
     "reasons": "--strategy listwise4x2 --judge m --reasons",
-    "adaptive": "--strategy adaptive --judge m --until 0.5",
+    "until": "--strategy listwise10x9 --judge m --until 0.5",
 }
 
 

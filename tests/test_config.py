@@ -24,7 +24,6 @@ DECIDING: Mapping[str, Any] = {
     "rounds": 2,
     "k": 5,
     "overlap": 3,
-    "holdout": 0.1,
     "matchmaking": "random",
     "streak_length": 5,
     "opponents": 2,
@@ -50,7 +49,6 @@ STRATEGY_OF = {
     "warm_up": "tail",
     "cut": "tail",
     "repeats": "complete",
-    "holdout": "adaptive",
 }
 # Settings that decide what a model answers.
 OF_A_MODEL: Mapping[str, Any] = {
@@ -77,7 +75,6 @@ OTHER_SESSION: Mapping[str, Any] = {
     "batch_repair": "live",
     "max_invalid": 0.9,
     "until": "0.9",
-    "until_labels": True,
     "concurrency": 1,
     "rating": "bt-mm",
     "sigma": 1.0,
@@ -108,7 +105,6 @@ OTHER_SESSION: Mapping[str, Any] = {
     "cache": False,
     "cache_dir": Path("cache"),
     "anchors": Path("known.csv"),
-    "round_size": 5,
     "host": "0.0.0.0",
     "port": 1,
     "url_prefix": "/study",

@@ -169,21 +169,22 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     assert "has no verdict" in error
 
 
-def test_a_damaged_ledger_is_said_to_be_one(tmp_path: Path) -> None:
+@pytest.mark.parametrize(
+    "damage",
+    [
+        "UPDATE verdicts SET ranking = x'00' WHERE job = 3",
+        "UPDATE jobs SET items = x'00' WHERE id = 7",
+        "UPDATE rounds SET active = x'00' WHERE round = 2",
+        "UPDATE calls SET cost = 9e999",
+    ],
+)
+def test_a_damaged_ledger_is_said_to_be_one(tmp_path: Path, damage: str) -> None:
     judgeq(tmp_path, "run", *N, "-s", "listwise10x2", "-q")
     (item,) = some(tmp_path, "runs")
-    for damage, restore in (
-        ("UPDATE rounds SET ratings = x'0000000000000000' WHERE round = 2", "zeroblob(320)"),
-        ("UPDATE rounds SET ratings = x'00' WHERE round = 1", "zeroblob(320)"),
-        ("UPDATE calls SET cost = 9e999", ""),
-    ):
-        with changed(tmp_path) as db:
-            db.execute(damage)
-        error = judgeq(tmp_path, "explain", "last", item, "--replies", expect=7).stderr
-        assert "is damaged" in error
-        if restore:
-            with changed(tmp_path) as db:
-                db.execute(f"UPDATE rounds SET ratings = {restore}")
+    with changed(tmp_path) as db:
+        db.execute(damage)
+    error = judgeq(tmp_path, "explain", "last", item, "--replies", expect=7).stderr
+    assert "is damaged" in error
 
 
 def test_texts_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:

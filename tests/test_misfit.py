@@ -1,4 +1,4 @@
-"""Which judges, items and judgments don't fit, from arrays; and circles."""
+"""Which judges, items and judgments don't fit, from arrays."""
 
 from __future__ import annotations
 
@@ -13,10 +13,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_allclose
 
-from judgeq import seeds
 from judgeq.rating import misfit
 from judgeq.rating.bradley_terry import fit_map
-from judgeq.rating.misfit import circles, fit_of_items, fit_of_judges, surprise
+from judgeq.rating.misfit import fit_of_items, fit_of_judges, surprise
 from judgeq.types import Verdicts
 from tests.build import Ranking, grouped, rankings, verdicts
 
@@ -207,66 +206,3 @@ def test_residuals_of_pairs_ties_and_items_alone() -> None:
     assert np.isfinite(far).all()
     unrated = misfit.residuals(verdicts([(1, 0)]), np.array([np.nan, 0.0]), np.arange(2))[0]
     assert np.isnan(unrated).all()
-
-
-# Circles
-
-
-def counted(every: list[list[list[int]]], n: int) -> tuple[int, int, int, int]:
-    """By going through all triples: triads, circular ones, repeated and inconsistent pairs."""
-    said: dict[tuple[int, int], list[tuple[int, int]]] = defaultdict(list)
-    for at, groups in enumerate(every):
-        placed = [(item, place) for place, group in enumerate(groups) for item in group]
-        for a, p in placed:
-            for b, q in placed:
-                if a < b:
-                    said[a, b].append((at, (q > p) - (q < p)))
-    way = {pair: sum(value for _, value in votes) for pair, votes in said.items()}
-    triads = circular = 0
-    for a, b, c in combinations(range(n), 3):
-        pairs = [(a, b), (b, c), (a, c)]
-        if any(way.get(pair, 0) == 0 for pair in pairs):
-            continue
-        if len({at for pair in pairs for at, _ in said[pair]}) == 1:
-            continue
-        triads += 1
-        ab, bc, ac = (way[pair] > 0 for pair in pairs)
-        circular += ab == bc != ac
-    several = [votes for votes in said.values() if len(votes) > 1]
-    differ = sum(len({value for _, value in votes}) > 1 for votes in several)
-    return triads, circular, len(several), differ
-
-
-@given(st.lists(rankings(n=7), min_size=1, max_size=12))
-@settings(max_examples=60)
-def test_circles_are_counted(every: list[Ranking]) -> None:
-    found = circles(verdicts(every), 7, seeds.rng(0, "x"))
-    expected = counted([grouped(ranking) for ranking in every], 7)
-    assert (found.triads, found.circular, found.repeated, found.inconsistent) == expected
-    assert not found.drawn
-
-
-def test_lists_alone_are_no_circles_and_judges_are_apart() -> None:
-    one_list = circles(verdicts([[0, 1, 2, 3]]), 4, seeds.rng(0, "x"))
-    assert (one_list.triads, one_list.share, one_list.zeta) == (0, None, None)
-    ring = verdicts([[0, 1], [1, 2], [2, 0]])
-    found = circles(ring, 3, seeds.rng(0, "x"))
-    assert (found.triads, found.circular, found.share, found.zeta) == (1, 1, 1.0, -3.0)
-    two = replace(ring, judges=np.array([0, 0, 1], dtype=np.int32))
-    assert circles(two, 3, seeds.rng(0, "x")).triads == 0
-    assert circles(verdicts([[0]]), 1, seeds.rng(0, "x")).why == "no items were compared"
-
-
-def test_a_sample_says_nearly_the_same_as_all_triads(monkeypatch: pytest.MonkeyPatch) -> None:
-    rng = np.random.default_rng(0)
-    tosses = [rng.permutation(pair).tolist() for pair in combinations(range(60), 2)]
-    every = circles(verdicts(tosses), 60, seeds.rng(0, "x"))
-    assert every.triads == 60 * 59 * 58 // 6
-    assert every.share == pytest.approx(0.25, abs=0.02)
-    assert every.zeta == pytest.approx(0, abs=0.08)
-    monkeypatch.setattr(misfit, "MOST_WEDGES", 5_000)
-    drawn = circles(verdicts(tosses), 60, seeds.rng(0, "x"))
-    assert drawn.drawn
-    assert drawn.share == pytest.approx(every.share, abs=0.03)
-    monkeypatch.setattr(misfit, "MOST_IMPLIED", 10)
-    assert circles(verdicts(tosses), 60, seeds.rng(0, "x")).why is not None

@@ -1,13 +1,10 @@
 from __future__ import annotations
 
-from dataclasses import replace
-
 import pytest
 
 from judgeq.events import (
     CallEnded,
     CallStarted,
-    EndedEarly,
     Event,
     JobEnded,
     JobStarted,
@@ -91,17 +88,6 @@ def test_rounds_add_up() -> None:
     assert progress.of_round == Counts(pending=5, done=3)
     assert progress.of_run == Counts(pending=5, done=12, failed=1)
     assert progress.expected == 10 + 8 + 8  # the third round as large as the second
-
-
-def test_where_there_are_as_many_rounds_as_it_takes_their_jobs_are_what_is_expected() -> None:
-    begun = replace(started(rounds=300), most_jobs=48)
-    progress = folded(
-        begun, RoundStarted(1, Counts(pending=12)), RoundStarted(2, Counts(pending=2))
-    )
-    assert (progress.expected, progress.left) == (48, 48)
-    assert progress.place(progress.round) == "round 2"
-    progress.fold(EndedEarly(2), 1.0)
-    assert (progress.expected, progress.place(2)) == (14, "round 2/2")
 
 
 def test_a_round_taken_up_again_is_not_counted_twice() -> None:

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import comparisons, reliability
+from judgeq.rating import reliability
 from judgeq.rating.bradley_terry import fit_map
 from judgeq.rating.comparisons import imply
 from judgeq.rating.reliability import Separation, SplitHalf, cj, separation, split_half
@@ -238,10 +238,3 @@ def test_cj_at_its_maximum_is_a_closed_form() -> None:
     assert se == pytest.approx(np.full(3, 1 / math.sqrt(8 / 4)))
     none = Comparisons(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
     assert np.isnan(cj(none, 2)[0]).all()
-
-
-def test_reliability_is_stepped_up_by_spearman_and_brown() -> None:
-    assert reliability.stepped_up(0.5, 2) == pytest.approx(2 / 3)
-    assert reliability.stepped_up(0.8, 1) == pytest.approx(0.8)
-    assert reliability.stepped_up(-1.0, 3) is None
-    assert comparisons.matches_of(verdicts([[0, 1]]), 2).sum() == 2

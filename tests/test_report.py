@@ -245,7 +245,7 @@ def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) ->
 
 
 @pytest.mark.parametrize(
-    "strategy", [("direct",), ("hybrid5x2",), ("pairwise3", "--both-orders"), ("adaptive5x3",)]
+    "strategy", [("direct",), ("hybrid5x2",), ("pairwise3", "--both-orders"), ("tail:w=1",)]
 )
 def test_every_kind_of_run_has_one(tmp_path: Path, strategy: tuple[str, ...]) -> None:
     judgeq(tmp_path, "run", "-d", "demo", "--limit", "30", "--quiet", "-s", *strategy)

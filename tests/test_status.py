@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import sqlite3
 import time
-from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,10 @@ import pytest
 
 from judgeq import api
 from judgeq.cli import showing
-from judgeq.engine import extent, results, status
+from judgeq.engine import results, status
 from judgeq.engine.results import Result
 from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui import run_sections
-from tests import judging
 from tests.cli import judgeq
 from tests.fakes import ADDING_UP
 
@@ -86,27 +84,6 @@ def test_scores_of_single_items_are_shown_as_such(tmp_path: Path) -> None:
     state = state_of(direct.run)
     assert state.rating == "direct"
     assert "in the end" in judgeq(tmp_path, "status", direct.run.path).stdout
-
-
-def test_an_adaptive_run_of_people_ends_with_the_rounds_that_it_took(tmp_path: Path) -> None:
-    result = judging.run(tmp_path, strategy="adaptive6x9")
-    state = state_of(result.run)
-    assert state.word == "finished"
-    assert state.most_rounds == len(state.rounds) < state.info.rounds
-    assert state.known is not None
-    state = replace(state, known=replace(state.known, next_rho=0.99, next_calls=3))
-    strategy, order = (dict(facts(state))[name] for name in ("strategy", "order"))
-    assert strategy.endswith(f", {len(state.rounds)} of {len(state.rounds)} rounds")
-    assert "one more round (3 answers)" in order
-
-
-def test_an_adaptive_run_of_people_that_goes_on_has_no_number_of_rounds(tmp_path: Path) -> None:
-    begun = judging.stopped(tmp_path, 2, strategy="adaptive6x9")
-    state = state_of(begun.folder)
-    planned = len(state.rounds)
-    so_far = "1 round so far" if planned == 1 else f"{planned} rounds so far"
-    questions = extent.most_jobs(begun.strategy, begun.settings, judging.N)
-    assert dict(facts(state))["strategy"].endswith(f", {so_far}, {questions} questions at most")
 
 
 def facts(state: status.State) -> list[tuple[str, str]]:

@@ -2,6 +2,7 @@ from __future__ import annotations
 
 from collections import Counter
 from itertools import pairwise, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -320,7 +321,7 @@ def test_too_few_for_a_pair_make_none(n: int, how: Matchmaking) -> None:
         ("direct", {}, Direct()),
     ],
 )
-def test_parse(text: str, flags: dict[str, object], expected: Strategy) -> None:
+def test_parse(text: str, flags: dict[str, Any], expected: Strategy) -> None:
     assert parse(text, **flags) == expected
 
 
@@ -368,7 +369,7 @@ def test_parse(text: str, flags: dict[str, object], expected: Strategy) -> None:
         ),
     ],
 )
-def test_what_cannot_be_parsed(text: str, flags: dict[str, object], message: str) -> None:
+def test_what_cannot_be_parsed(text: str, flags: dict[str, Any], message: str) -> None:
     with pytest.raises(UsageError, match=message):
         parse(text, **flags)
 

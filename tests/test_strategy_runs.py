@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import json
 import signal
 from functools import partial
@@ -9,8 +10,11 @@ from hashlib import sha256
 from pathlib import Path
 
 import pytest
+from numpy.testing import assert_array_equal
 
+from judgeq.engine import results
 from judgeq.engine.scores import SURE
+from judgeq.runs import FolderRuns
 from tests.cli import (
     has_answered,
     judgeq,
@@ -165,3 +169,35 @@ def test_absurd_sizes_are_refused_before_anything_is_written(tmp_path: Path) -> 
     done = judgeq(tmp_path, "run", "-d", "babe", "-s", "complete", expect=2)
     assert "6,747,301 calls" in done.stderr
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.parametrize("strategy", ["listwise5x6", "tail:w=2,p=20", "hybrid5x3"])
+def test_each_round_replayed_from_the_ledger_is_planned_as_it_was(
+    tmp_path: Path, strategy: str
+) -> None:
+    """A session that begins at any round plans it as one that had gone through all before."""
+    judgeq(tmp_path, *SMALL, "-s", strategy)
+    folder = FolderRuns(tmp_path / "runs").find("last")
+    info = folder.info()
+
+    async def replayed() -> None:
+        store = folder.store(read_only=True)
+        try:
+            for round in range(1, info.rounds + 1):
+                history = await results.replayed(info, store, round - 1)
+                planned = await store.matches(round)
+                assert_array_equal(history.next_round().items, planned.items)
+        finally:
+            await store.close()
+
+    asyncio.run(replayed())
+
+
+def test_a_run_whose_strategy_is_not_written_down_says_so(tmp_path: Path) -> None:
+    judgeq(tmp_path, *SMALL, "-s", "listwise5x1")
+    file = only_run(tmp_path) / "config.json"
+    config = json.loads(file.read_text(encoding="utf-8"))
+    del config["facts"]["strategy"]
+    file.write_text(json.dumps(config), encoding="utf-8")
+    done = judgeq(tmp_path, "resume", expect=7)
+    assert "its strategy changed since it was begun" in done.stderr

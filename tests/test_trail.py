@@ -132,24 +132,20 @@ def test_of_both_orders_one_without_the_other_is_not_rated(runs: Path, tmp_path:
     assert left[0] not in one.against
 
 
-def test_two_items_directly_and_through_others(tmp_path: Path) -> None:
+def test_what_is_known_of_two_items(tmp_path: Path) -> None:
     run = imported(tmp_path, ["ab", "ab", "ba", "acb", "ad", "db", "eb", "ea", "af", "bf", "gh"])
     evidence = gathered(run)
     known = versus(evidence, 0, 1)
     direct = known.direct
     assert (direct.met, direct.above, direct.below, direct.tied) == (4, 3, 1, 0)
     assert [judgment.round for judgment in known.together] == [1, 1, 1, 1]
-    through = {item.row: item for item in known.through}
-    assert set(through) == {3, 4, 5}  # c only stood between the two in a list of both
-    assert [through[row].says for row in (3, 4, 5)] == [1, 0, 0]
-    assert (known.for_one, known.for_other) == (1, 0)
     back = versus(evidence, 1, 0)
-    assert (back.direct.above, back.for_one, back.for_other) == (1, 0, 1)
+    assert (back.direct.above, back.direct.below) == (1, 3)
     assert known.probability == run.probability_above("a", "b")
     assert known.probability is not None
     assert back.probability == pytest.approx(1 - known.probability)
     apart = versus(evidence, 0, 6)
-    assert (apart.together, apart.through, apart.probability) == ((), (), None)
+    assert (apart.together, apart.probability) == ((), None)
     assert apart.why == "no judgments connect the two"
     never = versus(evidence, 0, 8)
     assert never.why == apart.why

@@ -13,7 +13,6 @@ from pathlib import Path
 import numpy as np
 import psycopg
 import pytest
-from numpy.testing import assert_array_equal
 
 from judgeq import config, seeds
 from judgeq.certainty import Certainty
@@ -28,7 +27,6 @@ from judgeq.rating import (
     narrow_prior,
     plackett_luce,
 )
-from judgeq.rating.certainty import Drawn
 from judgeq.rating.comparisons import joined
 from judgeq.rating.posterior import Posterior
 from judgeq.settings import Simulation
@@ -83,7 +81,7 @@ def played(strategy: Strategy, n: int, sd: float, seed: int) -> tuple[History, F
 # ρ̂
 
 
-@pytest.mark.parametrize("strategy", ["listwise10x3", "adaptive10x7"])
+@pytest.mark.parametrize("strategy", ["listwise10x3", "listwise10x5"])
 def test_where_the_judge_fits_the_model_the_estimate_is_right_on_average(strategy: str) -> None:
     """Within 0.02 of the true ρ, and so is what the round before expected of the last one."""
     n, off, foreseen = 120, [], []
@@ -104,7 +102,7 @@ def test_where_the_judge_fits_the_model_the_estimate_is_right_on_average(strateg
     assert abs(np.mean(foreseen)) < 0.03, foreseen
 
 
-@pytest.mark.parametrize("strategy", ["listwise10x4", "pairwise24", "adaptive2x16"])
+@pytest.mark.parametrize("strategy", ["listwise10x4", "pairwise24", "pairwise16"])
 def test_of_a_judge_that_hardly_tells_the_items_apart_it_is_not_too_high(strategy: str) -> None:
     """θ of sd 1 or less, where σ of the ratings is 2, the least that is tried."""
     off, by_ratings = [], []
@@ -126,19 +124,29 @@ def test_of_a_judge_that_hardly_tells_the_items_apart_it_is_not_too_high(strateg
 def test_of_others_it_is_as_the_ratings_are() -> None:
     """Also of judges that don't fit the model, and where σ can't be told that it should be less."""
     truth = seeds.rng(3, "truth").normal(500, 150, 200)
-    for strategy, said in (("listwise10x3", False), ("pairwise24", False), ("adaptive10x9", True)):
+    for strategy in ("listwise10x3", "pairwise24"):
         history = History.begin(200, parse(strategy), 3)
         for round in history.to_come():
             matches = history.next_round()
             rng = seeds.rng(3, "answers", round)
             history.add(error_model.answers(matches, truth, Simulation(), rng), len(matches))
-        fit = history.fit(ESTIMATORS["pl"], Parameters())
         posterior = history.posterior()
         assert posterior is not None
         assert known(history).rho == pytest.approx(rho(history, truth), abs=0.04)
-        assert history.perhaps_too_sure == (said and fit.at_least)
+        assert not history.perhaps_too_sure
     few, _ = played(parse("pairwise4"), 100, 1.0, 0)
     assert few.perhaps_too_sure
+
+
+def test_of_lists_that_were_imported_it_says_where_it_may_be_less() -> None:
+    """Earlier answers may have picked their items: σ can't be told then."""
+    for strategy, perhaps in (("listwise10x4", True), ("pairwise24", False)):
+        ours, _ = played(parse(strategy), 200, 1.0, 0)
+        imported = History.begin(200, None)
+        for verdicts in ours.verdicts:
+            imported.add(verdicts)
+        assert not ours.perhaps_too_sure
+        assert imported.perhaps_too_sure == perhaps
 
 
 def test_the_narrow_prior_is_the_same_of_lists_turned_round() -> None:
@@ -170,20 +178,6 @@ def test_the_bound_of_two_items_is_near_the_evidence_and_below() -> None:
     assert np.ptp(off) < 0.1
 
 
-def test_items_that_are_least_known_come_first_and_those_that_matter_before() -> None:
-    mean = np.array([5.0, 0.2, 0.0, -0.2, -5.0, -9.0])
-    rng = np.random.default_rng(0)
-    drawn = Drawn(mean, rng.normal(0, np.array([[0.01], [1], [1], [1], [0.01], [0.01]]), (6, 48)))
-    assert set(certainty.least_known(drawn)[:3].tolist()) == {1, 2, 3}
-    sharp = Drawn(
-        mean, rng.normal(0, np.array([[0.01], [0.01], [0.01], [1], [2], [0.01]]), (6, 48))
-    )
-    above = certainty.least_known(sharp, certainty.above(0.0))
-    assert above[0] == 3
-    assert set(certainty.least_known(drawn, certainty.first(2))[:2].tolist()) <= {1, 2, 3}
-    assert certainty.first(2)(mean).tolist() == [True, True, *[False] * 4]
-
-
 def test_of_fewer_than_two_items_everything_is_known() -> None:
     history = History.begin(3, parse("pairwise1"), 0)
     history.add(
@@ -206,14 +200,15 @@ def test_goals() -> None:
     assert not Goal.read(None)
     assert Goal.read("0.95") == Goal(rho=0.95)
     assert Goal.read("top20").name == "top20"
-    assert Goal.read("labels") == Goal.read(None, labels=True)
-    assert Goal.read("0.95", labels=True).name == "0.95 or labels"
+    assert Goal.read("0.95").name == "0.95"
     assert Goal(rho=0.9).reached(0.9, None)
     assert not Goal(top=5).reached(0.99, 0.94)
     assert Goal(top=5).reached(0.1, 0.95)
 
 
-@pytest.mark.parametrize("text", ["0", "1", "1.5", "-0.5", "0.0", "top0", "top", "often", "nan"])
+@pytest.mark.parametrize(
+    "text", ["0", "1", "1.5", "-0.5", "0.0", "top0", "top", "often", "nan", "labels"]
+)
 def test_what_cannot_be_reached_is_refused(text: str) -> None:
     with pytest.raises(UsageError, match="--until"):
         config.settle({"dataset": "demo", "until": text})
@@ -222,7 +217,6 @@ def test_what_cannot_be_reached_is_refused(text: str) -> None:
 def test_goals_that_a_strategy_cannot_have(tmp_path: Path) -> None:
     for more, message in (
         ({"strategy": "direct", "until": "0.9"}, "strategies that compare"),
-        ({"strategy": "streak", "until_labels": True}, "a rule of its own: give pairwise24"),
         ({"until": "top240"}, "there are only 240 items"),
     ):
         with pytest.raises(UsageError, match=message):
@@ -231,17 +225,17 @@ def test_goals_that_a_strategy_cannot_have(tmp_path: Path) -> None:
 
 def test_until_does_not_decide_the_run(tmp_path: Path) -> None:
     def fingerprint(**more: object) -> str:
-        given = {"dataset": "synthetic:normal", "n": 60, "strategy": "adaptive10", **more}
+        given = {"dataset": "synthetic:normal", "n": 60, "strategy": "listwise10", **more}
         return config.fingerprint(session.prepare(config.settle(given), tmp_path).facts)
 
-    assert len({fingerprint(), fingerprint(until="0.9"), fingerprint(until_labels=True)}) == 1
+    assert len({fingerprint(), fingerprint(until="0.9"), fingerprint(until="top5")}) == 1
 
 
 # Runs
 
 
 def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_path: Path) -> None:
-    job = (*JOB, "-s", "adaptive10")
+    job = (*JOB, "-s", "listwise10x9", "--matchmaking", "random")
     early = json.loads(judgeq(tmp_path, *job, "--until", "0.5", "--json").stdout)
     assert not early["partial"]
     assert early["ended"]["goal"] == "0.5"
@@ -275,7 +269,7 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
 
 def test_in_a_store_it_is_the_same(tmp_path: Path) -> None:
     """Ended in a PostgreSQL store, taken up there, and equal to a folder's to the last bit."""
-    job = ("run", "-d", "synthetic:normal", "--n", "40", "-s", "adaptive5", "--quiet", "--json")
+    job = ("run", "-d", "synthetic:normal", "--n", "40", "-s", "listwise5x9", "--quiet", "--json")
     at = ("--store", new_store())
     first = json.loads(judgeq(tmp_path, *job, *at, "--until", "0.6").stdout)
     assert first["ended"]["goal"] == "0.6"
@@ -293,27 +287,15 @@ def test_of_a_model_each_round_says_what_one_more_would_cost(tmp_path: Path) -> 
     price = ("--price-in", "1", "--price-out", "1", "--no-cache")
     with mock(tmp_path) as url:
         model = ("--judge", "mock", "--base-url", url, *price)
-        done = judgeq(tmp_path, "run", "-d", "demo", "-s", "adaptive10x3", *model, "--json")
+        done = judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x3", *model, "--json")
     lines = [line for line in done.stderr.splitlines() if "rated" in line]
     assert len(lines) == 3
     for line in lines:
-        assert re.search(r"ρ̂ = 0\.\d{3}; one more round \(6 calls, about \$0\.0", line), line
+        assert re.search(
+            r"ρ̂ = 0\.\d{3}( \(less.*\))?; one more round \(24 calls, about \$0\.0", line
+        ), line
     result = json.loads(done.stdout)
-    assert result["certainty"]["next_cost"] == pytest.approx(result["cost"] / 36 * 6)
-
-
-def test_rounds_go_beyond_the_default_but_not_without_end(tmp_path: Path) -> None:
-    assert [parse(name).most_rounds(Goal(rho=0.9)) for name in ("adaptive10", "adaptive2")] == [
-        36,
-        180,
-    ]
-    assert [parse(name).most_rounds(Goal(rho=0.9)) for name in ("adaptive10x4", "listwise10")] == [
-        4,
-        3,
-    ]
-    job = ("run", "-d", "synthetic:normal", "--n", "24", "--quiet", "-s", "adaptive6x4", "--json")
-    done = json.loads(judgeq(tmp_path, *job, "--until", "0.999").stdout)
-    assert (done["rounds"], done["ended"], done["partial"]) == (4, None, False)
+    assert result["certainty"]["next_cost"] == pytest.approx(result["cost"] / 72 * 24)
 
 
 def test_any_comparing_strategy_may_end_so(tmp_path: Path) -> None:
@@ -323,7 +305,7 @@ def test_any_comparing_strategy_may_end_so(tmp_path: Path) -> None:
 
 
 def test_the_first_are_settled(tmp_path: Path) -> None:
-    job = (*JOB, "--sim-accuracy", "0.95", "-s", "adaptive10", "--until", "top5", "--json")
+    job = (*JOB, "--sim-accuracy", "0.95", "-s", "listwise10x20", "--until", "top5", "--json")
     done = json.loads(judgeq(tmp_path, *job).stdout)
     assert done["ended"]["top_share"] >= 0.95
     assert done["certainty"]["top"] == 5
@@ -371,7 +353,7 @@ def widths_of_ranks(run: Path) -> float:
 def test_killed_on_its_way_to_the_first_in_a_store_it_asks_the_same(tmp_path: Path) -> None:
     """On PostgreSQL, and equal to a folder's run that nobody killed, to the last bit."""
     address = f"{new_store()}&lease=2"
-    job = (*JOB, "-s", "adaptive5x8", "--until", "top5", "--holdout", "0.2")
+    job = (*JOB, "-s", "listwise5x8", "--until", "top5")
     whole = tmp_path / "whole"
     whole.mkdir()
     judgeq(whole, *job)
@@ -393,54 +375,6 @@ def test_killed_on_its_way_to_the_first_in_a_store_it_asks_the_same(tmp_path: Pa
         assert process.returncode == -signal.SIGKILL
     judgeq(tmp_path, *job, "--store", address)
     assert scores(only_run(tmp_path)) == scores(only_run(whole))
-
-
-# Labels
-
-
-def test_items_leave_once_their_label_is_settled(tmp_path: Path) -> None:
-    job = ("run", "-d", "synthetic:binary", "--n", "60", "--quiet", "-s", "pairwise24")
-    done = json.loads(judgeq(tmp_path, *job, "--until-labels", "--json").stdout)
-    run = only_run(tmp_path)
-    columns = score_columns(run)
-    left = np.array([int(cell or 0) for cell in columns["left_after"]])
-    assert done["left_early"] == (left > 0).sum() > 30
-    theta = np.array([float(cell) for cell in columns["pl"]])
-    assert np.abs(theta[left > 0]).mean() > np.abs(theta[left == 0]).mean()
-    # None is asked about after it left, and the past stays as it was.
-    rounds = query(run, "SELECT round, first, last FROM rounds")
-    for round, first, last in rounds:
-        for (items,) in query(run, f"SELECT items FROM jobs WHERE id BETWEEN {first} AND {last}"):
-            for row in np.frombuffer(bytes(items), dtype="<i4"):
-                assert not left[row] or left[row] >= round
-    judgeq(tmp_path, "rate")
-    assert score_columns(run) == columns
-
-
-def test_labels_take_half_the_calls() -> None:
-    """Of 24 rounds of pairs, at about the same accuracy; items come back when the goal is another."""
-    n = 100
-    gold = np.arange(n) < n / 2
-    truth = error_model.latent_scores(gold.astype(np.float64), Simulation(), 1)
-    right, calls = [], []
-    for goal in (Goal(), Goal(labels=True)):
-        history = History.begin(n, parse("pairwise24"), 1, goal=goal)
-        for round in history.to_come():
-            if goal and history.unsettled().sum() < 2:
-                break
-            matches = history.next_round()
-            rng = seeds.rng(1, "answers", round)
-            history.add(error_model.answers(matches, truth, Simulation(), rng), len(matches))
-        theta = history.rate(ESTIMATORS["pl"], Parameters())
-        right.append(float(((theta > 0) == gold).mean()))
-        calls.append(sum(map(len, history.verdicts)))
-    assert (history.left_after > 0).sum() > n / 2
-    history.goal = Goal()
-    history.verdicts.append(history.verdicts[-1].where(np.zeros(len(history.verdicts[-1]), bool)))
-    assert len(history.next_round()) == n / 2
-    assert not history.left_after.any()
-    assert calls[1] < 0.6 * calls[0]
-    assert right[1] > right[0] - 0.02
 
 
 # What is shown
@@ -467,7 +401,6 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
     unknown = knowing.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
     assert unknown is not None
     assert unknown.next_cost is None
-    assert_array_equal(history.unsettled(), np.ones(60, dtype=np.bool_))
 
 
 def test_how_it_is_said() -> None:
@@ -482,5 +415,5 @@ def test_how_it_is_said() -> None:
     )
     (perhaps,) = text.certainty(Certainty(3, 0.895, None, 0, perhaps_less=True))
     assert perhaps.endswith("0.895 (less, if the judge hardly tells the items apart)")
-    top = text.certainty(Certainty(3, 0.93, None, 0, top=20, top_share=0.912, labels_left=7))
-    assert top == ["order known to ρ̂ = 0.930, 91.2% of the first 20 settled, 7 labels not settled"]
+    top = text.certainty(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
+    assert top == ["order known to ρ̂ = 0.930, 91.2% of the first 20 settled"]

@@ -1,11 +1,11 @@
-"""The commands around the people who judge a run: add, list, pause, resume, remove, link, forget.
+"""The commands around the people who judge a run: add, list, remove, forget.
 
 What they need is imported when they run.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 from urllib.parse import urlsplit
@@ -64,8 +64,10 @@ def add(
 
     For a run begun with `judgeq run --judge people`, also while it goes on. Whoever
     has a link judges under its name: it is shown once only, since the run keeps
-    what knows it again and not the link itself. --host, --port and --url-prefix say
-    where links lead when the page isn't open; while it is, they lead to it.
+    what knows it again and not the link itself. For a new link, or to take somebody
+    back, remove the name and add it again: it is the same judge. --host, --port and
+    --url-prefix say where links lead when the page isn't open; while it is, they
+    lead to it.
 
     Examples:
 
@@ -73,7 +75,13 @@ def add(
 
       judgeq judges add last Eve --url-prefix https://lab.example.org/study1
     """
-    _with_links(run, "add", names, runs_dir, store, as_json, flags, quota)
+    from judgeq.ui.web.entrance import Entrance
+
+    values = {name: SETTINGS[name].default for name in REACHED} | given(flags)
+    entrance = Entrance.at(values["host"], values["port"], values["url_prefix"])
+    if not values["port"] and not entrance.site:
+        raise UsageError("--port 0 is any free one: name the port that the page will have.")
+    _changed(run, "add", names, runs_dir, store, as_json, entrance.link, quota)
 
 
 @command("list", judges_app)
@@ -111,44 +119,6 @@ def list_judges(
         show(judge_sections.listed(place, listed))
 
 
-@command("link", judges_app)
-@with_settings(*REACHED)
-def link(
-    run: NamedRun,
-    names: Names,
-    runs_dir: RunsDir = Path("runs"),
-    store: StoreAddress = None,
-    as_json: Json = False,
-    **flags: Any,
-) -> None:
-    """Print a new link for judges of a run. The old one opens nothing any more."""
-    _with_links(run, "link", names, runs_dir, store, as_json, flags)
-
-
-@command("pause", judges_app)
-def pause(
-    run: NamedRun,
-    names: Names,
-    runs_dir: RunsDir = Path("runs"),
-    store: StoreAddress = None,
-    as_json: Json = False,
-) -> None:
-    """Ask judges of a run nothing for now. The question that they have goes to others."""
-    _changed(run, "pause", names, runs_dir, store, as_json)
-
-
-@command("resume", judges_app)
-def resume(
-    run: NamedRun,
-    names: Names,
-    runs_dir: RunsDir = Path("runs"),
-    store: StoreAddress = None,
-    as_json: Json = False,
-) -> None:
-    """Ask judges again who were paused or removed."""
-    _changed(run, "resume", names, runs_dir, store, as_json)
-
-
 @command("remove", judges_app)
 def remove(
     run: NamedRun,
@@ -157,7 +127,11 @@ def remove(
     store: StoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Ask judges of a run nothing any more. Their answers stay, and count."""
+    """Ask judges of a run nothing any more. Their answers stay, and count.
+
+    The question that they have goes to others. `judgeq judges add` takes them back,
+    with a new link.
+    """
     _changed(run, "remove", names, runs_dir, store, as_json)
 
 
@@ -175,26 +149,6 @@ def forget(
     Reports and exports that were made before are files of yours, and aren't changed.
     """
     _changed(run, "forget", names, runs_dir, store, as_json)
-
-
-def _with_links(
-    run: str,
-    what: What,
-    names: Sequence[str],
-    runs_dir: Path,
-    store: str | None,
-    as_json: bool,
-    flags: Mapping[str, Any],
-    quota: int | None = None,
-) -> None:
-    """Print the links that a change makes."""
-    from judgeq.ui.web.entrance import Entrance
-
-    values = {name: SETTINGS[name].default for name in REACHED} | given(flags)
-    entrance = Entrance.at(values["host"], values["port"], values["url_prefix"])
-    if not values["port"] and not entrance.site:
-        raise UsageError("--port 0 is any free one: name the port that the page will have.")
-    _changed(run, what, names, runs_dir, store, as_json, entrance.link, quota)
 
 
 def _changed(

@@ -68,7 +68,7 @@ Other = Annotated[
     typer.Option(
         "--vs",
         metavar="ITEM",
-        help="What is known of these two, directly and through others.",
+        help="What is known of these two.",
         show_default=False,
     ),
 ]

@@ -24,16 +24,18 @@ def check_workers(settings: Settings) -> None:
         )
 
 
-def check_goal(settings: Settings, strategy: Strategy, n: int) -> None:
-    """Raise UsageError for a goal that the strategy can't have."""
+def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
+    """Raise UsageError for a goal that the strategy can't have, and for rounds that wait for answers
+    where people give them: these are asked all rounds at once."""
     goal = settings.goal
+    if settings.people is not None and (goal or strategy.adaptive):
+        random = "--matchmaking random" if not strategy.prunes else "--strategy pairwise"
+        what, instead = f"--strategy {strategy.name} needs ratings between rounds", f"Give {random}"
+        if goal:
+            what, instead = f"--until {goal.name} needs ratings between rounds", "Leave it out"
+        raise UsageError(f"{what}, and --judge people is asked all rounds at once. {instead}.")
     if goal and strategy.kind == "direct":
         raise UsageError("--until goes with strategies that compare, not with --strategy direct.")
-    if goal.labels and strategy.prunes:
-        raise UsageError(
-            f"--until-labels doesn't go with --strategy {strategy.name}, whose items leave by a rule of "
-            f"its own: give pairwise{strategy.rounds}."
-        )
     if goal.top is not None and goal.top >= n:
         raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
 
@@ -44,24 +46,11 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
     changed = [name for name in facts if facts[name] != info.facts.get(name)]
     if not changed and config.fingerprint(facts) == info.fingerprint:
         return
-    if changed == ["strategy"] and _chooses_otherwise(
-        facts["strategy"], info.facts.get("strategy")
-    ):
-        raise RunError(
-            f"run {run} can't go on: it was begun by another version of judgeq, which chose by other "
-            "rules what to ask next. Go on with that version, let `judgeq rate` rate what was "
-            "answered, or start another run with `judgeq run`; nothing was changed."
-        )
     raise RunError(
         f"run {run} can't go on: its {' and '.join(changed) or 'configuration'} changed since it was "
         f"begun (dataset: {source}). Put back what it was, or start another run with `judgeq run`; "
         "nothing was changed."
     )
-
-
-def _chooses_otherwise(now: Mapping[str, Any], then: Any) -> bool:
-    """Whether two strategies' facts differ only in the algorithm that chooses what to ask."""
-    return isinstance(then, dict) and {**then, "algorithm": now.get("algorithm")} == now
 
 
 def check_panel(settings: Settings) -> None:

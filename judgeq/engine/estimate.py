@@ -100,7 +100,7 @@ class Estimate:
             "judge": " + ".join(prepared.settings.judges),
             "strategy": prepared.strategy.name,
             "items": len(prepared.dataset),
-            "rounds": prepared.strategy.most_rounds(prepared.settings.goal),
+            "rounds": prepared.strategy.rounds,
             "jobs_done": self.done,
             "calls": self.calls,
             "answers": self.answers,
@@ -156,7 +156,7 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
     """Play the known part of the run through. How many rounds remain that nobody can look into."""
     n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
     history = results.begin(n, strategy, settings)
-    repeats, rounds = Repeats(), strategy.most_rounds(settings.goal)
+    repeats, rounds = Repeats(), strategy.rounds
     first = 0
     for round in history.to_come():
         counts = None
@@ -169,8 +169,9 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
             left = await store.left(round)
             if left:
                 await _ask_cache(judge, left, looked.of_round(round))
-                _like_later(history, judge, looked, round)
-                return rounds - round
+                if await store.round_state(round + 1) is None:  # people's are all planned
+                    _like_later(history, judge, looked, round)
+                    return rounds - round
             continue
         matches = questions.of_round(history, settings)
         matches = await questions.numbered(matches, repeats, store, round)
@@ -179,7 +180,7 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
         if len(verdicts) < len(matches):
             _like_later(history, judge, looked, round)
             return rounds - round
-        history.add(_verdicts(verdicts, matches, first, n), len(matches), first=first)
+        history.add(_verdicts(verdicts, matches, first, n), len(matches))
         first += len(matches)
     return 0
 

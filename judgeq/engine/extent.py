@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from judgeq.config import Settings
 from judgeq.store import Store
-from judgeq.strategies import MOST_ROUNDS, Strategy
+from judgeq.strategies import Strategy
 from judgeq.types import Counts
 
 
@@ -22,37 +22,15 @@ async def planned(store: Store) -> tuple[list[Counts], bool]:
 def sizes(strategy: Strategy, settings: Settings, n: int) -> list[int]:
     """The jobs of each round there may be, over n items; none where items leave, so that they aren't
     known beforehand."""
-    if strategy.prunes or settings.goal.labels or flows(strategy, settings):
+    if strategy.prunes:
         return []
-    rounds = range(1, strategy.most_rounds(settings.goal) + 1)
+    rounds = range(1, strategy.rounds + 1)
     return [times(settings) * strategy.calls_of(round, n) for round in rounds]
-
-
-def flows(strategy: Strategy, settings: Settings) -> bool:
-    """Whether rounds are as small as the people who are there need (flowing.py)."""
-    return settings.people is not None and strategy.kind == "adaptive"
-
-
-def most_rounds(strategy: Strategy, settings: Settings, n: int) -> int:
-    """How many rounds there will be over n items, at most: where they flow, each may be of a single
-    question."""
-    most = strategy.most_rounds(settings.goal)
-    if not flows(strategy, settings):
-        return most
-    return min(MOST_ROUNDS, sum(strategy.calls_of(round, n) for round in range(1, most + 1)))
 
 
 def most_calls(strategy: Strategy, settings: Settings, n: int) -> int:
     """The jobs of all rounds over n items, at most."""
-    most = strategy.most_rounds(settings.goal)
-    if most == strategy.rounds:
-        return times(settings) * strategy.calls(n)
-    return times(settings) * sum(strategy.calls_of(round, n) for round in range(1, most + 1))
-
-
-def most_jobs(strategy: Strategy, settings: Settings, n: int) -> int | None:
-    """The jobs of all rounds, where there are as many rounds as it takes; else None."""
-    return most_calls(strategy, settings, n) if flows(strategy, settings) else None
+    return times(settings) * strategy.calls(n)
 
 
 def times(settings: Settings) -> int:

@@ -25,8 +25,6 @@ LEASE = 120.0
 """Seconds after the last sign of their page for which a question is a person's alone."""
 HERE = 60.0
 """Seconds after the last sign of their page for which a person counts as there."""
-AWAITED = 86_400.0
-"""Seconds after the last that was heard of somebody for which what is asked again is kept for them."""
 SKIPS = 3
 """A question that was skipped so often is asked no more."""
 NEVER = float("-inf")
@@ -39,10 +37,8 @@ GONE = (
 class Own:
     """What is known of a person: the sets of items that they have judged or skipped, what they answered
     in their order, how many checks, the seconds that this took, and their last answer, while it isn't
-    taken back; how often they `judged` items in a round. Their question is theirs alone `until` then;
-    `sign` is when their page was last heard of, both by the monotonic clock; `heard` when they were last
-    heard of at all, in seconds since the epoch. `waits`: that nothing that is planned was for them.
-    `told`: that the run is over."""
+    taken back; how often they `judged` items in a round; `sign` is when their page was last heard of,
+    by the monotonic clock. `told`: that the run is over."""
 
     seen: set[frozenset[int]] = field(default_factory=set)
     answered: list[Match] = field(default_factory=list)
@@ -50,10 +46,7 @@ class Own:
     checked: int = 0
     seconds: float = 0.0
     last: Last | None = None
-    until: float = 0.0
     sign: float = NEVER
-    heard: float = 0.0
-    waits: bool = False
     told: bool = False
 
     @property
@@ -102,8 +95,6 @@ class Handing:
         """Those of people that have no outcome, by job."""
         self.open: list[int] = []
         """The jobs of those that nobody has."""
-        self._out: dict[int, Handed] = {}
-        """What people have of rounds that aren't here yet, by job."""
         self._store = store
         self._judge = judge
         self._first = judges
@@ -113,7 +104,8 @@ class Handing:
         self._random = random.Random(order)  # noqa: S311  (of questions)
         self._persons: dict[bytes, Person] = {}
         self._skipped: dict[int, list[int]] = {}
-        self._rounds: list[int] = []
+        self._began = clock()
+        self._rounds = 0
         self._loaded = False
 
     def number_of(self, person: Person) -> int:
@@ -136,7 +128,6 @@ class Handing:
         for match, call in await self._store.said():
             number = (call.judge or 0) - self._first
             own = self.own.setdefault(number, Own())
-            own.heard = max(own.heard, call.at)
             if call.outcome == "skipped":
                 own.seen.add(frozenset(match.items))
                 self._skipped.setdefault(match.id, []).append(number)
@@ -149,29 +140,35 @@ class Handing:
             own.checked += 1
             own.seconds += check.seconds
             own.seen.add(frozenset(check.items))
-            own.heard = max(own.heard, check.at)
-        self.handed, self._out = {}, {}
-        for handed in await self._store.handed():
-            if handed.job is None:
-                self.handed[handed.person] = handed
-            else:
-                self._out[handed.job] = handed
+        self.handed = {handed.person: handed for handed in await self._store.handed()}
         self._check()
         for number, own in self.own.items():
-            was = before.get(number, own)
-            own.sign, own.until = was.sign, self._clock() + LEASE
-            own.heard = max(own.heard, was.heard)
-        self.matches, self.open = {}, []
-        for round in self._rounds:
-            await self._add(round)
+            own.sign = before.get(number, own).sign
+        self.matches = {
+            match.id: match
+            for round in range(1, self._rounds + 1)
+            for match in await self._store.left(round)
+            if match.judge == self._judge
+        }
+        self.handed = {
+            number: handed
+            for number, handed in self.handed.items()
+            if handed.job is None or handed.job in self.matches
+        }
+        out = {handed.job for handed in self.handed.values()}
+        self.open = [job for job in self.matches if job not in out]
+        # What nobody was left for was asked for again (--retry-failed): by those who skipped it, too.
+        for job in [job for job in self._skipped if job in self.matches]:
+            if self.is_refused(self.matches[job]):
+                for number in self._skipped.pop(job):
+                    self.own[number].seen.discard(frozenset(self.matches[job].items))
         self._loaded = True
 
     def _check(self) -> None:
         """Raise RunError for what can't have been written by us."""
         numbers, checks = {one.number for one in self._persons.values()}, self.checks.numbers
-        there = {handed.person for handed in (*self.handed.values(), *self._out.values())}
-        asked = {handed.check for handed in self.handed.values()}
-        if not (there | self.own.keys() <= numbers and asked <= checks):
+        asked = {handed.check for handed in self.handed.values()} - {None}
+        if not (self.handed.keys() | self.own.keys() <= numbers and asked <= checks):
             raise RunError(
                 "the run's ledger is damaged: it holds answers or questions of people or checks that "
                 "aren't there."
@@ -181,30 +178,12 @@ class Handing:
         """Read who there is."""
         self._persons = {person.token: person for person in await self._store.people()}
         for person in self._persons.values():
-            own = self.own.setdefault(person.number, Own())
-            own.heard = max(own.heard, person.since)
+            self.own.setdefault(person.number, Own())
 
-    async def add(self, round: int) -> None:
-        """Hand out a planned round's questions, too."""
-        self._rounds.append(round)
-        await self._add(round)
-        for own in self.own.values():
-            own.waits = False
-
-    async def _add(self, round: int) -> None:
-        for match in await self._store.left(round):
-            if match.judge == self._judge and match.id not in self.matches:
-                self.matches[match.id] = match
-                handed = self._out.pop(match.id, None)
-                if handed is None:
-                    self.open.append(match.id)
-                else:
-                    self.handed[handed.person] = handed
-        # What nobody is left for was asked for again (--retry-failed): by those who skipped it, too.
-        for job in [job for job in self._skipped if job in self.matches]:
-            if self.is_refused(self.matches[job]):
-                for number in self._skipped.pop(job):
-                    self.own[number].seen.discard(frozenset(self.matches[job].items))
+    async def begin(self, rounds: int) -> None:
+        """Hand out the questions of all rounds, which are so many."""
+        self._rounds, self._loaded = rounds, False
+        await self.ready()
 
     # Who is there
 
@@ -223,8 +202,7 @@ class Handing:
         person = self._persons.get(digest)
         if person is None:
             raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
-        own = self.own[person.number]
-        own.sign, own.heard = self._clock(), self._now()
+        self.own[person.number].sign = self._clock()
         return person
 
     def is_here(self, own: Own) -> bool:
@@ -245,23 +223,6 @@ class Handing:
             for person in self._persons.values()
         )
 
-    @property
-    def in_need(self) -> bool:
-        """Whether the questions that nobody has won't last for those who are there, or none of them is
-        for somebody."""
-        return len(self.open) < self.present or any(
-            own.waits and self.is_here(own) for own in self.own.values()
-        )
-
-    @property
-    def is_nobody_left(self) -> bool:
-        """Whether there are questions, and people, none of whom is to be asked more."""
-        return (
-            bool(self.matches and self._persons)
-            and not self._open_to_all
-            and not any(map(self.may_be_asked, self._persons.values()))
-        )
-
     # Who has what
 
     def match(self, handed: Handed) -> Match:
@@ -277,32 +238,28 @@ class Handing:
             raise StaleError(GONE)
         return handed
 
-    def renew(self, person: Person) -> None:
-        """A person's question is theirs alone for as long again."""
-        self.own[person.number].until = self._clock() + LEASE
-
     async def next(self, person: Person) -> Handed | None:
         """Hand out a person's next question: a check that is due, one that nobody has, or one whose
-        holder gave no sign for long; first those about items that are new to them. None where there is
-        none for them."""
+        holder gave no sign for long; first those about items that are new to them, and of these any of
+        the earliest round. None where there is none for them."""
         own = self.own[person.number]
         check = self.checks.due(person.number, own.answered, bool(self.open))
         if check is not None:
             handed = await self._hand_out(person, check=check)
             self.checks.put(check)
             return handed
+        start = self._random.randrange(len(self.open)) if self.open else 0
+        lapsed = {
+            handed.job: handed
+            for handed in self.handed.values()
+            if handed.job is not None and self._is_lapsed(handed.person)
+        }
+        jobs = [*self.open[start:], *self.open[:start], *lapsed]
+        jobs.sort(key=lambda job: self.matches[job].round)
         for may in (partial(self._is_new, own), partial(self._is_theirs_again, person)):
-            at = self._choice(may)
-            if at is not None:
-                handed = await self._hand_out(person, self.open[at])
-                self.open[at] = self.open[-1]
-                self.open.pop()
-                return handed
-            lapsed = self._lapsed(may)
-            if lapsed is not None:
-                handed = await self._hand_out(person, lapsed.job, lapsed=lapsed)
-                del self.handed[lapsed.person]
-                return handed
+            for job in jobs:
+                if may(self.matches[job]):
+                    return await self._hand_out(person, job, lapsed=lapsed.get(job))
         return None
 
     async def _hand_out(
@@ -324,65 +281,56 @@ class Handing:
             out = await self._store.hand_out(handed)
         if not out:
             raise BehindError("The question went elsewhere. Try again.")
+        if lapsed is not None:
+            del self.handed[lapsed.person]
+        elif job is not None:
+            self.open.remove(job)
         self.handed[person.number] = handed
         return handed
 
-    def _choice(self, may: Callable[[Match], bool]) -> int | None:
-        """The place in `open` of a question that may be handed out: any, for their order is that of the
-        last ratings."""
-        n = len(self.open)
-        start = self._random.randrange(n) if n else 0
-        for step in range(n):
-            at = (start + step) % n
-            if may(self.matches[self.open[at]]):
-                return at
-        return None
-
-    def _lapsed(self, may: Callable[[Match], bool]) -> Handed | None:
-        """What somebody has who gave no sign for long, and that may be handed out."""
-        for handed in self.handed.values():
-            if handed.job is None or self.own[handed.person].until > self._clock():
-                continue
-            if may(self.matches[handed.job]):
-                return handed
-        return None
+    def _is_lapsed(self, person: int) -> bool:
+        """Whether somebody gave no sign for so long that what they have is for others, too."""
+        return self._clock() - max(self._began, self.own[person].sign) > LEASE
 
     def _is_new(self, own: Own, match: Match) -> bool:
         return frozenset(match.items) not in own.seen
 
     def _is_theirs_again(self, person: Person, match: Match) -> bool:
-        """Whether a question may be a person's who judged or skipped its items before: where it is asked
-        again later, and there is nobody else to ask, or to wait for."""
-        return not self._has_judged(person, match) and person.number in self._for(match)
+        """Whether a question may be a person's who judged or skipped its items before: not twice in one
+        round, and not while somebody else is there to whom they are new, nor what they skipped while
+        somebody else may be asked."""
+        if self._has_judged(person, match):
+            return False
+        others = [other for other in self._able(match) if other != person]
+        if person.number in self._skipped.get(match.id, ()):
+            return not others
+        return not any(
+            self.is_here(own) and self._is_new(own, match)
+            for own in (self.own[other.number] for other in others)
+        )
 
-    def _for(self, match: Match) -> set[int]:
-        """Whom a question is for: of those who may be asked and haven't judged it those to whom its
-        items are new, if any of these is awaited; else all of them."""
-        able = [
-            person.number
+    def _able(self, match: Match) -> list[Person]:
+        """Who may be asked a question, and hasn't judged it, nor skipped it."""
+        skipped = self._skipped.get(match.id, ())
+        return [
+            person
             for person in self._persons.values()
-            if self.may_be_asked(person) and not self._has_judged(person, match)
+            if self.may_be_asked(person)
+            and person.number not in skipped
+            and not self._has_judged(person, match)
         ]
-        new = [number for number in able if self._is_new(self.own[number], match)]
-        return {*(new if any(map(self._is_awaited, new)) else able)}
-
-    def _is_awaited(self, number: int) -> bool:
-        """Whether a question is kept for somebody who may not be there."""
-        own = self.own[number]
-        return self.is_here(own) or (not self._open_to_all and self._now() - own.heard < AWAITED)
 
     @property
-    def held_back(self) -> tuple[int, bool]:
-        """How many questions nobody has, where none of them is for any of those who are there, and
-        whether somebody else may still answer some."""
-        here = {number for number, own in self.own.items() if self.is_here(own)}
-        others = False
-        for match in map(self.matches.__getitem__, self.open):
-            first = self._for(match)
-            if first & here:
-                return 0, True
-            others |= bool(first)
-        return len(self.open), others
+    def awaited(self) -> tuple[set[str], int]:
+        """The names of those who are waited for, and how many questions are for nobody."""
+        nobody, names = 0, set[str]()
+        for match in map(self.matches.__getitem__, self.open if self._persons else ()):
+            able = self._able(match)
+            new = [one for one in able if self._is_new(self.own[one.number], match)]
+            names |= {person.name for person in new or able}
+            nobody += not able
+        holders = {handed.person for handed in self.handed.values() if handed.job is not None}
+        return names | {one.name for one in self._persons.values() if one.number in holders}, nobody
 
     def _has_judged(self, person: Person, match: Match) -> bool:
         """Whether a person judged these items in this round, as often as they are asked in it."""

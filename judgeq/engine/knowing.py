@@ -45,8 +45,7 @@ def how_well(
     if posterior is None:
         return None
     judged = posterior.component > 0
-    left = int(history.unsettled().sum()) if history.goal.labels else None
-    calls = _next_calls(history, left)
+    calls = _next_calls(history)
     growth = None
     if calls:
         growth = 1 + calls * extent.asked_by(settings) / _so_far(history)
@@ -61,7 +60,6 @@ def how_well(
         top=history.goal.top,
         top_share=known.top,
         next_top_share=known.next_top,
-        labels_left=left,
         sigma=posterior.sigma if posterior.sigma < LIMITS[0] and history.basis != "both" else None,
         perhaps_less=history.perhaps_too_sure and history.basis != "both",
     )
@@ -77,11 +75,11 @@ def _so_far(history: History) -> float:
     return max(1.0, lists + alone * lists / max(1, items))
 
 
-def _next_calls(history: History, left: int | None) -> int:
+def _next_calls(history: History) -> int:
     """Questions of one more round, each counted once; 0 where there can't be one."""
     if history.strategy is None or history.over:
         return 0
-    active = int(history.standings.active.sum()) if left is None else left
+    active = int(history.standings.active.sum())
     return history.strategy.calls_of(len(history.verdicts) + 1, active) if active > 1 else 0
 
 
@@ -109,6 +107,4 @@ def enough(history: History, known: Certainty) -> bool:
     goal = history.goal
     if not goal or not history.twice:
         return False
-    if known.labels_left is not None and known.labels_left < 2:
-        return True
     return goal.reached(known.rho, known.top_share)

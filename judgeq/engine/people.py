@@ -27,14 +27,16 @@ from judgeq.judge.backend import Reply
 from judgeq.judge.questions import Questions
 from judgeq.people import Handed, Person, PersonState
 from judgeq.store import Store
-from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
+from judgeq.types import Call, JobState, Outcome, Usage, Verdict
 
 P = ParamSpec("P")
 T = TypeVar("T")
 FAREWELL = 5.0
 """Seconds, at most, in which those who are there learn that the run is over."""
 LOOK = 20.0
-"""Seconds after which it is looked again whether all who are there wait for others."""
+"""Seconds after which it is looked again for whose answers the others wait."""
+NAMED = 3
+"""So many of them are named."""
 WORKER = "people"
 
 
@@ -93,10 +95,8 @@ class People:
         self._now, self._clock = now, clock
         self._lock = asyncio.Lock()
         self._changed = asyncio.Event()
-        self._closed = 0
         self._over = False
-        self._nobody_left = False
-        self._held_back = 0
+        self._reported = ""
         self._looked = NEVER
 
     @property
@@ -108,22 +108,23 @@ class People:
 
     # What the runner asks
 
-    async def begin_round(self, round: int) -> None:
-        """Hand out a planned round's questions, too."""
+    async def begin(self, rounds: int) -> None:
+        """Hand out the questions of all rounds, which are so many."""
         async with self._locked():
-            await self._handing.add(round)
+            await self._handing.begin(rounds)
             self._report()
         self._announce()
 
-    async def close(self, round: int) -> None:
-        """From now on nothing is undone that was answered in this round, or before."""
+    async def close(self) -> bool:
+        """Whether the store has an answer to all questions: from then on nothing is undone."""
+        self._handing.forget()
         async with self._locked():
-            self._closed = max(self._closed, round)
+            self._over = not self._handing.matches
+        return self._over
 
     async def finish(self) -> None:
-        """The run has all its answers. Returns when all who are there know it, or after FAREWELL
+        """Returns when all who are there know that the run has all its answers, or after FAREWELL
         seconds."""
-        self._over = True
         self._announce()
         until = self._clock() + FAREWELL
         while self._clock() < until and any(
@@ -132,18 +133,14 @@ class People:
             await self.changed(0.2)
 
     async def changed(self, seconds: float) -> None:
-        """Wait until something was answered, or is needed, or for so many seconds."""
+        """Wait until something was answered, or for so many seconds."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._changed.wait(), seconds)
 
-    async def all_done(self, seconds: float, *, in_need: bool = False) -> None:
-        """Wait until no question is left, or there is need of more where that is asked for, or for so
-        many seconds."""
+    async def all_done(self, seconds: float) -> None:
+        """Wait until no question is left, or for so many seconds."""
         until = self._clock() + seconds
-        while self._handing.matches and not (in_need and self.in_need):
-            left = until - self._clock()
-            if left <= 0:
-                return
+        while self._handing.matches and (left := until - self._clock()) > 0:
             await self.changed(left)
 
     @property
@@ -151,22 +148,7 @@ class People:
         """How many people are there, and to be asked more."""
         return self._handing.present
 
-    @property
-    def in_need(self) -> bool:
-        """As Handing.in_need."""
-        return self._handing.in_need
-
-    @property
-    def left(self) -> Sequence[Match]:
-        """What was asked and has no outcome."""
-        return list(self._handing.matches.values())
-
     # What those who run it ask
-
-    async def register(self, names: Sequence[str], quota: int | None = None) -> list[str]:
-        """Add people; their tokens. Raises UsageError as `registering.add`."""
-        added = await self.change(registering.Change("add", tuple(names), quota))
-        return [token for _, token in added]
 
     async def change(self, change: registering.Change) -> list[tuple[Person, str]]:
         """As `registering.make`, known here at once: who is to be asked no more has nothing."""
@@ -233,12 +215,12 @@ class People:
 
     @_alone
     async def undo(self, token: str) -> Turn:
-        """Take the last answer back: its question is this person's again. Raises StaleError where a
-        rating has used it, or there is none."""
+        """Take the last answer back: its question is this person's again. Raises StaleError where the
+        run is over, or there is none."""
         person = await self._handing.person(token)
         handing, own = self._handing, self._handing.own[person.number]
         last, before = own.last, handing.handed.get(person.number)
-        if last is None or not self._can_undo(last):
+        if last is None or self._over:
             raise StaleError("Your last answer can't be taken back any more.")
         job = last.match.id if last.check is None else None
         handed = Handed(person.number, secrets.token_hex(8), self._now(), job, last.check)
@@ -264,9 +246,7 @@ class People:
     async def renew(self, token: str, question: str) -> None:
         """The page is still open. Raises StaleError where the question is no longer theirs."""
         async with self._locked():
-            person = await self._handing.person(token)
-            self._handing.theirs(person, question)
-            self._handing.renew(person)
+            self._handing.theirs(await self._handing.person(token), question)
 
     async def leave(self, token: str, question: str) -> None:
         """Give a question back: somebody makes a pause."""
@@ -283,43 +263,34 @@ class People:
         can't be, or is taken."""
         if not self.open_to_all:
             raise UsageError("Whoever wants to take part needs a link of their own.")
-        (token,) = await self.register([name])
+        ((_, token),) = await self.change(registering.Change("join", (name,)))
         return token
 
     # Inside
 
-    def _report(self) -> None:
-        """Report once that nobody is to be asked more, though there are questions."""
-        before, self._nobody_left = self._nobody_left, self._handing.is_nobody_left
-        if self._nobody_left and not before:
+    def _report(self, every: float = 0.0) -> None:
+        """Report for whose answers the others wait, or that nobody is left to give them, where that is
+        new; not more often than `every` so many seconds."""
+        if self._clock() - self._looked < every:
+            return
+        self._looked, text = self._clock() if every else self._looked, ""
+        names, nobody = self._handing.awaited
+        if nobody and not self.open_to_all:
+            text = "1 question is" if nobody == 1 else f"{nobody:,} questions are"
+            text += (
+                " left for nobody: all who judge have answered or skipped what they may be asked, have "
+                "reached their quota, or are removed. `judgeq judges add` adds people."
+            )
+        elif every and names:
+            named = sorted(names)[:NAMED]
+            named += [f"{len(names) - NAMED:,} more"] if len(names) > NAMED else []
             text = (
-                "Nobody is left to be asked: all who judge have reached their quota, or are paused or "
-                "removed, and there are more questions. `judgeq judges add` adds people."
+                f"The questions that are left are for {' and '.join(named)}. `judgeq judges list` shows "
+                "how far each is; `judgeq judges remove` gives theirs to others."
             )
-            self._emit(Notice(text, warning=True))
-
-    def _report_held_back(self) -> None:
-        """Report, when that begins, that all who are there wait for others."""
-        if self._clock() - self._looked < LOOK:
-            return
-        self._looked = self._clock()
-        before, (self._held_back, others) = self._held_back, self._handing.held_back
-        others |= self.open_to_all
-        if before or not self._held_back:
-            return
-        text = "1 question is" if self._held_back == 1 else f"{self._held_back:,} questions are"
-        if others:
-            text += (
-                " left for judges whose page isn't open: those who are there have had their texts. "
-                "`judgeq judges list` shows how far each is. What is asked again goes to those who had "
-                "it before once nothing was heard of the others for a day, or they are paused."
-            )
-        else:
-            text += (
-                " left that no judge may be asked: each is for somebody who hasn't judged its texts in "
-                "this round. `judgeq judges add` adds people."
-            )
-        self._emit(Notice(text, warning=not others))
+        before, self._reported = self._reported, text
+        if text and text != before:
+            self._emit(Notice(text, warning=not names or bool(nobody)))
 
     def _announce(self) -> None:
         self._changed.set()
@@ -339,9 +310,6 @@ class People:
                 self._handing.forget()
                 raise
 
-    def _can_undo(self, last: Last) -> bool:
-        return last.check is not None or last.match.round > self._closed
-
     async def _turn(self, person: Person) -> Turn:
         """What a person is to do now; a question is handed out where there is one for them."""
         try:
@@ -357,7 +325,7 @@ class People:
         handed = handing.handed.get(person.number)
         why: Why = ""
         if person.state is not PersonState.ACTIVE:
-            why = "paused" if person.state is PersonState.PAUSED else "removed"
+            why = "removed"
             await handing.give_back(person)
             handed = None
         elif handed is None:
@@ -369,11 +337,8 @@ class People:
             else:
                 handed = await handing.next(person)
                 why = "" if handed is not None else "wait"
-        own.waits = why == "wait"
-        if own.waits:
-            self._report_held_back()
-        if handed is not None:
-            handing.renew(person)
+        if why == "wait":
+            self._report(LOOK)
         self._announce()
         return Turn(
             name=person.name,
@@ -382,7 +347,7 @@ class People:
             done=own.done,
             quota=person.quota,
             seconds=own.seconds,
-            undo=own.last is not None and self._can_undo(own.last),
+            undo=own.last is not None and not self._over,
         )
 
     def _shown(self, handed: Handed) -> Question:

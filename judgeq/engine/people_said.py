@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple, Protocol
+from typing import Any, Literal, NamedTuple
 
 import orjson
 
@@ -13,7 +13,7 @@ from judgeq.types import Call, Match
 
 LONGEST = 2_000
 """Characters of a note."""
-Why = Literal["", "wait", "quota", "paused", "removed", "over"]
+Why = Literal["", "wait", "quota", "removed", "over"]
 
 
 class Question(NamedTuple):
@@ -26,7 +26,7 @@ class Question(NamedTuple):
 
 class Turn(NamedTuple):
     """What a person is to do now. Without a `question`, `why` says so: others have what is left, or it
-    can't be theirs (wait); their quota is reached; they are paused or removed; or the run is over.
+    can't be theirs (wait); their quota is reached; they are removed; or the run is over.
     `done` counts their answers, on which they spent so many `seconds`; `undo` says whether the last can
     still be taken back."""
 
@@ -68,45 +68,6 @@ class Last(NamedTuple):
     said: str
     match: Match
     check: int | None = None
-
-
-class Asker(Protocol):
-    """Hands out questions, and takes the answers. Who a person is, their token says; all raise
-    UnknownPersonError where it says nothing, and StoreAwayError while the store can't be reached."""
-
-    @property
-    def about(self) -> About:
-        """What is asked."""
-
-    @property
-    def open_to_all(self) -> bool:
-        """Whether anybody may `join`."""
-
-    async def knows(self, token: str) -> bool:
-        """Whether it is somebody's token, as far as is known without asking the store of one process."""
-
-    async def turn(self, token: str) -> Turn:
-        """The question that they have, or the next."""
-
-    async def answer(self, token: str, question: str, answer: Answer) -> Turn:
-        """The next turn. The same answer again (its reply was lost) is taken as the first. Raises
-        StaleError, and BadAnswerError."""
-
-    async def skip(self, token: str, question: str, reason: str, note: str = "") -> Turn:
-        """The next turn; the question goes to somebody else. Raises StaleError."""
-
-    async def undo(self, token: str) -> Turn:
-        """A turn with the question of the last answer, to be answered again. Raises StaleError."""
-
-    async def renew(self, token: str, question: str) -> None:
-        """The page is still open. Raises StaleError."""
-
-    async def leave(self, token: str, question: str) -> None:
-        """Give a question back."""
-
-    async def join(self, name: str) -> str:
-        """A new person's token, where it is open to all. Raises UsageError for a name that can't be, or
-        is taken."""
 
 
 def about(prompt: PromptSet) -> About:

@@ -1,4 +1,4 @@
-"""The people of a run: added with a token each, paused, removed, given another link, forgotten."""
+"""The people of a run: added with a token each, removed, forgotten."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import hashlib
 import secrets
 import time
 import unicodedata
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
@@ -21,17 +21,13 @@ LONGEST = 80
 MOST = 100_000
 NAMED = 10
 """Of more judges than this, a message names the first."""
-What = Literal["add", "link", "pause", "resume", "remove", "forget"]
-STATES: Mapping[What, PersonState] = {
-    "pause": PersonState.PAUSED,
-    "resume": PersonState.ACTIVE,
-    "remove": PersonState.REMOVED,
-}
+What = Literal["add", "join", "remove", "forget"]
 
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """What is to become of people of these names; `quota` is that of those who are added."""
+    """What is to become of people of these names; `quota` is that of those who are added. Who joins adds
+    themselves, and takes no name of those who were removed."""
 
     what: What
     names: tuple[str, ...]
@@ -94,15 +90,14 @@ async def make(
     """Those who were changed, each with the token of their new link, if they have one. Raises UsageError
     for a name that can't be, is taken (also by one of the run's `panel`), or isn't there: then nothing
     is changed."""
-    match change.what:
-        case "add":
-            return await add(store, change.names, change.quota, now, panel)
-        case "link":
-            return await renew(store, change.names)
-        case "forget":
-            changed = await forget(store, change.names)
-        case _:
-            changed = await put_in(store, change.names, STATES[change.what])
+    if change.what in ("add", "join"):
+        return await add(store, change, now, panel)
+    if change.what == "forget":
+        changed = await forget(store, change.names)
+    else:
+        found = await find(store, change.names)
+        changed = [person._replace(state=PersonState.REMOVED) for person in found]
+        await _put(store, changed)
     return [(person, "") for person in changed]
 
 
@@ -113,26 +108,28 @@ def token_for() -> tuple[str, bytes]:
 
 
 async def add(
-    store: Store,
-    names: Sequence[str],
-    quota: int | None,
-    now: float,
-    panel: Sequence[str] = (),
+    store: Store, change: Change, now: float, panel: Sequence[str] = ()
 ) -> list[tuple[Person, str]]:
-    """New people, each with the token of their link, which isn't kept. Raises UsageError for a name that
-    can't be, or is taken: then nobody is added."""
-    there = await store.people()
-    taken = {name.casefold() for name in (*panel, *(person.name for person in there))}
+    """New people, each with the token of their link, which isn't kept; who was removed, and is added
+    again, is the same person with another link. Raises UsageError for a name that can't be, or is taken:
+    then nobody is added."""
+    there = {person.name.casefold(): person for person in await store.people()}
+    count, taken = len(there), {name.casefold() for name in panel}
     added = list[tuple[Person, str]]()
-    for name in names:
+    for name in change.names:
         name = checked(name)
-        if name.casefold() in taken:
+        before = there.get(name.casefold())
+        again = before and change.what == "add" and before.state is PersonState.REMOVED
+        if name.casefold() in taken or (before and not again):
             raise UsageError(f"There is a judge named {name!r} already: take another name.")
         taken.add(name.casefold())
         token, digest = token_for()
-        number = len(there) + len(added)
-        added.append((Person(number, name, digest, quota, PersonState.ACTIVE, now), token))
-    if len(there) + len(added) > MOST:
+        person = before or Person(count, name, digest, since=now)
+        count += before is None
+        quota = person.quota if change.quota is None else change.quota
+        person = person._replace(token=digest, quota=quota, state=PersonState.ACTIVE)
+        added.append((person, token))
+    if count > MOST:
         raise UsageError(f"There can be {MOST:,} judges at most.")
     await _put(store, [person for person, _ in added])
     return added
@@ -180,13 +177,6 @@ def _unknown(name: str, known: Sequence[str]) -> UsageError:
     )
 
 
-async def put_in(store: Store, names: Sequence[str], state: PersonState) -> list[Person]:
-    """People of these names, in this state from now on."""
-    changed = [person._replace(state=state) for person in await find(store, names)]
-    await _put(store, changed)
-    return changed
-
-
 async def forget(store: Store, names: Sequence[str]) -> list[Person]:
     """Replace names by numbers; the links of these people open nothing any more. Their answers stay."""
     there = await store.people()
@@ -205,13 +195,3 @@ def nameless(number: int, taken: Sequence[str]) -> str:
     while name in others:
         name += " (forgotten)"
     return name
-
-
-async def renew(store: Store, names: Sequence[str]) -> list[tuple[Person, str]]:
-    """New links for people of these names: their old ones open nothing any more."""
-    renewed = []
-    for person in await find(store, names):
-        token, digest = token_for()
-        renewed.append((person._replace(token=digest), token))
-    await _put(store, [person for person, _ in renewed])
-    return renewed

@@ -355,5 +355,5 @@ async def fold_round(history: History, store: Store, judges: int) -> Counts | No
             f"the run's ledger is damaged: it has an answer of judge {highest}, and there are {judges}."
         )
     active = await store.active(round + 1)
-    history.add(verdicts, counts.total, active, history.matches)
+    history.add(verdicts, counts.total, active)
     return counts

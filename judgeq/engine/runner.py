@@ -22,7 +22,6 @@ from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_collecting import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
-from judgeq.engine.flowing import Flow
 from judgeq.engine.people import People
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.ranking import round_rated
@@ -33,7 +32,7 @@ from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, R
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
-from judgeq.rating import GoOn
+from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended
 from judgeq.store import Store
@@ -60,13 +59,6 @@ class Session:
     people: People | None = None
     page: Callable[[], Awaitable[None]] | None = None
     """Opens the page of the people, unless it is open."""
-
-    @property
-    def flow(self) -> Flow | None:
-        """How rounds flow into one another; None where each is waited for."""
-        if self.people is None or not extent.flows(self.run.strategy, self.run.settings):
-            return None
-        return Flow(self.run, self.store, self.people)
 
 
 async def go_through(session: Session) -> results.Result:
@@ -158,21 +150,16 @@ async def _all_rounds(session: Session, epoch: int) -> History:
     run, store = session.run, session.store
     session.emit(started := await _started(session))
     await _tidy(session)
-    flow = session.flow
+    if session.people is not None:
+        return await _by_people(session, session.people, epoch)
     history = results.begin(len(run.dataset), run.strategy, run.settings)
-    if flow is not None:
-        flow.begin(history)
     repeats = Repeats()
     for round in history.to_come(len(started.planned)):
         before = history.standings.elo
-        if flow is not None:
-            await flow.look(history)
         counts = await _planned(session, epoch, history, repeats)
         if counts.total:
-            await judge_round(session, round, last=round >= len(started.planned))
+            await judge_round(session, round)
         await results.fold_round(history, store, len(run.settings.panelists))
-        if flow is not None:
-            await flow.folded(round)
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
             break
@@ -186,11 +173,39 @@ async def _all_rounds(session: Session, epoch: int) -> History:
         if known is not None and knowing.enough(history, known):
             await _ended(session, history, known)
             break
-    if flow is not None:
-        await judge_rest(session)
-        history = await flow.folded_anew()
-    if session.people is not None:
-        await session.people.finish()
+    return history
+
+
+async def _by_people(session: Session, people: People, epoch: int) -> History:
+    """All rounds, where people are asked, alone or beside models: planned before anything is answered,
+    and then judged in any order, so that nobody waits for the last answer of a round. Raises
+    StoppedError when a stop leaves some of it."""
+    run, store, drained = session.run, session.store, False
+    plan, repeats = results.begin(len(run.dataset), run.strategy, run.settings), Repeats()
+    for _ in plan.to_come():
+        planned = await _planned(session, epoch, plan, repeats)
+        plan.add(comparisons.joined([]), planned.total)
+    await people.begin(len(plan.verdicts))
+    counts = await store.counts()
+    if counts.left and session.page is not None:
+        await session.page()
+    session.emit(RoundStarted(1, counts))
+    while counts.left or not await people.close():
+        if session.stop.asked:
+            raise StoppedError(f"stopped with {counts.left} jobs left")
+        if session.judge.asked and counts.pending and not drained:
+            await _drain(session, counts.left)
+        else:
+            session.emit(PeopleHere(people.present))
+            await people.all_done(BARRIER_WAIT)
+        before, counts = counts, await store.counts()
+        drained = counts == before  # what is left is people's
+        if not drained:
+            session.emit(RoundStarted(1, counts))
+    await people.finish()
+    history, dataset = await results.replayed(run.folder.info(), store), run.dataset
+    start, ratings = plan.standings.elo, history.latest[1]
+    session.emit(round_rated(1, start, ratings, dataset.ids, dataset.texts))
     return history
 
 
@@ -217,7 +232,6 @@ async def _ended(session: Session, history: History, known: Certainty) -> None:
         goal=goal,
         rho=known.rho,
         top_share=known.top_share,
-        labels_left=known.labels_left,
     )
     info = await _info(session)
     if info.ended != ended:
@@ -277,30 +291,26 @@ async def first_questions(session: Session, number: int) -> Counts:
 
 
 async def _started(session: Session) -> RunStarted:
-    run, items = session.run, len(session.run.dataset)
+    """The event of a session that begins. Rounds that people are asked are as one."""
+    run, items, people = session.run, len(session.run.dataset), session.people
+    planned, _ = await extent.planned(session.store)
+    sizes = extent.sizes(run.strategy, run.settings, items)
     return RunStarted(
         run=run.folder.id,
         items=items,
-        rounds=extent.most_rounds(run.strategy, run.settings, items),
+        rounds=run.strategy.rounds if people is None else 1,
         judge=session.judge.name,
-        planned=(await extent.planned(session.store))[0],
+        planned=planned if people is None else [sum(planned, Counts())][: len(planned)],
         totals=await session.store.totals(),
-        sizes=extent.sizes(run.strategy, run.settings, items),
+        sizes=sizes if people is None else [sum(sizes)],
         people=run.settings.only_people,
-        most_jobs=extent.most_jobs(run.strategy, run.settings, items),
     )
 
 
-async def judge_round(
-    session: Session, round: int, sleep: Sleep | None = None, *, last: bool = True
-) -> None:
+async def judge_round(session: Session, round: int, sleep: Sleep | None = None) -> None:
     """Let workers empty a planned round, and wait for the jobs that other processes' workers hold:
-    those whose lease has lapsed are ours again, or, where we only plan, anybody's; and for people.
-    Where rounds flow, only until there is need of the next, unless there is one (not `last`). Raises
-    StoppedError when a stop leaves some of it."""
-    if session.people is not None:
-        await _people_judge(session, session.people, round, last=last)
-        return
+    those whose lease has lapsed are ours again, or, where we only plan, anybody's. Raises StoppedError
+    when a stop leaves some of it."""
     counts, ours = await _state(session, round), session.run.settings.workers > 0
     session.emit(RoundStarted(round, counts))
     while counts.left and not session.stop.asked:
@@ -319,50 +329,6 @@ async def judge_round(
             session.emit(RoundStarted(round, counts))
     if counts.left:
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
-
-
-async def _people_judge(session: Session, people: People, round: int, *, last: bool) -> None:
-    """As judge_round, where people are asked, alone or beside others."""
-    flows = session.flow is not None
-    await people.begin_round(round)
-    counts, drained = await _state(session, round), False
-    if counts.left and session.page is not None:
-        await session.page()
-    session.emit(RoundStarted(round, counts))
-    while not session.stop.asked:
-        if not counts.left:
-            await people.close(round)
-            counts = await _state(session, round)
-            if not counts.left:  # else something was undone meanwhile
-                return
-        if session.judge.asked and counts.pending and not drained:
-            await _drain(session, counts.left)
-            before, counts = counts, await _state(session, round)
-            drained = counts == before  # what is left is people's
-            continue
-        if flows and (people.in_need or not last):
-            await people.close(round)
-            return
-        session.emit(PeopleHere(people.present))
-        await people.all_done(BARRIER_WAIT, in_need=flows)
-        before, counts = counts, await _state(session, round)
-        if counts != before:
-            drained = False
-            session.emit(RoundStarted(round, counts))
-    if counts.left:
-        raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
-
-
-async def judge_rest(session: Session) -> None:
-    """Wait for all answers that are still to come, of whatever round."""
-    while (counts := await session.store.counts()).left:
-        if session.stop.asked:
-            raise StoppedError(f"stopped with {counts.left} jobs left")
-        if session.judge.asked:
-            await _drain(session, counts.left)
-        if session.people is not None:
-            session.emit(PeopleHere(session.people.present))
-            await session.people.changed(BARRIER_WAIT)
 
 
 async def _batched(session: Session, counts: Counts) -> bool:

@@ -17,7 +17,7 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, extent, results
+from judgeq.engine import assembly, batch, conflicts, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.people import People
 from judgeq.engine.people_checks import Checks, known_in
@@ -62,7 +62,7 @@ def prepare(
     strategy.check(len(dataset))
     if settings.both_orders and not strategy.pairs:
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
-    conflicts.check_goal(settings, strategy, len(dataset))
+    conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
@@ -106,7 +106,7 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     # A run may have been begun when rows were numbered by default.
     if dataset.content != info.facts.get("dataset") and settings.dataset != STDIN:
         dataset = datasets.load(settings, seed=settings.seed, numbered=True)
-    conflicts.check_goal(settings, strategy, len(dataset))
+    conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
     if "rotation" not in info.facts:  # begun when judges took turns: its planned rounds stay so
@@ -291,11 +291,11 @@ def _look_again(run: Run, info: RunInfo, emit: Emit) -> None:
                 "a run that does so throughout."
             )
         )
-    goal = {name: getattr(run.settings, name) for name in ("until", "until_labels", "batch")}
+    goal = {name: getattr(run.settings, name) for name in ("until", "batch")}
     changed = info.model_copy(
         update={
             "labels": run.dataset.labels,
-            "rounds": extent.most_rounds(run.strategy, run.settings, len(run.dataset)),
+            "rounds": run.strategy.rounds,
             "settings": info.settings.model_copy(update=goal),
         }
     )
@@ -311,7 +311,7 @@ def _write_down(run: Run) -> None:
         run.dataset,
         run.facts,
         strategy=strategy.name,
-        rounds=extent.most_rounds(strategy, settings, len(run.dataset)),
+        rounds=strategy.rounds,
         judges=() if len(settings.panelists) == 1 else settings.judges,
         shared=run.dataset.shared if settings.share_texts else "",
     )

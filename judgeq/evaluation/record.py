@@ -123,7 +123,7 @@ async def of_run(
     evidence = evidence or trail.gathered(run)
     store = run.run.store(read_only=True)
     try:
-        spending, elo = await _spending(run, store), await trail.elo_by_round(run, store)
+        spending = await _spending(run, store)
         prompt = _prompt(run)
         example = await _example(run, store, prompt, texts)
     finally:
@@ -132,21 +132,12 @@ async def of_run(
         evaluation=whole.evaluation(run, plan, texts=texts),
         evidence=evidence,
         texts=texts,
-        elo=elo[1:],
+        elo=trail.elo_by_round(run)[1:],
         spending=spending,
         prompt=prompt,
         example=example,
         failures=_failures(evidence),
     )
-
-
-async def elo_by_round(run: results.Result) -> Floats:
-    """The Elo after each round, shape (rounds, n). Raises RunError."""
-    store = run.run.store(read_only=True)
-    try:
-        return (await trail.elo_by_round(run, store))[1:]
-    finally:
-        await store.close()
 
 
 async def _spending(run: results.Result, store: Store) -> Spending:

@@ -9,13 +9,12 @@ from typing import Literal, TypeAlias
 
 import numpy as np
 
-from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
 from judgeq.rating import ESTIMATORS, Parameters, comparisons, misfit, reliability
-from judgeq.rating.misfit import Circles, Fit
+from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
-from judgeq.types import Floats, Offsets, Verdicts
+from judgeq.types import Floats, Verdicts
 
 Recipe: TypeAlias = Literal["judgeq", "cj"]
 RECIPES: tuple[Recipe, ...] = ("judgeq", "cj")
@@ -23,16 +22,6 @@ LEAST_EXPECTED = 10
 """So many of the judgments that are least expected are named."""
 _QUICK = {"bt-mm": "bt"}
 """What rates halves of the judgments in place of an estimator that takes minutes for them all."""
-
-
-@dataclass(frozen=True, slots=True)
-class HeldOut:
-    """The separation by the `judgments` alone that were held out of the adaptive choice, and what it
-    predicts of as many judgments as the run has (`whole`, Spearman and Brown)."""
-
-    judgments: int
-    separation: Separation
-    whole: float | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -50,7 +39,6 @@ class Reliability:
     split_half: SplitHalf
     halves_by: str
     adaptive: bool | None
-    held_out: HeldOut | None
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,15 +56,14 @@ class Judgment:
 @dataclass(frozen=True, slots=True, eq=False)
 class Misfit:
     """What doesn't fit the rating `rating`: by judge (None where there is one alone, which can't be
-    compared with others) and by item; the judgments `least_expected`, the worst first; and the circles.
-    `judges` are named by `names`. Of items judged alone there is nothing of it, and `why`."""
+    compared with others) and by item; and the judgments `least_expected`, the worst first. `judges` are
+    named by `names`. Of items judged alone there is nothing of it, and `why`."""
 
     rating: str
     names: Sequence[str]
     judges: Fit | None
     items: Fit | None
     least_expected: Sequence[Judgment]
-    circles: Circles | None
     why: str | None = None
 
 
@@ -107,7 +94,6 @@ def reliability_of(
         split_half=reliability.split_half(verdicts, rate, seed, splits),
         halves_by=halves.name,
         adaptive=None if strategy is None else strategy.adaptive,
-        held_out=_held_out(run, verdicts),
     )
 
 
@@ -123,30 +109,13 @@ def _separation(run: Result, recipe: Recipe, verdicts: Verdicts) -> Separation:
             return Separation(None, None, 0, "items judged alone imply no comparisons")
         return reliability.separation(*reliability.cj(comparisons.imply(verdicts), n))
     se, component = run.scores.se, run.scores.component
-    return _of_fit(run.main.name, run.scores.main[1], se, component)
-
-
-def _of_fit(name: str, theta: Floats, se: Floats, component: Offsets) -> Separation:
     if np.isnan(se).all():
-        return Separation(None, None, 0, f"the estimator {name} has no standard errors")
-    return reliability.separation(theta, np.where(component > 0, se, np.nan), component)
+        return Separation(None, None, 0, f"the estimator {run.main.name} has no standard errors")
+    se = np.where(component > 0, se, np.nan)
+    return reliability.separation(run.scores.main[1], se, component)
 
 
-def _held_out(run: Result, verdicts: Verdicts) -> HeldOut | None:
-    held, estimator = run.history.held_out(), run.main
-    if held is None or not len(held):
-        return None
-    n = len(run.scores.ids)
-    fit = estimator.fit(held, n, _parameters(run))
-    se = np.full(n, np.nan) if fit.posterior is None else fit.posterior.errors
-    separation = _of_fit(estimator.name, fit.theta, se, comparisons.components(held, n))
-    whole = None
-    if separation.ssr is not None:
-        whole = reliability.stepped_up(separation.ssr, len(verdicts.items) / len(held.items))
-    return HeldOut(len(held), separation, whole)
-
-
-def misfit_of(run: Result, seed: int = 0) -> Misfit:
+def misfit_of(run: Result) -> Misfit:
     """What doesn't fit a run's main rating."""
     main, history = run.main.column, run.history
     names = run.info.judges or run.info.settings.judges
@@ -154,7 +123,7 @@ def misfit_of(run: Result, seed: int = 0) -> Misfit:
     by_judge = history.verdicts if run.said is None else history.asked
     if history.alone:
         why = "items judged alone imply no comparisons"
-        return Misfit(main, names, None, None, [], None, why)
+        return Misfit(main, names, None, None, [], why)
     verdicts = comparisons.joined(history.verdicts)
     theta = run.scores.main[1]
     several = len(names) > 1 and verdicts.judges is not None
@@ -166,9 +135,6 @@ def misfit_of(run: Result, seed: int = 0) -> Misfit:
         else None,
         items=misfit.fit_of_items(verdicts, theta),
         least_expected=_least_expected(run, verdicts, names if several else None),
-        circles=misfit.circles(
-            comparisons.joined(history.asked), len(theta), seeds.rng(seed, "circles")
-        ),
     )
 
 

@@ -1,5 +1,5 @@
 """The evidence behind scores: the judgments that an item was in, what each says of its place, whom it
-met, and what is known of two items, directly and through others.
+met, and what is known of two items.
 
 `gathered` indexes a run's judgments once; then `trails` are of as many items as one likes. Only what
 the ledger holds beside the verdicts is read again (`from_ledger`).
@@ -18,6 +18,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError
 from judgeq.rating import comparisons, misfit
 from judgeq.store import Store
+from judgeq.strategies import History
 from judgeq.types import Bools, Call, Floats, Match, Offsets, Verdicts
 
 
@@ -127,35 +128,14 @@ class Trail:
 
 
 @dataclass(frozen=True, slots=True)
-class Through:
-    """An item that both of two items met in judgments without the other one: how many comparisons each
-    won against it (a tie counts ½), of how many."""
-
-    row: int
-    one_won: float
-    one_met: int
-    other_won: float
-    other_met: int
-
-    @property
-    def says(self) -> int:
-        """1 where the one was above it more often than not, and the other below; −1 the other way
-        round; else 0."""
-        one = np.sign(self.one_won - self.one_met / 2)
-        other = np.sign(self.other_won - self.other_met / 2)
-        return int(one) if one == -other else 0
-
-
-@dataclass(frozen=True, slots=True)
 class Versus:
-    """What is known of two items, given by their rows: the judgments that both were in; `through`, the
-    items that both met elsewhere; and the probability that the one has more of the feature, by the main
-    rating (None where that has no errors, or `why` nothing connects the two)."""
+    """What is known of two items, given by their rows: the judgments that both were in, and the
+    probability that the one has more of the feature, by the main rating (None where that has no errors,
+    or `why` nothing connects the two)."""
 
     one: int
     other: int
     together: tuple[Judgment, ...]
-    through: tuple[Through, ...]
     probability: float | None
     why: str | None = None
 
@@ -164,16 +144,6 @@ class Versus:
         """How often the one was placed above and below the other, in the judgments of both."""
         won = [judgment.above(self.one, self.other) for judgment in self.together]
         return Opponent(self.other, len(won), won.count(1.0), won.count(0.0), won.count(0.5))
-
-    @property
-    def for_one(self) -> int:
-        """How many of `through` say that the one is above the other."""
-        return sum(item.says > 0 for item in self.through)
-
-    @property
-    def for_other(self) -> int:
-        """How many of `through` say that the other is above the one."""
-        return sum(item.says < 0 for item in self.through)
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -290,12 +260,6 @@ def versus(evidence: Evidence, one: int, other: int) -> Versus:
         for appearance in second.appearances
         if appearance.judgment.job in shared
     )
-    apart = {judgment.job for judgment in together}
-    of_one, of_other = (_won_elsewhere(trail, apart) for trail in (first, second))
-    through = tuple(
-        Through(row, *of_one[row], *of_other[row])
-        for row in sorted(of_one.keys() & of_other.keys())
-    )
     run, posterior, why = evidence.run, evidence.run.fit.posterior, None
     component = run.scores.component
     if posterior is None:
@@ -305,17 +269,7 @@ def versus(evidence: Evidence, one: int, other: int) -> Versus:
     probability = None
     if posterior is not None and why is None:
         probability = posterior.probability_above(one, other)
-    return Versus(one, other, together, through, probability, why)
-
-
-def _won_elsewhere(trail: Trail, without: Collection[int]) -> dict[int, tuple[float, int]]:
-    """By row of the items met in other jobs than these: comparisons won, of how many."""
-    elsewhere = [one for one in trail.appearances if one.judgment.job not in without]
-    return {
-        opponent.row: (opponent.above + opponent.tied / 2, opponent.compared)
-        for opponent in Trail(trail.row, tuple(elsewhere)).opponents
-        if opponent.compared
-    }
+    return Versus(one, other, together, probability, why)
 
 
 # What the ledger holds beside the verdicts
@@ -356,22 +310,24 @@ async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = F
     rows = tuple(trail.row for trail in trails)
     store = run.run.store(read_only=True)
     try:
-        elo = await elo_by_round(run, store)
         unanswered = await _open(run, store, rows)
         jobs = {one.judgment.job for trail in trails for one in trail.appearances}
         jobs |= {match.id for matches in unanswered.values() for match in matches}
         wanted = replies or run.info.settings.reasons or run.said is not None
         calls = await store.calls(sorted(jobs)) if wanted else {}
-        return Ledger(rows, elo[:, list(rows)], unanswered, calls)
+        return Ledger(rows, elo_by_round(run)[:, list(rows)], unanswered, calls)
     finally:
         await store.close()
 
 
-async def elo_by_round(run: Result, store: Store) -> Floats:
+def elo_by_round(run: Result) -> Floats:
     """Before the first round and after each, shape (rounds + 1, all items)."""
-    before = [await store.ratings(number + 1) for number in range(run.rounds_planned)]
-    known = [ratings for ratings in before if ratings is not None]
-    return np.stack([*known, run.history.standings.elo])
+    again = History.begin(len(run.scores.ids), None)
+    ratings = [again.standings.elo]
+    for verdicts in run.history.verdicts:
+        again.add(verdicts)
+        ratings.append(again.standings.elo)
+    return np.stack(ratings)
 
 
 async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, list[Match]]:

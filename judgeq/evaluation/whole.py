@@ -59,7 +59,7 @@ def evaluation(
         gold=gold,
         assessments=[] if gold is None else evaluate(run, gold, plan, judges),
         reliability=scale.reliability_of(run, reliability, splits, plan.seed),
-        misfit=scale.misfit_of(run, plan.seed),
+        misfit=scale.misfit_of(run),
         judges=judges,
         length=None if texts is None else with_length(run.scores, texts, plan.resamples, plan.seed),
         people=yardstick.of_run(run, plan.resamples, plan.seed),

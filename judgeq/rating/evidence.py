@@ -1,7 +1,7 @@
 """How wide the prior is, chosen without labels: σ of the highest Laplace evidence.
 
 log p(data | σ) ≈ ℓ(θ̂) − ‖θ̂‖²/2σ² − n log σ − ½ log|H + σ⁻²|  (MacKay 1992). Looked for within
-LEAST to MOST: without limits it collapsed where an adaptive design groups what is alike. Until
+LEAST to MOST: without limits it collapsed where a design groups what is alike. Until
 items are in two rankings on average these say next to nothing of it, and σ is LEAST.
 """
 
@@ -28,10 +28,10 @@ _NEAR = 0.02
 """How near, on the scale of log σ, the highest evidence is looked for."""
 
 
-def sigma(rankings: Rankings, seed: int = 0, near: float = _NEAR) -> tuple[float, Floats]:
+def sigma(rankings: Rankings, seed: int = 0) -> tuple[float, Floats]:
     """σ within LEAST to MOST, and the ratings by it, from which a fit may start, shape (n + p,).
 
-    By golden section on log σ, to within `near`. Raises NotConvergedError.
+    By golden section on log σ. Raises NotConvergedError.
     """
     if not rankings.repeated:
         return LEAST, np.zeros(rankings.n + rankings.p)
@@ -43,20 +43,20 @@ def sigma(rankings: Rankings, seed: int = 0, near: float = _NEAR) -> tuple[float
         start = newton.maximum(rankings, prior.precision(rankings), 1e-3, start)
         return evidence(rankings, start, prior, seed)
 
-    best = _highest(evidence_at, math.log(LEAST), math.log(MOST), near)
+    best = _highest(evidence_at, math.log(LEAST), math.log(MOST))
     for limit in LIMITS:
         if abs(best - math.log(limit)) < 1e-9:
             return limit, start
     return math.exp(best), start
 
 
-def _highest(of: Callable[[float], float], low: float, high: float, near: float = _NEAR) -> float:
-    """Where `of` is highest between low and high, or the end that it is within `near` of."""
+def _highest(of: Callable[[float], float], low: float, high: float) -> float:
+    """Where `of` is highest between low and high, or the end that it is within _NEAR of."""
     golden = (math.sqrt(5) - 1) / 2
     ends = low, high
     left, right = high - golden * (high - low), low + golden * (high - low)
     at_left, at_right = of(left), of(right)
-    while high - low > near:
+    while high - low > _NEAR:
         if at_left >= at_right:
             high, right, at_right = right, left, at_left
             left = high - golden * (high - low)
@@ -67,7 +67,7 @@ def _highest(of: Callable[[float], float], low: float, high: float, near: float 
             at_right = of(right)
     best = (low + high) / 2
     for end in ends:
-        if abs(best - end) <= near:
+        if abs(best - end) <= _NEAR:
             return end
     return best
 

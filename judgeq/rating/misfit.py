@@ -1,4 +1,4 @@
-"""Which judges, items and judgments don't fit the scale, and whether judges go round in circles.
+"""Which judges, items and judgments don't fit the scale.
 
 Residuals are those of the comparisons that verdicts imply: y − p with p = σ(θ_winner − θ_loser), a
 tie ½. Under Plackett-Luce each pair of a list follows that p, as it does in Bradley-Terry. Items of
@@ -11,18 +11,13 @@ from dataclasses import dataclass
 from statistics import NormalDist
 
 import numpy as np
-from numpy.typing import NDArray
 
-from judgeq.rating.comparisons import pairs_of, slots_by_shape, tie_groups, unknown_by_slot
+from judgeq.rating.comparisons import slots_by_shape, tie_groups, unknown_by_slot
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95
 LEAST = 10
 """Comparisons below which nothing is said of a judge or an item."""
-MOST_IMPLIED = 20_000_000
-"""So many implied pairs are held at once, to look for circles: about a gigabyte."""
-MOST_WEDGES = 2_000_000
-"""So many pairs of pairs that share an item are looked at; of more so many are drawn."""
 _AT_ONCE = 8192
 _TINY = 1e-300
 
@@ -275,128 +270,3 @@ def _wins(gap: Floats) -> tuple[Floats, Floats]:
         bottom = win[j] * win[rest] / (1 + below[j] + below[rest])
         variance += (top + bottom).sum(axis=0)  # twice the half of both
     return win.sum(axis=0), np.maximum(variance, _TINY)
-
-
-# Circles
-
-
-@dataclass(frozen=True, slots=True)
-class Circles:
-    """How transitive judges were. Of `triads`, three items all of whose pairs one judge judged, and not
-    all three in the same verdict, `circular` go round (a over b, b over c, c over a); of coin tosses a
-    quarter would. Of `repeated` pairs, which one judge judged in several verdicts, `inconsistent` got
-    answers that differ. `drawn`: triads are those of a random part of the places where one could be.
-    `why` there is nothing of it.
-    """
-
-    triads: int = 0
-    circular: int = 0
-    repeated: int = 0
-    inconsistent: int = 0
-    drawn: bool = False
-    why: str | None = None
-
-    @property
-    def share(self) -> float | None:
-        """The share of triads that are circular."""
-        return self.circular / self.triads if self.triads else None
-
-    @property
-    def zeta(self) -> float | None:
-        """1 − 4 · share: 1 without circles, 0 for coin tosses, after Kendall and Babington Smith's
-        coefficient of consistence (1940) for a complete tournament."""
-        return 1 - 4 * self.circular / self.triads if self.triads else None
-
-
-def circles(verdicts: Verdicts, n: int, rng: np.random.Generator) -> Circles:
-    """The circles of judgments on n items, each judge's by itself, all judges' added up.
-
-    Of a pair that a judge judged in several verdicts most of them decide; where as many say the one as
-    the other, it is in no triad. Triads are found from the pairs that share an item, with the item of
-    fewest pairs as the one shared, which are at most pairs^1.5; of more than MOST_WEDGES a sample.
-    """
-    sizes = np.diff(verdicts.offsets)
-    if int((sizes * (sizes - 1) // 2).sum()) > MOST_IMPLIED:
-        return Circles(why=f"the judgments imply more than {MOST_IMPLIED:,} pairs")
-    low, high, verdict, value = _pairs(verdicts, n)
-    if not len(low):
-        return Circles(why="no items were compared")
-    nodes = int(high.max()) + 1
-    order = np.lexsort((verdict, low * nodes + high))
-    keys, verdict, value = (low * nodes + high)[order], verdict[order], value[order]
-    new = np.append(True, keys[1:] != keys[:-1])
-    begins = np.flatnonzero(new)
-    count = np.diff(np.append(begins, len(keys)))
-    won = np.add.reduceat(value, begins)
-    differ = np.minimum.reduceat(value, begins) != np.maximum.reduceat(value, begins)
-    only = np.where(count == 1, verdict[begins], -1)
-    decided = won != 0
-    triads, circular, drawn = _triads(
-        keys[begins][decided], won[decided] > 0, only[decided], nodes, rng
-    )
-    several = count > 1
-    return Circles(triads, circular, int(several.sum()), int((several & differ).sum()), drawn)
-
-
-def _pairs(verdicts: Verdicts, n: int) -> tuple[Offsets, Offsets, Offsets, NDArray[np.int8]]:
-    """Every implied pair: the lower and the higher node, its verdict, and 1 where the lower is placed
-    first, −1 where it isn't, 0 for a tie. A node is an item as one judge saw it."""
-    of_verdict = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
-    node = verdicts.items.astype(np.int64)
-    if verdicts.judges is not None:
-        node = node + n * verdicts.judges.astype(np.int64)[of_verdict]
-    node = np.unique(node, return_inverse=True)[1].reshape(-1)
-    first, second, tie = pairs_of(verdicts)
-    a, b = node[first], node[second]
-    value = np.where(a < b, 1, -1).astype(np.int8)
-    if tie is not None:
-        value[tie] = 0
-    return np.minimum(a, b), np.maximum(a, b), of_verdict[first], value
-
-
-def _triads(
-    keys: Offsets, ahead: Bools, only: Offsets, nodes: int, rng: np.random.Generator
-) -> tuple[int, int, bool]:
-    """How many triads there are in pairs low · nodes + high (sorted; `ahead`: the lower node won), how
-    many of them are circular, and whether they were drawn.
-
-    `only` is the verdict of a pair that was in one only, else −1.
-    """
-    low, high = keys // nodes, keys % nodes
-    degree = np.bincount(np.concatenate([low, high]), minlength=nodes)
-    # From the node of fewer pairs to that of more: each triad has one node that both its pairs leave.
-    out = np.lexsort((np.arange(nodes), degree))
-    place = np.empty(nodes, np.int64)
-    place[out] = np.arange(nodes)
-    source = np.where(place[low] < place[high], low, high)
-    edge = np.argsort(source, kind="stable")
-    leaving = np.bincount(source, minlength=nodes)
-    first_edge = np.cumsum(leaving) - leaving
-    wedges = leaving * (leaving - 1) // 2
-    ends = np.cumsum(wedges)
-    total = int(ends[-1]) if len(ends) else 0
-    drawn = total > MOST_WEDGES
-    chosen = rng.integers(0, total, MOST_WEDGES) if drawn else np.arange(total)
-    if not len(chosen):
-        return 0, 0, drawn
-    node = np.searchsorted(ends, chosen, side="right")
-    at = chosen - (ends[node] - wedges[node])
-    # Of the numbers 0, 1, 2, … of (0, 1), (0, 2), (1, 2), …: the second, then the first.
-    second = ((1 + np.sqrt(1 + 8 * at.astype(np.float64))) // 2).astype(np.int64)
-    second -= second * (second - 1) // 2 > at
-    second += second * (second + 1) // 2 <= at
-    first = at - second * (second - 1) // 2
-    one, two = (edge[first_edge[node] + part] for part in (first, second))
-    a, b = (low[part] + high[part] - node for part in (one, two))
-    key = np.minimum(a, b) * nodes + np.maximum(a, b)
-    three = np.minimum(np.searchsorted(keys, key), len(keys) - 1)
-    closed = (keys[three] == key) & ~(
-        (only[one] >= 0) & (only[one] == only[two]) & (only[one] == only[three])
-    )
-    node, a, one, two, three = (part[closed] for part in (node, a, one, two, three))
-    # node over a, and b over node, and a over b; or each the other way round.
-    over_a = ahead[one] == (low[one] == node)
-    over_b = ahead[two] == (low[two] == node)
-    a_over_b = ahead[three] == (low[three] == a)
-    circular = (over_a != over_b) & (over_a == a_over_b)
-    return len(node), int(circular.sum()), drawn

@@ -8,8 +8,8 @@ is compared with like it takes what it can't explain for noise; and Laplace's ev
 an item has few comparisons. So here lists are chosen in one direction, that of the two which explains
 all of them better, and the evidence is its lower bound by the normal distribution nearest to the
 posterior (variational.py). In simulation σ then came out within a third, from ENOUGH comparisons an
-item on; but of lists that adaptive rounds make of some of the items it still went to 0 with judges that
-don't fit the model.
+item on; but of lists of some of the items, picked by earlier answers, it still went to 0 with judges
+that don't fit the model.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ def sigma(
     verdicts: Verdicts, n: int, go_on: GoOn = always, *, picked: bool = False
 ) -> float | None:
     """σ up to LEAST, of n items; None where it can't be told: of very many items, of few comparisons,
-    beside scores of items alone, and of lists that are `picked`, of some of the items by earlier
+    beside scores of items alone, and of lists that may be `picked`, of some of the items by earlier
     answers. Raises NotConvergedError."""
     sizes, judged = np.diff(verdicts.offsets), len(np.unique(verdicts.items))
     lists = bool((sizes > 2).any())

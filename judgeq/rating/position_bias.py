@@ -60,9 +60,9 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     """The win rates of the slots; None without a verdict, and where items were judged alone.
 
     Of pairs the intervals are Wilson's (1927). Of lists they are mean ± t standard errors over lists,
-    cut to 0..1: lists are independent of one another, the comparisons within one are not. With
-    `couples`, of pairs asked in both orders (`doubled`), standard errors are those over couples, whose
-    two answers hang together.
+    cut to 0..1, and of up to three lists all of it: lists are independent of one another, comparisons
+    within one are not. With `couples`, of pairs asked in both orders (`doubled`), standard errors are
+    those over couples, whose two answers hang together.
     """
     compared = np.diff(verdicts.offsets) > 1
     if not compared.any():
@@ -90,8 +90,10 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
     if len(rate) == 2 and not couples:
         low, high = wilson(rate, matches)
     else:
-        by_units = {n: student.quantile(LEVEL, n) for n in set(np.maximum(units - 1, 1).tolist())}
-        reach = np.array([by_units[max(n - 1, 1)] for n in units.tolist()]) * error
+        reach = [
+            student.quantile(LEVEL, n - 1) * one if n > 3 else 1.0
+            for n, one in zip(units.tolist(), error.tolist(), strict=True)
+        ]
         low, high = np.clip(rate - reach, 0, 1), np.clip(rate + reach, 0, 1)
     chance = _chance(rate, error, units)
     furthest = int(np.argmin(chance))

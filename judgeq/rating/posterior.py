@@ -132,11 +132,6 @@ class Posterior:
         """The standard error of each rating, shape (n,); σ of an item that was never judged."""
         return self._errors(self._variance)
 
-    def errors_by_draws(self) -> Floats:
-        """The same by draws, however few items there are."""
-        with self.rankings.threads():
-            return self._errors(self._variance_of_draws())
-
     def _errors(self, variance: Floats) -> Floats:
         """The standard errors by V's diagonal of the ratings, shape (n,)."""
         errors = np.sqrt(self.dispersion * np.maximum(variance - self._of_mean(), 0))

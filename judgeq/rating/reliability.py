@@ -253,10 +253,3 @@ def cj(comparisons: Comparisons, n: int) -> tuple[Floats, Floats]:
             break
     theta[compared], se[compared] = values, 1 / np.sqrt(information)
     return theta, se
-
-
-def stepped_up(reliability: float, times: float) -> float | None:
-    """The reliability of `times` as many judgments (Spearman 1910, Brown 1910); None where it is
-    undefined."""
-    below = 1 + (times - 1) * reliability
-    return times * reliability / below if below > 0 else None

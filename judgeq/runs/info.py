@@ -40,7 +40,6 @@ class Ended(BaseModel):
     goal: str
     rho: float
     top_share: float | None = None
-    labels_left: int | None = None
 
     @property
     def sentence(self) -> str:
@@ -48,8 +47,6 @@ class Ended(BaseModel):
         parts = [f"ρ̂ {self.rho:.3f}"]
         if self.top_share is not None:
             parts.append(f"{self.top_share:.1%} of the first items settled")
-        if self.labels_left is not None:
-            parts.append(f"{self.labels_left:,} labels not settled")
         return f"{', '.join(parts)} (--until {self.goal})"
 
 
@@ -96,7 +93,7 @@ class RunInfo(BaseModel):
             del values["shared"]
         if self.ended is None:
             del values["ended"]
-        for name in ("until", "until_labels", "reasons"):
+        for name in ("until", "reasons"):
             if not values["settings"].get(name):
                 values["settings"].pop(name, None)
         for name in NEVER_KEPT:

@@ -223,8 +223,8 @@ class Choices(Declarations):
     """Strategy, judges, prompt, and how the run goes."""
 
     strategy: str = setting(
-        "listwise10, hybrid10, adaptive10, pairwise, streak, tail, complete, direct. With parameters: "
-        "listwise10x3 and adaptive10x9 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; "
+        "listwise10, hybrid10, pairwise, streak, tail, complete, direct. With parameters: "
+        "listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; "
         "`judgeq strategies` explains them.",
         STRATEGY, "listwise", common=True, unset="listwise10", short="-s", metavar="NAME",
     )  # fmt: skip
@@ -232,12 +232,15 @@ class Choices(Declarations):
         "Rounds.",
         STRATEGY,
         None,
-        unset="3 of lists, 24 of pairs; adaptive: as many as cost the same",
+        unset="3 of lists, 24 of pairs",
     )
     k: int | None = setting("Items a list.", STRATEGY, None, unset="10")
     overlap: int | None = setting("Items that consecutive lists share.", STRATEGY, None, unset="0")
     matchmaking: Literal["similar", "random"] | None = setting(
-        "Which items meet: items of similar rating, or any.", STRATEGY, None, unset="similar"
+        "Which items meet: items of similar rating, or any.",
+        STRATEGY,
+        None,
+        unset="similar; of people random",
     )
     streak_length: int | None = setting(
         "streak: matches won, or lost, in a row after which an item leaves (r).",
@@ -257,11 +260,6 @@ class Choices(Declarations):
         "complete: how often each pair is asked (m). Below 1, of people: the share of their questions "
         "that they are asked again, turned round, which decides no score.",
         STRATEGY, None, unset="1; of people 0", limits={"gt": 0, "le": 1_000_000},
-    )  # fmt: skip
-    holdout: float | None = setting(
-        "adaptive: a share of lists more in each adaptive round, drawn at random, which decide nothing: "
-        "the reliability computed from them isn't flattered.",
-        STRATEGY, None, unset="0", limits={"ge": 0, "le": 0.5},
     )  # fmt: skip
     both_orders: bool = setting(
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
@@ -308,14 +306,9 @@ class Choices(Declarations):
     )  # fmt: skip
     until: str | None = setting(
         "End the run once enough is known: 0.95, once the order is known to ρ̂ = 0.95; top20, once the "
-        "first 20 items are settled; labels, as --until-labels. It says nothing of whether the judge is "
-        "right.",
+        "first 20 items are settled. It says nothing of whether the judge is right.",
         RUNNING, None, common=True, session=True, unset="when its rounds are over",
-        metavar="RHO|topK|labels",
-    )  # fmt: skip
-    until_labels: bool = setting(
-        "Leave out items once their label (θ over or under 0) is settled at 95 %; end when all are.",
-        RUNNING, False, session=True, undone=True,
+        metavar="RHO|topK",
     )  # fmt: skip
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
@@ -372,10 +365,10 @@ class Choices(Declarations):
         if until is None:
             return None
         until = until.strip().lower()
-        if until == "labels" or re.fullmatch(r"top[1-9]\d{0,8}", until):
+        if re.fullmatch(r"top[1-9]\d{0,8}", until):
             return until
         if not re.fullmatch(r"0?\.\d{1,9}", until) or not float(until):
-            raise ValueError("give a ρ̂ between 0 and 1, as 0.95; topK, as top20; or labels")
+            raise ValueError("give a ρ̂ between 0 and 1, as 0.95; or topK, as top20")
         return f"{float(until):g}"
 
     @field_validator("judge", "persona", mode="before")

@@ -21,10 +21,6 @@ class Asking(Declarations):
         "people are asked now and then.",
         PEOPLE, None, session=True, metavar="PATH",
     )  # fmt: skip
-    round_size: int | None = setting(
-        "adaptive: questions of a round, once all items were asked about.", PEOPLE, None,
-        session=True, unset="as many as those who are there need", limits={"ge": 1, "le": 1_000_000},
-    )  # fmt: skip
     host: str = setting(
         "The address on which people find the page; another than this machine's is not encrypted.",
         PEOPLE, "127.0.0.1", session=True,

@@ -12,7 +12,6 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgeq.errors import UsageError
-from judgeq.strategies.adaptive import Adaptive
 from judgeq.strategies.direct import Direct
 from judgeq.strategies.hybrid import Hybrid
 from judgeq.strategies.listwise import Listwise
@@ -63,16 +62,6 @@ REGISTRY: Mapping[str, Entry] = {
         "The simplest question, for judges that can't rank lists.",
         {"rounds": "rounds", "matchmaking": "matchmaking"},
     ),
-    "adaptive": Entry(
-        re.compile(r"adaptive(?P<k>\d{1,9})?(?:x(?P<most>\d{1,9}))?"),
-        Adaptive,
-        "adaptive<k>[x<rounds>]",
-        "Lists of k (10), or pairs (adaptive2): first of all items at random, then in each round of the "
-        "quarter (of pairs, the half) whose rank is least certain, next to those rated alike.",
-        "A little better than lists for the same money, where rounds can wait for a fit; with --until, "
-        "which ends it once enough is known.",
-        {"k": "k", "most": "rounds", "holdout": "holdout"},
-    ),
     "streak": Entry(
         re.compile(r"streak"),
         Streak,
@@ -121,11 +110,9 @@ FLAGS = tuple(
 )
 """The settings of all strategies, by their flags' names."""
 MOST_ROUNDS = 10_000
-MOST_HELD_OUT = 0.5
 LEAST: Mapping[str, tuple[int, str]] = {
     "k": (2, "a list needs at least 2 items"),
     "rounds": (1, "at least 1 round is needed"),
-    "most": (1, "at least 1 round is needed"),
     "overlap": (0, "no lists share fewer than 0 items"),
     "r": (1, "a streak is at least 1 match long"),
     "d": (1, "a streak is against at least 1 opponent"),
@@ -135,8 +122,9 @@ LEAST: Mapping[str, tuple[int, str]] = {
 }
 
 
-def parse(text: str, **flags: Any) -> Strategy:
-    """The strategy that `text` and the flags (None = not given) describe.
+def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
+    """The strategy that `text` and the flags (None = not given) describe. Where all rounds are asked
+    `at_once` items meet at random, unless the one or the other says else.
 
     Raises UsageError for an unknown name, a setting the strategy doesn't have, a setting given
     twice with different values, or a value that can't be.
@@ -167,6 +155,8 @@ def parse(text: str, **flags: Any) -> Strategy:
             raise UsageError(f"{spelled} doesn't go with --strategy {text}, which has {has}.")
         _take(settings, said, by_flag[flag], value, f"{spelled} {value}")
     _check(settings, said)
+    if at_once and "matchmaking" in entry.settings:
+        settings.setdefault("matchmaking", "random")
     if "r" in settings:  # by default no more opponents than matches are asked for
         settings.setdefault("d", min(Streak().d, settings["r"]))
     return entry.make(**settings)
@@ -186,13 +176,9 @@ def _pairs_in(text: str, long: str, entry: Entry) -> list[tuple[str, str]]:
     return pairs
 
 
-def _number(text: str, name: str, value: str) -> int | float | str:
+def _number(text: str, name: str, value: str) -> int | str:
     if name == "matchmaking":
         return value
-    if name == "holdout":
-        if not re.fullmatch(r"\d?\.\d{1,9}|\d", value):
-            raise UsageError(f"--strategy {text}: {name} = {value!r} is no share, as 0.1.")
-        return float(value)
     if not re.fullmatch(r"\d{1,9}", value):
         raise UsageError(f"--strategy {text}: {name} = {value!r} is no whole number.")
     return int(value)
@@ -212,13 +198,10 @@ def _check(settings: Mapping[str, Any], said: Mapping[str, str]) -> None:
     for name, (least, why) in LEAST.items():
         if settings.get(name, least) < least:
             raise UsageError(f"{said[name]}: {why}, not {settings[name]}.")
-    for name in ("rounds", "most"):
-        if settings.get(name, 1) > MOST_ROUNDS:
-            raise UsageError(
-                f"{said[name]}: at most {MOST_ROUNDS:,} rounds, not {settings[name]:,}."
-            )
-    if not 0 <= settings.get("holdout", 0) <= MOST_HELD_OUT:
-        raise UsageError(f"{said['holdout']}: a share from 0 to {MOST_HELD_OUT:g} can be held out.")
+    if settings.get("rounds", 1) > MOST_ROUNDS:
+        raise UsageError(
+            f"{said['rounds']}: at most {MOST_ROUNDS:,} rounds, not {settings['rounds']:,}."
+        )
     k, overlap = settings.get("k", 10), settings.get("overlap", 0)
     if overlap >= k:
         raise UsageError(

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar, TypeVar
@@ -22,23 +22,15 @@ from judgeq.rating import (
     comparisons,
     direct,
     elo,
-    evidence,
     narrow_prior,
     position_bias,
 )
-from judgeq.rating.certainty import Drawn, drawn_for_choice, settled
-from judgeq.rating.plackett_luce import rankings_of
 from judgeq.rating.position_bias import Flips
 from judgeq.rating.posterior import Posterior
 from judgeq.strategies.goal import Goal
 from judgeq.types import Bools, Floats, Matches, Offsets, Rows, Standings, Verdicts
 
 T = TypeVar("T")
-THRESHOLD = 0.0
-"""Items over it are labelled positive."""
-NEAR, GROWTH = 0.1, 1.4
-"""For planning σ is chosen to within NEAR on the scale of log σ, and anew once there are GROWTH times as
-many judgments as when it was chosen last."""
 
 
 class Strategy:
@@ -46,15 +38,13 @@ class Strategy:
     about pairs, and no item leaves early.
 
     `kind` is the registered name; `prunes` says whether items may leave early; `mixed` whether the first
-    round asks about items alone, and those after it compare; `picks` whether rounds ask about some of
-    the items, chosen by earlier answers.
+    round asks about items alone, and those after it compare.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
     prunes: ClassVar[bool] = False
     mixed: ClassVar[bool] = False
-    picks: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -71,10 +61,6 @@ class Strategy:
     def pairs(self) -> bool:
         """Whether it asks about pairs."""
         return True
-
-    def most_rounds(self, goal: Goal) -> int:
-        """How many rounds there will be, at most, where the run may end at a goal before."""
-        return self.rounds
 
     @property
     def adaptive(self) -> bool:
@@ -104,11 +90,6 @@ class Strategy:
         """Which items stay active after the rounds so far, shape (items,)."""
         return history.standings.active
 
-    def held_out(self, round: int, n: int) -> int:
-        """How many of a round's matches, its last, never decide what is asked later, where n items are
-        active."""
-        return 0
-
     def calls_of(self, round: int, n: int) -> int:
         """Questions of a round over n active items."""
         raise NotImplementedError
@@ -129,11 +110,8 @@ class History:
     `left_after`, shape (items,), is the round after which an item left (0: it didn't). With
     `both_orders`, `verdicts` are those of the couples, and `asked` those of the matches. `strategy` is
     None for judgments that were imported. `over` once a round is planned that has no matches: the
-    strategy had too few items left to compare. `matches` counts those planned so far. `goal` says when
-    enough is known. `go_on` is called in each step of a fit. Where people are asked adaptively rounds
-    are as small as those who are there need: then there are rounds until `most_matches` are planned
-    (the one after them is empty), the next asks `questions`, and items that are `busy`, in questions
-    without an answer yet, come last.
+    strategy had too few items left to compare. `goal` says when enough is known. `go_on` is called in
+    each step of a fit.
     """
 
     standings: Standings
@@ -144,14 +122,9 @@ class History:
     asked: list[Verdicts] = field(default_factory=list)
     flips: Flips | None = None
     over: bool = False
-    matches: int = 0
     goal: Goal = Goal()  # noqa: RUF009  (immutable)
     go_on: GoOn = always
-    most_matches: int | None = None
-    questions: int | None = None
-    busy: Sequence[int] = ()
     left_after: Offsets = field(init=False)
-    _free: list[Bools | None] = field(default_factory=list)  # by round, the verdicts not held out
     _made: dict[str, tuple[int, Any]] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
@@ -194,7 +167,7 @@ class History:
     @property
     def most(self) -> int | None:
         """How many rounds there are, at most; None: as many as were imported."""
-        return None if self.strategy is None else self.strategy.most_rounds(self.goal)
+        return None if self.strategy is None else self.strategy.rounds
 
     def to_come(self, planned: int = 0) -> Iterator[int]:
         """The numbers of the rounds to come: the one loop over rounds. Whoever takes one adds its
@@ -202,39 +175,29 @@ class History:
         most = self.most
         while not self.over:
             there = len(self.verdicts)
-            if self.most_matches is None and most is not None and there >= max(most, planned):
+            if most is not None and there >= max(most, planned):
                 return
             yield there + 1
 
     def next_round(self) -> Matches:
-        """The strategy's questions for the next round; none without a strategy. Items leave before it
-        whose label is settled, where that is the goal."""
+        """The strategy's questions for the next round; none without a strategy."""
         if self.strategy is None:
             return Matches.none()
-        if not self.strategy.prunes:
-            self._stay(self.unsettled())
         return self.strategy.next_round(self, self._rng("round", len(self.verdicts) + 1))
 
     def add(
-        self,
-        verdicts: Verdicts,
-        planned: int | None = None,
-        active: Bools | None = None,
-        first: int = 0,
+        self, verdicts: Verdicts, planned: int | None = None, active: Bools | None = None
     ) -> None:
-        """Fold the next round's verdicts. `planned` is how many matches it had, the first of which has
-        the number `first`; `active` are the items, shape (n,), that the round after it was planned
-        from: without it the strategy says which leave.
+        """Fold the next round's verdicts. `planned` is how many matches it had; `active` are the items,
+        shape (n,), that the round after it was planned from: without it the strategy says which leave.
         """
         if planned == 0:
             self.over = True
             return
-        self.matches += planned or 0
         self.asked.append(verdicts)
         if self.both_orders:
             verdicts, flips = position_bias.merged(verdicts)
             self.flips = flips if self.flips is None else position_bias.plus(self.flips, flips)
-        self._free.append(self._not_held_out(verdicts, planned, first))
         self.verdicts.append(verdicts)
         before, round = self.standings, len(self.verdicts)
         if verdicts.scores is None:
@@ -250,32 +213,11 @@ class History:
         if active is not None and self.strategy is not None:
             self._stay(active)
 
-    def replace(self, round: int, verdicts: Verdicts) -> None:
-        """Put other verdicts in the place of a round's: answers came after it was folded. Ratings that
-        are folded round by round stay as they are."""
-        self.asked[round - 1] = verdicts
-        self.verdicts[round - 1] = (
-            position_bias.merged(verdicts)[0] if self.both_orders else verdicts
-        )
-
     def _stay(self, active: Bools) -> None:
         """Let all items leave but these, which may have left before."""
         left = np.where(self.standings.active, len(self.verdicts), self.left_after)
         self.left_after = np.where(active, 0, left)
         self.standings = Standings(self.standings.elo, active)
-
-    def unsettled(self) -> Bools:
-        """The active items whose label isn't settled, where that is the goal: else all, shape (n,)."""
-        return self._once("unsettled", self._unsettled)
-
-    def _unsettled(self) -> Bools:
-        if not self.goal.labels:
-            return np.ones(len(self.standings.elo), dtype=np.bool_)
-        posterior = self.posterior() if self.twice else None
-        if posterior is None:
-            return self.standings.active
-        unsettled: Bools = self.standings.active & ~settled(posterior, THRESHOLD)
-        return unsettled
 
     @property
     def twice(self) -> bool:
@@ -283,31 +225,6 @@ class History:
         n = len(self.standings.elo)
         compared = [verdicts for verdicts in self.verdicts if comparisons.compares(verdicts)]
         return comparisons.repeated(comparisons.matches_of(comparisons.joined(compared), n))
-
-    def _not_held_out(self, verdicts: Verdicts, planned: int | None, first: int) -> Bools | None:
-        """Which verdicts of the next round may decide what is asked later; None: all. Those held out
-        answer its last matches, each of which is asked as often as all others (by both orders, by
-        each judge)."""
-        if self.strategy is None or planned is None:
-            return None
-        round, n = len(self.verdicts) + 1, len(self.rows)
-        held = self.strategy.held_out(round, n)
-        if not held:
-            return None
-        times = planned // self.strategy.calls_of(round, n)
-        free: Bools = verdicts.matches < first + planned - held * times
-        return free
-
-    def held_out(self) -> Verdicts | None:
-        """The verdicts on matches that were drawn at random, whatever earlier answers said, where an
-        adaptive strategy holds some out; None where there are none."""
-        held = [
-            verdicts.where(~free)
-            for verdicts, free in zip(self.verdicts, self._free, strict=True)
-            if free is not None
-        ]
-        joined = comparisons.joined(held)
-        return joined if len(joined) else None
 
     # What rounds are planned by
 
@@ -358,54 +275,7 @@ class History:
 
     def _narrow_sigma(self) -> float | None:
         verdicts, n = comparisons.joined(self.verdicts), len(self.standings.elo)
-        picked = self.strategy is None or self.strategy.picks
-        return narrow_prior.sigma(verdicts, n, self._step, picked=picked)
-
-    def drawn(self) -> Drawn | None:
-        """Draws by all verdicts but those held out: what is asked next is decided by them, whatever the
-        run is rated by. None without a verdict."""
-        return self._once("drawn", self._drawn)
-
-    def _drawn(self) -> Drawn | None:
-        verdicts, n = self._deciding(len(self.verdicts)), len(self.standings.elo)
-        if not len(verdicts):
-            return None
-        name = f"draws for round {len(self.verdicts) + 1}"
-        return drawn_for_choice(verdicts, n, self._sigma(), self.seed, name, self._step)
-
-    def _deciding(self, rounds: int) -> Verdicts:
-        """The verdicts of the first rounds without those held out."""
-        return comparisons.joined(
-            [
-                verdicts if free is None else verdicts.where(free)
-                for verdicts, free in zip(self.verdicts[:rounds], self._free, strict=False)
-            ]
-        )
-
-    def _sigma(self) -> float:
-        """σ of the highest evidence. It hardly changes from round to round, and takes longer than all
-        else; so it is that of an earlier round until there are GROWTH times as many judgments: from the
-        round on after which items were in two rankings on average. Which round that is follows
-        from the verdicts, so that a run taken up again finds the same."""
-        chosen, slots, count = 0, 0.0, np.zeros(len(self.standings.elo), dtype=np.int64)
-        for round, verdicts in enumerate(self.verdicts, start=1):
-            count += comparisons.matches_of(verdicts, len(count))
-            if (slots or comparisons.repeated(count)) and (
-                total := int(count.sum())
-            ) >= GROWTH * slots:
-                chosen, slots = round, total
-        if not chosen:
-            return evidence.LEAST
-        known = self._made.get("chosen sigma")
-        if known is None or known[0] != chosen:
-            rankings = rankings_of(
-                self._deciding(chosen), len(self.standings.elo), go_on=self._step
-            )
-            with rankings.threads():
-                known = chosen, evidence.sigma(rankings, near=NEAR)[0]
-            self._made["chosen sigma"] = known
-        sigma: float = known[1]
-        return sigma
+        return narrow_prior.sigma(verdicts, n, self._step, picked=self.strategy is None)
 
     def fit(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """The fit of an estimator to all that was judged; Elo is there after every round. Raises

@@ -25,7 +25,7 @@ def changed(
 ) -> Section:
     """What became of people of a run whose page is open, or isn't; `here`: their links lead to this
     machine."""
-    if change.what in ("add", "link"):
+    if change.what == "add":
         width = max(len(one.name) for one in people)
         notes = [f"{one.name:<{width}}  {one.link}" for one in people]
         notes.append("Each link is shown this once: whoever has it judges under that name.")

@@ -9,9 +9,8 @@ import numpy as np
 
 from judgeq.engine import session
 from judgeq.engine.results import Result
-from judgeq.engine.stopping import awaited
 from judgeq.errors import UsageError
-from judgeq.evaluation import record
+from judgeq.evaluation import trail
 from judgeq.evaluation.evaluate import Plan, gold_for
 from judgeq.evaluation.gold import Gold
 from judgeq.rating import THRESHOLDS
@@ -54,7 +53,7 @@ class Plots:
         """How near the Elo after each round was to the scores in the end (Spearman's ρ)."""
         if self._result.rounds_planned < 2:
             raise UsageError("plot.settling: the run has one round: there is nothing to settle.")
-        elo = awaited(lambda: record.elo_by_round(self._result))
+        elo = trail.elo_by_round(self._result)[1:]
         return _drawn(ax, run_figures.settling, self._result.scores, elo)
 
     def gold(self, ax: Axes | None = None) -> Axes:

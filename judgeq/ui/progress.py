@@ -104,7 +104,6 @@ class Progress:
     people: bool = False
     here: int = 0
     skipped: int = 0
-    most_jobs: int | None = None
 
     _sizes: tuple[int, ...] = ()
     _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
@@ -197,8 +196,6 @@ class Progress:
     def expected(self) -> int:
         """Jobs of the whole run, if the rounds to come are the size of this one; or as large as was said
         beforehand."""
-        if self.most_jobs is not None:
-            return max(self.of_run.total, self.most_jobs)
         planned = max(self._planned, default=0)
         coming = max(0, self.rounds - planned)
         if len(self._sizes) == self.rounds:
@@ -206,9 +203,8 @@ class Progress:
         return self.of_run.total + coming * self.total
 
     def place(self, round: int) -> str:
-        """Which of the rounds this is, in words; of how many, where that is known."""
-        of = f"/{self.rounds}" if self.most_jobs is None else ""
-        return f"round {round}{of}"
+        """Which of the rounds this is, in words."""
+        return f"round {round}/{self.rounds}"
 
     @property
     def left(self) -> int:
@@ -265,7 +261,7 @@ class Progress:
             case RunStarted():
                 self.run, self.judge, self.items = event.run, event.judge, event.items
                 self.rounds, self.started = event.rounds, now
-                self.people, self.most_jobs = event.people, event.most_jobs
+                self.people = event.people
                 self._earlier, self._sizes = len(event.planned), tuple(event.sizes)
                 self._planned = dict(enumerate(event.planned, start=1))
                 self.before = event.totals
@@ -282,7 +278,7 @@ class Progress:
                 self.top = tuple(sorted(event.top, key=_rating, reverse=True)[:ENDS])
                 self.bottom = tuple(sorted(event.bottom, key=_rating)[:ENDS][::-1])
             case EndedEarly():
-                self.rounds, self.most_jobs = event.rounds, None
+                self.rounds = event.rounds
             case PeopleHere():
                 self.here = event.people
             case BatchesOpen():

@@ -10,7 +10,6 @@ from typing import Any
 import numpy as np
 
 from judgeq.certainty import Certainty
-from judgeq.engine import extent
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.results import Result
 from judgeq.engine.samples import Range
@@ -74,7 +73,7 @@ def facts(result: Result) -> Iterator[tuple[str, str]]:
     judged = int(result.scores.judged.sum())
     if judged < info.items:
         source += f"; {count(judged)} judged, the others are left out of the evaluation"
-    rounds = _rounds(info, result.rounds_planned, result.rounds)
+    rounds = f"{result.rounds_planned} of {several(result.rounds, 'round')}"
     left = int((result.scores.left_after > 0).sum())
     if left:
         rounds += f"; {several(left, 'item')} left early"
@@ -98,16 +97,6 @@ def facts(result: Result) -> Iterator[tuple[str, str]]:
         yield "order", _known(result.known, info)
     if result.ended is not None:
         yield "ended", f"once enough was known: {result.ended.sentence}"
-
-
-def _rounds(info: RunInfo, planned: int, most: int) -> str:
-    """How many rounds of how many; of questions, where there are as many rounds as it takes."""
-    questions = None
-    if planned < most and not info.imported:
-        questions = extent.most_jobs(info.settings.make_strategy(), info.settings, info.items)
-    if questions is None:
-        return f"{planned} of {several(most, 'round')}"
-    return f"{several(planned, 'round')} so far, {several(questions, 'question')} at most"
 
 
 def by_people(said: Said) -> str:
@@ -232,7 +221,10 @@ def status(state: State) -> Iterator[Section]:
     info, failure = state.info, state.failure
     facts = [
         ("dataset", f"{info.dataset}, {several(info.items, 'item')}"),
-        ("strategy", f"{info.strategy}, {_rounds(info, len(state.rounds), state.most_rounds)}"),
+        (
+            "strategy",
+            f"{info.strategy}, {len(state.rounds)} of {several(state.most_rounds, 'round')}",
+        ),
         ("judge", info.judge),
         ("jobs", jobs(state.counts)),
         *(
@@ -322,7 +314,7 @@ def _digits(rating: str) -> Callable[[float], str]:
 def estimate(estimate: Estimate) -> Section:
     """What a run would take."""
     prepared, totals = estimate.prepared, estimate.totals
-    strategy, rounds = prepared.strategy, prepared.strategy.most_rounds(prepared.settings.goal)
+    strategy, rounds = prepared.strategy, prepared.strategy.rounds
     facts = [
         ("dataset", f"{prepared.dataset.name}, {several(len(prepared.dataset), 'item')}"),
         ("strategy", f"{strategy.name}, {several(rounds, 'round')}"),

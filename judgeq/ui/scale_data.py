@@ -8,8 +8,8 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.evaluation.scale import HeldOut, Judgment, Misfit, Reliability
-from judgeq.rating.misfit import Circles, Fit
+from judgeq.evaluation.scale import Judgment, Misfit, Reliability
+from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
 
 LISTED = 100
@@ -18,14 +18,12 @@ LISTED = 100
 
 def reliability_json(reliability: Reliability) -> dict[str, Any]:
     """The key "reliability" of `judgeq evaluate --json`."""
-    held = reliability.held_out
     return {
         "rating": reliability.rating,
         "recipe": reliability.recipe,
         **_separation(reliability.separation),
         "adaptive": reliability.adaptive,
         "split_half": _split_half(reliability.split_half, reliability.halves_by),
-        "held_out": None if held is None else _held_out(held),
     }
 
 
@@ -49,10 +47,6 @@ def _split_half(half: SplitHalf, estimator: str) -> dict[str, Any]:
     }
 
 
-def _held_out(held: HeldOut) -> dict[str, Any]:
-    return {"judgments": held.judgments, "whole": held.whole} | _separation(held.separation)
-
-
 def _why(why: str | None) -> dict[str, str]:
     return {} if why is None else {"why": why}
 
@@ -64,7 +58,6 @@ def misfit_json(misfit: Misfit, ids: Sequence[str]) -> dict[str, Any]:
         "judges": None if misfit.judges is None else _fit(misfit.judges, misfit.names),
         "items": None if misfit.items is None else _fit(misfit.items, ids),
         "least_expected": [_judgment(judgment, ids) for judgment in misfit.least_expected],
-        "circles": None if misfit.circles is None else _circles(misfit.circles),
         **_why(misfit.why),
     }
 
@@ -108,19 +101,6 @@ def _judgment(judgment: Judgment, ids: Sequence[str]) -> dict[str, Any]:
     }
 
 
-def _circles(circles: Circles) -> dict[str, Any]:
-    return {
-        "triads": circles.triads,
-        "circular": circles.circular,
-        "share": circles.share,
-        "zeta": circles.zeta,
-        "drawn": circles.drawn,
-        "repeated_pairs": circles.repeated,
-        "inconsistent": circles.inconsistent,
-        **_why(circles.why),
-    }
-
-
 # CSV: rating, items, measure, value, low, high, n
 
 
@@ -131,17 +111,10 @@ def reliability_cells(reliability: Reliability) -> Iterator[list[object]]:
     yield [rating, "all", name, one.ssr, None, None, one.n]
     yield [rating, "all", name.replace("ssr", "separation"), one.g, None, None, one.n]
     yield [rating, "all", "split_half", half.r, half.low, half.high, half.items]
-    held = reliability.held_out
-    if held is not None:
-        separation = held.separation
-        yield [rating, "all", "ssr_held_out", separation.ssr, None, None, separation.n]
 
 
 def misfit_cells(misfit: Misfit, ids: Sequence[str]) -> Iterator[list[object]]:
-    """Rows of circles, and of infit (with its expected range) and outfit of every judge and item."""
-    circles = misfit.circles
-    if circles is not None:
-        yield [misfit.rating, "all", "circular_triads", circles.share, None, None, circles.triads]
+    """Rows of infit (with its expected range) and outfit of every judge and item."""
     for kind, fit, names in (("judge", misfit.judges, misfit.names), ("item", misfit.items, ids)):
         if fit is None:
             continue

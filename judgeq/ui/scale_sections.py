@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Judgment, Misfit, Reliability
-from judgeq.rating.misfit import Circles, Fit
+from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import SplitHalf
 from judgeq.ui.scale_data import worst
 from judgeq.ui.sections import Section, numbers, shown, words
@@ -38,13 +38,6 @@ def reliability(found: Reliability) -> Iterator[Section]:
         spread = "" if one.g is None else f" (G = {one.g:.2f}: the spread in standard errors)"
         facts = [("SSR", f"{shown(one.ssr)}{recipe}{spread}")]
         notes.append("SSR is the share of the variance of the ratings that isn't error.")
-    held = found.held_out
-    if held is not None:
-        value = held.separation
-        said = f"–: {value.why}" if value.ssr is None else shown(value.ssr)
-        facts.append(("SSR held out", f"{said}, by {several(held.judgments, 'judgment')} alone"))
-        if held.whole is not None:
-            facts.append(("", f"{shown(held.whole)} predicted of as many as all judgments"))
     yield Section(
         f"Reliability of the scale ({found.rating}): no gold is used",
         facts=[*facts, *_halves(found.split_half, found.halves_by, found.rating)],
@@ -70,15 +63,13 @@ def _halves(half: SplitHalf, estimator: str, rating: str) -> Iterator[tuple[str,
 
 
 def misfit(found: Misfit, ids: Sequence[str]) -> Iterator[Section]:
-    """How many judges and items don't fit, the worst of them; the least expected judgments; circles."""
+    """How many judges and items don't fit, the worst of them; the least expected judgments."""
     title = f"Misfit with the scale ({found.rating})"
     if found.why is not None:
         yield Section(title, notes=[f"–: {found.why}."])
         return
     parts = [("judges", found.judges, found.names), ("items", found.items, ids)]
     facts = [(what, _counts(fit)) for what, fit, _ in parts if fit is not None]
-    if found.circles is not None:
-        facts += _circles(found.circles)
     yield Section(title, facts=facts)
     rows = [
         row
@@ -110,22 +101,6 @@ def _counts(fit: Fit) -> str:
     which = f"{count(above)} less predictable, {count(below)} more"
     of = f"{count(above + below)} of {count(known)}"
     return f"{of} outside the range of 95 % (by chance {count(chance)}): {which}"
-
-
-def _circles(circles: Circles) -> Iterator[tuple[str, str]]:
-    if circles.why is not None:
-        yield "circles", f"–: {circles.why}"
-        return
-    if circles.share is None:
-        said = "–: no three items were compared with one another in several judgments"
-    else:
-        drawn = " drawn" if circles.drawn else ""
-        triads = f"{count(circles.circular)} of {several(circles.triads, 'triad')}{drawn}"
-        said = f"{triads} ({circles.share:.1%}; of coin tosses 25 %)"
-    yield "circles", said
-    if circles.repeated:
-        pairs = several(circles.repeated, "repeated pair")
-        yield "repeats", f"{count(circles.inconsistent)} of {pairs} answered differently"
 
 
 def _worst(what: str, fit: Fit, names: Sequence[str]) -> Iterator[Sequence[str | int | Measured]]:

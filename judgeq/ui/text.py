@@ -80,8 +80,8 @@ def start_line(progress: Progress) -> str:
         )
     run, judge = plain(progress.run, 200), plain(progress.judge, 200)
     extent = several(progress.rounds, "round")
-    if progress.most_jobs is not None:
-        extent = f"{several(progress.most_jobs, 'question')} at most"
+    if progress.people:
+        extent = several(progress.expected, "question")
     size = f"{several(progress.items, 'item')}, {extent}"
     return f"judgeq · {run} · {judge} · {size} · {state}"
 
@@ -103,7 +103,7 @@ def progress_line(progress: Progress, now: float) -> str:
     """How far the current round is."""
     if progress.people:
         answers = f"{count(progress.done)}/{count(progress.total)} answers"
-        return " · ".join([progress.place(progress.round), answers, *people(progress)])
+        return " · ".join([answers, *people(progress)])
     parts = [
         progress.place(progress.round),
         f"{count(progress.done)}/{count(progress.total)} jobs",
@@ -189,8 +189,6 @@ def certainty(known: Certainty, *, people: bool = False) -> list[str]:
         parts[0] += " (less, if the judge hardly tells the items apart)"
     if known.top_share is not None:
         parts[0] += f", {known.top_share:.1%} of the first {known.top} settled"
-    if known.labels_left is not None:
-        parts[0] += f", {several(known.labels_left, 'label')} not settled"
     if known.next_calls and known.next_rho is not None:
         price = "" if known.next_cost is None else f", about {money(known.next_cost, digits=2)}"
         brings = f"ρ̂ ≈ {known.next_rho:.3f}"

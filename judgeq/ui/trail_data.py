@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict
 from typing import Any
 
 from judgeq.engine.result_data import about
@@ -42,7 +41,6 @@ def versus_json(
     result: Result, versus: Versus, ledger: Ledger, *, replies: bool = False
 ) -> dict[str, Any]:
     """For `judgeq explain --vs --json`."""
-    ids = result.scores.ids
     direct = versus.direct
     return {
         **about(result),
@@ -56,16 +54,6 @@ def versus_json(
             | {"above": judgment.above(versus.one, versus.other)}
             for judgment in versus.together
         ],
-        "through": {
-            "items": len(versus.through),
-            "for_one": versus.for_one,
-            "for_other": versus.for_other,
-            "by_item": [
-                {"id": ids[item.row], "says": item.says}
-                | {name: value for name, value in asdict(item).items() if name != "row"}
-                for item in versus.through
-            ],
-        },
     }
 
 

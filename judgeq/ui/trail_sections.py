@@ -68,29 +68,10 @@ def versus(
     facts = [
         ("probability", _probability(result, versus, one)),
         ("directly", _directly(versus, one)),
-        ("through others", _through(versus, one, other)),
     ]
     yield Section(facts=facts)
     if versus.together:
         yield _together(result, versus)
-    if decided := [item for item in versus.through if item.says]:
-        decided.sort(key=lambda item: -min(item.one_met, item.other_met))
-        yield Section(
-            "Through others, those most often met",
-            columns=[
-                *words("item", at_most=NAME),
-                *words(f"{one} won", f"{other} won", "so above is"),
-            ],
-            rows=[
-                (
-                    ids[item.row],
-                    f"{item.one_won:g} of {item.one_met}",
-                    f"{item.other_won:g} of {item.other_met}",
-                    one if item.says > 0 else other,
-                )
-                for item in decided[:MOST]
-            ],
-        )
     yield from _reasons(versus.together, ledger)
     if replies:
         yield from _replies(result, [judgment.job for judgment in versus.together], ledger)
@@ -113,13 +94,6 @@ def _directly(versus: Versus, one: str) -> str:
     said += f", tied in {direct.tied}" if direct.tied else ""
     unknown = direct.met - direct.compared
     return said + (f", their order not asked in {unknown}" if unknown else "")
-
-
-def _through(versus: Versus, one: str, other: str) -> str:
-    if not versus.through:
-        return "no item was met by both elsewhere"
-    items = f"{several(len(versus.through), 'item')} met by both elsewhere"
-    return f"{items}: by {versus.for_one} {one} is above, by {versus.for_other} {other}"
 
 
 def gold(result: Result, versus: Versus) -> list[item_sections.Further]:

@@ -19,11 +19,8 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from judgeq.engine.people_said import (
-    Answer,
-    Asker,
-    Turn,
-)
+from judgeq.engine.people import People
+from judgeq.engine.people_said import Answer, Turn
 from judgeq.errors import (
     BadAnswerError,
     JudgeqError,
@@ -105,7 +102,7 @@ class Annotating:
     """The handlers."""
 
     def __init__(
-        self, people: Asker, entrance: Entrance, log: logging.Logger, clock: Callable[[], float]
+        self, people: People, entrance: Entrance, log: logging.Logger, clock: Callable[[], float]
     ) -> None:
         self._people = people
         self._entrance = entrance
@@ -274,7 +271,7 @@ def _fault() -> web.HTTPInternalServerError:
 
 @asynccontextmanager
 async def annotating(
-    people: Asker,
+    people: People,
     host: str,
     port: int,
     *,

@@ -8,7 +8,7 @@ import { Away, Refused, Server, Shelf } from "./server.js";
 const RENEWED = 20_000;
 const SETTLED = 250; // milliseconds in which nobody has read a new question: a second click, a held key
 const FIRST_LOOK = 1; // seconds until it is asked again whether there is something to do
-const LAST_LOOK = { wait: 4, paused: 20 }; // the end of a run is known for five seconds (People.finish)
+const LAST_LOOK = 4; // the end of a run is known for five seconds (People.finish)
 
 const shelf = new Shelf(`judgeq ${location.pathname}`);
 const clock = new Clock();
@@ -194,7 +194,7 @@ function resume() {
 // Views
 
 function show(next, again = null) {
-  const waited = ["wait", "paused"].includes(turn?.why);
+  const waited = turn?.why === "wait";
   turn = next;
   clearTimeout(lookTimer);
   dialogs.close();
@@ -246,16 +246,15 @@ function showNothing() {
   const thanks = done === 1 ? "Your answer is kept. Thank you." : `Your ${done} answers are kept. Thank you.`;
   const kept = done ? [thanks] : [];
   const words = {
-    wait: ["Nothing for you just now", ["Others have the questions that are left, or new ones are being made. This page asks again by itself: leave it open."]],
+    wait: ["Nothing for you just now", ["The questions that are left are for others. This page asks again by itself: leave it open."]],
     quota: ["You have done your share", [...kept, "You can close this page."]],
-    paused: ["Paused by whoever runs the study", [...kept, "This page goes on by itself when the study does."]],
     removed: ["You no longer take part", [...kept, "Whoever runs the study has ended your part in it."]],
     over: ["All done, thank you", ["All questions have their answers.", ...kept, "You can close this page."]],
   }[why] ?? ["Nothing to do", kept];
-  const asks = ["wait", "paused"].includes(why);
+  const asks = why === "wait";
   message(...words, asks ? "Ask now" : why === "quota" ? "Is there more?" : "", lookAgain);
   if (!asks) return;
-  look = look ? Math.min(1.5 * look, LAST_LOOK[why]) : FIRST_LOOK;
+  look = look ? Math.min(1.5 * look, LAST_LOOK) : FIRST_LOOK;
   lookTimer = setTimeout(lookAgain, 1000 * look);
 }
 
