@@ -86,11 +86,6 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
         return self.people is not None and not self.models
 
     @property
-    def repeated(self) -> float:
-        """The share of their questions that people are asked again."""
-        return self.repeats if self.repeats is not None and self.repeats < 1 else 0.0
-
-    @property
     def judges(self) -> tuple[str, ...]:
         """The judges as they are reported; those of the same name are numbered."""
         names = [panelist.name for panelist in self.panelists]
@@ -171,8 +166,6 @@ class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
     def make_strategy(self) -> Strategy:
         """The strategy. Raises UsageError for one that can't be."""
         given = {name: getattr(self, name) for name in strategies.FLAGS}
-        if self.repeats is not None:  # below 1 it is a share of people's questions
-            given["repeats"] = int(self.repeats) or None
         return strategies.parse(self.strategy, at_once=self.people is not None, **given)
 
 

@@ -22,14 +22,7 @@ from judgeq.strategies.listwise import Listwise
 DECIDING: Mapping[str, Any] = {
     "strategy": "pairwise",
     "rounds": 2,
-    "k": 5,
-    "overlap": 3,
     "matchmaking": "random",
-    "streak_length": 5,
-    "opponents": 2,
-    "warm_up": 4,
-    "cut": 10,
-    "repeats": 2,
     "judge": "another",
     "seed": 1,
     "both_orders": True,
@@ -42,13 +35,6 @@ DECIDING: Mapping[str, Any] = {
     "sim_biased_items": 3,
     "sim_bias": 100.0,
     "sim_position_bias": 20.0,
-}
-STRATEGY_OF = {
-    "streak_length": "streak",
-    "opponents": "streak",
-    "warm_up": "tail",
-    "cut": "tail",
-    "repeats": "complete",
 }
 # Settings that decide what a model answers.
 OF_A_MODEL: Mapping[str, Any] = {
@@ -69,6 +55,7 @@ OF_A_MODEL: Mapping[str, Any] = {
 CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble", "each"}
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
+    "repeats": 0.05,
     "batch": True,
     "batch_wait": 1.0,
     "batch_size": 10,
@@ -160,7 +147,7 @@ def test_flags_go_over_the_file_and_what_is_not_given_does_not(tmp_path: Path) -
 
 def test_every_flag_reaches_what_it_is_for() -> None:
     settings = Settings(
-        dataset="x", strategy="listwise", k=7, rounds=2, overlap=1, matchmaking="random",
+        dataset="x", strategy="listwise7:overlap=1", rounds=2, matchmaking="random",
     )  # fmt: skip
     assert settings.make_strategy() == Listwise(7, 2, 1, "random")
     assert SETTINGS["sim_rate_limited"].flag == "--sim-rate-limited"
@@ -244,10 +231,25 @@ def test_every_setting_is_known_to_decide_or_not() -> None:
 
 @pytest.mark.parametrize("name", DECIDING)
 def test_what_decides_makes_another_run(dataset: Dataset, name: str) -> None:
-    strategy: dict[str, Any] = {"strategy": STRATEGY_OF[name]} if name in STRATEGY_OF else {}
-    facts = facts_of(dataset, **strategy)
-    changed = facts_of(dataset, **strategy, **{name: DECIDING[name]})
-    assert fingerprint(changed) != fingerprint(facts)
+    changed = facts_of(dataset, **{name: DECIDING[name]})
+    assert fingerprint(changed) != fingerprint(facts_of(dataset))
+
+
+@pytest.mark.parametrize(
+    ("name", "other"),
+    [
+        ("listwise10", "listwise9"),
+        ("listwise10", "listwise10:overlap=3"),
+        ("streak:r=4", "streak:r=5"),
+        ("streak:d=3", "streak:d=2"),
+        ("tail:w=8", "tail:w=4"),
+        ("tail:p=20", "tail:p=10"),
+        ("complete", "complete:m=2"),
+    ],
+)
+def test_a_strategys_parameters_make_another_run(dataset: Dataset, name: str, other: str) -> None:
+    one, two = (facts_of(dataset, strategy=each) for each in (name, other))
+    assert fingerprint(one) != fingerprint(two)
 
 
 def test_how_many_judge_each_question_decides_where_people_do(dataset: Dataset) -> None:
@@ -374,7 +376,11 @@ def test_a_judge_that_reads_never_sees_the_labels(dataset: Dataset) -> None:
 
 
 def test_the_same_strategy_written_otherwise_is_the_same_run(dataset: Dataset) -> None:
-    same: list[dict[str, Any]] = [{"strategy": "listwise10x3"}, {"k": 10}, {"rounds": 3}]
+    same: list[dict[str, Any]] = [
+        {"strategy": "listwise10x3"},
+        {"strategy": "listwise:k=10"},
+        {"rounds": 3},
+    ]
     assert all(facts_of(dataset, **each) == facts_of(dataset) for each in same)
 
 

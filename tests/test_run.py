@@ -299,7 +299,7 @@ def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> No
 
 
 def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Path) -> None:
-    job = ("run", "--dataset", "synthetic:binary", "--n", "8", "--k", "4", "--rounds", "2")
+    job = ("run", "--dataset", "synthetic:binary", "--n", "8", "-s", "listwise4x2")
     done = judgeq(tmp_path, *job, "--sim-unreadable", "1", expect=4)
     assert "none of the 4 jobs brought a verdict (4 invalid, 0 failed)" in done.stderr
     assert "accuracy" not in done.stdout

@@ -305,19 +305,18 @@ def test_too_few_for_a_pair_make_none(n: int, how: Matchmaking) -> None:
         (" ListWise5 ", {}, Listwise(5)),
         ("pairwise", {}, Pairwise(24, "similar")),
         ("pairwise12", {}, Pairwise(12)),
-        ("listwise", {"k": 5, "rounds": 2, "overlap": 4}, Listwise(5, 2, 4)),
-        ("listwise5", {"k": 5, "overlap": 0, "matchmaking": "random"}, Listwise(5, 3, 0, "random")),
+        ("listwise:k=5,overlap=4", {"rounds": 2}, Listwise(5, 2, 4)),
+        ("listwise5:k=5,overlap=0", {"matchmaking": "random"}, Listwise(5, 3, 0, "random")),
         ("pairwise", {"rounds": 7, "matchmaking": "random"}, Pairwise(7, "random")),
-        ("pairwise7", {"rounds": 7, "k": None, "overlap": None}, Pairwise(7)),
+        ("pairwise7", {"rounds": 7, "matchmaking": None}, Pairwise(7)),
         ("listwise:k=5,overlap=2", {"rounds": 2}, Listwise(5, 2, 2)),
         ("streak", {}, Streak(24, "similar", 4, 3)),
         ("streak:r=2", {}, Streak(r=2, d=2)),
         ("Streak: r=5, d=2", {"rounds": 9}, Streak(9, r=5, d=2)),
-        ("streak", {"streak_length": 3, "opponents": 2}, Streak(r=3, d=2)),
-        ("tail:w=8,p=20", {"warm_up": 8}, Tail(w=8, p=20)),
-        ("tail:warm-up=4,cut=10,matchmaking=random", {}, Tail(24, "random", 4, 10)),
+        ("streak:r=3,d=2", {}, Streak(r=3, d=2)),
+        ("tail:w=8,p=20", {"rounds": 12}, Tail(12, w=8, p=20)),
+        ("tail:w=4,p=10,matchmaking=random", {}, Tail(24, "random", 4, 10)),
         ("complete:m=2", {}, Complete(2)),
-        ("complete", {"repeats": 3}, Complete(3)),
         ("direct", {}, Direct()),
     ],
 )
@@ -336,37 +335,32 @@ def test_parse(text: str, flags: dict[str, Any], expected: Strategy) -> None:
         ("listwise10 x3", {}, "--strategy 'listwise10 x3'"),
         ("listwise" + "9" * 5000, {}, "--strategy 'listwise9+': no such strategy"),
         (
-            "listwise10",
-            {"k": 5},
-            "--strategy listwise10 says k = 10, but --k 5 says 5: give it once",
+            "listwise10:k=5",
+            {},
+            "--strategy listwise10:k=5 says k = 10, but .* says 5: give it once",
         ),
         ("listwise10x3", {"rounds": 2}, "says rounds = 3, but --rounds 2 says 2"),
         ("pairwise12", {"rounds": 3}, "says rounds = 12, but --rounds 3 says 3"),
-        ("pairwise", {"k": 5}, "--k doesn't go with --strategy pairwise.* --rounds, --matchmaking"),
-        ("pairwise", {"overlap": 0}, "--overlap doesn't go with --strategy pairwise"),
+        ("pairwise:k=5", {}, "'k=5' is no setting of it; it takes rounds=…, matchmaking=…"),
         ("listwise1", {}, "--strategy listwise1: a list needs at least 2 items, not 1"),
-        ("listwise", {"k": -3}, "--k -3: a list needs at least 2 items"),
+        ("listwise:k=1", {}, "listwise:k=1: a list needs at least 2 items"),
         ("listwise10x0", {}, "--strategy listwise10x0: at least 1 round"),
         ("pairwise", {"rounds": 0}, "--rounds 0: at least 1 round"),
-        ("listwise5", {"overlap": 5}, "--overlap 5: consecutive lists of 5 can share 0 to 4"),
-        ("listwise", {"overlap": 10}, "--overlap 10: consecutive lists of 10 can share 0 to 9"),
-        ("listwise5", {"overlap": -1}, "--overlap -1"),
+        ("listwise5:overlap=5", {}, "overlap=5: consecutive lists of 5 can share 0 to 4"),
+        ("listwise:overlap=10", {}, "overlap=10: consecutive lists of 10 can share 0 to 9"),
+        ("listwise5:overlap=-1", {}, "overlap = '-1' is no whole number"),
         ("pairwise", {"matchmaking": "nearest"}, "--matchmaking nearest: .* similar or random"),
         ("streak:r=0", {}, "--strategy streak:r=0: a streak is at least 1 match long, not 0"),
-        ("streak", {"opponents": 0}, "--opponents 0: a streak is against at least 1 opponent"),
-        ("streak:r=3", {"streak_length": 4}, "streak:r=3 says r = 3, but --streak-length 4 says 4"),
+        ("streak:d=0", {}, "streak:d=0: a streak is against at least 1 opponent"),
+        ("streak:r=3,r=4", {}, "streak:r=3,r=4 says r = 3, but .* says 4"),
         ("streak:q=3", {}, "'q=3' is no setting of it; it takes r=…, d=…"),
         ("streak:r", {}, "'r' is no setting of it"),
         ("tail:w=x", {}, "--strategy tail:w=x: w = 'x' is no whole number"),
         ("tail:p=50", {}, "--strategy tail:p=50: at most 49 %"),
-        ("tail", {"cut": 0}, "--cut 0: at least 1 % leave"),
+        ("tail:p=0", {}, "tail:p=0: at least 1 % leave"),
         ("complete:m=0", {}, "--strategy complete:m=0"),
-        ("complete", {"rounds": 2}, "--rounds doesn't go with --strategy complete.* --repeats"),
-        (
-            "direct",
-            {"rounds": 2},
-            "--rounds doesn't go with --strategy direct, which has no settings",
-        ),
+        ("complete", {"rounds": 2}, "--rounds doesn't go with --strategy complete"),
+        ("direct", {"rounds": 2}, "--rounds doesn't go with --strategy direct"),
     ],
 )
 def test_what_cannot_be_parsed(text: str, flags: dict[str, Any], message: str) -> None:
@@ -377,9 +371,8 @@ def test_what_cannot_be_parsed(text: str, flags: dict[str, Any], message: str) -
 @settings(max_examples=60)
 @given(strategy=STRATEGIES)
 def test_a_name_reads_as_the_strategy(strategy: Listwise | Pairwise) -> None:
-    """With the flags for what a name doesn't say."""
-    overlap = strategy.overlap if isinstance(strategy, Listwise) else None
-    read = parse(strategy.name, overlap=overlap, matchmaking=strategy.matchmaking)
+    """With the flag for what a name doesn't say."""
+    read = parse(strategy.name, matchmaking=strategy.matchmaking)
     assert read == strategy
     assert strategy.kind in REGISTRY
 
@@ -425,7 +418,7 @@ def test_the_fewest_items() -> None:
         ("tail:w=1,p=20,rounds=1", 60, "and there is 1 round: no item would leave"),
         ("tail", 3, "two items are left at least, so that of 3 none leaves"),
         ("listwise100000x1", 100_000, "1 lists of 100,000 implies 4,999,950,000 comparisons"),
-        ("listwise1000:overlap=999", 1_000_000, "implies .* Give a smaller --k or --overlap"),
+        ("listwise1000:overlap=999", 1_000_000, "implies .* Give shorter lists, or less overlap"),
         ("complete", 100_000, "calls, more than 1,000,000"),
     ],
 )

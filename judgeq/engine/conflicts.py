@@ -89,8 +89,6 @@ def _check_people(settings: Settings) -> None:
             for name in Asking.model_fields
             if getattr(settings, name) != Asking.model_fields[name].default
         ]
-        if settings.repeated:
-            given.append("repeats")
         if given:
             flags = ", ".join(SETTINGS[name].flag for name in given)
             raise UsageError(f"{flags}: for people, whom --judge people asks.")

@@ -372,7 +372,7 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
         return None
     panelists = range(len(settings.panelists))
     store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeated, seed=settings.seed)
+    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
     if run.known:
         added = await checks.add_known(run.known)
         emit(Notice(f"{added:,} more pairs with a known answer are asked now and then."))

@@ -234,33 +234,12 @@ class Choices(Declarations):
         None,
         unset="3 of lists, 24 of pairs",
     )
-    k: int | None = setting("Items a list.", STRATEGY, None, unset="10")
-    overlap: int | None = setting("Items that consecutive lists share.", STRATEGY, None, unset="0")
     matchmaking: Literal["similar", "random"] | None = setting(
         "Which items meet: items of similar rating, or any.",
         STRATEGY,
         None,
         unset="similar; of people random",
     )
-    streak_length: int | None = setting(
-        "streak: matches won, or lost, in a row after which an item leaves (r).",
-        STRATEGY, None, unset="4",
-    )  # fmt: skip
-    opponents: int | None = setting(
-        "streak: distinct opponents that this takes (d).", STRATEGY, None, unset="3"
-    )
-    warm_up: int | None = setting(
-        "tail: the round from which on items leave (w).", STRATEGY, None, unset="8"
-    )
-    cut: int | None = setting(
-        "tail: percent of the active items that leave from each end, each round (p).",
-        STRATEGY, None, unset="20",
-    )  # fmt: skip
-    repeats: float | None = setting(
-        "complete: how often each pair is asked (m). Below 1, of people: the share of their questions "
-        "that they are asked again, turned round, which decides no score.",
-        STRATEGY, None, unset="1; of people 0", limits={"gt": 0, "le": 1_000_000},
-    )  # fmt: skip
     both_orders: bool = setting(
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
     )
@@ -349,15 +328,6 @@ class Choices(Declarations):
             able = " or ".join(name for name in CHOICES if ESTIMATORS[name].likelihood)
             raise ValueError(f"--unbias-position goes with --rating {able}, not {self.rating}")
         return self
-
-    @field_validator("repeats")
-    @classmethod
-    def _whole(cls, repeats: float | None) -> float | None:
-        if repeats is not None and repeats > 0.5 and not repeats.is_integer():
-            raise ValueError(
-                "give a whole number of times, or a share of people's questions up to 0.5"
-            )
-        return repeats
 
     @field_validator("until")
     @classmethod

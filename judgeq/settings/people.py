@@ -16,6 +16,10 @@ class Asking(Declarations):
     each: int = setting(
         "How many people judge each question.", PEOPLE, 1, limits={"ge": 1, "le": 1000}
     )
+    repeats: float = setting(
+        "The share of their questions that they are asked again, turned round, which decides no score.",
+        PEOPLE, 0.0, session=True, limits={"ge": 0, "le": 0.5},
+    )  # fmt: skip
     anchors: Path | None = setting(
         "A table of pairs whose answer is known (columns left, right and winner: ids or texts), which "
         "people are asked now and then.",

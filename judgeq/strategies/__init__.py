@@ -1,7 +1,7 @@
 """How rounds of questions are made: the registry of strategies, and reading a name.
 
 A strategy is a frozen dataclass of its parameters. They stand in its name ("listwise10x3": lists of
-10, 3 rounds; "tail:w=8,p=20") or in flags, not in both with different values.
+10, 3 rounds; "tail:w=8,p=20"); rounds and matchmaking also in flags, not in both with different values.
 """
 
 from __future__ import annotations
@@ -18,13 +18,16 @@ from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Complete, Pairwise, Streak, Tail
 from judgeq.strategies.strategy import History, Strategy
 
+FLAGS = ("rounds", "matchmaking")
+"""The parameters that have a flag of their own, too."""
+
 
 @dataclass(frozen=True, slots=True)
 class Entry:
     """One registered strategy: how it is written, read and described.
 
-    `pattern` reads its short form. `settings` gives the flag's name of each parameter; the class
-    calls them by the paper's letters, and so may the name ("tail:w=8").
+    `pattern` reads its short form. `settings` are its parameters, which may stand after a colon
+    ("tail:w=8"); the class has the same.
     """
 
     pattern: re.Pattern[str]
@@ -32,7 +35,7 @@ class Entry:
     usage: str
     summary: str
     when: str
-    settings: Mapping[str, str]
+    settings: tuple[str, ...]
 
 
 REGISTRY: Mapping[str, Entry] = {
@@ -42,7 +45,7 @@ REGISTRY: Mapping[str, Entry] = {
         "listwise<k>[x<rounds>]",
         "Lists of k (10) are ranked, in 3 rounds.",
         "The best ranking for the money: choose it first.",
-        {"k": "k", "rounds": "rounds", "overlap": "overlap", "matchmaking": "matchmaking"},
+        ("k", "rounds", "overlap", "matchmaking"),
     ),
     "hybrid": Entry(
         re.compile(r"hybrid(?P<k>\d{1,9})?(?:x(?P<rounds>\d{1,9}))?"),
@@ -52,7 +55,7 @@ REGISTRY: Mapping[str, Entry] = {
         "first, and both make one rating.",
         "Instead of as many rounds of lists, where the judge's scores of single texts are worth "
         "something.",
-        {"k": "k", "rounds": "rounds", "overlap": "overlap", "matchmaking": "matchmaking"},
+        ("k", "rounds", "overlap", "matchmaking"),
     ),
     "pairwise": Entry(
         re.compile(r"pairwise(?P<rounds>\d{1,9})?"),
@@ -60,7 +63,7 @@ REGISTRY: Mapping[str, Entry] = {
         "pairwise[<rounds>]",
         "Pairs are compared, in 24 rounds.",
         "The simplest question, for judges that can't rank lists.",
-        {"rounds": "rounds", "matchmaking": "matchmaking"},
+        FLAGS,
     ),
     "streak": Entry(
         re.compile(r"streak"),
@@ -69,12 +72,7 @@ REGISTRY: Mapping[str, Entry] = {
         "As pairwise, but an item leaves once it has won, or lost, r matches in a row against at "
         "least d distinct opponents.",
         "Pairs for less, when a rough place of the clear cases will do.",
-        {
-            "r": "streak_length",
-            "d": "opponents",
-            "rounds": "rounds",
-            "matchmaking": "matchmaking",
-        },
+        ("r", "d", *FLAGS),
     ),
     "tail": Entry(
         re.compile(r"tail"),
@@ -83,7 +81,7 @@ REGISTRY: Mapping[str, Entry] = {
         "As pairwise, but from round w on, after each round p % of the active items leave from "
         "each end of the ranking.",
         "Pairs for less, when what matters is the border in the middle.",
-        {"w": "warm_up", "p": "cut", "rounds": "rounds", "matchmaking": "matchmaking"},
+        ("w", "p", *FLAGS),
     ),
     "complete": Entry(
         re.compile(r"complete"),
@@ -91,7 +89,7 @@ REGISTRY: Mapping[str, Entry] = {
         "complete[:m=1]",
         "All pairs are compared, m times.",
         "For a few hundred items at most, as a yardstick for the others.",
-        {"m": "repeats"},
+        ("m",),
     ),
     "direct": Entry(
         re.compile(r"direct"),
@@ -99,16 +97,12 @@ REGISTRY: Mapping[str, Entry] = {
         "direct",
         "Each text is scored alone, 0 to 1.",
         "The baseline: one short call an item, and usually the coarsest ranking.",
-        {},
+        (),
     ),
 }
 
 __all__ = ["FLAGS", "MOST_ROUNDS", "REGISTRY", "History", "Strategy", "parse"]
 
-FLAGS = tuple(
-    dict.fromkeys(flag for entry in REGISTRY.values() for flag in entry.settings.values())
-)
-"""The settings of all strategies, by their flags' names."""
 MOST_ROUNDS = 10_000
 LEAST: Mapping[str, tuple[int, str]] = {
     "k": (2, "a list needs at least 2 items"),
@@ -123,7 +117,7 @@ LEAST: Mapping[str, tuple[int, str]] = {
 
 
 def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
-    """The strategy that `text` and the flags (None = not given) describe. Where all rounds are asked
+    """The strategy that `text` and FLAGS (None = not given) describe. Where all rounds are asked
     `at_once` items meet at random, unless the one or the other says else.
 
     Raises UsageError for an unknown name, a setting the strategy doesn't have, a setting given
@@ -145,15 +139,12 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
     for name, value in [*match.groupdict().items(), *_pairs_in(text, long, entry)]:
         if value is not None:
             _take(settings, said, name, _number(text, name, value), f"--strategy {text}")
-    by_flag = {flag: name for name, flag in entry.settings.items()}
     for flag, value in flags.items():
         if value is None:
             continue
-        spelled = "--" + flag.replace("_", "-")
-        if flag not in by_flag:
-            has = ", ".join("--" + flag.replace("_", "-") for flag in by_flag) or "no settings"
-            raise UsageError(f"{spelled} doesn't go with --strategy {text}, which has {has}.")
-        _take(settings, said, by_flag[flag], value, f"{spelled} {value}")
+        if flag not in entry.settings:
+            raise UsageError(f"--{flag} doesn't go with --strategy {text}.")
+        _take(settings, said, flag, value, f"--{flag} {value}")
     _check(settings, said)
     if at_once and "matchmaking" in entry.settings:
         settings.setdefault("matchmaking", "random")
@@ -164,12 +155,11 @@ def parse(text: str, *, at_once: bool = False, **flags: Any) -> Strategy:
 
 def _pairs_in(text: str, long: str, entry: Entry) -> list[tuple[str, str]]:
     """The settings after the colon: "w=8,p=20"."""
-    names = {spelling: name for name, flag in entry.settings.items() for spelling in (name, flag)}
     pairs = []
     for part in filter(None, long.split(",")):
-        spelling, equals, value = part.partition("=")
-        name = names.get(spelling.strip().replace("-", "_"))
-        if name is None or not equals:
+        name, equals, value = part.partition("=")
+        name = name.strip()
+        if name not in entry.settings or not equals:
             has = ", ".join(f"{name}=…" for name in entry.settings) or "nothing"
             raise UsageError(f"--strategy {text}: {part!r} is no setting of it; it takes {has}.")
         pairs.append((name, value.strip()))

@@ -29,8 +29,10 @@ class Listwise(Strategy):
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it; settings that have only a flag are left out."""
-        return f"{self.kind}{self.k}" + ("" if self.rounds == 3 else f"x{self.rounds}")
+        """The strategy as one writes it, without its matchmaking."""
+        rounds = "" if self.rounds == 3 else f"x{self.rounds}"
+        overlap = f":overlap={self.overlap}" if self.overlap else ""
+        return f"{self.kind}{self.k}{rounds}{overlap}"
 
     @property
     def adaptive(self) -> bool:
@@ -80,5 +82,5 @@ def check_implied(name: str, n: int, k: int, overlap: int = 0) -> None:
     if implied > MOST_IMPLIED:
         raise UsageError(
             f"--strategy {name}: a round of {lists:,} lists of {k:,} implies {implied:,} comparisons, "
-            f"more than {MOST_IMPLIED:,}, which could not be rated. Give a smaller --k or --overlap."
+            f"more than {MOST_IMPLIED:,}, which could not be rated. Give shorter lists, or less overlap."
         )

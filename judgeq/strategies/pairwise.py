@@ -25,7 +25,7 @@ class Pairwise(Strategy):
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it; settings that have only a flag are left out."""
+        """The strategy as one writes it, without its matchmaking."""
         return self.kind if self.rounds == 24 else f"{self.kind}{self.rounds}"
 
     @property
@@ -71,7 +71,7 @@ class Streak(Pairwise):
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it; settings that have only a flag are left out."""
+        """The strategy as one writes it, without its matchmaking."""
         rounds = "" if self.rounds == 24 else f",rounds={self.rounds}"
         return f"{self.kind}:r={self.r},d={self.d}{rounds}"
 
@@ -146,7 +146,7 @@ class Tail(Pairwise):
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it; settings that have only a flag are left out."""
+        """The strategy as one writes it, without its matchmaking."""
         rounds = "" if self.rounds == 24 else f",rounds={self.rounds}"
         return f"{self.kind}:w={self.w},p={self.p}{rounds}"
 

@@ -48,8 +48,7 @@ class Strategy:
 
     @property
     def name(self) -> str:
-        """The strategy as one writes it on the command line; settings that have only a flag are left
-        out."""
+        """The strategy as one writes it on the command line, without its matchmaking."""
         raise NotImplementedError
 
     @property

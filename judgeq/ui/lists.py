@@ -116,7 +116,7 @@ def strategies_json(n: int) -> list[dict[str, Any]]:
                 "usage": entry.usage,
                 "summary": entry.summary,
                 "when": entry.when,
-                "settings": list(entry.settings.values()),
+                "settings": list(entry.settings),
                 "rounds": strategy.rounds,
                 "prunes": strategy.prunes,
                 "items": n,
@@ -133,8 +133,7 @@ def strategies(n: int) -> Iterator[Section]:
     for row in strategies_json(n):
         facts = [("what", row["summary"]), ("when", row["when"])]
         if row["settings"]:
-            flags = ", ".join("--" + name.replace("_", "-") for name in row["settings"])
-            facts.append(("settings", flags))
+            facts.append(("settings", ", ".join(f"{name}=…" for name in row["settings"])))
         most = "at most " if row["prunes"] else ""
         by_default = row["refused"] or (
             f"over {count(n)} items by default: {most}{several(row['calls'], 'call')} in "
