@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import asyncio
 import csv
 import http.client
 import json
@@ -10,24 +9,21 @@ import re
 import shutil
 import signal
 import socket
-import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
-from urllib.parse import quote, unquote, urlsplit
+from urllib.parse import unquote, urlsplit
 from urllib.request import urlopen
 
 import pytest
 
 from judgeq import runs
-from judgeq.engine import results
 from judgeq.runs import RunFolder
-from judgeq.ui.web import beside, desk
-from judgeq.ui.web.beside import BusyError, Shelf
+from judgeq.ui.report import page
 from judgeq.ui.web.guard import Guard, is_local
-from judgeq.ui.web.server import serving
+from judgeq.ui.web.serve import key_of, serving
 from tests.cli import environment, judgeq, start
 from tests.postgres import new_store
 from tests.test_report import Structure
@@ -104,7 +100,7 @@ class Served:
     def run(self, *more: object, name: str = "") -> str:
         """The path of a run, by its folder's name, or of the one that was made here; and beneath it."""
         folder = self.folder / "runs" / name if name else original(self.folder)
-        return "/".join(["/runs", desk.key_of(runs.RunFolder(folder)), *map(str, more)])
+        return "/".join(["/runs", key_of(runs.RunFolder(folder)), *map(str, more)])
 
 
 def original(folder: Path) -> Path:
@@ -161,135 +157,64 @@ def test_all_runs_are_listed_by_links_that_lead_to_them(here: Served) -> None:
     for name in ("", *NAMES):
         assert f'href="{here.run(name=name)}"' in page
         assert here.ask(here.run(name=name)).status == 200
-        assert here.ask(here.run("items", name=name)).status == 200
     assert "<script>alert" not in page
     assert "finished" in page
-    assert "20 of 20" in page
+    assert "20/20" in page
 
 
-def test_a_run_is_shown_with_its_report_and_items(here: Served) -> None:
-    page = here.page(here.run())
-    assert f"{original(here.folder).name}: finished" in page
-    assert here.run("report") in page
-    assert "live.js" not in page
-    report = here.ask(here.run("report"))
+@pytest.mark.parametrize("more", [(), ("report",)])
+def test_a_finished_run_opens_on_its_report(here: Served, more: tuple[str, ...]) -> None:
+    report = here.ask(here.run(*more))
     assert report.status == 200
     assert "For a methods section" in report.text
-    assert f'href="{here.run()}"' in report.text
+    assert 'href="/"' in report.text
+    assert "live.js" not in report.text
     policy = report.headers["Content-Security-Policy"]
     assert "script-src 'sha256-" in policy
     assert "frame-ancestors 'none'" in policy
 
 
-def test_a_run_is_rated_once_for_its_items_and_its_report(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
+def test_a_report_is_written_once_and_again_when_the_run_has_changed(
+    folder: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    rated: list[object] = []
-    read = results.read
+    shutil.copytree(original(folder), tmp_path / "runs" / "one")
+    written: list[object] = []
+    write = page.page
 
-    async def noted(*how: Any) -> results.Result:
-        rated.append(how)
-        return await read(*how)
+    def counted(*how: Any) -> str:
+        written.append(how)
+        return write(*how)
 
-    monkeypatch.setattr(results, "read", noted)
-    with served(folder) as here:
-        for more in ("items", "report", "items/0", "report"):
-            here.page(here.run(more)) if more != "report" else here.ask(here.run(more))
-        assert len(rated) == 1
-
-
-def test_a_report_is_of_the_scores_that_were_opened_and_is_made_again_with_them(
-    folder: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    """What is kept a moment longer than the ledger's may not be kept for good."""
-    stamps = iter("abbb")
-    made: list[results.Result] = []
-
-    async def of_run(run: results.Result, *_: Any, **__: Any) -> Any:
-        made.append(run)
-        return made
-
-    async def gathered(_: Any) -> None:
-        return None
-
-    monkeypatch.setattr(desk, "_stamp", lambda _: next(stamps))
-    monkeypatch.setattr("judgeq.evaluation.record.of_run", of_run)
-    monkeypatch.setattr("judgeq.ui.report.texts.gathered", gathered)
-    monkeypatch.setattr("judgeq.ui.report.page.page", lambda *_: f"report {len(made)}")
-    slow = iter([0.0, 100.0])  # it took long to open, and stays good as long
-
-    async def reports() -> list[str]:
-        known = desk.Desk(runs.runs_in(folder / "runs"))
-        known._opened = Shelf(4, clock=lambda: next(slow, 101.0))
-        known._reports = Shelf(4, clock=lambda: 0.0)
-        place = runs.RunFolder(original(folder))
-        try:
-            first = [await known.report(place, "/") for _ in range(2)]
-            known._opened = Shelf(4)
-            return [*first, await known.report(place, "/"), await known.report(place, "/")]
-        finally:
-            await known.close()
-
-    assert asyncio.run(reports()) == ["report 1", "report 1", "report 2", "report 2"]
+    monkeypatch.setattr(page, "page", counted)
+    with served(tmp_path) as here:
+        for _ in range(3):
+            assert here.ask(here.run(name="one")).status == 200
+        assert len(written) == 1
+        _change(tmp_path / "runs" / "one" / "run.db", "DELETE FROM verdicts WHERE job > 11; "
+                "UPDATE jobs SET state = 'pending' WHERE id > 11")  # fmt: skip
+        assert "isn&#39;t finished" in here.ask(here.run(name="one")).text
+        assert len(written) == 2
 
 
-def test_items_are_in_the_order_of_the_ranking_page_by_page(here: Served) -> None:
-    shown = json.loads(
-        judgeq(here.folder, "show", original(here.folder).name, "--n", "100", "--json").stdout
-    )
-    (view,) = shown["views"]
-    ranked = [item["id"] for item in view["items"]]
-    first = here.page(here.run("items"))
-    assert "1 to 50 of 56 items" in first
-    pattern = r'<a href="[^"]*/items/(\d+)">'
-    rows = re.findall(pattern, first + here.page(here.run("items?page=2")))
-    ids = [*HOSTILE, *(f"plain {number}" for number in range(len(HOSTILE), 56))]
-    assert [ids[int(row)] for row in rows] == ranked
-    for number in ("0", "-1", "99999999999", "x", "%00", "9" * 4000):
-        assert here.ask(here.run(f"items?page={number}")).status == 200
-
-
-@pytest.mark.parametrize("words", ["plain 10", "PLAIN  10", "10 plain"])
-def test_items_are_searched_by_words_whatever_their_case(here: Served, words: str) -> None:
-    page = here.page(here.run(f"items?q={quote(words)}"))
-    assert "1 to 1 of 1 item<" in page
-
-
-def test_what_is_searched_for_is_shown_as_text(here: Served) -> None:
-    words = '"><script>window.hacked = 1</script>'
-    page = here.page(here.run(f"items?q={quote(words)}"))
-    assert "No item matches." in page
-    assert "<script>window" not in page
-    assert here.ask(here.run("items?q=%FF%00%ED%A0%80")).status == 200
-
-
-@pytest.mark.parametrize("row", range(len(HOSTILE)))
-def test_items_of_hostile_ids_are_shown_by_their_rows(here: Served, row: int) -> None:
-    page = here.page(here.run("items", row))
-    assert "<script>window" not in page
-    assert "<img src=x" not in page
-    assert not set(page) & {"\x1b", "\u202e"}
-    assert "Judgments, in the order asked" in page
-    assert "The items that it met" in page
-    assert "&lt;b&gt;" in page  # the text, in full
-    assert "raw replies</a>" in page
-
-
-def test_raw_replies_are_shown_when_they_are_asked_for(here: Served) -> None:
-    without = here.page(here.run("items", 9))
-    assert "attempt 1: ok" not in without
-    page = here.page(here.run("items", "9?replies=1"))
-    assert "attempt 1: ok" in page
-    assert "&#34;ranking&#34;" in page
+def test_hostile_texts_and_ids_stay_text(here: Served) -> None:
+    report = here.ask(here.run()).text
+    assert "<script>window" not in report
+    assert "<img src=x" not in report
+    assert not set(report) & {"\x1b", "\u202e"}
 
 
 @pytest.mark.parametrize(
     "path",
     [
         *("/nothing", "/runs", "/runs/", "/runs/nothing", "/runs/nothing/report", "/runs/good/x"),
-        *("/runs/..", "/runs/../good", "/runs/%2e%2e", "/runs/..%2fgood", "/runs/%2e%2e/items/1"),
-        *("/runs/good/items/56", "/runs/good/items/-1", "/runs/good/items/x"),
-        *("/runs/good/items/999999999", "/runs/%00", "/runs/%FF", "/runs/" + "x" * 5000),
+        *("/runs/..", "/runs/../good", "/runs/%2e%2e", "/runs/..%2fgood", "/runs/%2e%2e/report"),
+        *(
+            "/runs/good/items",
+            "/runs/good/items/1",
+            "/runs/%00",
+            "/runs/%FF",
+            "/runs/" + "x" * 5000,
+        ),
         *("/assets/report.html", "/assets/../server.py", "/assets/%2e%2e%2fhtml.py", "/assets/"),
         *("/runs/nothing/status", "//evil.example/", "/favicon.ico", "/runs/goo"),
     ],
@@ -316,7 +241,7 @@ def test_runs_that_cannot_be_read_say_why(tmp_path: Path, folder: Path) -> None:
         assert "Runs that can't be read" in page
         assert page.count("can&#39;t be read: ") == 3
         for name in ("broken", "<b>", "empty", "damaged", "begun"):
-            for more in ((), ("report",), ("items",), ("items", 3)):
+            for more in ((), ("report",)):
                 here.page(here.run(*more, name=name), 422)
 
 
@@ -332,13 +257,11 @@ def test_a_run_that_was_not_finished_is_shown_as_far_as_it_is(folder: Path, tmp_
     for upto, words in ((11, "isn&#39;t finished"), (-1, "Nothing is judged yet")):
         _change(database, sql.format(upto))
         with served(tmp_path) as here:
-            page = here.page(here.run(name="part"))
-            assert "part: stopped" in page
+            answer = here.ask(here.run(name="part"))
+            assert words in answer.text
+            assert ("part: stopped" in answer.text) == (upto < 0)
             report = here.ask(here.run("report", name="part"))
-            assert words in (report.text if upto > 0 else page)
             assert report.status == (200 if upto > 0 else 404)
-            items = here.ask(here.run("items", name="part"))
-            assert ("The run isn't finished" if upto > 0 else "Nothing is judged yet") in items.text
 
 
 def _change(database: Path, statements: str) -> None:
@@ -353,16 +276,13 @@ def test_texts_are_left_out_where_they_are_unwanted_or_a_stranger_names_their_fi
     folder: Path, tmp_path: Path
 ) -> None:
     with served(folder, shown=False) as here:
-        page = here.page(here.run("items", 20))
-        assert "The text" not in page
-        assert "20 plain 20" not in page
-        assert "20 plain 20" not in here.page(here.run("items?q=plain"))
-        assert "20 plain 20" not in here.ask(here.run("report")).text
+        assert "20 plain 20" not in here.ask(here.run()).text
     # Somebody else's folder says where texts lie: that file isn't opened for it.
     shutil.copytree(original(folder), tmp_path / "runs" / "strange")
     with served(tmp_path) as here:
-        assert "the texts aren&#39;t here" in here.page(here.run("items", name="strange"))
-        assert "20 plain 20" not in here.page(here.run("items", 20, name="strange"))
+        assert "20 plain 20" not in here.ask(here.run(name="strange")).text
+    with served(folder) as here:
+        assert "20 plain 20" in here.ask(here.run()).text
 
 
 def test_runs_on_a_store_are_shown_too(tmp_path: Path) -> None:
@@ -371,18 +291,15 @@ def test_runs_on_a_store_are_shown_too(tmp_path: Path) -> None:
     with served(tmp_path, runs=runs.runs_in(tmp_path, store)) as here:
         page = here.page("/")
         (path,) = re.findall(r'<a href="(/runs/[^"]*)">', page)
-        assert "finished" in here.page(path)
-        assert "1 to 30 of 30 items" in here.page(f"{path}/items")
-        assert "Judgments, in the order asked" in here.page(f"{path}/items/3?replies=1")
-        assert "For a methods section" in here.page(f"{path}/report")
+        assert "For a methods section" in here.ask(path).text
         assert here.ask(f"{path}/status").status == 205
 
 
 def test_nothing_in_the_runs_is_changed(here: Served) -> None:
     run = original(here.folder)
     before = {path: path.read_bytes() for path in run.iterdir() if path.suffix != ".db-shm"}
-    for more in ((), ("report",), ("items",), ("items", 3)):
-        here.page(here.run(*more))
+    for more in ((), ("report",), ("status",)):
+        here.ask(here.run(*more))
     assert all(path.read_bytes() == content for path, content in before.items())
     assert {path.name for path in run.iterdir()} - {path.name for path in before} <= {"run.db-shm"}
 
@@ -394,8 +311,7 @@ def test_a_run_is_followed_while_somebody_works_on_it(here: Served) -> None:
     over = here.ask(here.run("status"))
     assert (over.status, over.text) == (205, "")
     with RunFolder(original(here.folder)).locked():
-        while (part := here.ask(here.run("status"))).status == 205:
-            time.sleep(0.01)  # what was seen is good for as long as it took to see
+        part = here.ask(here.run("status"))
         assert part.status == 200
         assert "20 of 20 done" in part.text
         assert "<html" not in part.text
@@ -489,7 +405,7 @@ def test_other_sites_may_lead_here_and_no_more(here: Served) -> None:
 def test_the_token_comes_in_a_header_and_never_as_a_cookie(folder: Path) -> None:
     """A cookie would be sent to every port of this machine, and to whoever listens there."""
     with served(folder, token="the-secret") as here:
-        paths = ("/", here.run(), here.run("report"), here.run("items"), here.run("status"))
+        paths = ("/", here.run(), here.run("report"), here.run("status"))
         for path in (*paths, "/?token=the-secret"):
             for wrong in ({}, {"Authorization": "Bearer no"}, {"Authorization": "the-secret"},
                           {"Authorization": "Bearer thé-secret"},
@@ -528,67 +444,6 @@ def test_all_addresses_are_answered_by_the_one_that_was_reached(folder: Path) ->
             answer = here.ask("/", Host=f"{host}:{port}", Authorization="Bearer t")
             assert answer.status == status
         assert here.guard.address == f"http://{socket.gethostname()}:{port}/#token=t"
-
-
-# Work beside the event loop
-
-
-def test_what_was_made_is_kept_until_its_stamp_changes() -> None:
-    made: list[int] = []
-    now = [0.0]
-
-    async def make() -> int:
-        made.append(len(made))
-        return made[-1]
-
-    async def story() -> None:
-        shelf: Shelf[int] = Shelf(2, clock=lambda: now[0])
-        assert await asyncio.gather(*(shelf.get("a", 1, make) for _ in range(5))) == [0] * 5
-        assert await shelf.get("a", 1, make) == 0
-        assert await shelf.get("a", 2, make) == 1
-        assert [await shelf.get(key, 2, make) for key in "bca"] == [2, 3, 4]  # two are kept
-
-        async def slow() -> int:
-            now[0] += 3
-            return await make()
-
-        assert await shelf.get("d", 1, slow) == 5
-        now[0] += 3 * beside.AGAIN - 1
-        assert await shelf.get("d", 2, slow) == 5
-        now[0] += 1
-        assert await shelf.get("d", 2, slow) == 6
-
-    asyncio.run(story())
-
-
-def test_what_fails_is_made_again_and_too_much_at_once_is_refused() -> None:
-    async def fail() -> int:
-        raise ValueError("no")
-
-    async def make() -> int:
-        return 1
-
-    async def wait() -> int:
-        await asyncio.Event().wait()
-        return 0
-
-    async def story() -> None:
-        shelf: Shelf[int] = Shelf(2)
-        with pytest.raises(ValueError, match="no"):
-            await shelf.get("a", 1, fail)
-        assert await shelf.get("a", 1, make) == 1
-        waiting = [
-            asyncio.create_task(shelf.get(str(number), 1, wait)) for number in range(beside.WAITING)
-        ]
-        await asyncio.sleep(0)
-        with pytest.raises(BusyError):
-            await shelf.get("one more", 1, make)
-        assert await shelf.get("a", 1, make) == 1
-        await shelf.close()
-        gone = await asyncio.gather(*waiting, return_exceptions=True)
-        assert {type(one) for one in gone} == {asyncio.CancelledError}
-
-    asyncio.run(story())
 
 
 # The command

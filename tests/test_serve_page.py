@@ -48,62 +48,26 @@ def seen_at(here: Served, path: str, **context: Any) -> Iterator[Seen]:
         assert seen.page.evaluate("window.hacked") is None
 
 
-def test_one_finds_an_item_and_its_evidence(here: Served) -> None:
-    with seen_at(here, "/") as seen:
-        page = seen.page
-        page.get_by_role("link", name=original(here.folder).name).click()
-        page.get_by_role("link", name="Items").click()
-        assert page.get_by_role("status").inner_text() == "1 to 50 of 63 items"
-        page.get_by_role("link", name="Later").click()
-        assert page.get_by_role("status").inner_text() == "51 to 63 of 63 items"
-        page.get_by_role("searchbox").fill("<script>window.hacked 1")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/items?q=**")
-        assert page.get_by_role("searchbox").input_value() == "<script>window.hacked 1"
-        page.get_by_role("link", name="</script><script>").first.click()
-        assert page.get_by_role("heading", level=1).inner_text().startswith("</script><script>")
-        text = page.get_by_role("region", name="The text").inner_text()
-        assert "</script><script>window.hacked = 1</script>" in text
-        assert page.get_by_text("attempt 1: ok").count() == 0
-        page.get_by_role("link", name="With the raw replies").click()
-        assert page.get_by_text("attempt 1: ok").count() == 2
-        name = page.get_by_role("link").nth(4).inner_text()
-        page.get_by_role("link", name=name).first.click()
-        assert page.get_by_role("heading", level=1).inner_text() == name
-
-
 def test_the_report_is_served_as_it_is_written(here: Served) -> None:
-    with seen_at(here, here.run("report")) as seen:
+    with seen_at(here, "/") as seen:
+        seen.page.get_by_role("link", name=original(here.folder).name).click()
         seen.page.wait_for_selector("#table tbody tr")
         assert seen.page.locator("figure svg").count() > 3
         seen.page.locator("#table [data-item]").first.click()
         assert seen.page.locator("tr.detail").count() == 1
-        seen.page.get_by_role("link", name="The run").click()
-        assert seen.page.get_by_role("link", name="Report").is_visible()
+        seen.page.get_by_role("link", name="All runs").click()
+        seen.page.get_by_role("heading", name="All runs").wait_for()
 
 
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1200)])
 def test_all_pages_are_accessible_and_fit(here: Served, scheme: str, width: int) -> None:
     size = {"width": width, "height": 800}
     with seen_at(here, "/", color_scheme=scheme, viewport=size) as seen:
-        for more in (None, (), ("items",), ("items", "2?replies=1"), ("items?q=nothing",)):
-            path = "/" if more is None else here.run(*more)
+        for path in ("/", here.run(), "/nothing"):
             seen.page.goto(here.guard.address.rstrip("/") + path)
             assert violations(seen.page) == []
             assert seen.page.evaluate("document.documentElement.scrollWidth") <= width
-
-
-def test_all_is_there_by_keyboard_and_without_scripts(here: Served) -> None:
-    with seen_at(here, here.run("items"), java_script_enabled=False) as seen:
-        page = seen.page
-        page.keyboard.press("Tab")
-        page.keyboard.press("Enter")
-        assert page.url.endswith("#content")
-        page.keyboard.press("Tab")
-        page.keyboard.type("😀")
-        page.keyboard.press("Enter")
-        page.wait_for_url("**/items?q=**")
-        assert page.get_by_role("status").inner_text() == "1 to 9 of 9 items"
+        seen.errors[:] = [error for error in seen.errors if "404 (Not Found)" not in error]
 
 
 def test_the_link_with_the_token_lets_in(here: Served) -> None:
@@ -113,20 +77,13 @@ def test_the_link_with_the_token_lets_in(here: Served) -> None:
             page.get_by_role("heading", name="All runs").wait_for()
             assert page.url == guarded.guard.address_shown
             page.get_by_role("link", name=original(here.folder).name).click()
-            page.get_by_role("link", name="Report").click()
             page.wait_for_selector("#table tbody tr")  # by the report's own script
             assert page.locator("figure svg").count() > 3
             assert page.evaluate("getComputedStyle(document.body).margin") == "0px"
-            page.get_by_role("link", name="The run").click()
-            page.get_by_role("link", name="Items").click()
-            page.get_by_role("searchbox").fill("<script>window.hacked 1")
-            page.keyboard.press("Enter")
-            page.wait_for_url("**/items?q=**")
-            page.get_by_role("link", name="</script><script>").first.click()
-            page.get_by_role("link", name="With the raw replies").click()
-            page.get_by_text("attempt 1: ok").first.wait_for()
+            page.get_by_role("link", name="All runs").click()
+            page.get_by_role("heading", name="All runs").wait_for()
             page.go_back()
-            page.get_by_role("link", name="With the raw replies").wait_for()
+            page.wait_for_selector("#table tbody tr")
             another = page.context.new_page()
             another.goto(guarded.guard.address_shown + "#token=of-somebody-else")
             another.get_by_role("heading", name="All runs").wait_for()
@@ -222,8 +179,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
             assert page.get_by_text("$0.0").first.is_visible()
             assert violations(page) == []
             gate.open()
-            page.get_by_text("48 of 48 done").wait_for()
-            page.get_by_role("link", name="Report").wait_for()
+            page.wait_for_selector("#table tbody tr")  # the report, once nobody works on it
         assert process.wait(LONGEST) == 0
         out, err = process.communicate()
         assert (out, err) == ("", "")

@@ -58,7 +58,7 @@ COMMANDS = {
         "reporting",
         "Write a run's report: a page to read, to share, and to put beside a paper.",
     ),
-    "serve": ("serving", "Show all runs in the browser: live progress, reports, items."),
+    "serve": ("serving", "Show all runs in the browser: their reports, and live progress."),
     "import": ("sharing", "Make a finished run out of recorded judgments."),
     "export": ("sharing", "Write a run's judgments, to publish and share them; or a table of it."),
     "simulate": ("studying", "Run the paper's simulation study, or one of your own."),

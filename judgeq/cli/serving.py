@@ -36,13 +36,12 @@ def serve(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Show all runs in the browser: live progress, reports, items.
+    """Show all runs in the browser: their reports, and live progress.
 
-    On this machine's own address, for nobody else: an overview of the runs, the
-    progress of one that goes on, the report of each, and its items with the
-    judgments behind each score, their texts and raw replies, with search. Runs
-    are only read. With another --host, whoever opens the page needs the link that
-    is printed, which has a token; what is sent isn't encrypted. Ctrl-C ends it.
+    On this machine's own address, for nobody else: a list of the runs, the
+    progress of one that goes on, and the report of each. Runs are only read. With
+    another --host, whoever opens the page needs the link that is printed, which has
+    a token; what is sent isn't encrypted. Ctrl-C ends it.
 
     Examples:
 
@@ -60,7 +59,8 @@ def serve(
     from judgeq.cli.running import restore_ctrl_c
     from judgeq.engine import session
     from judgeq.ui.asking import unable
-    from judgeq.ui.web import guard, server
+    from judgeq.ui.web import guard
+    from judgeq.ui.web import serve as server
 
     there = runs.runs_in(runs_dir, store)
     shown = given(flags).get("texts", True)

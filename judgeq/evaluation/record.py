@@ -112,15 +112,12 @@ class Record:
     failures: str | None
 
 
-async def of_run(
-    run: results.Result, plan: Plan, *, shown: bool = True, evidence: Evidence | None = None
-) -> Record:
+async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Record:
     """Read all of it, also while another process goes on with the run; not `shown`: without the texts.
-    `evidence` is what is behind its scores, where that was gathered before. Raises RunError,
-    DataError."""
+    Raises RunError, DataError."""
     dataset = session.dataset_of(run.run) if shown else None
     texts = None if dataset is None else dataset.texts
-    evidence = evidence or trail.gathered(run)
+    evidence = trail.gathered(run)
     store = run.run.store(read_only=True)
     try:
         spending = await _spending(run, store)

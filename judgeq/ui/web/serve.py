@@ -1,0 +1,289 @@
+"""`judgeq serve`: all runs in the browser, which are only read: their list, the report of each, and how
+far one is while somebody works on it.
+
+A run in an address is a key that is compared with those of the runs; it never becomes a path. What is
+shown is escaped by the templates.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import os
+import re
+import threading
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from contextlib import asynccontextmanager, suppress
+from importlib.metadata import version
+from typing import Any, TypeVar
+
+from aiohttp import web
+
+from judgeq.engine import results, status
+from judgeq.engine.status import State, Unreadable
+from judgeq.engine.stopping import signals
+from judgeq.errors import JudgeqError, NoVerdictsError, RunError
+from judgeq.evaluation import record
+from judgeq.evaluation.evaluate import Plan
+from judgeq.runs import RunPlace, Runs
+from judgeq.ui import html, lists, run_sections
+from judgeq.ui.report import page, texts
+from judgeq.ui.sections import Section, words
+from judgeq.ui.web.guard import Guard, RefusedError, protect
+from judgeq.ui.web.listening import listening, logger
+from judgeq.untrusted import plain
+
+ASSETS = {
+    "style.css": "text/css",
+    "served.css": "text/css",
+    "live.js": "text/javascript",
+    "token.js": "text/javascript",
+}
+TITLES = {
+    401: "A token is needed",
+    403: "Not for other sites",
+    404: "Not here",
+    405: "Only to be read",
+    421: "Another name",
+    422: "This can't be shown",
+}
+KEPT = 8
+"""Reports that are kept until their runs change."""
+LONGEST, REASON = 200, 1_000
+"""Characters of a name in a title, and of why a run can't be read."""
+T = TypeVar("T")
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
+_PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
+
+
+def key_of(run: RunPlace) -> str:
+    """What stands for a run in an address: its id, or a digest of one that others wrote."""
+    if _PLAIN.fullmatch(run.id):
+        return run.id
+    return f"~{hashlib.sha256(os.fsencode(run.id)).hexdigest()[:32]}"
+
+
+class Server:
+    """The handlers. `shown`: with texts, as far as they are here."""
+
+    def __init__(self, runs: Runs, guard: Guard, *, shown: bool = True) -> None:
+        self._runs = runs
+        self._guard = guard
+        self._shown = shown
+        self._states: dict[str, tuple[object, State | Unreadable]] = {}
+        self._reports: dict[str, tuple[object, str]] = {}
+        # One at a time: Matplotlib's settings are those of the process.
+        self._drawing = asyncio.Lock()
+
+    def app(self) -> web.Application:
+        """The routes."""
+        app = web.Application(middlewares=[self._guarded])
+        app.router.add_get("/", self.overview)
+        app.router.add_get("/runs/{run}", self.run)
+        app.router.add_get("/runs/{run}/report", self.report)
+        app.router.add_get("/runs/{run}/status", self.status)
+        app.router.add_get("/assets/{name}", self.asset)
+        app.on_response_prepare.append(protect)
+        return app
+
+    @web.middleware
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        """What is asked for, or a plain page that says why not."""
+        try:
+            self._guard.check(request)
+            return await handler(request)
+        except RefusedError as error:
+            return _refused(error.status, str(error))
+        except web.HTTPException as error:
+            return _refused(error.status, "There is no such page.")
+        except NoVerdictsError:
+            return _refused(404, "Nothing is judged yet: there is no report, and no scores.")
+        except JudgeqError as error:
+            return _refused(422, str(error))
+
+    # The pages
+
+    async def overview(self, _: web.Request) -> web.Response:
+        """All runs: those that somebody works on first, then the latest."""
+        states = await _beside(self._look)
+        states.sort(key=lambda state: not getattr(state, "running", False))
+        readable = [state for state in states if isinstance(state, State)]
+        others = [state for state in states if isinstance(state, Unreadable)]
+        links = [f"/runs/{key_of(state.run)}" for state in readable]
+        rows = [(plain(one.run.id, LONGEST), plain(one.reason, REASON)) for one in others]
+        unreadable = Section(columns=words("run", "why"), rows=rows)
+        return _page(
+            "runs.html",
+            "All runs",
+            where=self._runs.shown,
+            runs=[html.linked(lists.runs(readable), "run", links)] if readable else [],
+            unreadable=html.sections([unreadable] if others else []),
+        )
+
+    async def run(self, request: web.Request) -> web.Response:
+        """A run: its report, or while somebody works on it (or nothing is judged) how far it is."""
+        run = await self._find(request)
+        state = await self._state(run)
+        if state.counts.done and not state.running:
+            return await self.report(request)
+        return _page(
+            "run.html",
+            run.id,
+            sections=html.sections(run_sections.status(state)),
+            running=state.running,
+            judged=state.counts.done > 0,
+            home=f"/runs/{key_of(run)}",
+        )
+
+    async def status(self, request: web.Request) -> web.Response:
+        """How far a run is, as a part of its page; 205 tells that to load anew: nobody works on it."""
+        state = await self._state(await self._find(request))
+        if not state.running:
+            return web.Response(status=205)
+        return _html(str(html.sections(run_sections.status(state))))
+
+    async def report(self, request: web.Request) -> web.Response:
+        """A run's report, of its judgments so far."""
+        run = await self._find(request)
+        async with self._drawing:
+            stamp = _stamp(run)
+            known, written = self._reports.pop(run.id, (None, ""))
+            if known != stamp:
+                written = await _beside(lambda: self._written(run))
+            self._reports[run.id] = stamp, written
+            while len(self._reports) > KEPT:
+                del self._reports[next(iter(self._reports))]
+        response = _html(written)
+        policy = html.policy(style=html.asset("style.css"), script=html.asset("table.js"))
+        response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
+        return response
+
+    async def asset(self, request: web.Request) -> web.Response:
+        """A style sheet or script of ours."""
+        name = request.match_info["name"]
+        if name not in ASSETS:
+            raise web.HTTPNotFound
+        return web.Response(text=html.asset(name), content_type=ASSETS[name], charset="utf-8")
+
+    # The runs
+
+    async def _find(self, request: web.Request) -> RunPlace:
+        """The run of an address. Raises RunError where runs can't be listed."""
+        key = request.match_info["run"]
+        for run in await asyncio.to_thread(self._runs.all):
+            if key_of(run) == key:
+                return run
+        raise web.HTTPNotFound
+
+    async def _look(self) -> list[State | Unreadable]:
+        """How far all runs are. One that is as it was, and that nobody was at, isn't read again."""
+        known = {}
+        for run in self._runs.all():
+            stamp = _stamp(run)
+            before, state = self._states.get(run.id, (None, None))
+            if state is None or before != stamp or getattr(state, "running", True):
+                try:
+                    state = await status.state(run)
+                except (RunError, OSError) as error:
+                    state = Unreadable(run, str(error))
+            known[run.id] = stamp, state
+        self._states = known
+        return [state for _, state in known.values()]
+
+    async def _state(self, run: RunPlace) -> State:
+        """How far a run is, with its ranking. Raises RunError."""
+        _, before = self._states.get(run.id, (None, None))
+        before = before if isinstance(before, State) and before.ratings is not None else None
+        state = await _beside(lambda: status.state(run, ratings=True, before=before))
+        self._states[run.id] = None, state
+        return state
+
+    async def _written(self, run: RunPlace) -> str:
+        """A run's report as a page. Raises RunError, DataError, NotConvergedError."""
+        settings = run.info().settings
+        result = await results.read(run, settings)
+        made = await record.of_run(result, Plan(), shown=self._shown and settings.texts)
+        return page.page(made, await texts.gathered(made), "/")
+
+
+def _stamp(run: RunPlace) -> object:
+    """What changes with a run's ledger, or where another run takes its place."""
+    try:
+        return run.info(), run.touched()
+    except RunError as error:
+        return str(error)
+
+
+async def _beside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What a coroutine returns that runs on an event loop of its own, in a thread, while the server goes
+    on answering. The thread ends with the process."""
+    here, there = asyncio.get_running_loop(), asyncio.new_event_loop()
+    made: asyncio.Future[T] = here.create_future()
+    task = there.create_task(work())
+
+    def finish() -> None:
+        if made.done():  # nobody waits any longer
+            return
+        if (error := task.exception()) is not None:
+            made.set_exception(error)
+        else:
+            made.set_result(task.result())
+
+    def run() -> None:
+        there.run_until_complete(asyncio.wait([task]))
+        there.run_until_complete(there.shutdown_default_executor())
+        there.close()
+        with suppress(RuntimeError):  # the server has ended
+            here.call_soon_threadsafe(finish)
+
+    threading.Thread(target=run, name="judgeq-serve", daemon=True).start()
+    return await made
+
+
+def _page(template: str, title: str, **values: Any) -> web.Response:
+    above = [] if template == "runs.html" else [("All runs", "/")]
+    name = plain(title, LONGEST)
+    return _html(
+        html.rendered(template, title=name, above=above, version=version("judgeq"), **values)
+    )
+
+
+def _html(content: str) -> web.Response:
+    return web.Response(text=content, content_type="text/html", charset="utf-8")
+
+
+def _refused(status: int, why: str) -> web.Response:
+    title = TITLES.get(status, "Not here")
+    response = _page("error.html", title, why=why, token=status == 401)
+    response.set_status(status)
+    if status == 401:  # it becomes the page that was asked for, which may be a report
+        response.headers["Content-Security-Policy"] = html.policy_of_all()
+    return response
+
+
+@asynccontextmanager
+async def serving(
+    runs: Runs, host: str, port: int, *, token: str | None = None, shown: bool = True
+) -> AsyncIterator[Guard]:
+    """The server, listening; port 0 is any free one. Raises OSError where it can't listen."""
+    guard = Guard(host, port, token)
+    app = Server(runs, guard, shown=shown).app()
+    async with listening(app, host, port, logger("serve")) as guard.port:
+        yield guard
+
+
+async def serve(
+    runs: Runs,
+    host: str,
+    port: int,
+    ready: Callable[[Guard], None],
+    *,
+    token: str | None = None,
+    shown: bool = True,
+) -> None:
+    """Serve until SIGINT or SIGTERM; `ready` is given what knows the address. Raises as `serving`."""
+    stop = asyncio.Event()
+    with signals(stop.set, stop.set):
+        async with serving(runs, host, port, token=token, shown=shown) as guard:
+            ready(guard)
+            await stop.wait()
