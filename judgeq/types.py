@@ -11,7 +11,7 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -248,10 +248,6 @@ class Batch(NamedTuple):
         """Whether it is out, or may be."""
         return self.state in (BatchState.INTENDED, BatchState.SENT)
 
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {**self._asdict(), "state": str(self.state)}
-
 
 class Line(NamedTuple):
     """A job in a batch: the most that its request can cost in dollars (None: unknown), and the bytes of
@@ -409,3 +405,25 @@ class Totals:
     saved: float = 0.0
     unusable: int = 0
     uncounted: int = 0
+    JSON_KEYS: ClassVar = {
+        "cost": "known_cost",
+        "cost_of_priced_calls": "cost",
+        "unpriced_calls": "unpriced",
+        "tokens": "known_usage",
+        "replies_without_usage": "uncounted",
+        "unusable_replies": "unusable",
+        "unknown_attempts": "unknown",
+        "possibly_paid_at_most": "at_risk",
+        "cache_hits": "hits",
+        "cache_saved": "saved",
+    }
+
+    @property
+    def known_cost(self) -> float | None:
+        """Dollars; None where those of some calls aren't known."""
+        return None if self.unpriced else self.cost
+
+    @property
+    def known_usage(self) -> Usage | None:
+        """Tokens; None where no reply said how many."""
+        return self.usage if any(self.usage) or not self.uncounted else None

@@ -77,7 +77,7 @@ def status(
     folder = runs.runs_in(runs_dir, store).find(name)
     run_state = asyncio.run(state(folder, ratings=True))
     if as_json:
-        print_json(run_state.as_json())
+        print_json(run_state)
     else:
         show(*run_sections.status(run_state))
 
@@ -96,7 +96,7 @@ def list_runs(
     there = runs.runs_in(runs_dir, store)
     listed = asyncio.run(states(there))
     if as_json:
-        print_json([state.as_json() for state in listed])
+        print_json(listed)
     elif listed:
         show(lists.runs(listed))
     else:
@@ -115,7 +115,7 @@ def datasets(as_json: Json = False, **flags: Any) -> None:
 
     known = known_datasets.known(flags["data_dir"])
     if as_json:
-        print_json(lists.datasets_json(known))
+        print_json(known)
     else:
         show(*lists.datasets(known))
 
@@ -131,7 +131,7 @@ def strategies(
     from judgeq.ui import lists
 
     if as_json:
-        print_json(lists.strategies_json(n))
+        print_json(lists.strategies_over(n))
     else:
         show(*lists.strategies(n))
 
@@ -146,7 +146,7 @@ def prompts(context: typer.Context, as_json: Json = False) -> None:
 
     known = prompt_sets.known()
     if as_json:
-        print_json([prompt.model_dump() for prompt in known])
+        print_json(known)
     else:
         show(lists.prompts(known))
 

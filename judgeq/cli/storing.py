@@ -50,7 +50,7 @@ def check(store: StoreAddress = None, as_json: Json = False) -> None:
     overview = upkeep.check(runs.address)
     listed = [] if overview.version is None else runs.all()
     if as_json:
-        print_json(stores.check_json(overview, listed))
+        print_json({"store": overview, "runs": [run.row() for run in listed]})
     else:
         show(*stores.check(overview, listed))
 
@@ -63,7 +63,7 @@ def vacuum(store: StoreAddress = None, as_json: Json = False) -> None:
 
     before, after = upkeep.vacuum(_runs(store, Path("runs")).address)
     if as_json:
-        print_json(stores.vacuum_json(before, after))
+        print_json({"before": before, "after": after})
     else:
         show(stores.vacuum(before, after))
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
+from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.people import Said
 from judgeq.rating import (
     Estimator,
@@ -53,20 +54,44 @@ class Result:
     """
 
     run: RunPlace
-    info: RunInfo
+    info: RunInfo = field(metadata=LEFT_OUT)
     items: Items
-    history: History
+    history: History = field(metadata=LEFT_OUT)
     scores: Scores
     rating: str
-    parameters: Parameters
+    parameters: Parameters = field(metadata=LEFT_OUT)
     fit: Fit
     counts: Counts
-    totals: Totals
+    totals: Totals = field(metadata=INLINE)
     slots: Slots | None
     effects: Sequence[Effect] = ()
     evaluation: dict[str, Any] = field(default_factory=dict)
     known: Certainty | None = None
-    said: Said | None = None
+    said: Said | None = field(default=None, metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "run": "run.id",
+        "folder": "run.path",
+        "store": "run.store_address",
+        "scores": "run.scores",
+        "dataset": "info.dataset",
+        "strategy": "info.strategy",
+        "judge": "judge",
+        "partial": "partial",
+        "rating": "main.name",
+        "items": "info.items",
+        "items_judged": "scores.judged.sum",
+        "left_early": "scores.left.sum",
+        "components": "scores.components",
+        "texts": "scores.with_texts",
+        "rounds": "rounds",
+        "rounds_planned": "rounds_planned",
+        "jobs": "counts",
+        "cost_equivalent_calls": "cost_equivalent_calls",
+        "certainty": "known",
+        "ended": "ended",
+        "effects": "named_effects",
+        "both_orders": "flips",
+    }
 
     def __repr__(self) -> str:
         cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
@@ -95,6 +120,14 @@ class Result:
         names = list(self.judges[: self.said.first])
         names[self.info.settings.people or 0] = "1 person" if people == 1 else f"{people:,} people"
         return " + ".join(names)
+
+    @property
+    def named_effects(self) -> list[dict[str, Any]]:
+        """What the place presented is worth, by the names of judges."""
+        return [
+            effect._asdict() | {"judges": [self.judges[number] for number in effect.judges]}
+            for effect in self.effects
+        ]
 
     @property
     def rounds_planned(self) -> int:

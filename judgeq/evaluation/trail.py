@@ -8,7 +8,8 @@ the ledger holds beside the verdicts is read again (`from_ledger`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from judgeq import prompts
 from judgeq.engine import people_said
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
+from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating import comparisons, misfit
 from judgeq.store import Store
 from judgeq.types import Bools, Call, Floats, Match, Offsets, Verdicts
@@ -28,7 +30,7 @@ class Judgment:
     are tied rows, most of the feature first, or `partial`: rows whose order isn't known. `score` is that
     of one item alone, else None. `surprise` is that of `misfit.surprise`, nan of an item alone. `judge`
     is None where there is one judge. `rated`: the ratings are made from it; not from one of two orders
-    whose other brought no answer, nor from a list of one.
+    whose other brought no answer, nor from a list of one. `ids` are those of all items, by row.
     """
 
     job: int
@@ -41,6 +43,22 @@ class Judgment:
     surprise: float
     rated: bool
     partial: bool = False
+    ids: Sequence[str] = field(default=(), repr=False, compare=False, metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "presented": "presented_ids",
+        "order_known": "ordered",
+        "groups": "groups_of_ids",
+    }
+
+    @property
+    def presented_ids(self) -> list[str]:
+        """The items as shown."""
+        return [self.ids[row] for row in self.presented]
+
+    @property
+    def groups_of_ids(self) -> list[list[str]]:
+        """The groups of tied items, most of the feature first."""
+        return [[self.ids[row] for row in group] for group in self.groups]
 
     def compared(self, row: int) -> int:
         """With how many others it compares a row."""
@@ -68,7 +86,7 @@ class Appearance:
     standard deviations of these. `expected` and `residual` are nan where the rating has none.
     """
 
-    judgment: Judgment
+    judgment: Judgment = field(metadata=INLINE)
     slot: int | None
     wins: float
     expected: float
@@ -80,7 +98,8 @@ class Opponent:
     """An item met in so many judgments, and how often the item that met it was placed `above` it,
     `below` it, or tied with it; of the others no order is known."""
 
-    row: int
+    row: int = field(metadata=LEFT_OUT)
+    id: str
     met: int
     above: int
     below: int
@@ -96,8 +115,13 @@ class Opponent:
 class Trail:
     """The judgments that the item of `row` was in, in the order asked."""
 
-    row: int
+    row: int = field(metadata=LEFT_OUT)
     appearances: tuple[Appearance, ...]
+    JSON_KEYS: ClassVar = {
+        "judgments": "appearances",
+        "argue_most": "argue_most",
+        "opponents": "opponents",
+    }
 
     @property
     def against(self) -> list[Appearance]:
@@ -105,6 +129,11 @@ class Trail:
         arguing = [one for one in self.appearances if one.judgment.rated and one.residual]
         arguing = [one for one in arguing if not np.isnan(one.residual)]
         return sorted(arguing, key=lambda one: -abs(one.residual))
+
+    @property
+    def argue_most(self) -> list[int]:
+        """The jobs of these."""
+        return [one.judgment.job for one in self.against]
 
     @property
     def opponents(self) -> list[Opponent]:
@@ -119,8 +148,9 @@ class Trail:
                         at = side if not mine else 3 if one.judgment.partial else 1
                         met.setdefault(row, [0, 0, 0, 0])[at] += 1
                 side = 2 if mine else side
+        ids = self.appearances[0].judgment.ids if met else ()
         opponents = [
-            Opponent(row, lost + tied + won + unknown, above=won, below=lost, tied=tied)
+            Opponent(row, ids[row], lost + tied + won + unknown, above=won, below=lost, tied=tied)
             for row, (lost, tied, won, unknown) in met.items()
         ]
         return sorted(opponents, key=lambda opponent: (-opponent.met, opponent.row))
@@ -152,18 +182,29 @@ class Versus:
     items that both met elsewhere; and the probability that the one has more of the feature, by the main
     rating (None where that has no errors, or `why` nothing connects the two)."""
 
-    one: int
-    other: int
+    one: int = field(metadata=LEFT_OUT)
+    other: int = field(metadata=LEFT_OUT)
     together: tuple[Judgment, ...]
     through: tuple[Through, ...]
     probability: float | None
     why: str | None = None
+    JSON_KEYS: ClassVar = {
+        "probability_above": "probability",
+        "above": "above",
+        "direct": "direct",
+    }
+
+    @property
+    def above(self) -> list[float | None]:
+        """Of each of `together` whether the one was placed above the other (`Judgment.above`)."""
+        return [judgment.above(self.one, self.other) for judgment in self.together]
 
     @property
     def direct(self) -> Opponent:
         """How often the one was placed above and below the other, in the judgments of both."""
-        won = [judgment.above(self.one, self.other) for judgment in self.together]
-        return Opponent(self.other, len(won), won.count(1.0), won.count(0.0), won.count(0.5))
+        won, ids = self.above, self.together[0].ids if self.together else ()
+        counts = (len(won), won.count(1.0), won.count(0.0), won.count(0.5))
+        return Opponent(self.other, ids[self.other] if ids else "", *counts)
 
     @property
     def for_one(self) -> int:
@@ -213,6 +254,7 @@ class Evidence:
             surprise=float("nan") if alone else float(self.surprise[at]),
             rated=bool(self.rated[at]),
             partial=verdicts.partial is not None and bool(verdicts.partial[at]),
+            ids=self.run.scores.ids,
         )
 
 
@@ -337,6 +379,19 @@ def words(call: Call | None) -> str | None:
     return prompts.reason(call.reply) if call.judge is None else people_said.beside(call)
 
 
+def reason(ledger: Ledger, job: int) -> str | None:
+    """The reason, or a person's note, that was given with a verdict; None where none was, or replies
+    weren't read."""
+    return words(answer(ledger.calls.get(job, ())))
+
+
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or call.judge >= len(run.judges):
+        return None
+    return run.judges[call.judge]
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Ledger:
     """Of some items: `elo`, shape (rounds + 1, items), before the first round and after each; by row
@@ -394,3 +449,65 @@ async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, l
                 unanswered[row].append(Match(first + at, round, items, judge))
         first += len(matches)
     return unanswered
+
+
+# What `judgeq explain` finds
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explained:
+    """The evidence `about` one item, or two, with what the ledger holds of them; the raw replies only
+    `with_replies`."""
+
+    run: Result = field(metadata=INLINE)
+    about: Trail | Versus = field(metadata=INLINE)
+    ledger: Ledger = field(metadata=LEFT_OUT)
+    with_replies: bool = field(metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "items": "items",
+        "elo": "elo",
+        "without_verdict": "without_verdict",
+        "reasons": "reasons",
+        "replies": "replies",
+    }
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items, with the columns of scores.csv."""
+        return self.run.scores.records(self.ledger.rows)
+
+    @property
+    def elo(self) -> list[Floats]:
+        """Of each item its Elo before the first round and after each."""
+        return [*self.ledger.elo.T]
+
+    @property
+    def without_verdict(self) -> list[dict[str, Any]]:
+        """The questions about them that brought no verdict."""
+        names, ids = self.run.judges, self.run.scores.ids
+        matches = {match.id: match for of_item in self.ledger.open.values() for match in of_item}
+        return [
+            {
+                "job": match.id,
+                "round": match.round,
+                "judge": names[match.judge] if 1 < len(names) > match.judge else None,
+                "presented": [ids[row] for row in match.items],
+            }
+            for match in matches.values()
+        ]
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons, and people's notes, that were given, by job."""
+        given = {job: words(answer(calls)) for job, calls in self.ledger.calls.items()}
+        return {job: said for job, said in given.items() if said is not None}
+
+    @property
+    def replies(self) -> dict[int, list[dict[str, Any]]] | None:
+        """The calls, by job; `judge` is the person whose call it is (None: a model's)."""
+        if not self.with_replies:
+            return None
+        return {
+            job: [call._asdict() | {"judge": who(self.run, call)} for call in calls]
+            for job, calls in self.ledger.calls.items()
+        }

@@ -7,17 +7,22 @@ which a partial ranking knows no order are not compared with one another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Any, ClassVar
 
 import numpy as np
 from numpy.typing import NDArray
 
+from judgeq.json_marks import LEFT_OUT
 from judgeq.rating.comparisons import pairs_of, slots_by_shape, tie_groups, unknown_by_slot
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95
 LEAST = 10
+LISTED = 100
+"""So many judges, or items, outside the expected range are in JSON."""
 """Comparisons below which nothing is said of a judge or an item."""
 MOST_IMPLIED = 20_000_000
 """So many implied pairs are held at once, to look for circles: about a gigabyte."""
@@ -37,16 +42,23 @@ class Fit:
     `infit` is Σ(y − p)² / Σp(1 − p), `outfit` the mean of (y − p)² / p(1 − p), over its `comparisons`
     (Wright and Masters 1982, chapter 5). `low` and `high` are the range in which infit is expected to be
     in 95 % of cases, and `z` is its standardised value; nan for those of fewer than LEAST comparisons.
-    `expected` is the infit of all comparisons together.
+    `expected` is the infit of all comparisons together. `names` are those of the judges or items.
     """
 
-    infit: Floats
-    outfit: Floats
-    comparisons: Offsets
-    low: Floats
-    high: Floats
-    z: Floats
+    infit: Floats = field(metadata=LEFT_OUT)
+    outfit: Floats = field(metadata=LEFT_OUT)
+    comparisons: Offsets = field(metadata=LEFT_OUT)
+    low: Floats = field(metadata=LEFT_OUT)
+    high: Floats = field(metadata=LEFT_OUT)
+    z: Floats = field(metadata=LEFT_OUT)
     expected: float
+    names: Sequence[str] = field(default=(), metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "known": "known.sum",
+        "above": "above.sum",
+        "below": "below.sum",
+        "outside": "outside",
+    }
 
     @property
     def known(self) -> Bools:
@@ -64,6 +76,31 @@ class Fit:
         """Which are more predictable than the range allows."""
         below: Bools = self.infit < self.low
         return below
+
+    def furthest(self, most: int) -> list[int]:
+        """The numbers of those outside the range, the furthest first."""
+        outside = np.flatnonzero(self.above | self.below)
+        order = np.argsort(-np.abs(self.z[outside]), kind="stable")[:most]
+        chosen: list[int] = outside[order].tolist()
+        return chosen
+
+    @property
+    def outside(self) -> list[dict[str, Any]]:
+        """Those outside the range, the furthest first, LISTED at most."""
+        return [
+            {
+                "name": self.names[unit],
+                "infit": {
+                    "value": self.infit[unit],
+                    "low": self.low[unit],
+                    "high": self.high[unit],
+                },
+                "outfit": self.outfit[unit],
+                "z": self.z[unit],
+                "comparisons": self.comparisons[unit],
+            }
+            for unit in self.furthest(LISTED)
+        ]
 
 
 def fit_of_judges(verdicts: Verdicts, theta: Floats, judges: int) -> Fit:
@@ -295,6 +332,7 @@ class Circles:
     inconsistent: int = 0
     drawn: bool = False
     why: str | None = None
+    JSON_KEYS: ClassVar = {"share": "share", "zeta": "zeta"}
 
     @property
     def share(self) -> float | None:

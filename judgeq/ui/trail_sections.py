@@ -7,12 +7,11 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
-from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus
+from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus, reason, who
 from judgeq.types import Call
 from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
 from judgeq.ui.text import NOT_ASKED, count, group, money, several
-from judgeq.ui.trail_data import reason, who
 from judgeq.untrusted import excerpt, plain
 
 TEXT, REPLY = 400, 2000
