@@ -8,13 +8,15 @@ a frozen dataclass takes several times as long to make.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
 from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from judgeq.json_marks import LEFT_OUT
 
 Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]
@@ -395,7 +397,7 @@ class Totals:
 
     calls: int = 0
     retries: int = 0
-    usage: Usage = Usage()  # noqa: RUF009  (immutable)
+    usage: Usage = field(default=Usage(), metadata=LEFT_OUT)
     cost: float = 0.0
     unpriced: int = 0
     in_flight: int = 0

@@ -267,7 +267,7 @@ def test_a_run_of_it(run: Path) -> None:
     columns = list(rows(place)[0])
     assert columns[:7] == ["id", "rank", "direct", "elo", "pl", "hybrid", "se"]
     by_bt = json.loads(judgeq(run, "rate", place.name, "--rating", "bt", "--json").stdout)
-    assert by_bt["rating"]["name"] == "hybrid"
+    assert by_bt["rating"] == "hybrid"
     assert by_bt["components"]["count"] == 1
     assert list(rows(place)[0])[2:6] == ["direct", "elo", "bt", "hybrid"]
     plain = [row["hybrid"] for row in rows(place)]
@@ -283,7 +283,7 @@ def test_it_is_evaluated_and_compared(run: Path) -> None:
     flags = ("--resamples", "0")
     place = only(run, "hybrid6x4").name
     found = json.loads(judgeq(run, "evaluate", place, *flags, "--json").stdout)
-    assert [one["rating"] for one in found["ratings"]] == ["direct", "elo", "pl", "hybrid"]
+    assert [one["rating"] for one in found["assessments"]] == ["direct", "elo", "pl", "hybrid"]
     assert found["reliability"]["ssr"] > 0.2
     assert found["misfit"]["items"]
     judgeq(run, "evaluate", place, *flags, "--reliability", "cj", "--splits", "4")

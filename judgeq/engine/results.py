@@ -43,6 +43,24 @@ _NEAR, _LOOKED_AT = 200, 50_000
 """Ids of so many characters at most, of the first so many items, are looked at for near ones."""
 
 
+ABOUT = {
+    "run": "run.id",
+    "folder": "run.path",
+    "store": "run.store_address",
+    "dataset": "info.dataset",
+    "strategy": "info.strategy",
+    "judge": "judge",
+    "partial": "partial",
+    "rating": "main.name",
+    "fit": "fit",
+    "components": "scores.components",
+    "texts": "scores.with_texts",
+}
+"""The keys that say in JSON which run a result is, and by what it was rated."""
+OF_RUN = {key: f"run.{path}" for key, path in ABOUT.items()}
+"""The same of what has a result as its `run`."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
@@ -69,20 +87,11 @@ class Result:
     known: Certainty | None = None
     said: Said | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
-        "run": "run.id",
-        "folder": "run.path",
-        "store": "run.store_address",
+        **ABOUT,
         "scores": "run.scores",
-        "dataset": "info.dataset",
-        "strategy": "info.strategy",
-        "judge": "judge",
-        "partial": "partial",
-        "rating": "main.name",
         "items": "info.items",
         "items_judged": "scores.judged.sum",
         "left_early": "scores.left.sum",
-        "components": "scores.components",
-        "texts": "scores.with_texts",
         "rounds": "rounds",
         "rounds_planned": "rounds_planned",
         "jobs": "counts",

@@ -8,9 +8,9 @@ from typing import Any, ClassVar
 
 import numpy as np
 
-from judgeq.engine.results import Result
+from judgeq.engine.results import OF_RUN, Result
 from judgeq.engine.scores import Scores
-from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.correlation import Order
 from judgeq.types import Floats
@@ -51,8 +51,9 @@ class View:
 class Views:
     """Views of a run's items."""
 
-    run: Result = field(metadata=INLINE)
+    run: Result
     views: Sequence[View]
+    JSON_KEYS: ClassVar = OF_RUN
 
 
 def ends(run: Result, n: int) -> list[View]:

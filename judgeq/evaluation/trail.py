@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
@@ -379,12 +379,6 @@ def words(call: Call | None) -> str | None:
     return prompts.reason(call.reply) if call.judge is None else people_said.beside(call)
 
 
-def reason(ledger: Ledger, job: int) -> str | None:
-    """The reason, or a person's note, that was given with a verdict; None where none was, or replies
-    weren't read."""
-    return words(answer(ledger.calls.get(job, ())))
-
-
 def who(run: Result, call: Call) -> str | None:
     """The person whose call it is; None of a model's."""
     if call.judge is None or call.judge >= len(run.judges):
@@ -402,6 +396,12 @@ class Ledger:
     elo: Floats
     open: Mapping[int, Sequence[Match]]
     calls: Mapping[int, Sequence[Call]]
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons, and people's notes, that were given, by job."""
+        given = {job: words(answer(calls)) for job, calls in self.calls.items()}
+        return {job: said for job, said in given.items() if said is not None}
 
 
 async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = False) -> Ledger:
@@ -449,65 +449,3 @@ async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, l
                 unanswered[row].append(Match(first + at, round, items, judge))
         first += len(matches)
     return unanswered
-
-
-# What `judgeq explain` finds
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Explained:
-    """The evidence `about` one item, or two, with what the ledger holds of them; the raw replies only
-    `with_replies`."""
-
-    run: Result = field(metadata=INLINE)
-    about: Trail | Versus = field(metadata=INLINE)
-    ledger: Ledger = field(metadata=LEFT_OUT)
-    with_replies: bool = field(metadata=LEFT_OUT)
-    JSON_KEYS: ClassVar = {
-        "items": "items",
-        "elo": "elo",
-        "without_verdict": "without_verdict",
-        "reasons": "reasons",
-        "replies": "replies",
-    }
-
-    @property
-    def items(self) -> list[dict[str, Any]]:
-        """The items, with the columns of scores.csv."""
-        return self.run.scores.records(self.ledger.rows)
-
-    @property
-    def elo(self) -> list[Floats]:
-        """Of each item its Elo before the first round and after each."""
-        return [*self.ledger.elo.T]
-
-    @property
-    def without_verdict(self) -> list[dict[str, Any]]:
-        """The questions about them that brought no verdict."""
-        names, ids = self.run.judges, self.run.scores.ids
-        matches = {match.id: match for of_item in self.ledger.open.values() for match in of_item}
-        return [
-            {
-                "job": match.id,
-                "round": match.round,
-                "judge": names[match.judge] if 1 < len(names) > match.judge else None,
-                "presented": [ids[row] for row in match.items],
-            }
-            for match in matches.values()
-        ]
-
-    @property
-    def reasons(self) -> dict[int, str]:
-        """The reasons, and people's notes, that were given, by job."""
-        given = {job: words(answer(calls)) for job, calls in self.ledger.calls.items()}
-        return {job: said for job, said in given.items() if said is not None}
-
-    @property
-    def replies(self) -> dict[int, list[dict[str, Any]]] | None:
-        """The calls, by job; `judge` is the person whose call it is (None: a model's)."""
-        if not self.with_replies:
-            return None
-        return {
-            job: [call._asdict() | {"judge": who(self.run, call)} for call in calls]
-            for job, calls in self.ledger.calls.items()
-        }

@@ -22,7 +22,7 @@ from judgeq.types import Bools, Floats, Offsets, Verdicts
 LEVEL = 0.95
 LEAST = 10
 LISTED = 100
-"""So many judges, or items, outside the expected range are in JSON."""
+"""So many judges, or items, are in JSON."""
 """Comparisons below which nothing is said of a judge or an item."""
 MOST_IMPLIED = 20_000_000
 """So many implied pairs are held at once, to look for circles: about a gigabyte."""
@@ -57,7 +57,7 @@ class Fit:
         "known": "known.sum",
         "above": "above.sum",
         "below": "below.sum",
-        "outside": "outside",
+        "furthest": "listed",
     }
 
     @property
@@ -77,16 +77,16 @@ class Fit:
         below: Bools = self.infit < self.low
         return below
 
-    def furthest(self, most: int) -> list[int]:
-        """The numbers of those outside the range, the furthest first."""
-        outside = np.flatnonzero(self.above | self.below)
-        order = np.argsort(-np.abs(self.z[outside]), kind="stable")[:most]
-        chosen: list[int] = outside[order].tolist()
+    def furthest(self, units: Bools, most: int) -> list[int]:
+        """The numbers of some units, the furthest from what is expected first."""
+        numbers = np.flatnonzero(units)
+        order = np.argsort(-np.abs(self.z[numbers]), kind="stable")[:most]
+        chosen: list[int] = numbers[order].tolist()
         return chosen
 
     @property
-    def outside(self) -> list[dict[str, Any]]:
-        """Those outside the range, the furthest first, LISTED at most."""
+    def listed(self) -> list[dict[str, Any]]:
+        """The judges or items, the furthest from what is expected first; LISTED at most."""
         return [
             {
                 "name": self.names[unit],
@@ -99,7 +99,7 @@ class Fit:
                 "z": self.z[unit],
                 "comparisons": self.comparisons[unit],
             }
-            for unit in self.furthest(LISTED)
+            for unit in self.furthest(self.comparisons > 0, LISTED)
         ]
 
 

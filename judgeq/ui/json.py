@@ -56,12 +56,11 @@ def plain(value: Any) -> Any:
 def _object(value: Any) -> dict[str, Any]:
     """A dataclass, or a named tuple."""
     keys: Mapping[str, str] = getattr(value, "JSON_KEYS", {})
-    names = {name: {} for name in value._fields} if isinstance(value, tuple) else _marks(value)
     known: dict[str, Any] = {}
-    for name, mark in names.items():
+    for name, mark in _marks(value).items():
         if mark == INLINE:
             known |= plain(getattr(value, name))
-        elif mark != LEFT_OUT and name not in keys.values():
+        elif mark != LEFT_OUT and name not in {*keys, *keys.values()}:
             known[name] = plain(getattr(value, name))
     for key, path in keys.items():
         found = attrgetter(path)(value)
@@ -70,7 +69,10 @@ def _object(value: Any) -> dict[str, Any]:
 
 
 def _marks(value: Any) -> dict[str, Mapping[Any, Any]]:
-    return {field.name: field.metadata for field in fields(value)}
+    """The names of its fields, and what they are marked with."""
+    if is_dataclass(value):
+        return {field.name: field.metadata for field in fields(value)}
+    return {name: {} for name in value._fields}
 
 
 def rows(value: Any, key: str = "", labels: Mapping[str, str] | None = None) -> Iterator[Any]:
@@ -78,22 +80,24 @@ def rows(value: Any, key: str = "", labels: Mapping[str, str] | None = None) -> 
     as `low` and `high` where it has one. What texts a list's objects hold (a name, a rating) are columns
     of the rows below; objects without, and numbers in lists, are numbered from 1."""
     labels = labels or {}
-    match value:
-        case {"value": number, "low": low, "high": high, **others}:
-            texts = {name: text for name, text in others.items() if isinstance(text, str)}
-            yield {"key": key, **labels, **texts, "value": number, "low": low, "high": high}
-            yield from rows(others, key, labels)
-        case dict():
-            for name, inner in value.items():
-                yield from rows(inner, f"{key}.{name}" if key else name, labels)
-        case list():
-            for number, inner in enumerate(value, start=1):
-                texts = {}
-                if isinstance(inner, dict):
-                    texts = {name: text for name, text in inner.items() if isinstance(text, str)}
-                yield from rows(inner, key if texts else f"{key}.{number}", {**labels, **texts})
-        case bool() | int() | float():
-            yield {"key": key, **labels, "value": value}
+    if isinstance(value, dict):
+        if {"value", "low", "high"} <= value.keys():
+            others = {name: inner for name, inner in value.items() if name not in LAST}
+            row = {"key": key, **labels, **_texts(others)}
+            yield row | {name: value[name] for name in LAST}
+            value = others
+        for name, inner in value.items():
+            yield from rows(inner, f"{key}.{name}" if key else name, labels)
+    elif isinstance(value, list):
+        for number, inner in enumerate(value, start=1):
+            texts = _texts(inner) if isinstance(inner, dict) else {}
+            yield from rows(inner, key if texts else f"{key}.{number}", {**labels, **texts})
+    elif isinstance(value, int | float):
+        yield {"key": key, **labels, "value": value}
+
+
+def _texts(value: Mapping[str, Any]) -> dict[str, str]:
+    return {name: text for name, text in value.items() if isinstance(text, str)}
 
 
 LAST = ("value", "low", "high")

@@ -123,7 +123,7 @@ def _circles(circles: Circles) -> Iterator[tuple[str, str]]:
 
 
 def _worst(what: str, fit: Fit) -> Iterator[Sequence[str | int | Measured]]:
-    for unit in fit.furthest(WORST):
+    for unit in fit.furthest(fit.above | fit.below, WORST):
         columns = (fit.infit, fit.low, fit.high, fit.outfit, fit.z)
         infit, low, high, outfit, z = (float(column[unit]) for column in columns)
         n = int(fit.comparisons[unit])

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
-from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus, reason, who
+from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus, who
 from judgeq.types import Call
 from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
@@ -331,7 +331,7 @@ def _outcomes(result: Result, calls: Sequence[Call] | None) -> str:
 
 
 def _reasons(judgments: Sequence[Judgment], ledger: Ledger) -> Iterator[Section]:
-    given = [(one, reason(ledger, one.job)) for one in judgments]
+    given = [(one, ledger.reasons.get(one.job)) for one in judgments]
     facts = [
         (
             f"round {one.round}, job {one.job}" + ("" if one.judge is None else f", {one.judge}"),

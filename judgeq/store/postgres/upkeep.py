@@ -51,7 +51,7 @@ class Overview:
     ahead: float
     tables: list[Table]
     JSON_KEYS: ClassVar = {
-        "address": "address.shown",
+        "store": "address.shown",
         "schema": "address.schema",
         "clock_ahead": "ahead",
         "bytes": "bytes",
