@@ -755,8 +755,10 @@ def test_json_and_csv_of_a_comparison_agree(folder: Path, say: Say) -> None:
     flags = ("--resamples", "60", "--csv", "c.csv", "--json")
     found = json.loads(say("compare", "demo", "seed", "direct", *flags).stdout)
     told = found["differences"] + found["agreement"]
+    assessed = enumerate(found["assessments"], start=1)
+    assert [len(of_run) for of_run in found["assessments"]] == [2, 2, 1]
     for of, listed, n in (
-        ("assessments", [one for of_run in found["assessments"] for one in of_run], 5 * 3),
+        *((f"assessments.{number}", of_run, len(of_run) * 3) for number, of_run in assessed),
         ("differences", found["differences"], 3 * 3),
         ("agreement", found["agreement"], 4 * 2),
     ):

@@ -304,7 +304,7 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
         told = json.loads(judgeq(tmp_path, *cheap, "--dry-run", "--json").stdout)
         assert stats(url)["requests"] == 0
         assert not (tmp_path / "runs").exists()
-        cap = told["cost"][1] / 10
+        cap = told["cost"]["high"] / 10
         done = judgeq(tmp_path, *cheap, "--max-cost", f"{cap:.6f}", "--json", expect=6)
         result = json.loads(done.stdout)
         assert result["partial"] is True
@@ -446,7 +446,7 @@ def test_both_orders_ask_each_pair_twice(tmp_path: Path, texts: Path) -> None:
         mine = ("--strategy", "pairwise2", "--both-orders", "--json")
         result = json.loads(judgeq(tmp_path, *job(texts, url, *mine)).stdout)
     assert result["jobs"]["done"] == 800
-    both = result["order"]["both_orders"]
+    both = result["both_orders"]
     assert both["couples"] == 400
     assert 0 < both["flipped"] < 400
     run = only_run(tmp_path)

@@ -245,7 +245,7 @@ def test_both_orders_are_exported_as_they_were_asked(tmp_path: Path) -> None:
     ) == (both.flips.flipped)
     again = imported(file, tmp_path / "two")
     # A recording has no couples: the rates are the same, but not how sure one is of them.
-    rates, asked = ([slot["win_rate"] for slot in order(each)["slots"]] for each in (again, both))
+    rates, asked = (order(each)["slots"]["rate"] for each in (again, both))
     assert rates == asked
     assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
     # A recorded judge tells the two orders apart.
@@ -275,8 +275,8 @@ def test_an_order_that_is_not_known_is_no_bias(tmp_path: Path) -> None:
         del line["ordered"]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     result = imported(file, tmp_path / "runs", str(data))
-    assert order(result)["unknown"] == 90
-    assert [slot["matches"] for slot in order(result)["slots"]] == [100, 100]
+    assert order(result)["slots"]["unordered"] == 90
+    assert order(result)["slots"]["matches"] == [100, 100]
     assert exported(result.run, tmp_path / "out.jsonl").read_text().count('"ordered": false') == 90
 
 

@@ -42,7 +42,7 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
         result = json.loads(judgeq(tmp_path, "run", *DEMO, *flags, "--json").stdout)
         low, high = told["cost"]
         assert low < result["cost"] < high
-        assert told["input_tokens"][0] < result["tokens"]["input"] < told["input_tokens"][1]
+        assert told["input_tokens"]["low"] < result["tokens"]["input"] < told["input_tokens"]["high"]
 
         # All of it is in the cache now; and done, in the run itself.
         again = estimated(tmp_path, *flags, "--new")

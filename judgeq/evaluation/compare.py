@@ -116,7 +116,8 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
                 )
             )
             measures = _differences(one, other)
-            differences.append(_pair(runs, run, this, 0, that, n, measures))
+            here, there = (run + 1, this.run, this.name), (1, that.run, that.name)
+            differences.append(Pair(*here, *there, n, measures))
     return Comparison(
         runs=[evaluated(run) for run in runs],
         plan=plan,
@@ -125,7 +126,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         assessments=[list(by_name.values()) for by_name in assessments],
         differences=differences,
         agreement=[
-            _agreement(runs, run, this, against, that, mask, (errors[run], errors[against]))
+            _agreement(run, this, against, that, mask, (errors[run], errors[against]))
             for against, run in combinations(range(len(runs)), 2)
             for this, that in _pairs(ratings[run], ratings[against])
         ],
@@ -198,28 +199,7 @@ def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
     return differences
 
 
-def _pair(
-    runs: Sequence[Result],
-    run: int,
-    this: Rating,
-    against: int,
-    that: Rating,
-    n: int,
-    measures: Mapping[str, Measured],
-    noise: Noise | None = None,
-) -> Pair:
-    """A rating of run number `run` (from 0) held against one of run number `against`."""
-    one, other = runs[run].run.id, runs[against].run.id
-    return Pair(
-        *(run + 1, one, this.name, against + 1, other, that.name),
-        n=n,
-        measures=measures,
-        noise=noise,
-    )
-
-
 def _agreement(
-    runs: Sequence[Result],
     run: int,
     this: Rating,
     against: int,
@@ -238,4 +218,5 @@ def _agreement(
     own, their = (of_run[both] for of_run in errors)
     mains = this.main and that.main and n > 1 and not np.isnan(own + their).any()
     between = noise(x, own, y, their) if mains else None
-    return _pair(runs, run, this, against, that, n, measures, between)
+    here, there = (run + 1, this.run, this.name), (against + 1, that.run, that.name)
+    return Pair(*here, *there, n, measures, between)

@@ -6,9 +6,16 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from judgeq.engine.results import OF_RUN, Result
-from judgeq.evaluation.trail import Ledger, Trail, Versus, who
+from judgeq.evaluation.trail import Ledger, Trail, Versus
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.types import Floats
+from judgeq.types import Call, Floats
+
+
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or call.judge >= len(run.judges):
+        return None
+    return run.judges[call.judge]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -188,11 +188,7 @@ class Versus:
     through: tuple[Through, ...]
     probability: float | None
     why: str | None = None
-    JSON_KEYS: ClassVar = {
-        "probability_above": "probability",
-        "above": "above",
-        "direct": "direct",
-    }
+    JSON_KEYS: ClassVar = {"probability_above": "probability", "above": "above", "direct": "direct"}
 
     @property
     def above(self) -> list[float | None]:
@@ -377,13 +373,6 @@ def words(call: Call | None) -> str | None:
     if call is None or call.reply is None:
         return None
     return prompts.reason(call.reply) if call.judge is None else people_said.beside(call)
-
-
-def who(run: Result, call: Call) -> str | None:
-    """The person whose call it is; None of a model's."""
-    if call.judge is None or call.judge >= len(run.judges):
-        return None
-    return run.judges[call.judge]
 
 
 @dataclass(frozen=True, slots=True, eq=False)

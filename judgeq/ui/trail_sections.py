@@ -7,7 +7,8 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
-from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus, who
+from judgeq.evaluation.explained import who
+from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus
 from judgeq.types import Call
 from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
