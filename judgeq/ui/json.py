@@ -57,14 +57,14 @@ def _object(value: Any) -> dict[str, Any]:
     """A dataclass, or a named tuple."""
     keys: Mapping[str, str] = getattr(value, "JSON_KEYS", {})
     known: dict[str, Any] = {}
+    for key, path in keys.items():
+        found = attrgetter(path)(value)
+        known[key] = plain(found() if callable(found) else found)
     for name, mark in _marks(value).items():
         if mark == INLINE:
             known |= plain(getattr(value, name))
         elif mark != LEFT_OUT and name not in {*keys, *keys.values()}:
             known[name] = plain(getattr(value, name))
-    for key, path in keys.items():
-        found = attrgetter(path)(value)
-        known[key] = plain(found() if callable(found) else found)
     return known
 
 
