@@ -6,9 +6,15 @@ from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from judgeq.engine.results import OF_RUN, Result
-from judgeq.evaluation.trail import Ledger, Trail, Versus
+from judgeq.evaluation.trail import Ledger, Trail, Versus, answer, words
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.types import Call, Floats
+
+
+def reasons(ledger: Ledger) -> dict[int, str]:
+    """The reasons, and people's notes, that were given, by job."""
+    given = {job: words(answer(calls)) for job, calls in ledger.calls.items()}
+    return {job: said for job, said in given.items() if said is not None}
 
 
 def who(run: Result, call: Call) -> str | None:
@@ -32,7 +38,7 @@ class Explained:
         "items": "items",
         "elo": "elo",
         "without_verdict": "without_verdict",
-        "reasons": "ledger.reasons",
+        "reasons": "reasons",
         "replies": "replies",
     }
 
@@ -60,6 +66,11 @@ class Explained:
             }
             for match in matches.values()
         ]
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons, and people's notes, that were given, by job."""
+        return reasons(self.ledger)
 
     @property
     def replies(self) -> dict[int, list[dict[str, Any]]] | None:

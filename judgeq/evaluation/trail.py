@@ -94,12 +94,10 @@ class Appearance:
 
 
 @dataclass(frozen=True, slots=True)
-class Opponent:
-    """An item met in so many judgments, and how often the item that met it was placed `above` it,
-    `below` it, or tied with it; of the others no order is known."""
+class Met:
+    """How often an item was in one judgment with another, and was placed `above` it, `below` it, or tied
+    with it; of the others no order is known."""
 
-    row: int = field(metadata=LEFT_OUT)
-    id: str
     met: int
     above: int
     below: int
@@ -109,6 +107,14 @@ class Opponent:
     def compared(self) -> int:
         """In how many judgments their order is known."""
         return self.above + self.below + self.tied
+
+
+@dataclass(frozen=True, slots=True)
+class Opponent(Met):
+    """An item that was met, and how the one that met it was placed."""
+
+    row: int = field(metadata=LEFT_OUT)
+    id: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -150,7 +156,7 @@ class Trail:
                 side = 2 if mine else side
         ids = self.appearances[0].judgment.ids if met else ()
         opponents = [
-            Opponent(row, ids[row], lost + tied + won + unknown, above=won, below=lost, tied=tied)
+            Opponent(lost + tied + won + unknown, won, lost, tied, row, ids[row])
             for row, (lost, tied, won, unknown) in met.items()
         ]
         return sorted(opponents, key=lambda opponent: (-opponent.met, opponent.row))
@@ -196,11 +202,10 @@ class Versus:
         return [judgment.above(self.one, self.other) for judgment in self.together]
 
     @property
-    def direct(self) -> Opponent:
+    def direct(self) -> Met:
         """How often the one was placed above and below the other, in the judgments of both."""
-        won, ids = self.above, self.together[0].ids if self.together else ()
-        counts = (len(won), won.count(1.0), won.count(0.0), won.count(0.5))
-        return Opponent(self.other, ids[self.other] if ids else "", *counts)
+        won = self.above
+        return Met(len(won), won.count(1.0), won.count(0.0), won.count(0.5))
 
     @property
     def for_one(self) -> int:
@@ -385,12 +390,6 @@ class Ledger:
     elo: Floats
     open: Mapping[int, Sequence[Match]]
     calls: Mapping[int, Sequence[Call]]
-
-    @property
-    def reasons(self) -> dict[int, str]:
-        """The reasons, and people's notes, that were given, by job."""
-        given = {job: words(answer(calls)) for job, calls in self.calls.items()}
-        return {job: said for job, said in given.items() if said is not None}
 
 
 async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = False) -> Ledger:

@@ -7,7 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
-from judgeq.evaluation.explained import who
+from judgeq.evaluation.explained import reasons, who
 from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus
 from judgeq.types import Call
 from judgeq.ui import item_sections
@@ -332,7 +332,8 @@ def _outcomes(result: Result, calls: Sequence[Call] | None) -> str:
 
 
 def _reasons(judgments: Sequence[Judgment], ledger: Ledger) -> Iterator[Section]:
-    given = [(one, ledger.reasons.get(one.job)) for one in judgments]
+    said = reasons(ledger)
+    given = [(one, said.get(one.job)) for one in judgments]
     facts = [
         (
             f"round {one.round}, job {one.job}" + ("" if one.judge is None else f", {one.judge}"),
