@@ -159,6 +159,7 @@ def test_show_writes_json_and_csv_alike(runs: Path) -> None:
     found = json.loads(judgeq(runs, "show", *flags, "--csv", "t.csv", "--json").stdout)
     with (runs / "t.csv").open(newline="") as file:
         rows = list(csv.DictReader(file))
+    assert list(rows[0])[:8] == ["view", "id", "rank", "elo", "pl", "se", "low", "high"]
     assert [row["view"] for row in rows] == ["uncertain"] * 4 + ["against gold"] * 4
     listed = [item for view in found["views"] for item in view["items"]]
     assert [row["id"] for row in rows] == [item["id"] for item in listed]

@@ -101,7 +101,7 @@ def _texts(value: Mapping[str, Any]) -> dict[str, str]:
 
 
 LAST = ("value", "low", "high")
-"""The columns that stand last in long form."""
+"""The columns that stand last in long form, which has a "value"."""
 
 
 def write_csv(path: Path, table: Sequence[Mapping[str, object]]) -> None:
@@ -110,7 +110,9 @@ def write_csv(path: Path, table: Sequence[Mapping[str, object]]) -> None:
 
     Raises UsageError where the file can't be written.
     """
-    columns = sorted(dict.fromkeys(name for row in table for name in row), key=LAST.__contains__)
+    columns = list(dict.fromkeys(name for row in table for name in row))
+    if "value" in columns:
+        columns.sort(key=LAST.__contains__)
     content = io.StringIO()
     csv.writer(content, lineterminator="\n").writerows(
         [columns, *([for_spreadsheet(row.get(name)) for name in columns] for row in table)]
