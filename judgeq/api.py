@@ -29,8 +29,8 @@ from judgeq.evaluation import evaluate as evaluating
 from judgeq.evaluation import whole
 from judgeq.evaluation.evaluate import Plan
 from judgeq.events import Event
-from judgeq.ui import evaluation_data as data
 from judgeq.ui import notebook
+from judgeq.ui.json import plain
 from judgeq.ui.notebook import Result
 
 T = TypeVar("T")
@@ -160,7 +160,8 @@ def evaluate(
     """
     plan = Plan(**how)
     opened = _opened(run, runs_dir, store, rating, sigma, unbias_position)
-    return data.evaluation_json(whole.evaluation(opened, plan, reliability, splits))
+    evaluated: dict[str, Any] = plain(whole.evaluation(opened, plan, reliability, splits))
+    return evaluated
 
 
 def compare(
@@ -178,7 +179,8 @@ def compare(
         raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
     plan = Plan(**how)
     opened = [_opened(name, runs_dir, store, rating, sigma, unbias_position) for name in runs]
-    return data.comparison_json(comparing.compare(opened, plan))
+    compared: dict[str, Any] = plain(comparing.compare(opened, plan))
+    return compared
 
 
 def _settle(dataset: Data, settings: Mapping[str, Any]) -> tuple[Settings, Frame | None]:

@@ -8,13 +8,15 @@ a frozen dataclass takes several times as long to make.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
-from typing import Any, Literal, NamedTuple, TypeAlias
+from typing import ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
+
+from judgeq.json_marks import LEFT_OUT
 
 Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]
@@ -248,10 +250,6 @@ class Batch(NamedTuple):
         """Whether it is out, or may be."""
         return self.state in (BatchState.INTENDED, BatchState.SENT)
 
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {**self._asdict(), "state": str(self.state)}
-
 
 class Line(NamedTuple):
     """A job in a batch: the most that its request can cost in dollars (None: unknown), and the bytes of
@@ -399,7 +397,7 @@ class Totals:
 
     calls: int = 0
     retries: int = 0
-    usage: Usage = Usage()  # noqa: RUF009  (immutable)
+    usage: Usage = field(default=Usage(), metadata=LEFT_OUT)
     cost: float = 0.0
     unpriced: int = 0
     in_flight: int = 0
@@ -409,3 +407,25 @@ class Totals:
     saved: float = 0.0
     unusable: int = 0
     uncounted: int = 0
+    JSON_KEYS: ClassVar = {
+        "cost": "known_cost",
+        "cost_of_priced_calls": "cost",
+        "unpriced_calls": "unpriced",
+        "tokens": "known_usage",
+        "replies_without_usage": "uncounted",
+        "unusable_replies": "unusable",
+        "unknown_attempts": "unknown",
+        "possibly_paid_at_most": "at_risk",
+        "cache_hits": "hits",
+        "cache_saved": "saved",
+    }
+
+    @property
+    def known_cost(self) -> float | None:
+        """Dollars; None where those of some calls aren't known."""
+        return None if self.unpriced else self.cost
+
+    @property
+    def known_usage(self) -> Usage | None:
+        """Tokens; None where no reply said how many."""
+        return self.usage if any(self.usage) or not self.uncounted else None

@@ -136,20 +136,20 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
     def cell() -> None:
         frame = Frame(text=TEXTS, gold=GOLD)
         estimate = judgeq.estimate(frame, gold_column="gold", strategy="listwise10x2")
-        assert (estimate.calls, estimate.as_json()["items"]) == (8, 40)
+        assert (estimate.calls, estimate.items) == (8, 40)
         result = judgeq.run(frame, gold_column="gold", strategy="listwise10x2")
-        assert result.run.id == estimate.as_json()["run"]
+        assert result.run.id == estimate.prepared.folder.id
         assert judgeq.run(frame, gold_column="gold", strategy="listwise10x2").run == result.run
         direct = judgeq.run(frame, gold_column="gold", strategy="direct")
         evaluated = judgeq.evaluate(result, resamples=10)
-        rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["ratings"]}
+        rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["assessments"]}
         assert 0.3 < rho["pl"]["value"] < 1
         by_name = judgeq.evaluate(
             result.run.id, resamples=0, threshold=0, rating_name="pl", positive_over=2
         )
-        assert [row["rating"] for row in by_name["ratings"]] == ["pl"]
+        assert [row["rating"] for row in by_name["assessments"]] == ["pl"]
         reverse = judgeq.evaluate(result, gold=[-value for value in GOLD], resamples=0)
-        assert reverse["ratings"][0]["measures"]["spearman"]["value"] < -0.3
+        assert reverse["assessments"][0]["measures"]["spearman"]["value"] < -0.3
         compared = judgeq.compare(result, direct.run.id, resamples=10)
         assert [run["run"] for run in compared["runs"]] == [result.run.id, direct.run.id]
 

@@ -21,6 +21,7 @@ from judgeq.rating import (
     of_run,
 )
 from judgeq.types import Verdicts
+from judgeq.ui.json import plain
 from tests.build import verdicts
 
 JUDGED: list[list[Any]] = [[(0, 1, 2), ((3, 1),)], [(2, 3), (3, 0, 1)], [(4, 0), (2, 4)]]
@@ -75,20 +76,20 @@ def test_an_estimator_says_what_it_is() -> None:
     assert bt.described(given) == "Bradley-Terry (bt, MAP with σ = 0.5)"
     assert mm.described(paper) == "Bradley-Terry (bt-mm, the paper's)"
     assert bt.described() == "Bradley-Terry (bt, MAP)"
-    assert bt.as_json(given) == {
-        "name": "bt",
+    assert plain(given) == {
         "sigma": 0.5,
         "sigma_chosen": False,
         "sigma_at_limit": False,
         "dispersion": pytest.approx(given.posterior.dispersion if given.posterior else None),
         "position_taken_out": False,
     }
-    assert mm.as_json(paper) == {"name": "bt-mm"}
+    assert plain(paper)["sigma"] is None
+    assert plain(paper)["dispersion"] is None
     assert bt.fit(judged, 3, Parameters()).sigma == 2
     chosen = pl.fit(judged, 3, Parameters())
     assert (chosen.chosen, chosen.sigma, chosen.at_limit) == (True, LIMITS[0], True)
     assert pl.described(chosen) == "Plackett-Luce (pl, MAP of whole lists with σ = 2, chosen)"
-    assert pl.as_json(chosen)["sigma_at_limit"]
+    assert plain(chosen)["sigma_at_limit"]
     by_hand = pl.fit(judged, 3, Parameters(LIMITS[0]))
     assert (by_hand.chosen, by_hand.at_limit) == (False, False)
     assert_array_equal(by_hand.theta.round(7), chosen.theta.round(7))

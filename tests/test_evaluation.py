@@ -28,8 +28,8 @@ from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import THRESHOLDS, correlation, mixture
 from judgeq.runs import RunFolder
 from judgeq.types import Floats
-from judgeq.ui import evaluation_data as data
 from judgeq.ui import evaluation_sections as sections
+from judgeq.ui.json import plain, write_csv
 from judgeq.ui.sections import terminal
 from tests.cli import judgeq, score_columns
 
@@ -219,7 +219,7 @@ def test_what_cannot_be_told_says_why(folder: Path) -> None:
     assert "–" in said
     assert "the gold is of one class only (recall of elo over low" in " ".join(said.split())
     assert "\x1b" not in said
-    json.dumps(data.evaluation_json(evaluation), allow_nan=False)
+    json.dumps(plain(evaluation), allow_nan=False)
 
 
 def test_an_interval_that_few_resamples_tell_is_none(folder: Path) -> None:
@@ -272,7 +272,7 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
     assert "400 items; 20 judged" in again
 
     evaluated = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
-    for row in evaluated["ratings"]:
+    for row in evaluated["assessments"]:
         values = {name: each["value"] for name, each in row["measures"].items()}
         reported = correlation["all"][row["rating"]] | detection[row["rating"]]
         assert (row["n"], row["without_score"]) == (
@@ -332,8 +332,8 @@ def test_gold_from_a_file_by_id(folder: Path, say: Say, form: str) -> None:
             "evaluate", "demo", *flags, "--gold-levels", "no,yes", "--resamples", "0", "--json"
         ).stdout
     )
-    assert (found["gold"]["source"], found["gold"]["positive"]) == (path.name, "gold = 1")
-    pl = found["ratings"][1]
+    assert (found["gold"]["source"], found["gold"]["classes"]) == (path.name, "gold = 1")
+    pl = found["assessments"][1]
     assert (pl["n"], pl["without_gold"]) == (99, 141)
     truth = [label == "yes" for label in labels if label]
     said = [float(cell) > 0 for cell, label in zip(columns["pl"], labels, strict=False) if label]
@@ -344,8 +344,8 @@ def test_gold_from_a_file_by_row_number(folder: Path, say: Say) -> None:
     gold = score_columns(one(folder, "few"))["gold"]
     (folder / "rows.csv").write_text("gold\n" + "\n".join(gold[:20]) + "\n")
     found = json.loads(say("evaluate", "few", "--gold", "rows.csv", "--json").stdout)
-    assert [row["n"] for row in found["ratings"]] == [20, 20]
-    assert found["gold"]["no_detection"].startswith("the gold has 20 values")
+    assert [row["n"] for row in found["assessments"]] == [20, 20]
+    assert found["gold"]["classes"].startswith("the gold has 20 values")
 
 
 def test_a_gold_file_of_the_whole_of_which_the_run_has_a_part(folder: Path, say: Say) -> None:
@@ -357,9 +357,9 @@ def test_a_gold_file_of_the_whole_of_which_the_run_has_a_part(folder: Path, say:
     say("run", "--dataset=demo", "--sample", "30", "--runs-dir", "part", "--quiet")
     flags = ("--gold", "whole.csv", "--runs-dir", "part")
     found = json.loads(say("evaluate", "last", *flags, "--json").stdout)
-    assert (found["ratings"][0]["n"], found["gold"]["not_in_run"]) == (30, 210)
+    assert (found["assessments"][0]["n"], found["gold"]["not_in_run"]) == (30, 210)
     own = json.loads(say("evaluate", "last", "--runs-dir", "part", "--json").stdout)
-    assert (own["ratings"], own["gold"]["not_in_run"]) == (found["ratings"], 0)
+    assert (own["assessments"], own["gold"]["not_in_run"]) == (found["assessments"], 0)
     shown = say("evaluate", "last", *flags).stdout
     assert "30 labels of whole.csv; 210 rows of it not in the run" in shown
 
@@ -419,15 +419,16 @@ def test_a_threshold_for_one_rating(say: Say) -> None:
     found = json.loads(
         say("evaluate", "demo", "--threshold", "1600", "--rating-name", "elo", *flags).stdout
     )
-    (elo,) = found["ratings"]
-    assert elo["threshold"] == {"rule": "given", "value": 1600.0, "low": None, "high": None}
+    (elo,) = found["assessments"]
+    nothing = dict.fromkeys(("low", "high", "why"))
+    assert elo["threshold"] == {"rule": "given", "value": 1600.0, **nothing}
     (default,) = json.loads(say("evaluate", "demo", "--rating-name", "elo", *flags).stdout)[
-        "ratings"
+        "assessments"
     ]
     assert elo["measures"]["recall"]["value"] < default["measures"]["recall"]["value"]
     assert elo["measures"]["auc"] == default["measures"]["auc"]
     (direct,) = json.loads(say("evaluate", "direct", "--threshold", "-0.5", *flags).stdout)[
-        "ratings"
+        "assessments"
     ]
     assert direct["measures"]["recall"]["value"] == 1
 
@@ -457,7 +458,7 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
 def test_why_a_mixture_has_no_threshold(folder: Path, say: Say) -> None:
     (folder / "half.csv").write_text("gold\n" + "0\n" * 15 + "1\n" * 15)
     flags = ("--gold", "half.csv", "--threshold", "mixture", "--resamples", "50")
-    for row in json.loads(say("evaluate", "few", *flags, "--json").stdout)["ratings"]:
+    for row in json.loads(say("evaluate", "few", *flags, "--json").stdout)["assessments"]:
         why = row["threshold"]["why"]
         assert row["threshold"]["value"] is None
         assert "hardly better than one" in why
@@ -516,8 +517,8 @@ def test_a_run_without_gold_is_evaluated_without(tmp_path: Path) -> None:
     assert "There are no gold labels" in said
     assert "median of 10 splits of the judgments" in " ".join(said.split())
     found = json.loads(judgeq(tmp_path, "evaluate", "--splits", "10", "--json").stdout)
-    assert found["ratings"] == []
-    assert "gold" not in found
+    assert found["assessments"] == []
+    assert found["gold"] is None
     assert found["reliability"]["split_half"]["median"] > 0.5
     assert found["misfit"]["items"]["expected"] > 0
     for flags in (("--subset", "all"), ("--threshold", "best"), ("--positive-over", "2")):
@@ -714,53 +715,66 @@ def same(cell: str, value: float | None) -> bool:
     return cell == "" if value is None else float(cell) == value
 
 
+def in_long_form(path: Path, of: str, *labels: str) -> dict[tuple[str, ...], dict[str, str]]:
+    """The rows of the measures of `of`, by measure and labels."""
+    key = f"{of}.measures."
+    rows = [row for row in numbers(path) if row["key"].startswith(key)]
+    found = {(row["key"].removeprefix(key), *(row[name] for name in labels)): row for row in rows}
+    assert len(found) == len(rows)
+    return found
+
+
 def test_json_and_csv_of_an_evaluation_agree(folder: Path, say: Say) -> None:
     flags = ("--positive-over", "2", "--resamples", "60", "--csv", "e.csv", "--json")
     found = json.loads(say("evaluate", "demo", *flags).stdout)
-    rows = {(row["rating"], row["items"], row["measure"]): row for row in numbers(folder / "e.csv")}
-    assert list(next(iter(rows.values()))) == list(data.EVALUATION_COLUMNS)
-    rows = {key: row for key, row in rows.items() if key[2] in found["ratings"][0]["measures"]}
+    every = numbers(folder / "e.csv")
+    assert next(iter(every[0])) == "key"
+    assert list(every[0])[-3:] == ["value", "low", "high"]
+    rows = in_long_form(folder / "e.csv", "assessments", "rating", "items", "run")
     assert len(rows) == 2 * 13
-    for each in found["ratings"]:
+    for each in found["assessments"]:
         for name, told in each["measures"].items():
-            row = rows.pop((each["rating"], each["items"], name))
-            assert row["run"] == found["run"] == each["run"]
-            assert int(row["n"]) == each["n"] == 240
+            row = rows.pop((name, each["rating"], each["items"], found["run"]))
             assert all(same(row[part], told[part]) for part in ("value", "low", "high"))
-            cut = name not in ("pearson", "spearman", "kendall", "auc")
-            assert same(row["threshold"], each["threshold"]["value"] if cut else None)
+        for key, value in (("n", each["n"]), ("threshold", each["threshold"]["value"])):
+            (row,) = (
+                row
+                for row in every
+                if (row["key"], row["rating"]) == (f"assessments.{key}", each["rating"])
+            )
+            assert float(row["value"]) == value
+            assert value == 240 or key == "threshold"
     assert not rows
+    whole = {row["key"]: row for row in every}
+    assert same(
+        whole["reliability.separation.ssr"]["value"], found["reliability"]["separation"]["ssr"]
+    )
 
 
 def test_json_and_csv_of_a_comparison_agree(folder: Path, say: Say) -> None:
     flags = ("--resamples", "60", "--csv", "c.csv", "--json")
     found = json.loads(say("compare", "demo", "seed", "direct", *flags).stdout)
-    rows = numbers(folder / "c.csv")
-    assert list(rows[0]) == list(data.COMPARISON_COLUMNS)
-    told = [
-        ("value", row["run"], row["rating"], "", name, value)
-        for row in found["ratings"]
-        for name, value in row["measures"].items()
-    ] + [
-        ("difference", each["run"], each["rating"], each["against"], name, value)
-        for each in found["differences"]
-        for name, value in each["measures"].items()
-    ] + [
-        ("agreement", each["run"], each["rating"], each["against"], name, {"value": each[name]})
-        for each in found["agreement"]
-        for name in ("kendall", "spearman")
-    ]  # fmt: skip
-    assert len(told) == len(rows) == 5 * 3 + 3 * 3 + 4 * 2
-    for row, (what, run, rating, against, name, value) in zip(rows, told, strict=True):
-        names = (row["what"], row["run"], row["rating"], row["against"], row["measure"])
-        assert names == (what, run, rating, against, name)
-        assert all(same(row[part], value.get(part)) for part in ("value", "low", "high"))
+    told = found["differences"] + found["agreement"]
+    assessed = enumerate(found["assessments"], start=1)
+    assert [len(of_run) for of_run in found["assessments"]] == [2, 2, 1]
+    for of, listed, n in (
+        *((f"assessments.{number}", of_run, len(of_run) * 3) for number, of_run in assessed),
+        ("differences", found["differences"], 3 * 3),
+        ("agreement", found["agreement"], 4 * 2),
+    ):
+        labels = ("run", "rating", "against", "against_rating")
+        rows = in_long_form(folder / "c.csv", of, *labels)
+        assert len(rows) == n
+        for one in listed:
+            for name, measured in one["measures"].items():
+                row = rows.pop((name, *(one.get(label, "") for label in labels)))
+                assert all(same(row[part], measured[part]) for part in ("value", "low", "high"))
+        assert not rows
     assert [run["strategy"] for run in found["runs"]][2].startswith("direct")
-    assert found["differences"][0]["measures"]["pearson"]["zero_outside"] in (True, False)
+    assert all(set(one["zero_outside"]) <= set(one["measures"]) for one in told)
 
 
 def test_a_csv_file_holds_nothing_that_a_spreadsheet_would_run(tmp_path: Path) -> None:
-    from judgeq.ui.evaluation_data import write_csv
-
-    write_csv(tmp_path / "x.csv", ("run", "value"), [("=1+1", -0.5), ("+a", None), ("b", 1e-300)])
+    rows = [("=1+1", -0.5), ("+a", None), ("b", 1e-300)]
+    write_csv(tmp_path / "x.csv", [{"run": run, "value": value} for run, value in rows])
     assert (tmp_path / "x.csv").read_text() == "run,value\n'=1+1,-0.5\n'+a,\nb,1e-300\n"

@@ -65,15 +65,15 @@ def test_a_score_is_explained(runs: Path, name: str) -> None:
     shown = judgeq(runs, "explain", "last", item, "--runs-dir", name).stdout
     assert shown.startswith(f"{item} in ")
     assert f"[{item[:15]}" in shown or name == "panel"
-    assert len(found["judgments"]) == found["item"]["matches"] * (2 if name == "pairs" else 1)
+    assert len(found["judgments"]) == found["items"][0]["matches"] * (2 if name == "pairs" else 1)
     for judgment in found["judgments"]:
         assert judgment["presented"][judgment["slot"] - 1] == item
-        assert sorted(judgment["presented"]) == sorted(chain(*judgment["verdict"]))
-        assert judgment["calls"] is None
+        assert sorted(judgment["presented"]) == sorted(chain(*judgment["groups"]))
+    assert found["replies"] is None
     if name != "panel":
         assert "How its Elo moved" in shown
         wins = sum(judgment["wins"] for judgment in found["judgments"])
-        assert wins == found["item"]["wins"] or name == "pairs"
+        assert wins == found["items"][0]["wins"] or name == "pairs"
     strength = {one["job"]: abs(one["residual"]) for one in found["judgments"]}
     most = [strength[job] for job in found["argue_most"]]
     assert most == sorted(most, reverse=True)
@@ -85,7 +85,7 @@ def test_replies_are_read_on_demand(runs: Path) -> None:
     found = explained(runs, "lists", item, "--replies")
     shown = judgeq(runs, "explain", "last", item, "--runs-dir", "lists", "--replies").stdout
     for judgment in found["judgments"]:
-        (call,) = judgment["calls"]
+        (call,) = found["replies"][str(judgment["job"])]
         assert call["outcome"] == "ok"
         assert f"job {judgment['job']}" in shown
         assert f"\n  {call['reply']}" in shown
@@ -98,10 +98,9 @@ def test_two_items_are_held_together(runs: Path) -> None:
     assert [item["id"] for item in found["items"]] == [one, other]
     assert found["probability_above"] == pytest.approx(1 - back["probability_above"])
     assert found["direct"]["met"] == len(found["together"]) > 0
-    assert [judgment["above"] for judgment in found["together"]] == [
-        1 - judgment["above"] for judgment in back["together"]
-    ]
-    assert all(judgment["calls"] for judgment in found["together"])
+    assert found["above"] == [1 - above for above in back["above"]]
+    assert found["replies"].keys() == {str(judgment["job"]) for judgment in found["together"]}
+    assert all(found["replies"].values())
     shown = judgeq(
         runs, "explain", "last", one, "--vs", other, "--runs-dir", "lists", "--replies"
     ).stdout
@@ -149,8 +148,8 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
         for one in found
         if not one["judgments"] and any(part["job"] == 1 for part in one["without_verdict"])
     )
-    assert never["item"]["rank"] is None
-    shown = judgeq(tmp_path, "explain", "last", never["item"]["id"], "--replies").stdout
+    assert never["items"][0]["rank"] is None
+    shown = judgeq(tmp_path, "explain", "last", never["items"][0]["id"], "--replies").stdout
     assert "(the run isn't finished)" in shown
     assert "–: it was never judged" in shown
     assert "Without a verdict" in shown
@@ -159,7 +158,7 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     assert not set(shown) & NEVER
     judged = next(one for one in found if one["judgments"])
     both = judgeq(
-        *(tmp_path, "explain", "last", judged["item"]["id"], "--vs", never["item"]["id"])
+        *(tmp_path, "explain", "last", judged["items"][0]["id"], "--vs", never["items"][0]["id"])
     ).stdout
     assert "no judgments connect the two" in both
     with changed(tmp_path) as db:
@@ -222,14 +221,14 @@ def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
     flags = ("explain", "last", item, "--store", store)
     found = json.loads(judgeq(tmp_path, *flags, "--json").stdout)
     (judgment,) = found["judgments"]
-    assert judgment["reason"]
-    assert judgment["calls"] is None
+    reason = found["reasons"][str(judgment["job"])]
+    assert reason
+    assert found["replies"] is None
     shown = judgeq(tmp_path, *flags).stdout
     assert "The judge's reasons" in shown
-    assert judgment["reason"][:30] in shown
+    assert reason[:30] in shown
     assert "Replies" not in shown
-    (call,) = json.loads(judgeq(tmp_path, *flags, "--replies", "--json").stdout)["judgments"][0][
-        "calls"
-    ]
-    assert judgment["reason"][:30] in call["reply"]
+    replies = json.loads(judgeq(tmp_path, *flags, "--replies", "--json").stdout)["replies"]
+    (call,) = replies[str(judgment["job"])]
+    assert reason[:30] in call["reply"]
     assert call["cost"] > 0

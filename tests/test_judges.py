@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import csv
 import http.client
 import json
 import signal
@@ -356,25 +357,31 @@ def test_the_list_says_how_far_judges_are_and_how_they_do(tmp_path: Path) -> Non
     pairs = np.sort(joined(result.history.asked).items.reshape(-1, 2), axis=1)
     questions = len(np.unique(pairs, axis=0))
     assert questions > 30
-    listed = changed(tmp_path, "list", "last")["judges"]
+    known = changed(tmp_path, "list", "last")
+    listed, listed_run = known["judges"], known["run"]
     assert [one["name"] for one in listed] == ["Ann", "=Bob<b>"]
     for one in listed:
-        assert one["done"] == 36 + one["repeats"]["of"] + one["known"]["of"]
-        assert one["known"] == {"right": 2, "of": 2}
-        assert one["repeats"]["alike"] == one["repeats"]["of"] > 3
-        assert one["others"] == {"share": 1, "questions": questions}
+        assert one["done"] == 36 + one["repeats"]["total"] + one["known"]["total"]
+        assert one["known"] == {"count": 2, "total": 2}
+        assert one["repeats"]["count"] == one["repeats"]["total"] > 3
+        assert one["agreement"] == {"share": 1, "questions": questions}
         assert sum(one["first_by_slot"]) == pytest.approx(1)
-        assert one["infit_low"] < one["infit_high"]
+        assert one["infit"]["low"] < one["infit"]["high"]
     text = judgeq(tmp_path, "judges", "list", "--csv", "judges.csv").stdout
     for words in ("2 judges", "=Bob<b>", "active", "2 of 2", "100%", "infit [expected]"):
         assert words in text
     assert "quota" not in text
     assert "with people" not in text
-    first, _, second = (tmp_path / "judges.csv").read_text().splitlines()
-    assert first.startswith(
-        "name,state,quota,done,skipped,seconds,first_by_slot_1,first_by_slot_2,infit"
-    )
-    assert second.startswith("'=Bob<b>,active,,")
+    with (tmp_path / "judges.csv").open(newline="") as file:
+        rows = list(csv.DictReader(file))
+    assert list(rows[0]) == ["key", "run", "name", "state", "value", "low", "high"]
+    assert {row["name"] for row in rows} == {"Ann", "'=Bob<b>"}
+    assert {(row["run"], row["state"]) for row in rows} == {(listed_run, "active")}
+    numbers = {(row["key"], row["name"]): row for row in rows}
+    infit = numbers["judges.infit", "'=Bob<b>"]
+    assert [float(infit[name]) for name in ("value", "low", "high")] == [*one["infit"].values()][:3]
+    for slot, share in enumerate(one["first_by_slot"], start=1):
+        assert float(numbers[f"judges.first_by_slot.{slot}", "'=Bob<b>"]["value"]) == share
 
 
 def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Path) -> None:
@@ -382,6 +389,6 @@ def test_the_list_before_anything_was_answered_and_while_it_goes_on(tmp_path: Pa
     assert "`judgeq judges add" in judgeq(tmp_path, "judges", "list").stdout
     judgeq(tmp_path, "judges", "add", "last", "Ann", "--quota", "5")
     (ann,) = changed(tmp_path, "list", "last")["judges"]
-    assert (ann["done"], ann["quota"], ann["infit"], ann["seconds"]) == (0, 5, None, None)
+    assert (ann["done"], ann["quota"], ann["infit"]["value"], ann["seconds"]) == (0, 5, None, None)
     with runs.runs_in(tmp_path / "runs").find("last").locked():
         assert "Ann" in judgeq(tmp_path, "judges", "list").stdout

@@ -3,14 +3,28 @@
 from __future__ import annotations
 
 import json
+import math
+import os
 from collections.abc import Iterator
+from dataclasses import dataclass, field, fields
+from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, ClassVar
 
+import numpy as np
 import pytest
 from typer.main import get_command
 
+from judgeq import config
 from judgeq.cli import app
+from judgeq.engine import session
+from judgeq.engine.estimate import Estimate
+from judgeq.engine.samples import Range
+from judgeq.evaluation.metrics import Measured
+from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.runs.info import Ended
+from judgeq.types import JobState, Totals, Usage
+from judgeq.ui.json import plain, rows
 from tests.cli import judgeq
 from tests.mock import mock
 
@@ -20,9 +34,62 @@ PRICES = ("--price-in", "1", "--price-out", "10")
 LISTS = ("-d", "demo", "-s", "listwise10x1")
 
 
+KEYS = Path(__file__).parent / "json_keys.json"
+"""By test and command the paths of all keys that it prints: lists as [], maps keyed by data as *.
+JUDGEQ_WRITE_KEYS=1 has the tests write it, in one process, where keys were changed on purpose."""
+BY_DATA = {
+    "evaluation.correlation",
+    "evaluation.correlation.*",
+    "evaluation.detection",
+    "judges.kendall",
+    "models",
+    "reasons",
+    "replies",
+    "machines",
+}
+"""The maps whose keys are data."""
+
+
+def paths(value: Any, path: str = "") -> Iterator[str]:
+    """The paths of the keys in a value; a measure with its interval ends one."""
+    if isinstance(value, dict) and value.keys() != {"value", "low", "high", "why"}:
+        for key, inner in value.items():
+            at = f"{path}.{'*' if path in BY_DATA else key}".removeprefix(".")
+            yield at
+            yield from paths(inner, at)
+    elif isinstance(value, list):
+        for inner in value:
+            yield from paths(inner, f"{path}[]")
+
+
+SEEN: dict[str, set[str]] = {}
+"""By command the paths of all keys that it printed in the test that is running."""
+
+
 def checked(command: str, folder: Path, *flags: str, expect: int = 0) -> Any:
     """The JSON that a command prints."""
-    return json.loads(judgeq(folder, *command.split(), *flags, "--json", expect=expect).stdout)
+    found = json.loads(judgeq(folder, *command.split(), *flags, "--json", expect=expect).stdout)
+    SEEN.setdefault(command, set()).update(paths(found))
+    return found
+
+
+@pytest.fixture(autouse=True)
+def _nothing_seen() -> None:
+    SEEN.clear()
+
+
+def check_keys(test: str) -> None:
+    """Compare the keys that the commands of a test printed with those that are written down: a key that
+    vanishes or appears breaks, or surprises, programs of users."""
+    written = json.loads(KEYS.read_text(encoding="utf-8"))
+    seen = {command: sorted(found) for command, found in sorted(SEEN.items())}
+    if os.environ.get("JUDGEQ_WRITE_KEYS"):
+        KEYS.write_text(json.dumps(written | {test: seen}, indent=1, sort_keys=True) + "\n")
+        return
+    assert seen.keys() == written[test].keys()
+    for command, keys in seen.items():
+        new, gone = set(keys) - set(written[test][command]), set(written[test][command]) - set(keys)
+        assert not new | gone, f"judgeq {command} --json: new {sorted(new)}, gone {sorted(gone)}"
 
 
 def test_what_runs_print(tmp_path: Path) -> None:
@@ -30,7 +97,7 @@ def test_what_runs_print(tmp_path: Path) -> None:
     binary = ("-d", "synthetic:binary", "--n", "40", "-s", "direct")
     assert checked("run", tmp_path, *binary)["evaluation"]["detection"]
     pairs = checked("run", tmp_path, "-d", "demo", "-s", "pairwise2", "--both-orders")
-    assert pairs["order"]["both_orders"]["couples"] == 240
+    assert pairs["both_orders"]["couples"] == 240
     checked("run", tmp_path, *LISTS, "--dry-run")
     checked("rate", tmp_path, first["run"], "--rating", "bt-mm")
     checked("status", tmp_path)
@@ -38,7 +105,7 @@ def test_what_runs_print(tmp_path: Path) -> None:
     found = checked("compare", tmp_path, first["run"], pairs["run"], "--resamples", "20")
     assert found["differences"]
     assert found["agreement"]
-    looks = ("--uncertain", "--contested", "--against-gold", "--n", "2", "--where", "gold>0")
+    looks = ("--uncertain", "--contested", "--against-gold", "--n", "2")
     assert len(checked("show", tmp_path, first["run"], *looks)["views"]) == 3
     assert checked("show", tmp_path, pairs["run"], "--no-texts")["texts"] is False
     reported = checked("report", tmp_path, first["run"], "--no-texts", "--format", "md")
@@ -54,6 +121,7 @@ def test_what_runs_print(tmp_path: Path) -> None:
     (tmp_path / "runs" / "broken" / "config.json").write_text("{")
     assert {run["state"] for run in checked("runs", tmp_path)} == {"finished", "unreadable"}
     assert set(checked("run", tmp_path, "-d", "nothing", expect=2)) == {"error"}
+    check_keys("runs")
 
 
 def test_what_runs_of_models_print(tmp_path: Path) -> None:
@@ -78,6 +146,7 @@ def test_what_runs_of_models_print(tmp_path: Path) -> None:
     for command in ("cache", "cache prune", "cache clear"):
         more = {"cache prune": ("--older-than", "1d"), "cache clear": ("--yes",)}
         checked(command, tmp_path, *more.get(command, ()))
+    check_keys("models")
 
 
 def test_what_studies_and_lists_print(tmp_path: Path) -> None:
@@ -91,6 +160,99 @@ def test_what_studies_and_lists_print(tmp_path: Path) -> None:
     assert checked("simulate", tmp_path, *flags)["ranking"]
     parts = checked("reproduce", tmp_path, "--recordings", str(tmp_path), expect=3)
     assert all(part["missing"] for part in parts)
+    check_keys("lists")
+
+
+def test_a_field_that_a_result_gets_is_in_the_json() -> None:
+    @dataclass(frozen=True)
+    class Longer(Estimate):
+        more: Range | None = None
+
+    assert "more" not in {field.name for field in fields(Estimate)}
+    nothing = Range(0.0, float("nan"))
+    prepared: Any = session.prepare(config.settle({"dataset": "demo"}), Path("runs"))
+    known = (*(0,) * 4, Totals(), nothing, nothing, nothing, "")
+    assert plain(Longer(prepared, *known, more=Range(1.0, 2.0)))["more"] == {
+        "low": 1.0,
+        "high": 2.0,
+        "expected": None,
+    }
+
+
+@dataclass
+class Of:
+    """All kinds of values that results have."""
+
+    array: Any
+    nothing: float
+    state: JobState
+    when: datetime
+    path: Path
+    model: Ended
+    measured: Measured
+    usage: Usage
+    left_out: object = field(default=None, metadata=LEFT_OUT)
+    inline: Usage = field(default=Usage(1), metadata=INLINE)
+    renamed: float = 2.5
+    JSON_KEYS: ClassVar = {"day": "when.day", "sum": "array.sum", "new_name": "renamed"}
+
+
+def test_all_kinds_of_values_become_plain_json() -> None:
+    when = datetime(2026, 2, 3, tzinfo=UTC)
+    ended = Ended(round=1, goal="0.9", rho=0.95)
+    known = (
+        np.arange(2),
+        -math.inf,
+        JobState.DONE,
+        when,
+        Path("a/b"),
+        ended,
+        Measured(0.5),
+        Usage(),
+    )
+    usage = {"input": 0, "cached": 0, "output": 0, "reasoning": 0}
+    assert plain([Of(*known, left_out=object())]) == [
+        {
+            "array": [0, 1],
+            "nothing": None,
+            "state": "done",
+            "when": "2026-02-03T00:00:00+00:00",
+            "path": str(Path("a/b")),
+            "model": ended.model_dump(),
+            "measured": {"value": 0.5, "low": None, "high": None, "why": None},
+            "usage": usage,
+            **usage,
+            "input": 1,
+            "day": 3,
+            "sum": 1,
+            "new_name": 2.5,
+        }
+    ]
+    with pytest.raises(TypeError, match="object has no form in JSON"):
+        plain({"a": object()})
+
+
+def test_long_form_has_a_row_each_number() -> None:
+    value = {
+        "n": 2,
+        "why": "left out",
+        "ratings": [{"rating": "pl", "f1": {"value": 0.5, "low": None, "high": 1.0, "why": "few"}}],
+        "slots": [0.25, 0.75],
+    }
+    assert [*rows(value, labels={"run": "a"})] == [
+        {"key": "n", "run": "a", "value": 2},
+        {
+            "key": "ratings.f1",
+            "run": "a",
+            "rating": "pl",
+            "why": "few",
+            "value": 0.5,
+            "low": None,
+            "high": 1.0,
+        },
+        {"key": "slots.1", "run": "a", "value": 0.25},
+        {"key": "slots.2", "run": "a", "value": 0.75},
+    ]
 
 
 def commands(group: Any, path: tuple[str, ...] = ()) -> Iterator[tuple[str, Any]]:

@@ -35,6 +35,7 @@ from judgeq.rating import position_bias
 from judgeq.runs import RunFolder
 from judgeq.settings import Faults, Simulation
 from judgeq.types import Match, Matches
+from judgeq.ui.json import plain
 from tests.cli import judgeq, only_run, query, score_columns, scores, start
 from tests.mock import mock
 from tests.web import answering
@@ -609,7 +610,7 @@ def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
         assert 0 < 2.5 * of_a < of_b
         assert getattr(both.cost, end) == pytest.approx(of_a + of_b)
         assert getattr(turns.cost, end) == pytest.approx((of_a + of_b) / 2)
-    assert both.as_json()["judge"] == "a + b"
+    assert both.judge == "a + b"
     persona = told("a", persona=("journalist", "reader"), ensemble="each")
     assert persona.calls == 96
     assert persona.cost is not None
@@ -621,4 +622,4 @@ def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
     flags = ("--judge", "a", "--persona", "journalist", "--persona", "reader", "--json")
     shown = judgeq(tmp_path, "estimate", "--config", priced, "--ensemble", "each", *flags).stdout
     assert json.loads(shown)["judge"] == "a as journalist + a as reader"
-    assert json.loads(shown)["cost"] == [persona.cost.low, persona.cost.high]
+    assert json.loads(shown)["cost"] == plain(persona.cost)

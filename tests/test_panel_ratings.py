@@ -78,7 +78,7 @@ def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> 
     for words in ("pl by simulated 2", "Kendall's τ-b", "Krippendorff's α", "Verdicts: 72 by"):
         assert words in done.stdout
     found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
-    ratings = {each["rating"]: each for each in found["ratings"]}
+    ratings = {each["rating"]: each for each in found["assessments"]}
     assert list(ratings) == [
         *("elo", "pl", "elo by simulated 1", "elo by simulated 2"),
         *("pl by simulated 1", "pl by simulated 2"),
@@ -141,5 +141,5 @@ def test_many_judges_fill_neither_screen_nor_json(tmp_path: Path) -> None:
     assert "w0003" not in judgeq(tmp_path, "status").stdout
     done = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "20", "--json").stdout)
     assert len(done["judges"]["names"]) == 10
-    assert done["judges"]["others"] == {"judges": 490, "verdicts": 490}
+    assert (done["judges"]["others"], done["judges"]["others_verdicts"]) == (490, 490)
     assert len(json.dumps(done)) < 40_000

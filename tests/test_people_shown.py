@@ -56,8 +56,11 @@ def test_explain_shows_who_judged_and_what_they_noted(remarks: Path) -> None:
     assert not {"\x1b", "\u202e"} & set(shown)
     facts = json.loads(judgeq(remarks, "explain", "last", "t3", "--replies", "--json").stdout)
     judgments = facts["judgments"]
-    assert all(one["judge"] == "Ann" and one["reason"] == NOTE.strip() for one in judgments)
-    assert {call["judge"] for one in judgments for call in one["calls"]} <= {"Ann", "Bob"}
+    reasons = [facts["reasons"][str(one["job"])] for one in judgments]
+    assert all(one["judge"] == "Ann" for one in judgments)
+    assert set(reasons) == {NOTE.strip()}
+    calls = [call for of_job in facts["replies"].values() for call in of_job]
+    assert {call["judge"] for call in calls} <= {"Ann", "Bob"}
 
 
 def test_explain_shows_who_skipped_a_question_that_has_no_verdict(tmp_path: Path) -> None:

@@ -15,6 +15,7 @@ from judgeq.engine.estimate import Estimate
 from judgeq.engine.samples import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
 from judgeq.judge.model import REASON
+from judgeq.ui.json import plain
 from tests import cli
 from tests.cli import in_flight, only_run, start, wait_until
 from tests.mock import mock, stats
@@ -50,37 +51,37 @@ def test_a_pilots_answers_count_and_narrow_the_estimate(tmp_path: Path) -> None:
         assert stats(url)["requests"] == 8
         told = json.loads(line)
         assert (told["jobs_done"], told["calls"]) == (8, 64)
-        assert (told["pilot"]["done"], told["pilot"]["calls"]) == (8, 0)
+        assert (told["pilot"]["jobs"]["done"], told["pilot"]["calls"]) == (8, 0)
         result = json.loads(cli.judgeq(tmp_path, "run", *flags, "--json").stdout)
         assert result["run"] == told["run"]
         assert stats(url)["requests"] == 72
 
     still_to_pay = result["cost"] - told["cost_so_far"]
-    low, high = told["cost"]
+    low, high = told["cost"]["low"], told["cost"]["high"]
     assert low < still_to_pay < high < 2 * low
-    assert told["cost_expected"] == pytest.approx(still_to_pay, rel=0.05)
+    assert told["cost"]["expected"] == pytest.approx(still_to_pay, rel=0.05)
     for end, kind in enumerate(("input", "output")):
-        low, high = told[f"{kind}_tokens"]
+        low, high, _ = told[f"{kind}_tokens"].values()
         assert low < result["tokens"][kind] * 64 / 72 < high, (end, kind)
-    assert 0 < told["seconds"][0] < told["seconds"][1]
-    assert 0 < told["latency"][0] <= told["latency"][1]
+    assert 0 < told["seconds"]["low"] < told["seconds"]["high"]
+    assert 0 < told["latency"]["low"] <= told["latency"]["high"]
 
 
 def test_an_estimate_knows_that_reasons_cost_more(tmp_path: Path) -> None:
     job = ("-d", "demo", "-j", "gpt-5-mini", "--max-output-tokens", "500", "--json")
-    plain, reasons = (
+    without, reasons = (
         json.loads(cli.judgeq(tmp_path, "estimate", *job, *more).stdout)
         for more in ((), ("--reasons",))
     )
-    calls = plain["calls"]
+    calls = without["calls"]
     assert reasons["calls"] == calls
-    assert reasons["input_tokens"] > plain["input_tokens"]
+    assert reasons["input_tokens"]["low"] > without["input_tokens"]["low"]
     # By the shortest; the longest is what the server is sent as its limit.
-    assert reasons["output_tokens"][0] == plain["output_tokens"][0] + REASON[0] * calls
-    assert reasons["output_tokens"][1] == plain["output_tokens"][1] == 500 * calls
-    assert reasons["cost"][0] > plain["cost"][0]
+    assert reasons["output_tokens"]["low"] == without["output_tokens"]["low"] + REASON[0] * calls
+    assert reasons["output_tokens"]["high"] == without["output_tokens"]["high"] == 500 * calls
+    assert reasons["cost"]["low"] > without["cost"]["low"]
     assert "15 to 80 of them for a reason" in reasons["basis"]
-    assert "for a reason" not in plain["basis"]
+    assert "for a reason" not in without["basis"]
     with mock(tmp_path) as url:
         model = ("-d", "demo", "-j", "m", "--base-url", url, "--price-in", "1", "--price-out", "10")
         asked = cli.judgeq(tmp_path, "estimate", *model, "--reasons", "--pilot", "5", "--json")
@@ -89,20 +90,20 @@ def test_an_estimate_knows_that_reasons_cost_more(tmp_path: Path) -> None:
 
 def test_a_pilot_reports_what_it_took(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
-        told = asked(tmp_path, url, 500, rounds=1).as_json()
+        told = plain(asked(tmp_path, url, 500, rounds=1))
         assert stats(url)["requests"] == 24  # all of the first round
         assert told["calls"] == 0
-        assert told["cost"] == [0, 0]
+        assert told["cost"] == {"low": 0, "high": 0, "expected": 0}
         pilot = told["pilot"]
-        assert (pilot["questions"], pilot["done"], pilot["calls"]) == (24, 24, 24)
+        assert (pilot["questions"], pilot["jobs"]["done"], pilot["calls"]) == (24, 24, 24)
         assert pilot["cost"] == pytest.approx(told["cost_so_far"])
-        assert pilot["cost"] == pilot["cost_at_most"] > 0
-        assert pilot["input_tokens"] > pilot["output_tokens"] > 0
+        assert pilot["cost"] > pilot["possibly_paid_at_most"] == 0
+        assert pilot["tokens"]["input"] > pilot["tokens"]["output"] > 0
         # Another strategy's run takes the same questions from the cache; a price isn't needed.
         other = asked(tmp_path, url, 5, rounds=2, price_in=None, price_out=None)
         assert other.pilot is not None
         assert (other.pilot.totals.calls, other.pilot.totals.hits) == (0, 5)
-        assert other.as_json()["seconds"] is None
+        assert other.seconds is None
         assert stats(url)["requests"] == 24
 
 

@@ -205,10 +205,8 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     (plain,) = list((tmp_path / "runs").iterdir())
 
     def rated(command: str, *flags: str) -> Any:
-        order: Any = json.loads(judgeq(tmp_path, *command.split(), *flags, "--json").stdout)[
-            "order"
-        ]
-        return order
+        found = json.loads(judgeq(tmp_path, *command.split(), *flags, "--json").stdout)
+        return {"effects": found["effects"], "taken_out": found["fit"]["position_taken_out"]}
 
     def scores() -> list[str]:
         with (plain / "scores.csv").open(encoding="utf-8") as file:

@@ -90,7 +90,7 @@ def test_the_same_texts_are_bought_once_by_all_runs(tmp_path: Path, texts: Path)
 
         again = json.loads(judgeq(tmp_path, *job(texts, url, "--new"), "--json").stdout)
         assert (again["calls"], again["cost"]) == (0, 0)
-        assert again["cache"] == {"hits": 120, "saved": pytest.approx(first["cost"])}
+        assert (again["cache_hits"], again["cache_saved"]) == (120, pytest.approx(first["cost"]))
         assert stats(url)["requests"] == 120
         for folder in (tmp_path / "runs").iterdir():
             assert scores(folder) == before
@@ -111,14 +111,14 @@ def test_what_is_asked_again_on_purpose_is_asked_again_and_kept_apart(tmp_path: 
         assert (once["calls"], stats(url)["requests"]) == (15, 15)
         often = json.loads(judgeq(tmp_path, *few, "-s", "complete:m=10").stdout)
         # Of its 150, those are in the cache that are the first in their order: all of round 1.
-        assert (often["calls"], often["cache"]["hits"]) == (135, 15)
+        assert (often["calls"], often["cache_hits"]) == (135, 15)
         assert stats(url)["requests"] == 150
         looked = json.loads(
             judgeq(tmp_path, *few, "-s", "complete:m=10", "--new", "--dry-run").stdout
         )
         assert (looked["calls"], looked["from_cache"]) == (0, 150)
         again = json.loads(judgeq(tmp_path, *few, "-s", "complete:m=10", "--new").stdout)
-        assert (again["calls"], again["cache"]["hits"]) == (0, 150)
+        assert (again["calls"], again["cache_hits"]) == (0, 150)
 
 
 def test_two_runs_at_a_time_buy_each_question_once(tmp_path: Path, texts: Path) -> None:
@@ -164,7 +164,7 @@ def test_equal_texts_are_asked_about_once(tmp_path: Path) -> None:
     with mock(tmp_path, "--latency", "0.01") as url:
         done = judgeq(tmp_path, *job(tmp_path / "equal.csv", url, "-s", "direct"), "--json")
         result = json.loads(done.stdout)
-        assert (result["calls"], result["cache"]["hits"], result["jobs"]["done"]) == (20, 380, 400)
+        assert (result["calls"], result["cache_hits"], result["jobs"]["done"]) == (20, 380, 400)
         assert stats(url)["requests"] == 20
 
 
@@ -327,7 +327,7 @@ def test_the_cap_is_never_overshot_and_a_higher_one_goes_on(
         told = json.loads(judgeq(tmp_path, *cheap, "--dry-run", "--json").stdout)
         assert stats(url)["requests"] == 0
         assert not (tmp_path / "runs").exists()
-        cap = told["cost"][1] / 10
+        cap = told["cost"]["high"] / 10
         done = judgeq(tmp_path, *cheap, "--max-cost", f"{cap:.6f}", "--json", expect=6)
         result = json.loads(done.stdout)
         assert result["partial"] is True
@@ -469,7 +469,7 @@ def test_both_orders_ask_each_pair_twice(tmp_path: Path, texts: Path) -> None:
         mine = ("--strategy", "pairwise2", "--both-orders", "--json")
         result = json.loads(judgeq(tmp_path, *job(texts, url, *mine)).stdout)
     assert result["jobs"]["done"] == 800
-    both = result["order"]["both_orders"]
+    both = result["both_orders"]
     assert both["couples"] == 400
     assert 0 < both["flipped"] < 400
     run = only_run(tmp_path)
@@ -494,8 +494,8 @@ def test_reasons_are_kept_with_the_replies(
                 tmp_path, *job(texts, url, *(part for part in mine if part != "--reasons"))
             ).stdout
         )
-    assert first["jobs"]["done"] == again["cache"]["hits"] > 0
-    assert plain["cache"]["hits"] == 0, "another question"
+    assert first["jobs"]["done"] == again["cache_hits"] > 0
+    assert plain["cache_hits"] == 0, "another question"
     assert first["tokens"]["output"] > plain["tokens"]["output"]
     assert len({first["run"], again["run"], plain["run"]}) == 3
     run = tmp_path / "runs" / first["run"]

@@ -165,8 +165,8 @@ def test_contested_items_are_those_of_show(tmp_path: Path) -> None:
     listed = {item["id"]: item["contested"] for item in texts["items"]}
     assert len(shown) == 5
     for item in shown:
-        assert listed[item["id"]] == pytest.approx(item["measures"]["z"], abs=1e-4)
-    assert max(listed.values()) == pytest.approx(shown[0]["measures"]["z"], abs=1e-4)
+        assert listed[item["id"]] == pytest.approx(item["z"], abs=1e-4)
+    assert max(listed.values()) == pytest.approx(shown[0]["z"], abs=1e-4)
 
 
 def test_items_judged_alone_once_are_not_contested(tmp_path: Path) -> None:

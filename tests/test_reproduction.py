@@ -13,6 +13,7 @@ from judgeq.rating.bradley_terry import fit_mm
 from judgeq.study import reproduction
 from judgeq.types import Verdict
 from judgeq.ui import study_sections
+from judgeq.ui.json import plain
 from judgeq.ui.sections import terminal
 from tests.build import SHARED, needs_recordings
 from tests.cli import judgeq
@@ -131,7 +132,7 @@ def test_what_was_checked_of_a_recording_is_what_is_said(
     assert "sha256" not in shown
     assert "Their θ, evaluated here" not in shown
     assert "were not evaluated here" in shown
-    assert study_sections.reproduction_json([part])[0]["checked"] == part.checked
+    assert plain(part)["checked"] == part.checked
 
 
 @needs_recordings

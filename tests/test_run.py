@@ -182,14 +182,14 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
     first = score_columns(run)
     done = json.loads(judgeq(tmp_path, "rate", "--rating", "bt-mm", "--json").stdout)
     second = score_columns(run)
-    assert done["rating"] == {"name": "bt-mm"}
+    assert (done["rating"], done["fit"]["sigma"]) == ("bt-mm", None)
     assert first["elo"] == second["elo"]
     assert list(second) == [name.replace("pl", "bt") for name in first if name not in SURE]
     assert first["pl"] != second["bt"]
     judgeq(tmp_path, "rate")
     assert score_columns(run) == first
     done = json.loads(judgeq(tmp_path, "rate", "--sigma", "0.5", "--json").stdout)
-    assert (done["rating"]["sigma"], done["rating"]["sigma_chosen"]) == (0.5, False)
+    assert (done["fit"]["sigma"], done["fit"]["sigma_chosen"]) == (0.5, False)
     assert max(map(float, score_columns(run)["pl"])) < max(map(float, first["pl"]))
 
 

@@ -58,8 +58,8 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     run = package.open_run(runs_dir=runs / "similar")
     theta, se = run.scores.main[1], run.scores.se
     ssr = 1 - (se * se).mean() / theta.var(ddof=1)
-    assert found["reliability"]["ssr"] == pytest.approx(ssr)
-    assert found["reliability"]["separation"] == pytest.approx((1 - ssr) ** -0.5)
+    assert found["reliability"]["separation"]["ssr"] == pytest.approx(ssr)
+    assert found["reliability"]["separation"]["g"] == pytest.approx((1 - ssr) ** -0.5)
     assert half["splits"] == 12
     assert half["by"] == "judgments"
     assert 0.3 < half["low"] <= half["median"] <= half["high"] < 1
@@ -76,7 +76,7 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     assert len(misfits["least_expected"]) == 10
     surprises = [one["surprise"] for one in misfits["least_expected"]]
     assert surprises == sorted(surprises, reverse=True)
-    assert len(misfits["least_expected"][0]["ranking"]) == 6
+    assert len(misfits["least_expected"][0]["groups"]) == 6
 
 
 def test_separation_by_the_published_recipe(runs: Path) -> None:
@@ -84,9 +84,9 @@ def test_separation_by_the_published_recipe(runs: Path) -> None:
     (folder,) = (path for path in (runs / "random").iterdir() if path.is_dir())
     found = json.loads(judgeq(runs, "evaluate", folder, *flags, "--json").stdout)["reliability"]
     assert found["recipe"] == "cj"
-    assert 0.5 < found["ssr"] < 1
-    assert found["separation"] == pytest.approx((1 - found["ssr"]) ** -0.5)
-    assert found["items"] == 60
+    assert 0.5 < found["separation"]["ssr"] < 1
+    assert found["separation"]["g"] == pytest.approx((1 - found["separation"]["ssr"]) ** -0.5)
+    assert found["separation"]["n"] == 60
     assert "as published studies computed it" in judgeq(runs, "evaluate", folder, *flags).stdout
     wrong = judgeq(runs, "evaluate", folder, "--reliability", "btm", expect=2)
     assert "give judgeq or cj" in wrong.stderr
@@ -126,10 +126,12 @@ def test_items_judged_alone_say_why_there_is_nothing(runs: Path) -> None:
     found = json.loads(judgeq(runs, "evaluate", *flags).stdout)
     assert found["misfit"]["why"] == "items judged alone imply no comparisons"
     assert found["misfit"]["items"] is None
-    assert found["reliability"]["why"] == "the estimator direct has no standard errors"
+    assert (
+        found["reliability"]["separation"]["why"] == "the estimator direct has no standard errors"
+    )
     assert found["reliability"]["split_half"]["why"] == "both halves connect no two items"
     found = json.loads(judgeq(runs, "evaluate", *flags, "--reliability", "cj").stdout)
-    assert found["reliability"]["why"] == "items judged alone imply no comparisons"
+    assert found["reliability"]["separation"]["why"] == "items judged alone imply no comparisons"
     assert "imply no comparisons" in judgeq(runs, "evaluate", *flags[:-1]).stdout
 
 
@@ -137,13 +139,15 @@ def test_every_judge_and_item_stands_in_the_csv(runs: Path) -> None:
     flags = ("--runs-dir", "panel", "--resamples", "0", "--splits", "5")
     judgeq(runs, "evaluate", *flags, "--csv", "numbers.csv")
     with (runs / "numbers.csv").open() as file:
-        rows = [row for row in csv.DictReader(file) if row["measure"] == "infit"]
-    names = {row["items"] for row in rows}
-    assert {"judge simulated 1", "judge simulated 2", "item 0", "item 59"} <= names
-    assert len(rows) == 62
-    for row in rows:
-        assert float(row["value"]) > 0
-        assert int(row["n"]) == (8 if row["items"].startswith("item") else int(row["n"]))
+        rows = [row for row in csv.DictReader(file) if row["key"].startswith("misfit.")]
+    infit = [row for row in rows if row["key"].endswith(".furthest.infit")]
+    names = {(row["key"].split(".")[1], row["name"]) for row in infit}
+    judges = {("judges", "simulated 1"), ("judges", "simulated 2")}
+    assert names >= {*judges, ("items", "0"), ("items", "59")}
+    assert len(names) == len(infit) == 62
+    assert all(float(row["value"]) > 0 for row in infit)
+    counts = [row for row in rows if row["key"] == "misfit.items.furthest.comparisons"]
+    assert [row["value"] for row in counts] == ["8"] * 60
     found = json.loads(judgeq(runs, "evaluate", *flags, "--json").stdout)["misfit"]
     assert found["judges"]["known"] == 2
     assert found["items"]["known"] == 0  # eight comparisons are too few
@@ -154,8 +158,11 @@ def test_from_python_and_by_the_papers_estimator(runs: Path) -> None:
     run = package.open_run(runs_dir=runs / "complete", rating="bt-mm")
     found = package.evaluate(run, splits=4, resamples=0)
     half = found["reliability"]["split_half"]
-    assert (half["estimator"], half["splits"]) == ("bt", 4)  # bt-mm would take minutes
-    assert found["reliability"]["why"] == "the estimator bt-mm has no standard errors"
+    assert (found["reliability"]["halves_by"], half["splits"]) == (
+        "bt",
+        4,
+    )  # bt-mm would take minutes
+    assert found["reliability"]["separation"]["why"] == "the estimator bt-mm has no standard errors"
     assert package.evaluate(run, splits=4, resamples=0) == found
     assert scale.reliability_of(run, splits=4, seed=1).split_half.r != half["median"]
     with pytest.raises(package.UsageError, match="0 or more"):

@@ -15,12 +15,13 @@ import numpy as np
 import pytest
 
 from judgeq import api, config, recordings, runs
-from judgeq.engine import importing, result_data, results, session
+from judgeq.engine import importing, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
 from judgeq.errors import DataError, JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
 from judgeq.runs import RunFolder, RunPlace
+from judgeq.ui.json import plain
 from tests.build import SHARED, needs_recordings, recording
 from tests.cli import judgeq, only_run, query, score_columns, scores
 
@@ -62,12 +63,13 @@ def same(one: Result, other: Result) -> None:
 
 
 def order(result: Result) -> Any:
-    return nameless(result_data.as_json(result)["order"])
+    return nameless(plain(result))
 
 
 def nameless(order: Any) -> Any:
     """Without the judges' names: an import of one judge alone doesn't know it."""
-    return order | {"effects": [effect | {"judges": []} for effect in order["effects"]]}
+    effects = [effect | {"judges": []} for effect in order["effects"]]
+    return {"slots": order["slots"], "both_orders": order["both_orders"], "effects": effects}
 
 
 def changed(path: Path, number: int, **values: Any) -> None:
@@ -93,14 +95,14 @@ def demo(tmp_path_factory: pytest.TempPathFactory) -> Path:
 def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: Path) -> None:
     file = demo / "demo.jsonl"
     run = only_run(demo)
-    first = result_data.as_json(api.open_run(str(run)))
+    first = plain(api.open_run(str(run)))
     done = judgeq(tmp_path, "import", "-d", "demo", file, "--json")
     second = json.loads(done.stdout)
     there = only_run(tmp_path)
     assert second["run"] == there.name
     assert there.name.startswith("demo-imported-")
     assert second["evaluation"] == first["evaluation"]
-    assert nameless(second["order"]) == nameless(first["order"])
+    assert nameless(second) == nameless(first)
     assert second["jobs"] == first["jobs"]
     assert (second["rounds"], second["calls"], second["cost"]) == (3, 0, 0)
     assert second["cost_equivalent_calls"] == first["cost_equivalent_calls"] == 360
@@ -243,7 +245,7 @@ def test_both_orders_are_exported_as_they_were_asked(tmp_path: Path) -> None:
     ) == (both.flips.flipped)
     again = imported(file, tmp_path / "two")
     # A recording has no couples: the rates are the same, but not how sure one is of them.
-    rates, asked = ([slot["win_rate"] for slot in order(each)["slots"]] for each in (again, both))
+    rates, asked = (order(each)["slots"]["rate"] for each in (again, both))
     assert rates == asked
     assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
     # A recorded judge tells the two orders apart.
@@ -273,8 +275,8 @@ def test_an_order_that_is_not_known_is_no_bias(tmp_path: Path) -> None:
         del line["ordered"]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     result = imported(file, tmp_path / "runs", str(data))
-    assert order(result)["unknown"] == 90
-    assert [slot["matches"] for slot in order(result)["slots"]] == [100, 100]
+    assert order(result)["slots"]["unordered"] == 90
+    assert order(result)["slots"]["matches"] == [100, 100]
     assert exported(result.run, tmp_path / "out.jsonl").read_text().count('"ordered": false') == 90
 
 
@@ -545,7 +547,7 @@ def test_who_was_never_judged_is_left_out_of_the_evaluation(tmp_path: Path) -> N
     path = written(tmp_path / "few.jsonl", *lines)
     judgeq(tmp_path, "import", "-d", "demo", path, "--quiet")
     shown = json.loads(judgeq(tmp_path, "evaluate", "last", "--json").stdout)
-    assert {row["n"] for row in shown["ratings"]} == {20}
+    assert {row["n"] for row in shown["assessments"]} == {20}
 
 
 def test_a_configuration_of_other_items_than_the_ledger_is_damaged(

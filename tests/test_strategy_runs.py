@@ -143,7 +143,7 @@ def test_direct_scores_take_the_place_of_ratings(tmp_path: Path) -> None:
     assert set(done["evaluation"]["detection"]) == {"direct"}
     assert done["evaluation"]["detection"]["direct"]["accuracy"] > 0.9
     assert done["cost_equivalent_calls"] == 3674 / 2
-    assert done["order"]["slots"] == []
+    assert done["slots"] is None
 
 
 def test_an_item_without_a_direct_score_is_left_out_and_told(tmp_path: Path) -> None:

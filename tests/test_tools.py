@@ -18,6 +18,7 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 PRICES = ("--price-in", "1", "--price-out", "10")
 DEMO = ("-d", "demo", "--judge", "mock")
+NOTHING = dict.fromkeys(("low", "high", "expected"), 0)
 
 
 def estimated(folder: Path, *flags: str) -> Any:
@@ -40,14 +41,16 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
         assert "nothing is sent" in shown
 
         result = json.loads(judgeq(tmp_path, "run", *DEMO, *flags, "--json").stdout)
-        low, high = told["cost"]
+        low, high = told["cost"]["low"], told["cost"]["high"]
         assert low < result["cost"] < high
-        assert told["input_tokens"][0] < result["tokens"]["input"] < told["input_tokens"][1]
+        assert (
+            told["input_tokens"]["low"] < result["tokens"]["input"] < told["input_tokens"]["high"]
+        )
 
         # All of it is in the cache now; and done, in the run itself.
         again = estimated(tmp_path, *flags, "--new")
         assert (again["calls"], again["from_cache"]) == (0, 72)
-        assert again["cost"] == [0, 0]
+        assert again["cost"] == NOTHING
         done = estimated(tmp_path, *flags)
         assert (done["calls"], done["jobs_done"]) == (0, 72)
         assert done["cost_so_far"] == result["cost"]
@@ -74,7 +77,7 @@ def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
     known = judgeq(tmp_path, "estimate", "-d", "demo", "--judge", "gpt-5-mini", "--json").stdout
     assert "openai gpt-5-mini" in json.loads(known)["price"]
     free = json.loads(judgeq(tmp_path, "estimate", "-d", "demo", "--json").stdout)
-    assert (free["calls"], free["cost"]) == (72, [0, 0])
+    assert (free["calls"], free["cost"]) == (72, NOTHING)
 
 
 # doctor

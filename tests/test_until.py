@@ -328,7 +328,7 @@ def test_a_result_says_where_sigma_is_at_an_end(tmp_path: Path) -> None:
         "0.55",
     )
     result = json.loads(judgeq(tmp_path, *weak, "--json").stdout)
-    assert result["rating"]["sigma"] == 2
+    assert result["fit"]["sigma"] == 2
     assert result["certainty"]["sigma"] < 1
     assert not result["certainty"]["perhaps_less"]
     text = " ".join(judgeq(tmp_path, "rate").stdout.split())

@@ -146,9 +146,12 @@ def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> No
     assert held["questions"] == said["people"]["questions"] == 12
     assert said["judges"]["names"][:2] == ["people", "simulated"]
     rows = [*csv.DictReader(numbers.read_text("utf-8").splitlines())]
-    by_name = {(row["items"], row["measure"]): row for row in rows}
-    assert float(by_name["people", "alike"]["value"]) == said["people"]["alike"]["value"]
-    assert by_name["simulated and people", "alike_less_people"]["n"] == "12"
+    by_name = {(row["key"], row["name"]): row["value"] for row in rows}
+    agreement = said["people"]["agreement"]["value"]
+    assert float(by_name["people.agreement", ""]) == agreement
+    held = said["people"]["models"][0]["difference"]["value"]
+    assert float(by_name["people.models.difference", "simulated"]) == held
+    assert by_name["people.models.questions", "simulated"] == "12"
     assert not [row for row in rows if any(cell.startswith("=") for cell in row.values())]
 
 

@@ -37,7 +37,7 @@ def batches(
     for error in errors:
         complain(error)
     if as_json:
-        print_json([one.as_json() for one in found])
+        print_json(found)
     else:
         show(batch_sections.batches(found, time.time()))
 
@@ -64,7 +64,7 @@ def cancel(
     with dashboard.choose(console(stderr=True), quiet=True) as face:
         cancelled = asyncio.run(end(run, face))
     if as_json:
-        print_json([{**batch.as_json(), "status": remote.status} for batch, remote in cancelled])
+        print_json([batch._replace(status=remote.status) for batch, remote in cancelled])
     else:
         show(batch_sections.cancelled(cancelled, run.folder.argument))
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -169,18 +170,16 @@ def evaluate(
       judgeq evaluate last --reliability cj
     """
     from judgeq.evaluation.whole import evaluation
-    from judgeq.ui import evaluation_data as data
     from judgeq.ui import evaluation_sections
+    from judgeq.ui.json import plain, rows, write_csv
 
     spare(csv, "--csv", flags["gold"])
     plan, (run,) = opened_runs([name], runs_dir, store, **flags)
     evaluated = evaluation(run, plan, reliability, splits)
     if csv is not None:
-        parts = (data.scale_cells(evaluated), data.people_cells(evaluated))
-        cells = sum(parts, data.evaluation_cells(evaluated.assessments))
-        data.write_csv(csv, data.EVALUATION_COLUMNS, cells)
+        write_csv(csv, [*rows(plain(evaluated), labels={"run": run.run.id})])
     if as_json:
-        print_json(data.evaluation_json(evaluated))
+        print_json(evaluated)
     else:
         show(*evaluation_sections.evaluation(evaluated))
 
@@ -208,8 +207,8 @@ def compare(
       judgeq compare RUN1 RUN2 RUN3 --threshold best --csv numbers.csv
     """
     from judgeq.evaluation.compare import compare
-    from judgeq.ui import evaluation_data as data
     from judgeq.ui import evaluation_sections
+    from judgeq.ui.json import plain, rows, write_csv
 
     if len(names) < 2:
         raise UsageError(
@@ -220,9 +219,9 @@ def compare(
     plan, runs = opened_runs(names, runs_dir, store, **flags)
     compared = compare(runs, plan)
     if csv is not None:
-        data.write_csv(csv, data.COMPARISON_COLUMNS, data.comparison_cells(compared))
+        write_csv(csv, [*rows(plain(replace(compared, runs=())))])
     if as_json:
-        print_json(data.comparison_json(compared))
+        print_json(compared)
     else:
         show(*evaluation_sections.comparison(compared))
 

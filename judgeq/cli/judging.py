@@ -104,17 +104,17 @@ def list_judges(
     from judgeq import runs
     from judgeq.evaluation import people
     from judgeq.ui import judge_sections
-    from judgeq.ui.evaluation_data import write_csv
+    from judgeq.ui.json import plain, rows, write_csv
 
     spare(csv, "--csv")
     place = runs.runs_in(runs_dir, store).find(name)
     _check_asks_people(place.info(), place.id)
     listed = asyncio.run(people.read(place))
+    known = {"run": place.id, "judges": listed}
     if csv is not None:
-        columns, *rows = judge_sections.cells(listed)
-        write_csv(csv, [str(column) for column in columns], rows)
+        write_csv(csv, [*rows(plain(known), labels={"run": place.id})])
     if as_json:
-        print_json(judge_sections.listed_json(place, listed))
+        print_json(known)
     else:
         show(judge_sections.listed(place, listed))
 
@@ -171,7 +171,7 @@ def _changed(
     place = runs.runs_in(runs_dir, store, write=True).find(run)
     changed, served = _made(place, change, link)
     if as_json:
-        print_json(judge_sections.changed_json(place, changed, served))
+        print_json({"run": place.id, "open": served, "judges": changed})
         return
     here = any(is_local(urlsplit(one.link or "").hostname or "") for one in changed)
     show(judge_sections.changed(place, change, changed, served, here=here))

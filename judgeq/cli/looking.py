@@ -24,7 +24,6 @@ from judgeq.errors import UsageError
 if TYPE_CHECKING:
     from judgeq.engine.results import Result
     from judgeq.evaluation.items import View
-    from judgeq.types import Bools
 
 NO_TEXTS = (
     "the texts aren't here: the dataset is gone, was changed, came on standard input, or is no file of "
@@ -53,15 +52,6 @@ AgainstGold = Annotated[
     bool, _view("Those that judge and gold labels place furthest apart.", "--against-gold")
 ]
 Number = Annotated[int, _view("So many items of each.", "--n", min=1, max=1_000_000)]
-Where = Annotated[
-    list[str] | None,
-    _view(
-        "Only items that a condition holds for, as gold=1, tier=2, rank>100, id~word, text~word, "
-        "subset=NAME. Of several all must hold.",
-        metavar="CONDITION",
-        show_default=False,
-    ),
-]
 ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="The item's id.")]
 Other = Annotated[
     str | None,
@@ -90,7 +80,6 @@ def show_items(
     contested: Contested = False,
     against_gold: AgainstGold = False,
     n: Number = 10,
-    where: Where = None,
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
     accept_damage: AcceptDamage = False,
@@ -101,42 +90,40 @@ def show_items(
     """Show a run's items with their texts: the highest and the lowest, or others.
 
     Items stand in the order of the main rating, with 95 % intervals of rank and
-    rating. Several of the flags give several tables. A condition is a column of
-    scores.csv, a sign (=, !=, <, > or the last two with =) and a number; or id
-    or text, one of ~ (contains) !~ = != and a word. An empty value means none:
-    gold= is items without a label. Asks nothing.
+    rating. Several of the flags give several tables. Asks nothing.
 
     Examples:
 
       judgeq show
 
-      judgeq show babe-list --n 20 --where gold=1 --where "rank>100"
+      judgeq show babe-list --n 20
 
       judgeq show last --around 42 --n 5
 
       judgeq show last --uncertain --contested --against-gold --csv look.csv
     """
-    from judgeq.evaluation.items import left
-    from judgeq.ui import item_data, item_sections
-    from judgeq.ui.evaluation_data import write_csv
+    from judgeq.engine.scores import TEXT
+    from judgeq.evaluation.items import Views
+    from judgeq.ui import item_sections
+    from judgeq.ui.json import plain, write_csv
+    from judgeq.untrusted import excerpt
 
     spare(csv, "--csv")
     result = _opened(name, runs_dir, store, accept_damage, flags)
-    conditions = where or []
-    keep = left(result, conditions)
-    views = _views(result, keep, n, around, uncertain, contested, against_gold)
+    views = _views(result, n, around, uncertain, contested, against_gold)
     if csv is not None:
-        columns = item_data.columns(result, views)
-        write_csv(csv, columns, list(item_data.cells(result, views)))
+        rows = [{"view": view.name, **item} for view in views for item in plain(view.items)]
+        for row in rows if result.scores.with_texts else ():
+            row["text"] = excerpt(row["text"], TEXT)
+        write_csv(csv, rows)
     if as_json:
-        print_json(item_data.views_json(result, views, conditions, int(keep.sum())))
+        print_json(Views(result, views))
     else:
-        show(*item_sections.views(result, views, conditions, int(keep.sum())))
+        show(*item_sections.views(result, views))
 
 
 def _views(
     result: Result,
-    keep: Bools,
     n: int,
     around: str | None,
     uncertain: bool,
@@ -146,11 +133,11 @@ def _views(
     """The tables that were asked for, or the ends of the ranking."""
     from judgeq.evaluation import items
 
-    views = [] if around is None else [items.around(result, keep, n, result.row_of(around))]
-    views += [items.uncertain(result, keep, n)] if uncertain else []
-    views += [items.contested(result, keep, n)] if contested else []
-    views += [items.against_gold(result, keep, n)] if against_gold else []
-    return views or items.ends(result, keep, n)
+    views = [] if around is None else [items.around(result, n, result.row_of(around))]
+    views += [items.uncertain(result, n)] if uncertain else []
+    views += [items.contested(result, n)] if contested else []
+    views += [items.against_gold(result, n)] if against_gold else []
+    return views or items.ends(result, n)
 
 
 def _opened(
@@ -206,25 +193,26 @@ def explain(
     import asyncio
 
     from judgeq.datasets.tables import shown
+    from judgeq.evaluation.explained import Explained
     from judgeq.evaluation.trail import Trail, from_ledger, gathered, trails, versus
-    from judgeq.ui import trail_data, trail_sections
+    from judgeq.ui import trail_sections
 
     result = _opened(name, runs_dir, store, accept_damage, flags)
     if vs == item:
         raise UsageError(f"--vs {shown(vs)}: name another item than {shown(item)}.")
     evidence, row = gathered(result), result.row_of(item)
-    (trail,) = trails(evidence, [row])
+    found = trails(evidence, [row])
     two = None if vs is None else versus(evidence, row, result.row_of(vs))
     if two is not None:
         jobs = {judgment.job for judgment in two.together}
-        both = (one for one in trail.appearances if one.judgment.job in jobs)
-        trail = Trail(row, tuple(both))
-    ledger = asyncio.run(from_ledger(result, [trail], replies=replies))
-    if as_json and two is not None:
-        print_json(trail_data.versus_json(result, two, ledger, replies=replies))
-    elif as_json:
-        print_json(trail_data.explain_json(result, trail, ledger, replies=replies))
+        found = [
+            Trail(one.row, tuple(seen for seen in one.appearances if seen.judgment.job in jobs))
+            for one in trails(evidence, [two.one, two.other])
+        ]
+    ledger = asyncio.run(from_ledger(result, found, replies=replies))
+    if as_json:
+        print_json(Explained(result, two or found[0], ledger, replies))
     elif two is not None:
         show(*trail_sections.versus(result, two, ledger, replies=replies))
     else:
-        show(*trail_sections.explain(result, trail, ledger, replies=replies))
+        show(*trail_sections.explain(result, found[0], ledger, replies=replies))

@@ -158,9 +158,14 @@ def binary_output(never_shown: str | None) -> Iterator[IO[bytes]]:
             sys.stdout.buffer.flush()
 
 
-def print_json(value: Any) -> None:
-    """Print as JSON to standard output."""
-    show_text(_encodable(json.dumps(value, ensure_ascii=False, indent=2, allow_nan=False)))
+def print_json(value: Any, error: JudgeqError | None = None) -> None:
+    """Print a result as JSON to standard output, with the error that it ended with."""
+    from judgeq.ui.json import plain
+
+    known = plain(value)
+    if error is not None:
+        known |= error_json(error)
+    show_text(_encodable(json.dumps(known, ensure_ascii=False, indent=2, allow_nan=False)))
 
 
 def _encodable(text: str) -> str:
@@ -181,13 +186,12 @@ def show_result(
     result: Result, quiet: bool, as_json: bool, error: JudgeqError | None = None
 ) -> None:
     """Print what a run came to; as JSON with the error that it ended with."""
-    from judgeq.engine.result_data import as_json as result_json
     from judgeq.evaluation.evaluate import evaluated
     from judgeq.ui import run_sections
 
     result = evaluated(result)
     if as_json:
-        print_json(result_json(result) | (error_json(error) if error else {}))
+        print_json(result, error)
     elif not quiet:
         show(*run_sections.result(result))
 

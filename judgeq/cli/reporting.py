@@ -61,7 +61,6 @@ def report(
     """
     import asyncio
 
-    from judgeq.engine.result_data import about
     from judgeq.evaluation import record
     from judgeq.ui.report import page, texts
 
@@ -73,9 +72,10 @@ def report(
     table = asyncio.run(texts.gathered(made, listed))
     paths = page.write(made, table, run.run.path, kind)
     if as_json:
-        files = {"format": kind, "files": [*map(str, paths)]}
-        counts = {"items": len(run.scores.ids), "listed": len(table.rows)}
-        print_json({**about(run), "texts": made.texts is not None, **files, **counts})
+        written = {"run": run.run.id, "folder": run.run.path, "store": run.run.store_address}
+        written |= {"partial": run.partial, "format": kind, "files": paths}
+        counts = {"items": run.info.items, "listed": len(table.rows)}
+        print_json({**written, **counts, "texts": made.texts is not None})
     elif not quiet:
         show(str(paths[0]))
         if shown and made.texts is None:

@@ -27,7 +27,6 @@ from judgeq.cli.options import (
 )
 from judgeq.cli.printing import (
     console,
-    error_json,
     fail,
     print_json,
     show,
@@ -47,6 +46,7 @@ from judgeq.settings.declaration import RUNNING
 if TYPE_CHECKING:
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
+    from judgeq.engine.status import State
     from judgeq.runs import RunPlace
 
 
@@ -153,7 +153,7 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     estimated = asyncio.run(estimate.estimate(prepared, pilot))
     error = None if pilot is None else pilot.error
     if as_json:
-        print_json(estimated.as_json() | ({} if error is None else error_json(error)))
+        print_json(estimated, error)
     else:
         show(run_sections.estimate(estimated))
     if error is not None:
@@ -213,7 +213,7 @@ def play(
         if isinstance(error, BudgetError):
             _show_partial(prepared, quiet, as_json, ended)
         elif as_json:
-            print_json(_state(folder) | error_json(ended))
+            print_json(_state(folder), ended)
         fail(ended)
     lost = _lost(result.counts.failed, result.run.argument)
     show_result(result, quiet, as_json, lost)
@@ -263,7 +263,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
         result = asyncio.run(results.read(folder, settings))
     except NoVerdictsError:
         if as_json:
-            print_json(_state(folder) | error_json(ended))
+            print_json(_state(folder), ended)
         elif not quiet:
             show(*run_sections.status(asyncio.run(state(folder))))
     else:
@@ -285,13 +285,13 @@ def _lost(failed: int, run: str) -> JudgeError | None:
     )
 
 
-def _state(folder: RunPlace) -> dict[str, Any]:
-    """How far a run is, as JSON; empty where that can't be read, or nothing was begun."""
+def _state(folder: RunPlace) -> State | dict[str, Any]:
+    """How far a run is; empty where that can't be read, or nothing was begun."""
     import asyncio
 
     from judgeq.engine.status import state
 
     try:
-        return asyncio.run(state(folder)).as_json()
+        return asyncio.run(state(folder))
     except RunError:
         return {}

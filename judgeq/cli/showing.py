@@ -93,7 +93,7 @@ def status(
     if watch:
         run_state = _watched(run_state, draw=not as_json)
     if as_json:
-        print_json(run_state.as_json())
+        print_json(run_state)
     else:
         show(*run_sections.status(run_state))
 
@@ -137,7 +137,7 @@ def list_runs(
     there = runs.runs_in(runs_dir, store)
     listed = asyncio.run(states(there))
     if as_json:
-        print_json([state.as_json() for state in listed])
+        print_json(listed)
     elif listed:
         show(lists.runs(listed))
     else:
@@ -156,7 +156,7 @@ def datasets(as_json: Json = False, **flags: Any) -> None:
 
     known = known_datasets.known(flags["data_dir"])
     if as_json:
-        print_json(lists.datasets_json(known))
+        print_json(known)
     else:
         show(*lists.datasets(known))
 
@@ -172,7 +172,7 @@ def strategies(
     from judgeq.ui import lists
 
     if as_json:
-        print_json(lists.strategies_json(n))
+        print_json(lists.strategies_over(n))
     else:
         show(*lists.strategies(n))
 
@@ -187,7 +187,7 @@ def prompts(context: typer.Context, as_json: Json = False) -> None:
 
     known = prompt_sets.known()
     if as_json:
-        print_json([prompt.model_dump() for prompt in known])
+        print_json(known)
     else:
         show(lists.prompts(known))
 

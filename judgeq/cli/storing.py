@@ -45,12 +45,13 @@ def check(store: StoreAddress = None, as_json: Json = False) -> None:
     """Check a store: its schema, rights, clock, tables and runs. Brings an older schema up to date."""
     from judgeq.store.postgres import upkeep
     from judgeq.ui import stores
+    from judgeq.ui.json import plain
 
     runs = _runs(store, Path("runs"))
     overview = upkeep.check(runs.address)
     listed = [] if overview.version is None else runs.all()
     if as_json:
-        print_json(stores.check_json(overview, listed))
+        print_json({**plain(overview), "runs": [run.row() for run in listed]})
     else:
         show(*stores.check(overview, listed))
 
@@ -63,7 +64,7 @@ def vacuum(store: StoreAddress = None, as_json: Json = False) -> None:
 
     before, after = upkeep.vacuum(_runs(store, Path("runs")).address)
     if as_json:
-        print_json(stores.vacuum_json(before, after))
+        print_json({"before": before, "after": after})
     else:
         show(stores.vacuum(before, after))
 

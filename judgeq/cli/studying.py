@@ -88,7 +88,8 @@ def simulate(
         drawn = drawing.write(rows, out / "figures", chosen.judge)
     ranked = drawing.ranked(rows)
     if as_json:
-        print_json(study_sections.study_json(chosen, rows, ranked, table, drawn))
+        written = {"rows": len(rows), "table": table, "figures": drawn}
+        print_json({"grid": chosen, **written, "ranking": ranked})
     elif not quiet:
         show(*study_sections.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
 
@@ -136,7 +137,7 @@ def reproduce(
         (lambda text: None) if quiet or as_json else complain,
     )
     if as_json:
-        print_json(study_sections.reproduction_json(parts))
+        print_json(parts)
     elif not quiet:
         show(*study_sections.reproduction(parts))
     missing = [part.dataset for part in parts if part.missing]

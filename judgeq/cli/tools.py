@@ -61,7 +61,6 @@ def doctor(
       judgeq doctor --judge my-model --base-url http://127.0.0.1:8000/v1
     """
     import asyncio
-    from dataclasses import asdict
 
     from judgeq import config
     from judgeq import doctor as examination
@@ -73,7 +72,7 @@ def doctor(
     judges.check(settings.judge[0], settings)
     checks = asyncio.run(examination.examine(settings, runs_dir))
     if as_json:
-        print_json([asdict(check) for check in checks])
+        print_json(checks)
     else:
         show(lists.checks(checks))
     failed = [check.name for check in checks if check.state == "failed"]
@@ -138,7 +137,7 @@ def models(
 
     known = prices.known(pattern)
     if as_json:
-        print_json([model._asdict() for model in known])
+        print_json(known)
     elif known:
         show(lists.models(known))
     else:
@@ -162,7 +161,7 @@ def cache(context: typer.Context, as_json: Json = False, **flags: Any) -> None:
 
     overview = replies.overview(_folder(flags))
     if as_json:
-        print_json(lists.cache_json(overview))
+        print_json(overview)
     else:
         show(*lists.cache(overview))
 

@@ -15,7 +15,6 @@ from judgeq.cli.options import Json, LogFile, Quiet, given, with_settings
 from judgeq.cli.printing import (
     complain,
     console,
-    error_json,
     fail,
     print_json,
     show,
@@ -147,6 +146,7 @@ def worker(
     from judgeq.engine import joining, session
     from judgeq.engine.working import Tally
     from judgeq.ui import working
+    from judgeq.ui.json import plain
 
     write_log(log)
     mine = _given(runs, judge, dataset, exit_when, max_hours, flags)
@@ -162,7 +162,7 @@ def worker(
         ended = error
     left = exit_when or "" if ended is None else type(ended).__name__
     if as_json:
-        print_json(working.as_json(tally, left) | ({} if ended is None else error_json(ended)))
+        print_json({"left": left, **plain(tally)}, ended)
     elif not quiet:
         show(working.summary(tally))
     if ended is not None:

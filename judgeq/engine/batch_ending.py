@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from judgeq.engine import assembly, batch, batch_collecting, batch_lines
 from judgeq.engine.assembly import Run
@@ -12,6 +12,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, batches_of
 from judgeq.errors import JudgeError, RunError
 from judgeq.events import Event
+from judgeq.json_marks import INLINE
 from judgeq.judge.batches import Remote
 from judgeq.runs import RunPlace, Runs
 from judgeq.types import Batch
@@ -22,12 +23,9 @@ class Listed:
     """A batch of a run; whether a session works on the run now."""
 
     run: RunPlace
-    batch: Batch
+    batch: Batch = field(metadata=INLINE)
     running: bool
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {"run": self.run.id, "running": self.running, **self.batch.as_json()}
+    JSON_KEYS: ClassVar = {"run": "run.id"}
 
 
 async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:

@@ -14,8 +14,8 @@ from __future__ import annotations
 import asyncio
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar, NamedTuple
 
 from judgeq import seeds
 from judgeq.config import Settings
@@ -26,6 +26,7 @@ from judgeq.engine.pilot import Pilot
 from judgeq.engine.queue import Stop
 from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible, total
 from judgeq.events import Event
+from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
@@ -54,12 +55,12 @@ class Estimate:
     `answers` are those that people are still to give.
     """
 
-    prepared: Run
+    prepared: Run = field(metadata=LEFT_OUT)
     done: int
     calls: int
     hits: int
     rounds_open: int
-    totals: Totals
+    totals: Totals = field(metadata=LEFT_OUT)
     input: Range
     output: Range
     cost: Range | None
@@ -68,6 +69,22 @@ class Estimate:
     latency: Range | None = None
     pilot: Pilot | None = None
     answers: int = 0
+    JSON_KEYS: ClassVar = {
+        "run": "prepared.folder.id",
+        "judge": "judge",
+        "strategy": "prepared.strategy.name",
+        "items": "items",
+        "rounds": "rounds",
+        "max_cost": "prepared.settings.max_cost",
+        "jobs_done": "done",
+        "from_cache": "hits",
+        "rounds_not_looked_into": "rounds_open",
+        "input_tokens": "input",
+        "output_tokens": "output",
+        "cost_so_far": "totals.known_cost",
+        "price": "price_source",
+        "batch_waits": "waits",
+    }
 
     def __repr__(self) -> str:
         cost = (
@@ -92,33 +109,20 @@ class Estimate:
             return None
         return "; ".join(dict.fromkeys(pricing.source for pricing in known))
 
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        prepared, cost = self.prepared, self.cost
-        return {
-            "run": prepared.folder.id,
-            "judge": " + ".join(prepared.settings.judges),
-            "strategy": prepared.strategy.name,
-            "items": len(prepared.dataset),
-            "rounds": prepared.strategy.rounds,
-            "jobs_done": self.done,
-            "calls": self.calls,
-            "answers": self.answers,
-            "from_cache": self.hits,
-            "rounds_not_looked_into": self.rounds_open,
-            "input_tokens": [round(self.input.low), round(self.input.high)],
-            "output_tokens": [round(self.output.low), round(self.output.high)],
-            "cost": None if cost is None else [cost.low, cost.high],
-            "cost_expected": None if cost is None else cost.expected,
-            "seconds": None if self.seconds is None else [self.seconds.low, self.seconds.high],
-            "cost_so_far": None if self.totals.unpriced else self.totals.cost,
-            "price": self.price_source,
-            "basis": self.basis,
-            "max_cost": prepared.settings.max_cost,
-            "latency": self.latency and [self.latency.expected, self.latency.high],
-            "batch_waits": self.waits,
-            "pilot": self.pilot and self.pilot.as_json(),
-        }
+    @property
+    def judge(self) -> str:
+        """The judges."""
+        return " + ".join(self.prepared.settings.judges)
+
+    @property
+    def items(self) -> int:
+        """How many there are."""
+        return len(self.prepared.dataset)
+
+    @property
+    def rounds(self) -> int:
+        """All rounds, at most."""
+        return self.prepared.strategy.rounds
 
 
 async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:

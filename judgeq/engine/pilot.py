@@ -7,8 +7,8 @@ ask them again, and a second pilot asks only what the first did not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 from judgeq.engine.assembly import Run
 from judgeq.engine.runner import Session, first_questions
@@ -16,6 +16,7 @@ from judgeq.engine.session import Beside, Emit, at_work, begun, run_loop
 from judgeq.engine.stopping import Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Notice
+from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.types import Counts, Totals, Usage
 
 
@@ -27,26 +28,11 @@ class Pilot:
 
     questions: int
     counts: Counts
-    totals: Totals
+    totals: Totals = field(metadata=INLINE)
     requests_a_minute: float | None
     tokens_a_minute: float | None
-    error: JudgeError | BudgetError | None = None
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        counts, totals = self.counts, self.totals
-        return {
-            "questions": self.questions,
-            "done": counts.done,
-            "invalid": counts.invalid,
-            "failed": counts.failed,
-            "calls": totals.calls,
-            "from_cache": totals.hits,
-            "input_tokens": totals.usage.input + totals.usage.cached,
-            "output_tokens": totals.usage.output,
-            "cost": None if totals.unpriced else totals.cost,
-            "cost_at_most": None if totals.at_risk is None else totals.cost + totals.at_risk,
-        }
+    error: JudgeError | BudgetError | None = field(default=None, metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {"jobs": "counts"}
 
 
 def ask(

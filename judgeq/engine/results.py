@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import Counter, defaultdict
 from collections.abc import Sequence
 from dataclasses import dataclass, field
-from typing import Any
+from typing import Any, ClassVar
 
 import numpy as np
 
@@ -18,6 +18,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
+from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.people import Said
 from judgeq.rating import (
     Estimator,
@@ -43,6 +44,24 @@ _NEAR, _LOOKED_AT = 200, 50_000
 """Ids of so many characters at most, of the first so many items, are looked at for near ones."""
 
 
+ABOUT = {
+    "run": "run.id",
+    "folder": "run.path",
+    "store": "run.store_address",
+    "dataset": "info.dataset",
+    "strategy": "info.strategy",
+    "judge": "judge",
+    "partial": "partial",
+    "rating": "main.name",
+    "fit": "fit",
+    "components": "scores.components",
+    "texts": "scores.with_texts",
+}
+"""The keys that say in JSON which run a result is, and by what it was rated."""
+OF_RUN = {key: f"run.{path}" for key, path in ABOUT.items()}
+"""The same of what has a result as its `run`."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Result:
     """All that a finished, or partial, run has to show: what it is, its items, all that was judged, and
@@ -54,22 +73,37 @@ class Result:
     """
 
     run: RunPlace
-    info: RunInfo
+    info: RunInfo = field(metadata=LEFT_OUT)
     items: Items
-    history: History
+    history: History = field(metadata=LEFT_OUT)
     scores: Scores
     rating: str
-    parameters: Parameters
+    parameters: Parameters = field(metadata=LEFT_OUT)
     fit: Fit
     counts: Counts
-    totals: Totals
+    totals: Totals = field(metadata=INLINE)
     slots: Slots | None
     effects: Sequence[Effect] = ()
     evaluation: dict[str, Any] = field(default_factory=dict)
     known: Certainty | None = None
-    said: Said | None = None
+    said: Said | None = field(default=None, metadata=LEFT_OUT)
     damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
+    JSON_KEYS: ClassVar = {
+        **ABOUT,
+        "scores": "run.scores",
+        "items": "info.items",
+        "items_judged": "scores.judged.sum",
+        "left_early": "scores.left.sum",
+        "rounds": "rounds",
+        "rounds_planned": "rounds_planned",
+        "jobs": "counts",
+        "cost_equivalent_calls": "cost_equivalent_calls",
+        "certainty": "known",
+        "ended": "ended",
+        "effects": "named_effects",
+        "both_orders": "flips",
+    }
 
     def __repr__(self) -> str:
         cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
@@ -98,6 +132,14 @@ class Result:
         names = list(self.judges[: self.said.first])
         names[self.info.settings.people or 0] = "1 person" if people == 1 else f"{people:,} people"
         return " + ".join(names)
+
+    @property
+    def named_effects(self) -> list[dict[str, Any]]:
+        """What the place presented is worth, by the names of judges."""
+        return [
+            effect._asdict() | {"judges": [self.judges[number] for number in effect.judges]}
+            for effect in self.effects
+        ]
 
     @property
     def rounds_planned(self) -> int:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -13,6 +13,7 @@ import orjson
 
 from judgeq.errors import UsageError
 from judgeq.files import refuse_linked_folder, replacing, unwritable
+from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
 from judgeq.types import Bools, Floats, Offsets
 from judgeq.untrusted import excerpt, for_spreadsheet
@@ -56,6 +57,23 @@ class Scores:
         return f"<Scores of {len(self.ids):,} items, {judged:,} judged: {', '.join(self.ratings)}>"
 
     @property
+    def components(self) -> dict[str, Any]:
+        """How many groups of items comparisons connect, and the sizes of the largest ten."""
+        sizes = component_sizes(self.component)
+        return {"count": len(sizes), "largest": sizes[:10]}
+
+    @property
+    def with_texts(self) -> bool:
+        """Whether the items' texts are here."""
+        return self.texts is not None
+
+    @property
+    def left(self) -> Bools:
+        """Which items left the run early, shape (n,)."""
+        left: Bools = self.left_after > 0
+        return left
+
+    @property
     def judged(self) -> Bools:
         """Which items a judge has said something about, shape (n,)."""
         judged: Bools = self.matches > 0
@@ -81,6 +99,15 @@ class Scores:
         """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
         those of integers but `matches`, where it is a number (`cells`)."""
         return {name: self._number(name) for name in self.columns if name not in ("id", "text")}
+
+    def records(self, rows: Iterable[int]) -> list[dict[str, Any]]:
+        """These items with the columns of scores.csv, and their whole texts where these are shown."""
+        chosen = list(rows)
+        columns = {"id": [self.ids[row] for row in chosen]}
+        columns |= {name: cells(name, values[chosen]) for name, values in self.numbers.items()}
+        if self.texts is not None:
+            columns["text"] = [self.texts[row] for row in chosen]
+        return [{name: column[at] for name, column in columns.items()} for at in range(len(chosen))]
 
     def _number(self, name: str) -> Offsets | Floats:
         if name in self.ratings:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import time
 from collections.abc import Sequence
 from contextlib import suppress
-from dataclasses import asdict, dataclass, replace
-from typing import Any
+from dataclasses import dataclass, field, replace
+from typing import ClassVar
 
 from judgeq.certainty import Certainty
 from judgeq.engine import knowing, results
 from judgeq.engine.extent import planned
-from judgeq.engine.result_data import spent
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
+from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating.certainty import LARGE
 from judgeq.runs import RunInfo, RunPlace, Runs
 from judgeq.runs.info import Ended
@@ -31,21 +31,46 @@ class State:
     """
 
     run: RunPlace
-    info: RunInfo
-    running: bool
+    info: RunInfo = field(metadata=LEFT_OUT)
+    running: bool = field(metadata=LEFT_OUT)
     rounds: Sequence[Counts]
-    totals: Totals
-    ids: Sequence[str]
-    ratings: Floats | None
-    over: bool = False
-    rating: str = "elo"
+    totals: Totals = field(metadata=INLINE)
+    ids: Sequence[str] = field(metadata=LEFT_OUT)
+    ratings: Floats | None = field(metadata=LEFT_OUT)
+    over: bool = field(default=False, metadata=LEFT_OUT)
+    rating: str = field(default="elo", metadata=LEFT_OUT)
     failure: Failure | None = None
     crew: Crew | None = None
     known: Certainty | None = None
     batches: Sequence[Batch] = ()
-    at: float = 0.0
+    at: float = field(default=0.0, metadata=LEFT_OUT)
     damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
+    JSON_KEYS: ClassVar = {
+        "run": "run.id",
+        "folder": "run.path",
+        "store": "run.store_address",
+        "state": "word",
+        "created": "info.created",
+        "dataset": "info.dataset",
+        "items": "info.items",
+        "strategy": "info.strategy",
+        "judge": "info.judge",
+        "seed": "info.settings.seed",
+        "rounds": "info.rounds",
+        "rounds_planned": "rounds_planned",
+        "jobs": "counts",
+        "jobs_by_round": "rounds",
+        "certainty": "known",
+        "ended": "ended",
+        "last_failure": "failure",
+        "machines": "crew",
+    }
+
+    @property
+    def rounds_planned(self) -> int:
+        """The rounds so far."""
+        return len(self.rounds)
 
     @property
     def ended(self) -> Ended | None:
@@ -87,29 +112,6 @@ class State:
             return "stopped"
         return "finished" if self.counts.done else "no verdicts"
 
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            **self.run.facts(),
-            "state": self.word,
-            "created": self.info.created.isoformat(),
-            "dataset": self.info.dataset,
-            "items": self.info.items,
-            "strategy": self.info.strategy,
-            "judge": self.info.judge,
-            "seed": self.info.settings.seed,
-            "rounds": self.info.rounds,
-            "rounds_planned": len(self.rounds),
-            "jobs": asdict(self.counts),
-            "jobs_by_round": [asdict(counts) for counts in self.rounds],
-            "certainty": None if self.known is None else asdict(self.known),
-            "ended": self.ended and self.ended.model_dump(),
-            "batches": [batch.as_json() for batch in self.batches],
-            "last_failure": None if self.failure is None else self.failure._asdict(),
-            **spent(self.totals),
-            **({} if self.crew is None else {"machines": self.crew.as_json()}),
-        }
-
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
@@ -117,10 +119,13 @@ class Unreadable:
 
     run: RunPlace
     reason: str
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {**self.run.facts(), "state": "unreadable", "reason": self.reason}
+    JSON_KEYS: ClassVar = {
+        "run": "run.id",
+        "folder": "run.path",
+        "store": "run.store_address",
+        "state": "word",
+    }
+    word: ClassVar[str] = "unreadable"
 
 
 async def states(runs: Runs) -> list[State | Unreadable]:

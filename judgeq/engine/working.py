@@ -13,13 +13,14 @@ from collections import deque
 from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass, field
-from typing import Any, Literal, Protocol
+from typing import Any, ClassVar, Literal, Protocol
 
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
 from judgeq.engine.worker import work
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError
 from judgeq.events import CallEnded, Event, JobEnded, Notice, RunStarted
+from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.panel import Panel
 from judgeq.judge.sending import Ledger
 from judgeq.runs import whoami
@@ -93,7 +94,8 @@ class Tally:
     cost: float = 0.0
     unpriced: int = 0
     runs: list[str] = field(default_factory=list)
-    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=USUAL))
+    latencies: deque[float] = field(default_factory=lambda: deque(maxlen=USUAL), metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {"cost": "known_cost", "unpriced_calls": "unpriced"}
 
     def fold(self, event: Event) -> None:
         """Count an event."""
@@ -112,6 +114,11 @@ class Tally:
                 self.given_back += 1
             else:
                 setattr(self, event.state, getattr(self, event.state) + 1)
+
+    @property
+    def known_cost(self) -> float | None:
+        """Dollars; None where no call has a known cost."""
+        return None if self.unpriced and self.unpriced == self.calls else self.cost
 
     @property
     def ended(self) -> int:

@@ -9,8 +9,8 @@ the second is, ½ for a tie; so that a tie is half as far from a win as a loss i
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
-from typing import Any, TypeAlias
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from judgeq import rating, seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, interval, resamples
+from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import Parameters, comparisons
 from judgeq.rating.comparisons import pairs_of, slots_by_size
 from judgeq.rating.correlation import Kendall, point
@@ -234,12 +235,16 @@ class PanelAgreement:
 
     names: Sequence[str]
     verdicts: Sequence[int]
-    ratings: Sequence[Mapping[str, Floats]]
+    ratings: Sequence[Mapping[str, Floats]] = field(metadata=LEFT_OUT)
     kendall: Mapping[str, Floats]
     alpha: Measured
     shared: int
     others: int = 0
     others_verdicts: int = 0
+    JSON_KEYS: ClassVar = {
+        "krippendorff_alpha": "alpha",
+        "judged_by_several": "shared",
+    }
 
 
 def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:

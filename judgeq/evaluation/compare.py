@@ -6,6 +6,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import combinations
+from typing import ClassVar
 
 import numpy as np
 
@@ -19,6 +20,7 @@ from judgeq.evaluation.evaluate import (
     Rating,
     apart,
     assess,
+    evaluated,
     gold_for,
     masks_of,
     measured,
@@ -36,17 +38,25 @@ NOTHING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """`rating` of run `run` held against `against_rating` of run `against`, both by their number in the
-    comparison (from 0), over the `n` items that have both scores. `noise` says what the errors of both
-    explain, where these are main ratings that have some."""
+    """`rating` of a run held against `against_rating` of another, over the `n` items that have both
+    scores; both runs by their id, and by their number in the comparison (from 1). `noise` says what the
+    errors of both explain, where these are main ratings that have some."""
 
-    run: int
+    number: int
+    run: str
     rating: str
-    against: int
+    against_number: int
+    against: str
     against_rating: str
     n: int
     measures: Mapping[str, Measured]
     noise: Noise | None = None
+    JSON_KEYS: ClassVar = {"zero_outside": "zero_outside"}
+
+    @property
+    def zero_outside(self) -> list[str]:
+        """The measures whose interval leaves 0 out."""
+        return [name for name, measured in self.measures.items() if zero_outside(measured)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -106,9 +116,10 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
                 )
             )
             measures = _differences(one, other)
-            differences.append(Pair(run, this.name, 0, that.name, n, measures))
+            here, there = (run + 1, this.run, this.name), (1, that.run, that.name)
+            differences.append(Pair(*here, *there, n, measures))
     return Comparison(
-        runs=runs,
+        runs=[evaluated(run) for run in runs],
         plan=plan,
         gold=gold,
         items=items,
@@ -207,4 +218,5 @@ def _agreement(
     own, their = (of_run[both] for of_run in errors)
     mains = this.main and that.main and n > 1 and not np.isnan(own + their).any()
     between = noise(x, own, y, their) if mains else None
-    return Pair(run, this.name, against, that.name, n, measures, between)
+    here, there = (run + 1, this.run, this.name), (against + 1, that.run, that.name)
+    return Pair(*here, *there, n, measures, between)

@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 
@@ -27,6 +27,7 @@ from judgeq.evaluation import metrics
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.gold import Gold, gold_of, read_gold_file
 from judgeq.evaluation.metrics import Measured
+from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
 from judgeq.store import Items
 from judgeq.types import Bools, Floats, Offsets
@@ -65,12 +66,14 @@ class Plan:
     threshold: float | str = "default"
     rating_name: str | None = None
     subset: str | None = None
-    gold: str | Path | Sequence[float] | Floats | None = None
+    gold: str | Path | Sequence[float] | Floats | None = field(default=None, metadata=LEFT_OUT)
     gold_column: str | None = None
     id_column: str | None = None
     gold_levels: Sequence[str] | None = None
     positive_over: float | None = None
-    measures: frozenset[str] | None = None
+    measures: frozenset[str] | None = field(default=None, metadata=LEFT_OUT)
+    level: ClassVar[float] = metrics.LEVEL
+    JSON_KEYS: ClassVar = {"level": "level"}
 
     def __post_init__(self) -> None:
         if self.resamples < 0 or self.seed < 0:
@@ -125,7 +128,7 @@ class Assessment:
     threshold: Threshold | None
     measures: Mapping[str, Measured]
     within_components: Within | None
-    resampled: Mapping[str, Floats]
+    resampled: Mapping[str, Floats] = field(metadata=LEFT_OUT)
 
 
 def gold_for(run: Result, plan: Plan) -> Gold:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
+from typing import ClassVar
 
 import numpy as np
 
@@ -13,6 +14,7 @@ from judgeq.datasets.columns import read_gold, read_ids
 from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import FORMATS, SUFFIXES, listed, read, shown
 from judgeq.errors import DataError, UsageError
+from judgeq.json_marks import LEFT_OUT
 from judgeq.types import Bools, Floats
 
 
@@ -25,11 +27,12 @@ class Gold:
     a file about items that the run doesn't have.
     """
 
-    values: Floats
+    values: Floats = field(metadata=LEFT_OUT)
     source: str
-    positive: Bools | None
+    positive: Bools | None = field(metadata=LEFT_OUT)
     classes: str
     others: int = 0
+    JSON_KEYS: ClassVar = {"not_in_run": "others"}
 
 
 def gold_of(values: Floats | None, source: str, over: float | None = None) -> Gold:

@@ -9,10 +9,12 @@ reliabilities (Spearman 1904).
 from __future__ import annotations
 
 import math
-from typing import NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
+from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import correlation
 from judgeq.types import Bools, Floats
 
@@ -20,12 +22,17 @@ FALSE = 0.05
 """The share of items that may be named wrongly."""
 
 
-class Noise(NamedTuple):
+@dataclass(frozen=True, slots=True, eq=False)
+class Noise:
     """Two ratings of the same items: Spearman's ρ `corrected` for the noise in both (None where it is
     undefined), and which items differ by more than it explains, shape (n,)."""
 
     corrected: float | None
-    beyond: Bools
+    beyond: Bools = field(metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "spearman_without_noise": "corrected",
+        "items_beyond_noise": "beyond.sum",
+    }
 
 
 def noise(one: Floats, one_errors: Floats, other: Floats, other_errors: Floats) -> Noise:

@@ -6,6 +6,7 @@ import math
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
+from typing import ClassVar
 
 import numpy as np
 
@@ -30,6 +31,7 @@ class Share:
 
     count: float = 0.0
     of: int = 0
+    JSON_KEYS: ClassVar = {"total": "of"}
 
     @property
     def measured(self) -> Measured:
@@ -79,6 +81,11 @@ class PersonRecord:
     repeats: Share = Share()
     same_place: Share = Share()
     known: Share = Share()
+    JSON_KEYS: ClassVar = {
+        "first_by_slot": "first",
+        "agreement": "others",
+        "agreement_with_models": "models",
+    }
 
 
 async def read(run: RunPlace) -> list[PersonRecord]:

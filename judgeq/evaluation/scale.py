@@ -4,7 +4,7 @@ doesn't fit it."""
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal, TypeAlias
 
 import numpy as np
@@ -43,12 +43,12 @@ class Reliability:
 
 @dataclass(frozen=True, slots=True)
 class Judgment:
-    """One judgment of a round, as groups of tied rows (`partial`: of rows whose order isn't known);
-    `surprise` as of `misfit.surprise`."""
+    """One judgment of a round, as groups of the ids of tied items (`partial`: of items whose order isn't
+    known); `surprise` as of `misfit.surprise`."""
 
     round: int
     judge: str | None
-    groups: Sequence[Sequence[int]]
+    groups: Sequence[Sequence[str]]
     surprise: float
     partial: bool
 
@@ -56,11 +56,10 @@ class Judgment:
 @dataclass(frozen=True, slots=True, eq=False)
 class Misfit:
     """What doesn't fit the rating `rating`: by judge (None where there is one alone, which can't be
-    compared with others) and by item; and the judgments `least_expected`, the worst first. `judges` are
-    named by `names`. Of items judged alone there is nothing of it, and `why`."""
+    compared with others) and by item; and the judgments `least_expected`, the worst first. Of items
+    judged alone there is nothing of it, and `why`."""
 
     rating: str
-    names: Sequence[str]
     judges: Fit | None
     items: Fit | None
     least_expected: Sequence[Judgment]
@@ -123,17 +122,17 @@ def misfit_of(run: Result) -> Misfit:
     by_judge = history.verdicts if run.said is None else history.asked
     if history.alone:
         why = "items judged alone imply no comparisons"
-        return Misfit(main, names, None, None, [], why)
+        return Misfit(main, None, None, [], why)
     verdicts = comparisons.joined(history.verdicts)
     theta = run.scores.main[1]
     several = len(names) > 1 and verdicts.judges is not None
+    judges = None
+    if several:
+        judges = misfit.fit_of_judges(comparisons.joined(by_judge), theta, len(names))
     return Misfit(
         rating=main,
-        names=names,
-        judges=misfit.fit_of_judges(comparisons.joined(by_judge), theta, len(names))
-        if several
-        else None,
-        items=misfit.fit_of_items(verdicts, theta),
+        judges=judges and replace(judges, names=names),
+        items=replace(misfit.fit_of_items(verdicts, theta), names=run.items.ids),
         least_expected=_least_expected(run, verdicts, names if several else None),
     )
 
@@ -147,7 +146,9 @@ def _least_expected(run: Result, verdicts: Verdicts, names: Sequence[str] | None
         if names is not None and verdicts.judges is not None:
             judge = names[int(verdicts.judges[at])]
         round = int(np.searchsorted(ends, at, side="right")) + 1
-        groups = comparisons.groups_of(verdicts, at)
+        groups = [
+            [run.items.ids[row] for row in group] for group in comparisons.groups_of(verdicts, at)
+        ]
         partial = verdicts.partial is not None and bool(verdicts.partial[at])
         judgments.append(Judgment(round, judge, groups, float(surprise[at]), partial))
     return judgments

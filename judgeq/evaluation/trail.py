@@ -8,7 +8,8 @@ the ledger holds beside the verdicts is read again (`from_ledger`).
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import ClassVar
 
 import numpy as np
 
@@ -16,6 +17,7 @@ from judgeq import prompts
 from judgeq.engine import people_said
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
+from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating import comparisons, misfit
 from judgeq.store import Store
 from judgeq.strategies import History
@@ -29,7 +31,7 @@ class Judgment:
     are tied rows, most of the feature first, or `partial`: rows whose order isn't known. `score` is that
     of one item alone, else None. `surprise` is that of `misfit.surprise`, nan of an item alone. `judge`
     is None where there is one judge. `rated`: the ratings are made from it; not from one of two orders
-    whose other brought no answer, nor from a list of one.
+    whose other brought no answer, nor from a list of one. `ids` are those of all items, by row.
     """
 
     job: int
@@ -42,6 +44,22 @@ class Judgment:
     surprise: float
     rated: bool
     partial: bool = False
+    ids: Sequence[str] = field(default=(), repr=False, compare=False, metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "presented": "presented_ids",
+        "order_known": "ordered",
+        "groups": "groups_of_ids",
+    }
+
+    @property
+    def presented_ids(self) -> list[str]:
+        """The items as shown."""
+        return [self.ids[row] for row in self.presented]
+
+    @property
+    def groups_of_ids(self) -> list[list[str]]:
+        """The groups of tied items, most of the feature first."""
+        return [[self.ids[row] for row in group] for group in self.groups]
 
     def compared(self, row: int) -> int:
         """With how many others it compares a row."""
@@ -69,7 +87,7 @@ class Appearance:
     standard deviations of these. `expected` and `residual` are nan where the rating has none.
     """
 
-    judgment: Judgment
+    judgment: Judgment = field(metadata=INLINE)
     slot: int | None
     wins: float
     expected: float
@@ -77,11 +95,10 @@ class Appearance:
 
 
 @dataclass(frozen=True, slots=True)
-class Opponent:
-    """An item met in so many judgments, and how often the item that met it was placed `above` it,
-    `below` it, or tied with it; of the others no order is known."""
+class Met:
+    """How often an item was in one judgment with another, and was placed `above` it, `below` it, or tied
+    with it; of the others no order is known."""
 
-    row: int
     met: int
     above: int
     below: int
@@ -94,11 +111,24 @@ class Opponent:
 
 
 @dataclass(frozen=True, slots=True)
+class Opponent(Met):
+    """An item that was met, and how the one that met it was placed."""
+
+    row: int = field(metadata=LEFT_OUT)
+    id: str
+
+
+@dataclass(frozen=True, slots=True)
 class Trail:
     """The judgments that the item of `row` was in, in the order asked."""
 
-    row: int
+    row: int = field(metadata=LEFT_OUT)
     appearances: tuple[Appearance, ...]
+    JSON_KEYS: ClassVar = {
+        "judgments": "appearances",
+        "argue_most": "argue_most",
+        "opponents": "opponents",
+    }
 
     @property
     def against(self) -> list[Appearance]:
@@ -106,6 +136,11 @@ class Trail:
         arguing = [one for one in self.appearances if one.judgment.rated and one.residual]
         arguing = [one for one in arguing if not np.isnan(one.residual)]
         return sorted(arguing, key=lambda one: -abs(one.residual))
+
+    @property
+    def argue_most(self) -> list[int]:
+        """The jobs of these."""
+        return [one.judgment.job for one in self.against]
 
     @property
     def opponents(self) -> list[Opponent]:
@@ -120,8 +155,9 @@ class Trail:
                         at = side if not mine else 3 if one.judgment.partial else 1
                         met.setdefault(row, [0, 0, 0, 0])[at] += 1
                 side = 2 if mine else side
+        ids = self.appearances[0].judgment.ids if met else ()
         opponents = [
-            Opponent(row, lost + tied + won + unknown, above=won, below=lost, tied=tied)
+            Opponent(lost + tied + won + unknown, won, lost, tied, row, ids[row])
             for row, (lost, tied, won, unknown) in met.items()
         ]
         return sorted(opponents, key=lambda opponent: (-opponent.met, opponent.row))
@@ -133,17 +169,23 @@ class Versus:
     probability that the one has more of the feature, by the main rating (None where that has no errors,
     or `why` nothing connects the two)."""
 
-    one: int
-    other: int
+    one: int = field(metadata=LEFT_OUT)
+    other: int = field(metadata=LEFT_OUT)
     together: tuple[Judgment, ...]
     probability: float | None
     why: str | None = None
+    JSON_KEYS: ClassVar = {"probability_above": "probability", "above": "above", "direct": "direct"}
 
     @property
-    def direct(self) -> Opponent:
+    def above(self) -> list[float | None]:
+        """Of each of `together` whether the one was placed above the other (`Judgment.above`)."""
+        return [judgment.above(self.one, self.other) for judgment in self.together]
+
+    @property
+    def direct(self) -> Met:
         """How often the one was placed above and below the other, in the judgments of both."""
-        won = [judgment.above(self.one, self.other) for judgment in self.together]
-        return Opponent(self.other, len(won), won.count(1.0), won.count(0.0), won.count(0.5))
+        won = self.above
+        return Met(len(won), won.count(1.0), won.count(0.0), won.count(0.5))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -183,6 +225,7 @@ class Evidence:
             surprise=float("nan") if alone else float(self.surprise[at]),
             rated=bool(self.rated[at]),
             partial=verdicts.partial is not None and bool(verdicts.partial[at]),
+            ids=self.run.scores.ids,
         )
 
 

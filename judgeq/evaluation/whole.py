@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 
@@ -11,12 +11,13 @@ from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.evaluation import agreement, scale, yardstick
 from judgeq.evaluation.agreement import PanelAgreement
-from judgeq.evaluation.evaluate import Assessment, Plan, evaluate, gold_for
+from judgeq.evaluation.evaluate import Assessment, Plan, evaluate, evaluated, gold_for
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.length import with_length
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.evaluation.yardstick import Yardstick
+from judgeq.json_marks import INLINE
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -26,7 +27,7 @@ class Evaluation:
     there is none, `judges` where there is one, `length` where the texts aren't here; `people` where none
     judged."""
 
-    run: Result
+    run: Result = field(metadata=INLINE)
     plan: Plan
     gold: Gold | None
     assessments: Sequence[Assessment]
@@ -54,7 +55,7 @@ def evaluation(
     if texts is None and (dataset := session.dataset_of(run.run)) is not None:
         texts = dataset.texts
     return Evaluation(
-        run=run,
+        run=evaluated(run),
         plan=plan,
         gold=gold,
         assessments=[] if gold is None else evaluate(run, gold, plan, judges),

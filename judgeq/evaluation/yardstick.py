@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 
@@ -45,6 +46,13 @@ class Held:
     alpha: Measured
     tau: float | None
     tau_all: float | None
+    JSON_KEYS: ClassVar = {
+        "agreement": "alike",
+        "people_agreement": "people",
+        "krippendorff_alpha": "alpha",
+        "kendall_with_people": "tau",
+        "kendall_with_all": "tau_all",
+    }
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -64,6 +72,14 @@ class Yardstick:
     models: Sequence[Held]
     alpha_models: Measured | None
     each: Sequence[PersonRecord]
+    JSON_KEYS: ClassVar = {
+        "n": "persons",
+        "agreement": "alike",
+        "krippendorff_alpha": "alpha",
+        "krippendorff_alpha_of_models": "alpha_models",
+        "kendall_with_all": "tau_all",
+        "people": "each",
+    }
 
 
 def of_run(run: Result, times: int, seed: int) -> Yardstick | None:

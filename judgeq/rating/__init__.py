@@ -7,9 +7,11 @@ here. Reading the registry is light: an estimator's code is imported when it fit
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+
+from judgeq.json_marks import LEFT_OUT
 
 if TYPE_CHECKING:
     from numpy.typing import NDArray
@@ -88,11 +90,18 @@ class Fit:
     judgments, from between `limits`. `position`: the effect of the place is taken out of θ; its
     columns are the posterior's last covariates."""
 
-    theta: Floats
-    posterior: Uncertainty | None = None
+    theta: Floats = field(metadata=LEFT_OUT)
+    posterior: Uncertainty | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
-    limits: tuple[float, float] = LIMITS
+    limits: tuple[float, float] = field(default=LIMITS, metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "sigma": "sigma",
+        "sigma_chosen": "chosen",
+        "sigma_at_limit": "at_limit",
+        "dispersion": "dispersion",
+        "position_taken_out": "position",
+    }
 
     @property
     def at_limit(self) -> bool:
@@ -108,6 +117,11 @@ class Fit:
     def sigma(self) -> float | None:
         """σ of the prior, where there is one."""
         return None if self.posterior is None else self.posterior.sigma
+
+    @property
+    def dispersion(self) -> float | None:
+        """φ, where there are errors."""
+        return None if self.posterior is None else self.posterior.dispersion
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,19 +156,6 @@ class Estimator:
         if fit is not None and fit.sigma is not None:
             about += f" with σ = {fit.sigma:.3g}" + (", chosen" if fit.chosen else "")
         return f"{self.label} ({self.name}, {about})" if about else self.label
-
-    def as_json(self, fit: Fit) -> dict[str, Any]:
-        """Its name, and what a fit of it was made by, for `--json`."""
-        if fit.posterior is None:
-            return {"name": self.name}
-        return {
-            "name": self.name,
-            "sigma": fit.sigma,
-            "sigma_chosen": fit.chosen,
-            "sigma_at_limit": fit.at_limit,
-            "dispersion": fit.posterior.dispersion,
-            "position_taken_out": fit.position,
-        }
 
 
 # fmt: off

@@ -7,16 +7,21 @@ which a partial ranking knows no order are not compared with one another.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Sequence
+from dataclasses import dataclass, field
 from statistics import NormalDist
+from typing import Any, ClassVar
 
 import numpy as np
 
+from judgeq.json_marks import LEFT_OUT
 from judgeq.rating.comparisons import slots_by_shape, tie_groups, unknown_by_slot
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95
 LEAST = 10
+LISTED = 100
+"""So many judges, or items, are in JSON."""
 """Comparisons below which nothing is said of a judge or an item."""
 _AT_ONCE = 8192
 _TINY = 1e-300
@@ -32,16 +37,23 @@ class Fit:
     `infit` is Σ(y − p)² / Σp(1 − p), `outfit` the mean of (y − p)² / p(1 − p), over its `comparisons`
     (Wright and Masters 1982, chapter 5). `low` and `high` are the range in which infit is expected to be
     in 95 % of cases, and `z` is its standardised value; nan for those of fewer than LEAST comparisons.
-    `expected` is the infit of all comparisons together.
+    `expected` is the infit of all comparisons together. `names` are those of the judges or items.
     """
 
-    infit: Floats
-    outfit: Floats
-    comparisons: Offsets
-    low: Floats
-    high: Floats
-    z: Floats
+    infit: Floats = field(metadata=LEFT_OUT)
+    outfit: Floats = field(metadata=LEFT_OUT)
+    comparisons: Offsets = field(metadata=LEFT_OUT)
+    low: Floats = field(metadata=LEFT_OUT)
+    high: Floats = field(metadata=LEFT_OUT)
+    z: Floats = field(metadata=LEFT_OUT)
     expected: float
+    names: Sequence[str] = field(default=(), metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        "known": "known.sum",
+        "above": "above.sum",
+        "below": "below.sum",
+        "furthest": "listed",
+    }
 
     @property
     def known(self) -> Bools:
@@ -59,6 +71,31 @@ class Fit:
         """Which are more predictable than the range allows."""
         below: Bools = self.infit < self.low
         return below
+
+    def furthest(self, units: Bools, most: int) -> list[int]:
+        """The numbers of some units, the furthest from what is expected first."""
+        numbers = np.flatnonzero(units)
+        order = np.argsort(-np.abs(self.z[numbers]), kind="stable")[:most]
+        chosen: list[int] = numbers[order].tolist()
+        return chosen
+
+    @property
+    def listed(self) -> list[dict[str, Any]]:
+        """The judges or items, the furthest from what is expected first; LISTED at most."""
+        return [
+            {
+                "name": self.names[unit],
+                "infit": {
+                    "value": self.infit[unit],
+                    "low": self.low[unit],
+                    "high": self.high[unit],
+                },
+                "outfit": self.outfit[unit],
+                "z": self.z[unit],
+                "comparisons": self.comparisons[unit],
+            }
+            for unit in self.furthest(self.comparisons > 0, LISTED)
+        ]
 
 
 def fit_of_judges(verdicts: Verdicts, theta: Floats, judges: int) -> Fit:

@@ -32,7 +32,7 @@ class Slots:
     `chance` is the probability that the rate of some slot differs from ½ as much as that of the slot
     `furthest`, if no slot is favoured: of k slots 1 − (1 − p)^k (Šidák 1967), with p by Student's t. It
     is None of fewer than ENOUGH matches. `favoured` and `slighted` are the slots whose rate is above and
-    below ½ with such a probability of less than 5 %, or None.
+    below ½ with such a probability of less than 5 %, or None. These three are numbered from 1.
     """
 
     rate: Floats
@@ -43,7 +43,7 @@ class Slots:
     slighted: int | None
     unordered: int = 0
     chance: float | None = None
-    furthest: int = 0
+    furthest: int = 1
 
 
 @dataclass(frozen=True, slots=True)
@@ -104,11 +104,11 @@ def slots(verdicts: Verdicts, *, couples: bool = False) -> Slots | None:
         low=low,
         high=high,
         matches=matches,
-        favoured=best if likely[best] > 0 else None,
-        slighted=worst if likely[worst] < 0 else None,
+        favoured=best + 1 if likely[best] > 0 else None,
+        slighted=worst + 1 if likely[worst] < 0 else None,
         unordered=unordered,
         chance=float(chance[furthest]) if int(units.max()) >= ENOUGH else None,
-        furthest=furthest,
+        furthest=furthest + 1,
     )
 
 
@@ -204,13 +204,13 @@ def sentence(slots: Slots) -> str:
         return "too few matches to tell whether a slot is favoured."
     often = f"in {_share(slots.chance)} of runs whose judge favours no slot"
     claims = [
-        f"slot {slot + 1} is {how}: it wins {slots.rate[slot]:.3f} of its comparisons"
+        f"slot {slot} is {how}: it wins {slots.rate[slot - 1]:.3f} of its comparisons"
         for slot, how in ((slots.favoured, "favoured"), (slots.slighted, "slighted"))
         if slot is not None
     ]
     if claims:
         return f"{'; '.join(claims)}. A slot is as far from 0.5 {often}."
-    return f"no slot is favoured. A slot is as far from 0.5 as slot {slots.furthest + 1} {often}."
+    return f"no slot is favoured. A slot is as far from 0.5 as slot {slots.furthest} {often}."
 
 
 def _share(probability: float) -> str:

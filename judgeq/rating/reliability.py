@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import TypeAlias
+from typing import ClassVar, TypeAlias
 
 import numpy as np
 
@@ -105,6 +105,7 @@ class SplitHalf:
     items: int = 0
     components: int = 0
     why: str | None = None
+    JSON_KEYS: ClassVar = {"median": "r"}
 
 
 def splits_for(verdicts: Verdicts) -> int:

@@ -116,9 +116,9 @@ class RunFolder:
         """See RunPlace."""
         return self
 
-    def facts(self) -> dict[str, str]:
+    @property
+    def store_address(self) -> None:
         """See RunPlace."""
-        return {"run": self.id, "folder": str(self.path)}
 
     def info(self) -> RunInfo:
         """What the run is. Raises RunError when config.json isn't there or can't be read."""

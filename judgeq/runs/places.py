@@ -79,8 +79,9 @@ class RunPlace(Protocol):
         """The same place, of which nothing is known: a run that was listed may know what was there
         then."""
 
-    def facts(self) -> dict[str, str]:
-        """Which run it is, as plain JSON."""
+    @property
+    def store_address(self) -> str | None:
+        """The address of the store that has the run, never with a password; None of a folder."""
 
     def info(self) -> RunInfo:
         """What the run is."""

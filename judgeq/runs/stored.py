@@ -122,9 +122,10 @@ class StoredRun:
         """See RunPlace."""
         return replace(self, seen=None)
 
-    def facts(self) -> dict[str, str]:
+    @property
+    def store_address(self) -> str:
         """See RunPlace."""
-        return {"run": self.id, "folder": str(self.path), "store": self.address.shown}
+        return self.address.shown
 
     def info(self) -> RunInfo:
         """See RunPlace."""

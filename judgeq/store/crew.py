@@ -3,34 +3,42 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import ClassVar, Literal
+
+from judgeq.json_marks import LEFT_OUT
 
 Doing = Literal["working", "waiting", "silent", "left"]
 
 
-class WorkerState(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class WorkerState:
     """A worker of the run. Times are seconds since the epoch on the database's clock, which read `now`;
     `over`: it left or was found dead; `lapsed`: it gave no sign for as long as its lease. `running`
     counts the jobs that it has now, `rate` its calls a second in about the last minute, `spent` the
     nano-dollars of its calls."""
 
-    number: int
+    number: int = field(metadata=LEFT_OUT)
     name: str
     host: str
     pid: int
-    judges: str
+    judges: str = field(metadata=LEFT_OUT)
     since: float
     seen: float
-    over: bool
-    lapsed: bool
+    over: bool = field(metadata=LEFT_OUT)
+    lapsed: bool = field(metadata=LEFT_OUT)
     done: int
     calls: int
     errors: int
     running: int
-    now: float
+    now: float = field(metadata=LEFT_OUT)
     rate: float
     spent: int
+    JSON_KEYS: ClassVar = {
+        "state": "doing",
+        "calls_a_second": "rate",
+        "spent": "dollars",
+    }
 
     @property
     def doing(self) -> Doing:
@@ -46,22 +54,10 @@ class WorkerState(NamedTuple):
         """Its name without what tells it from its namesakes."""
         return self.name.rpartition(" (")[0] or self.name
 
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "name": self.name,
-            "host": self.host,
-            "pid": self.pid,
-            "state": self.doing,
-            "since": self.since,
-            "seen": self.seen,
-            "running": self.running,
-            "done": self.done,
-            "calls": self.calls,
-            "errors": self.errors,
-            "calls_a_second": self.rate,
-            "spent": self.spent / 1e9,
-        }
+    @property
+    def dollars(self) -> float:
+        """What its calls cost."""
+        return self.spent / 1e9
 
 
 @dataclass(frozen=True, slots=True)
@@ -108,18 +104,9 @@ class Crew:
     workers: Sequence[WorkerState]
     cap: Cap
     limits: Sequence[Bucket]
+    JSON_KEYS: ClassVar = {"calls_a_second": "rate"}
 
     @property
     def rate(self) -> float:
         """Calls a second in about the last minute."""
         return sum(worker.rate for worker in self.workers)
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "leader": None if self.leader is None else asdict(self.leader),
-            "calls_a_second": self.rate,
-            "workers": [worker.as_json() for worker in self.workers],
-            "cap": asdict(self.cap),
-            "limits": [asdict(bucket) for bucket in self.limits],
-        }

@@ -11,9 +11,9 @@ import hashlib
 import io
 import pickle
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, NoReturn
+from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
@@ -23,6 +23,7 @@ from judgeq.engine import importing, results
 from judgeq.engine.results import Result
 from judgeq.errors import DataError
 from judgeq.evaluation.evaluate import Plan, evaluate, gold_for
+from judgeq.json_marks import LEFT_OUT
 from judgeq.paths import user_cache
 from judgeq.recordings import Judgment, Recording
 from judgeq.runs import RunPlace
@@ -83,6 +84,7 @@ class Number:
     ours: float | None
     theirs: float | None
     why: str
+    JSON_KEYS: ClassVar = {"exact": "exact"}
 
     @property
     def exact(self) -> bool:
@@ -128,11 +130,20 @@ class Reproduced:
     """
 
     dataset: str
-    run: RunPlace | None
+    run: RunPlace | None = field(metadata=LEFT_OUT)
     numbers: Sequence[Number]
     elo_equal: bool | None
     missing: str = ""
     checked: str = ""
+    JSON_KEYS: ClassVar = {
+        "run": "run_id",
+        "elo_equal_to_the_last_bit": "elo_equal",
+    }
+
+    @property
+    def run_id(self) -> str | None:
+        """The run."""
+        return None if self.run is None else self.run.id
 
 
 def reproduce(

@@ -73,7 +73,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         yield from agreement_of_judges(evaluation.judges)
     yield from people(evaluation)
     yield from scale_sections.reliability(evaluation.reliability)
-    yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
+    yield from scale_sections.misfit(evaluation.misfit)
     yield from order(run)
     if evaluation.length is not None:
         yield length(run.scores.main[0], evaluation.length)
@@ -358,7 +358,7 @@ def _differences(names: Sequence[str], differences: Sequence[Pair]) -> Section:
         ],
         rows=[
             (
-                f"{pair.run + 1} − {pair.against + 1}",
+                f"{pair.number} − {pair.against_number}",
                 _ratings(pair.rating, pair.against_rating, "−"),
                 *(pair.measures[name] for name in names),
             )
@@ -398,7 +398,7 @@ def _agreement(agreement: Sequence[Pair]) -> Section:
         ],
         rows=[
             (
-                f"{pair.against + 1} and {pair.run + 1}",
+                f"{pair.against_number} and {pair.number}",
                 _ratings(pair.against_rating, pair.rating, "and"),
                 *(pair.measures["kendall"], pair.measures["spearman"]),
                 *_noise(pair),

@@ -32,14 +32,10 @@ NOTES = {
 }
 
 
-def views(
-    result: Result, views: Sequence[View], where: Sequence[str], left: int
-) -> Iterator[Section]:
+def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
     """The tables of `judgeq show`."""
     scores = result.scores
-    of = several(left, "item")
-    if where:
-        of += f" where {' and '.join(where)}"
+    of = several(len(scores.ids), "item")
     yield Section(f"{result.run.id}: {result.state}")
     for view in views:
         if not view.rows:
@@ -67,7 +63,7 @@ def _title(view: View, scores: Scores, of: str) -> str:
         case "bottom":
             return f"The lowest {shown} of {of}, by {rating}"
         case "around":
-            return f"The items around {'' if view.marked is None else scores.ids[view.marked]}"
+            return f"The items around {view.around}"
         case "all":
             return f"{of[:1].upper()}{of[1:]}, by {rating}"
     return f"{shown} of {of} {SINGLE[view.name]}"

@@ -1,12 +1,11 @@
-"""The people who judge a run, and what became of them: as sections, as JSON, and as rows of CSV."""
+"""The people who judge a run, and what became of them, as sections."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
-from typing import Any
+from collections.abc import Sequence
 
 from judgeq.engine.registering import Change, Changed
-from judgeq.evaluation.people import Agreement, PersonRecord, Share
+from judgeq.evaluation.people import PersonRecord, Share
 from judgeq.runs import RunPlace
 from judgeq.ui.sections import Cell, Column, Section, numbers
 from judgeq.ui.text import several
@@ -47,18 +46,6 @@ def changed(
             ]
         )
     return Section(notes=[f"{one.name} is {one.state}." for one in people])
-
-
-def changed_json(place: RunPlace, people: Sequence[Changed], served: bool) -> dict[str, Any]:
-    """The same as JSON."""
-    return {
-        "run": place.id,
-        "open": served,
-        "judges": [
-            {"name": one.name, "state": str(one.state), "quota": one.quota, "link": one.link}
-            for one in people
-        ],
-    }
 
 
 def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
@@ -141,55 +128,3 @@ def _seconds(seconds: float) -> str:
 
 def _percent(share: float) -> str:
     return f"{share:.0%}"
-
-
-def listed_json(place: RunPlace, people: Sequence[PersonRecord]) -> dict[str, Any]:
-    """The same as JSON."""
-    return {"run": place.id, "judges": [person_json(person) for person in people]}
-
-
-def person_json(person: PersonRecord) -> dict[str, Any]:
-    """One of them."""
-    fit = person.infit
-    return {
-        "name": person.name,
-        "state": str(person.state),
-        "quota": person.quota,
-        "done": person.done,
-        "skipped": person.skipped,
-        "seconds": person.seconds,
-        "first_by_slot": list(person.first),
-        "infit": fit.value,
-        "infit_low": fit.low,
-        "infit_high": fit.high,
-        "others": _agreement_json(person.others),
-        "models": {name: _agreement_json(model) for name, model in person.models.items()},
-        "repeats": {
-            "alike": person.repeats.count,
-            "of": person.repeats.of,
-            "same_place": person.same_place.count,
-        },
-        "known": {"right": person.known.count, "of": person.known.of},
-    }
-
-
-def _agreement_json(agreement: Agreement) -> dict[str, Any]:
-    return {"share": agreement.share, "questions": agreement.questions}
-
-
-def cells(people: Sequence[PersonRecord]) -> list[list[object]]:
-    """The same as rows of CSV, the names of the columns first: a column for each number."""
-    rows = [dict(_flat("", person_json(person))) for person in people]
-    names = list(dict.fromkeys(name for row in rows for name in row))
-    return [[*names], *([row.get(name) for name in names] for row in rows)]
-
-
-def _flat(name: str, value: Any) -> Iterator[tuple[str, object]]:
-    """A value by name, or those that it holds."""
-    if isinstance(value, list):
-        value = {str(at): inner for at, inner in enumerate(value, start=1)}
-    if isinstance(value, dict):
-        for inner, held in value.items():
-            yield from _flat(f"{name}_{inner}" if name else str(inner), held)
-    else:
-        yield name, value

@@ -4,7 +4,7 @@ doctor's checks."""
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import asdict, replace
+from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
@@ -94,13 +94,8 @@ def _where(info: DatasetInfo) -> str:
     return "labels only" if info.labels_only else "not here"
 
 
-def datasets_json(infos: Sequence[DatasetInfo]) -> list[dict[str, Any]]:
-    """For `--json`."""
-    return [asdict(info) | {"where": str(info.where) if info.where else None} for info in infos]
-
-
-def strategies_json(n: int) -> list[dict[str, Any]]:
-    """The strategies with their cost over n items, for `--json`."""
+def strategies_over(n: int) -> list[dict[str, Any]]:
+    """The strategies, with what they cost over n items."""
     rows = []
     for name, entry in REGISTRY.items():
         strategy = entry.make()
@@ -130,7 +125,7 @@ def strategies_json(n: int) -> list[dict[str, Any]]:
 
 def strategies(n: int) -> Iterator[Section]:
     """The strategies, and what their defaults cost over n items."""
-    for row in strategies_json(n):
+    for row in strategies_over(n):
         facts = [("what", row["summary"]), ("when", row["when"])]
         if row["settings"]:
             facts.append(("settings", ", ".join(f"{name}=…" for name in row["settings"])))
@@ -221,22 +216,5 @@ def cache(cache: Overview) -> Iterator[Section]:
     )
 
 
-def cache_json(cache: Overview) -> dict[str, Any]:
-    """For `--json`."""
-    return {
-        "folder": str(cache.folder),
-        "replies": cache.entries,
-        "bytes": cache.bytes,
-        "hits": cache.hits,
-        "misses": cache.misses,
-        "oldest": _day(cache.oldest),
-        "newest": _day(cache.newest),
-        "models": {
-            name: {"replies": replies, "cost": dollars}
-            for name, (replies, dollars) in cache.by_model.items()
-        },
-    }
-
-
-def _day(at: float | None) -> str | None:
-    return None if at is None else f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"
+def _day(at: float) -> str:
+    return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"

@@ -8,7 +8,6 @@ from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Judgment, Misfit, Reliability
 from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import SplitHalf
-from judgeq.ui.scale_data import worst
 from judgeq.ui.sections import Section, numbers, shown, words
 from judgeq.ui.text import NOT_ASKED, count, group, several
 
@@ -62,21 +61,16 @@ def _halves(half: SplitHalf, estimator: str, rating: str) -> Iterator[tuple[str,
         yield "", ", ".join(more)
 
 
-def misfit(found: Misfit, ids: Sequence[str]) -> Iterator[Section]:
+def misfit(found: Misfit) -> Iterator[Section]:
     """How many judges and items don't fit, the worst of them; the least expected judgments."""
     title = f"Misfit with the scale ({found.rating})"
     if found.why is not None:
         yield Section(title, notes=[f"–: {found.why}."])
         return
-    parts = [("judges", found.judges, found.names), ("items", found.items, ids)]
-    facts = [(what, _counts(fit)) for what, fit, _ in parts if fit is not None]
+    parts = [("judges", found.judges), ("items", found.items)]
+    facts = [(what, _counts(fit)) for what, fit in parts if fit is not None]
     yield Section(title, facts=facts)
-    rows = [
-        row
-        for what, fit, names in parts
-        if fit is not None
-        for row in _worst(what[:-1], fit, names)
-    ]
+    rows = [row for what, fit in parts if fit is not None for row in _worst(what[:-1], fit)]
     if rows:
         yield Section(
             "Outside the range, the furthest",
@@ -90,7 +84,7 @@ def misfit(found: Misfit, ids: Sequence[str]) -> Iterator[Section]:
             close=True,
         )
     if found.least_expected:
-        yield _least_expected(found.least_expected, ids)
+        yield _least_expected(found.least_expected)
 
 
 def _counts(fit: Fit) -> str:
@@ -103,15 +97,15 @@ def _counts(fit: Fit) -> str:
     return f"{of} outside the range of 95 % (by chance {count(chance)}): {which}"
 
 
-def _worst(what: str, fit: Fit, names: Sequence[str]) -> Iterator[Sequence[str | int | Measured]]:
-    for unit in worst(fit, WORST):
+def _worst(what: str, fit: Fit) -> Iterator[Sequence[str | int | Measured]]:
+    for unit in fit.furthest(fit.above | fit.below, WORST):
         columns = (fit.infit, fit.low, fit.high, fit.outfit, fit.z)
         infit, low, high, outfit, z = (float(column[unit]) for column in columns)
         n = int(fit.comparisons[unit])
-        yield what, names[unit], Measured(infit, low, high), f"{outfit:.3f}", f"{z:+.1f}", n
+        yield what, fit.names[unit], Measured(infit, low, high), f"{outfit:.3f}", f"{z:+.1f}", n
 
 
-def _least_expected(judgments: Sequence[Judgment], ids: Sequence[str]) -> Section:
+def _least_expected(judgments: Sequence[Judgment]) -> Section:
     several_judges = any(judgment.judge is not None for judgment in judgments)
     return Section(
         "Judgments least expected (most of the feature first)",
@@ -125,10 +119,7 @@ def _least_expected(judgments: Sequence[Judgment], ids: Sequence[str]) -> Sectio
             (
                 judgment.round,
                 *([judgment.judge] if several_judges else []),
-                " > ".join(
-                    group([ids[row] for row in rows], partial=judgment.partial)
-                    for rows in judgment.groups
-                ),
+                " > ".join(group(ids, partial=judgment.partial) for ids in judgment.groups),
                 f"{judgment.surprise:+.1f}",
             )
             for judgment in judgments[:WORST]

@@ -1,5 +1,5 @@
 """What is shown, as data: results, evaluations, lists and studies become sections, which are rendered
-to a terminal here, and elsewhere to HTML (html.py), Markdown (markdown.py) and JSON (section_data.py).
+to a terminal here, and elsewhere to HTML (html.py), Markdown (markdown.py) and JSON (json.py).
 
 Names, ids and texts in a section are untrusted: whatever renders them makes them safe.
 """
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
-from typing import TYPE_CHECKING, Any
+from dataclasses import dataclass, field, replace
+from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
@@ -18,6 +18,7 @@ from rich.table import Table
 from rich.text import Text
 
 from judgeq.evaluation.metrics import Measured
+from judgeq.json_marks import LEFT_OUT
 from judgeq.ui.text import count
 from judgeq.untrusted import escaped, plain
 
@@ -80,9 +81,20 @@ class Section:
     rows: Sequence[Sequence[Cell]] = ()
     notes: Sequence[str] = ()
     warnings: Sequence[str] = ()
-    close: bool = False
+    close: bool = field(default=False, metadata=LEFT_OUT)
     picture: Picture | None = None
     blocks: Sequence[tuple[str, str]] = ()
+    JSON_KEYS: ClassVar = {"columns": "names", "picture": "pictured"}
+
+    @property
+    def names(self) -> list[str]:
+        """Of the columns."""
+        return [column.name for column in self.columns]
+
+    @property
+    def pictured(self) -> str | None:
+        """What the figure shows, in words."""
+        return None if self.picture is None else self.picture.alt
 
 
 @dataclass(frozen=True, slots=True)

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
-from typing import Any
 
 from judgeq.runs.stored import StoredRun
 from judgeq.store.postgres.upkeep import MOST_SKEW, Overview, Table
@@ -73,22 +72,6 @@ def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
 
 
-def check_json(overview: Overview, runs: Sequence[StoredRun]) -> dict[str, Any]:
-    """For `judgeq store check --json`."""
-    return overview.as_json() | {
-        "runs": [
-            {
-                "run": run.id,
-                "touched": row.touched,
-                "led_by": row.leader,
-                "texts_shared": row.texts,
-                "workers": row.workers,
-            }
-            for run, row in ((run, run.row()) for run in runs)
-        ]
-    }
-
-
 def vacuum(before: Sequence[Table], after: Sequence[Table]) -> str:
     """A vacuum in a sentence."""
     dead = sum(table.dead for table in before)
@@ -97,13 +80,3 @@ def vacuum(before: Sequence[Table], after: Sequence[Table]) -> str:
         f"{several(len(after), 'table')} vacuumed and analyzed: about {dead:,} dead rows before, "
         f"{' → '.join(f'{size:,.1f} MB' for size in sizes)}."
     )
-
-
-def vacuum_json(before: Sequence[Table], after: Sequence[Table]) -> dict[str, Any]:
-    """For `judgeq store vacuum --json`."""
-    return {
-        "tables": len(after),
-        "dead_before": sum(table.dead for table in before),
-        "bytes_before": sum(table.bytes for table in before),
-        "bytes": sum(table.bytes for table in after),
-    }

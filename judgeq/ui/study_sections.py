@@ -1,11 +1,9 @@
-"""What a simulation study and a reproduction came to, as sections and for `--json`."""
+"""What a simulation study and a reproduction came to, as sections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 from judgeq.study.reproduction import Reproduced
 from judgeq.study.simulation import Grid, StudyRow
@@ -96,35 +94,3 @@ def reproduction(parts: Sequence[Reproduced]) -> Iterator[Section]:
             ],
             close=True,
         )
-
-
-def reproduction_json(parts: Sequence[Reproduced]) -> list[dict[str, Any]]:
-    """For `--json`."""
-    return [
-        {
-            "dataset": part.dataset,
-            "run": None if part.run is None else part.run.id,
-            "elo_equal_to_the_last_bit": part.elo_equal,
-            "checked": part.checked or None,
-            "missing": part.missing or None,
-            "numbers": [asdict(number) | {"exact": number.exact} for number in part.numbers],
-        }
-        for part in parts
-    ]
-
-
-def study_json(
-    grid: Grid,
-    rows: Sequence[StudyRow],
-    ranked: Sequence[Ranked],
-    table: Path,
-    figures: Sequence[Path],
-) -> dict[str, Any]:
-    """For `--json`."""
-    return {
-        "grid": grid.model_dump(mode="json"),
-        "rows": len(rows),
-        "table": str(table),
-        "figures": [str(path) for path in figures],
-        "ranking": [asdict(best) for best in ranked],
-    }

@@ -7,12 +7,12 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
+from judgeq.evaluation.explained import reasons, who
 from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus
 from judgeq.types import Call
 from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
 from judgeq.ui.text import NOT_ASKED, count, group, money, several
-from judgeq.ui.trail_data import reason, who
 from judgeq.untrusted import excerpt, plain
 
 TEXT, REPLY = 400, 2000
@@ -308,7 +308,8 @@ def _outcomes(result: Result, calls: Sequence[Call] | None) -> str:
 
 
 def _reasons(judgments: Sequence[Judgment], ledger: Ledger) -> Iterator[Section]:
-    given = [(one, reason(ledger, one.job)) for one in judgments]
+    said = reasons(ledger)
+    given = [(one, said.get(one.job)) for one in judgments]
     facts = [
         (
             f"round {one.round}, job {one.job}" + ("" if one.judge is None else f", {one.judge}"),

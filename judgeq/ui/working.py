@@ -5,7 +5,6 @@ from __future__ import annotations
 import asyncio
 import time
 from collections.abc import Callable
-from typing import Any
 
 from rich.console import Console
 from rich.text import Text
@@ -80,21 +79,3 @@ def summary(tally: Tally) -> str:
         more = f" and {several(tally.unpriced, 'call')} of unknown cost" if tally.unpriced else ""
         parts.append(money(tally.cost) + more)
     return " · ".join(parts)
-
-
-def as_json(tally: Tally, left: str) -> dict[str, Any]:
-    """What a worker did, for `--json`; `left` says why it ended."""
-    return {
-        "left": left,
-        "runs": list(tally.runs),
-        "jobs": {
-            "done": tally.done,
-            "invalid": tally.invalid,
-            "failed": tally.failed,
-            "given_back": tally.given_back,
-        },
-        "calls": tally.calls,
-        "cached": tally.cached,
-        "cost": None if tally.unpriced and tally.unpriced == tally.calls else tally.cost,
-        "unpriced_calls": tally.unpriced,
-    }

@@ -23,7 +23,7 @@ from dataclasses import dataclass, field
 from itertools import chain
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, ClassVar, NamedTuple
 
 import numpy as np
 import orjson
@@ -257,19 +257,27 @@ def totals_in(table: Table) -> tuple[int, int]:
 # `judgeq cache`
 
 
+class Kept(NamedTuple):
+    """How many replies of a model are kept, and the dollars they once cost (None: not known of all)."""
+
+    replies: int
+    cost: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a cache holds: replies and the dollars they once cost by model (None: not known of all),
-    bytes on disk, times in seconds since the epoch, hits and misses of all runs."""
+    """What a cache holds: replies, also by model, bytes on disk, times in seconds since the epoch, hits
+    and misses of all runs."""
 
     folder: Path
     entries: int = 0
     bytes: int = 0
-    by_model: Mapping[str, tuple[int, float | None]] = field(default_factory=dict)
+    by_model: Mapping[str, Kept] = field(default_factory=dict)
     oldest: float | None = None
     newest: float | None = None
     hits: int = 0
     misses: int = 0
+    JSON_KEYS: ClassVar = {"replies": "entries", "models": "by_model"}
 
 
 def overview(folder: Path) -> Overview:
@@ -288,7 +296,7 @@ def overview(folder: Path) -> Overview:
         entries=sum(row[1] for row in models),
         bytes=sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*")),
         by_model={
-            str(name): (
+            str(name): Kept(
                 replies,
                 None if unpriced or not _is_number(cost, MOST_PAID) else float(cost),
             )

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
+from dataclasses import dataclass, field
 from functools import wraps
-from typing import TYPE_CHECKING, Any, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NamedTuple, ParamSpec, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
+from judgeq.json_marks import LEFT_OUT
 from judgeq.store.damage import Counts, found
 from judgeq.store.postgres import schema, statements
 from judgeq.store.postgres.address import Address, connect, in_schema, problem, unreachable
@@ -40,19 +42,25 @@ DELETE FROM @.{table} WHERE ctid IN (SELECT ctid FROM @.{table} WHERE run = %s L
 """
 
 
-class RunRow(NamedTuple):
+@dataclass(frozen=True, slots=True)
+class RunRow:
     """A run as the store knows it: when it was last written to (seconds since the epoch), who leads it
     now, whether its texts are there, and how many workers are at it."""
 
     run: int
     name: str
-    fingerprint: str
-    info: str
-    prompt: str | None
+    fingerprint: str = field(metadata=LEFT_OUT)
+    info: str = field(metadata=LEFT_OUT)
+    prompt: str | None = field(metadata=LEFT_OUT)
     touched: float
     leader: str | None
     texts: bool
     workers: int
+    JSON_KEYS: ClassVar = {
+        "run": "name",
+        "led_by": "leader",
+        "texts_shared": "texts",
+    }
 
 
 @contextmanager

@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import time
-from dataclasses import dataclass
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, NamedTuple
 
+from judgeq.json_marks import LEFT_OUT
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, in_schema
 from judgeq.store.postgres.runs import opened
@@ -41,7 +42,7 @@ class Overview:
     it was brought up to date just now, whether this user may make it and write to it, the seconds by
     which the database's clock is ahead of this machine's, and its tables."""
 
-    address: Address
+    address: Address = field(metadata=LEFT_OUT)
     server: str
     version: int | None
     migrated_from: int | None
@@ -49,29 +50,17 @@ class Overview:
     may_write: bool
     ahead: float
     tables: list[Table]
+    JSON_KEYS: ClassVar = {
+        "store": "address.shown",
+        "schema": "address.schema",
+        "clock_ahead": "ahead",
+        "bytes": "bytes",
+    }
 
     @property
     def bytes(self) -> int:
         """Of all tables."""
         return sum(table.bytes for table in self.tables)
-
-    def as_json(self) -> dict[str, Any]:
-        """For `--json`."""
-        return {
-            "store": self.address.shown,
-            "server": self.server,
-            "schema": self.address.schema,
-            "version": self.version,
-            "migrated_from": self.migrated_from,
-            "may_create": self.may_create,
-            "may_write": self.may_write,
-            "clock_ahead": self.ahead,
-            "bytes": self.bytes,
-            "tables": {
-                table.name: {"rows": table.rows, "bytes": table.bytes, "dead": table.dead}
-                for table in self.tables
-            },
-        }
 
 
 def check(address: Address) -> Overview:

@@ -153,7 +153,7 @@ def against_gold(record: Record) -> Iterator[Section]:
 def _odds(record: Record, run: Result) -> Iterator[Section]:
     """The items that `judgeq show --against-gold` lists first, of a run with the gold of the report."""
     scores, texts = run.scores, record.texts
-    view = items.against_gold(run, np.ones(len(scores.ids), np.bool_), AT_ODDS)
+    view = items.against_gold(run, AT_ODDS)
     if not view.rows:
         return
     rank, gap = scores.rank, view.measures["gap"]
@@ -199,7 +199,7 @@ def judge(record: Record) -> Iterator[Section]:
             ),
         )
     yield from order_sections.order(run)
-    yield from scale_sections.misfit(evaluation.misfit, run.items.ids)
+    yield from scale_sections.misfit(evaluation.misfit)
     if evaluation.judges is not None:
         yield from evaluation_sections.agreement_of_judges(evaluation.judges)
     yield from evaluation_sections.people(evaluation)

@@ -12,9 +12,9 @@ from judgeq.errors import UsageError
 from judgeq.evaluation.record import Record
 from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.ui import drawing, html, markdown
+from judgeq.ui.json import plain
 from judgeq.ui.report import chapters
 from judgeq.ui.report.texts import Texts
-from judgeq.ui.section_data import chapters_json
 from judgeq.ui.sections import Chapter
 
 FORMATS = ("html", "md", "json")
@@ -64,7 +64,7 @@ def write(record: Record, texts: Texts, folder: Path, kind: str) -> list[Path]:
         return [_written(folder / "report.html", page(record, texts).encode())]
     made = chapters.chapters(record)
     if kind == "json":
-        values = {"title": title(record), "chapters": chapters_json(made), "texts": texts.data}
+        values = {"title": title(record), "chapters": plain(made), "texts": texts.data}
         content = orjson.dumps(values, option=orjson.OPT_INDENT_2)
         return [_written(folder / "report.json", content)]
     return _markdown(title(record), made, folder)

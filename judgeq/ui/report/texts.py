@@ -162,7 +162,7 @@ def _contested(run: Result) -> tuple[str | None, Floats]:
     """How much the judgments of each item contradict one another, as `judgeq show --contested` has it:
     the name of the measure, None where there is none, and its values, shape (n,)."""
     n = len(run.scores.ids)
-    measures = items.contested(run, np.ones(n, np.bool_), 0).measures
+    measures = items.contested(run, 0).measures
     for name in ("z", "spread"):
         if name in measures and not np.isnan(measures[name]).all():
             return name, measures[name]
