@@ -210,21 +210,12 @@ def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
 
 
-@pytest.mark.parametrize(
-    ("api", "faults", "repair"),
-    [
-        (api, faults, ("batch", "live")[(one + other) % 2])
-        for one, api in enumerate(APIS)
-        for other, faults in enumerate(UNUSABLE)
-    ],
-)
+@pytest.mark.parametrize("faults", UNUSABLE)
 def test_unusable_replies_are_asked_again_once(
-    tmp_path: Path, texts: Path, api: str, faults: str, repair: str
+    tmp_path: Path, texts: Path, api: str, faults: str
 ) -> None:
-    """Each fault by both APIs and by both ways of asking again, and each API by both ways."""
-    done = Rehearsal(tmp_path, texts, api, faults, "--batch-repair", repair)
-    if repair == "batch":
-        done.check()
+    done = Rehearsal(tmp_path, texts, api, faults)
+    done.check()
     assert done.codes == [0]
     assert not list(tmp_path.glob("runs/*/batches"))
     states = done.states()
@@ -233,8 +224,7 @@ def test_unusable_replies_are_asked_again_once(
     assert len(reasons) == states["invalid"]
     assert all(reason for (reason,) in reasons)
     assert query(done.run, "SELECT max(attempts), min(attempts) FROM jobs") == [(2, 1)]
-    asked_live = done.seen["requests"]
-    assert (asked_live > 0) == (repair == "live")
+    assert not done.seen["requests"]
 
 
 def test_a_quota_that_is_used_up_ends_the_session(

@@ -18,7 +18,7 @@ from judgeq.errors import (
     KeyRefusedError,
     RateLimitedError,
 )
-from judgeq.judge.batches import Remote, Result
+from judgeq.judge.batches import Remote
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, JobState, Line, Outcome
 from tests.cli import judgeq, query
@@ -56,22 +56,6 @@ def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much
         judgeq(tmp_path, *RUN, "--base-url", url, "--batch-wait", "0", expect=5)
         fake.stands = FULL
         judgeq(tmp_path, *RUN[:-1], "--base-url", url)
-    assert status(tmp_path)["state"] == "finished"
-
-
-def test_under_a_cap_live_repairs_wait_for_batches_that_hold_all_that_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def first_unusable(custom_id: str) -> Result:
-        seen.append(custom_id)
-        return answered(custom_id) if len(seen) > 3 else answered(custom_id, UNUSABLE)
-
-    by_model(monkeypatch, m=FakeBatches(first_unusable))
-    with mock(tmp_path) as url:
-        flags = ("--base-url", url, "--batch-repair", "live", "--max-cost", "0.015")
-        judgeq(tmp_path, *RUN, *flags, "--max-output-tokens", "100")
     assert status(tmp_path)["state"] == "finished"
 
 

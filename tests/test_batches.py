@@ -64,7 +64,7 @@ def by_question(url: str) -> list[int]:
     return [one["answered"] for one in stats(url, questions=True)["by_question"].values()]
 
 
-@pytest.mark.parametrize("how", ["", "--batch", "--batch --batch-repair live"])
+@pytest.mark.parametrize("how", ["", "--batch"])
 def test_what_was_asked_again_is_not_bought_by_the_next_run(
     tmp_path: Path, api: tuple[str, ...], how: str
 ) -> None:

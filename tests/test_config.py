@@ -74,7 +74,6 @@ OTHER_SESSION: Mapping[str, Any] = {
     "batch": True,
     "batch_wait": 1.0,
     "batch_size": 10,
-    "batch_repair": "live",
     "max_invalid": 0.9,
     "until": "0.9",
     "until_labels": True,

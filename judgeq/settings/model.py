@@ -301,11 +301,6 @@ class Access(Declarations):
         "Questions in a batch at most.", BATCHES, None,
         session=True, unset="what the provider takes", limits={"ge": 1},
     )  # fmt: skip
-    batch_repair: Literal["batch", "live"] = setting(
-        "How unusable replies of a batch are asked again: in the next batch, or at once, at the full "
-        "price.",
-        BATCHES, "batch", session=True,
-    )  # fmt: skip
     cache: bool = setting(
         "Neither take replies from the cache nor keep them there.", LIMITS, True,
         session=True, only="--no-cache",
