@@ -33,7 +33,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (anthropic.AnthropicBatches, "create"),
     ),
     "in the middle of a body": ((Passed, "through"),),
-    "uploaded": ((openai.OpenAIBatches, "_upload"), (anthropic.AnthropicBatches, "_remote")),
+    "uploaded": ((openai.OpenAIBatches, "_upload"), (anthropic.AnthropicBatches, "remote")),
     "before its id is written": (
         (openai.OpenAIBatches, "create"),
         (anthropic.AnthropicBatches, "create"),
@@ -44,7 +44,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (anthropic.AnthropicBatches, "identify"),
     ),
     "while it is asked about": (
-        (openai.OpenAIBatches, "_remote"),
+        (openai.OpenAIBatches, "remote"),
         (anthropic.AnthropicBatches, "get"),
     ),
     "while waiting": ((Batches, "_wait"),),
