@@ -24,7 +24,8 @@ from judgeq.errors import (
     ServerFailedError,
 )
 from judgeq.judge.batches import BatchAPI, Remote, Result, downloads
-from judgeq.judge.batches.providers import ProviderBatches, api_of
+from judgeq.judge.batches.adapter import ProviderBatches
+from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.settings.model import Access, Model

@@ -24,7 +24,7 @@ from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import Prepared
 from judgeq.judge.batches import BatchAPI, Limits, noted
-from judgeq.judge.batches.providers import is_refusal
+from judgeq.judge.batches.adapter import is_refusal
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel

@@ -14,7 +14,7 @@ import orjson
 
 from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.batches import Identified, Limits, Remote, Result, downloads, fields
-from judgeq.judge.batches.providers import ProviderBatches, framed
+from judgeq.judge.batches.adapter import ProviderBatches, framed
 from judgeq.judge.http.connection import Passed
 
 BEFORE, AFTER = b'{"requests":[', b"]}"

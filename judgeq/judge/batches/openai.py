@@ -16,7 +16,7 @@ import orjson
 
 from judgeq.errors import JudgeError
 from judgeq.judge.batches import Identified, Limits, Remote, Result, fields
-from judgeq.judge.batches.providers import ProviderBatches, framed, is_refusal
+from judgeq.judge.batches.adapter import ProviderBatches, framed, is_refusal
 from judgeq.judge.http.connection import Passed
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import is_azure
