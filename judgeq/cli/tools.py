@@ -276,8 +276,6 @@ def mock_server(
     cached_share: Annotated[float, _trouble("Share of input that it says was cached.")] = 0.0,
     usage: Annotated[bool, _trouble("Whether replies say their tokens.")] = True,
     batch_time: Annotated[float, _batch("Seconds that a batch takes.")] = 2.0,
-    batch_window: Annotated[float, _batch("Seconds after which a batch expires.")] = 86_400.0,
-    batch_crawl: Annotated[bool, _batch("No batch ends before it expires.")] = False,
     batch_expire: Annotated[float, _batch("Share of batches that expire half-way.")] = 0.0,
     batch_invalid: Annotated[float, _batch("Share of batches that fail validation.")] = 0.0,
     batch_queue_tokens: Annotated[
@@ -297,13 +295,12 @@ def mock_server(
     batch_lost: Annotated[float, _batch("Share of answered lines that results lack.")] = 0.0,
     batch_doubled: Annotated[float, _batch("Share of lines that results hold twice.")] = 0.0,
     batch_broken: Annotated[float, _batch("Share of downloads that end half-way.")] = 0.0,
-    batch_page: Annotated[int | None, _batch("The most batches in a page of the list.")] = None,
     batch_gone: Annotated[
         float | None, _batch("Seconds after a batch's end when its results are deleted.")
     ] = None,
     as_json: Json = False,
 ) -> None:
-    """A local server like OpenAI's and Anthropic's, for rehearsals.
+    """A local server like OpenAI's, for rehearsals.
 
     It answers as the simulated judge does, live and in batches, takes time,
     enforces limits and fails as it is asked to; /stats shows what it saw.
@@ -316,8 +313,6 @@ def mock_server(
       judgeq mock-server --batch-time 60 --batch-expire 0.2 --batch-lost 0.01
 
       judgeq run -d demo --judge mock --base-url http://127.0.0.1:8000/v1
-
-      judgeq run -d demo -j mock --api anthropic --base-url http://127.0.0.1:8000/v1
     """
     given = {
         name: value

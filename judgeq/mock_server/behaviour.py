@@ -60,8 +60,6 @@ class MockSettings(BaseModel):
     cached_share: float = Field(0.0, ge=0, le=1)
     usage: bool = True
     batch_time: float = Field(2.0, ge=0)
-    batch_window: float = Field(86_400.0, gt=0)
-    batch_crawl: bool = False
     batch_expire: float = Field(0.0, ge=0, le=1)
     batch_invalid: float = Field(0.0, ge=0, le=1)
     batch_queue_tokens: int | None = Field(None, ge=1)
@@ -72,7 +70,6 @@ class MockSettings(BaseModel):
     batch_lost: float = Field(0.0, ge=0, le=1)
     batch_doubled: float = Field(0.0, ge=0, le=1)
     batch_broken: float = Field(0.0, ge=0, le=1)
-    batch_page: int | None = Field(None, ge=1)
     batch_gone: float | None = Field(None, ge=0)
 
     @property
