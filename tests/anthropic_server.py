@@ -149,32 +149,30 @@ class AnthropicServer(MockServer):
             number = problems[0]["line"] - 1
             return error(400, f"requests.{number}.params: Input should be an object")
         batch = batches.add(lines, (), len(body), {})
-        return await batches.told(request, self._shown(request, batch, batch.made))
+        return await batches.told(request, self._shown(request, batch, "validating"))
 
     async def listed(self, request: web.Request) -> web.Response:
         after, limit = request.query.get("after_id"), int(request.query.get("limit", 20))
         page, more = self.batches.page(after, limit)
-        return as_json(
-            {"data": [await self._view(request, batch) for batch in page], "has_more": more}
-        )
+        return as_json({"data": [self._view(request, batch) for batch in page], "has_more": more})
 
     async def batch(self, request: web.Request) -> web.Response:
         batch = self._named(request)
-        return no_batch(request) if batch is None else as_json(await self._view(request, batch))
+        return no_batch(request) if batch is None else as_json(self._view(request, batch))
 
     async def cancel(self, request: web.Request) -> web.Response:
         batch = self._named(request)
         if batch is None:
             return no_batch(request)
-        if not await self.batches.cancels(batch):
+        if not self.batches.cancels(batch):
             return error(400, f"Batch {batch.id} cannot be canceled: its processing has ended.")
-        return as_json(await self._view(request, batch))
+        return as_json(self._view(request, batch))
 
     async def results(self, request: web.Request) -> web.StreamResponse:
         batch = self._named(request)
         if batch is None or self.batches.gone(batch):
             return no_batch(request)
-        await self.batches.catch_up(batch)
+        self.batches.catch_up(batch)
         if not batch.closed:
             return error(400, f"Batch {batch.id} has no available results: it has not ended.")
         asked = {line["custom_id"]: line["asked"] for line in batch.lines}
@@ -185,11 +183,11 @@ class AnthropicServer(MockServer):
     def _named(self, request: web.Request) -> Batch | None:
         return self.batches.batches.get(request.match_info["id"])
 
-    async def _view(self, request: web.Request, batch: Batch) -> dict[str, Any]:
-        return self._shown(request, batch, await self.batches.catch_up(batch))
+    def _view(self, request: web.Request, batch: Batch) -> dict[str, Any]:
+        return self._shown(request, batch, self.batches.catch_up(batch))
 
-    def _shown(self, request: web.Request, batch: Batch, now: float) -> dict[str, Any]:
-        counts, ended = batch.counts, batch.state(now) in ENDED
+    def _shown(self, request: web.Request, batch: Batch, state: str) -> dict[str, Any]:
+        counts, ended = batch.counts, state in ENDED
         done = {
             "succeeded": counts["succeeded"],
             "errored": counts["failed"],

@@ -196,7 +196,11 @@ def test_a_broken_download_leaves_nothing_and_can_be_tried_again(
 
 
 @forms
-def test_results_that_were_deleted_are_gone(form: Form, tmp_path: Path) -> None:
+def test_results_that_were_deleted_are_gone(
+    form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "KEPT", 200.0)
+
     async def story(rig: Rig) -> None:
         made = await rig.api.create(NAME, lines(rig))
         rig.clock.now += 150
@@ -208,7 +212,7 @@ def test_results_that_were_deleted_are_gone(form: Form, tmp_path: Path) -> None:
         with pytest.raises(BatchGoneError):
             await rig.api.get("batch_nobody")
 
-    rehearsed(form, story, batch_gone=200.0)
+    rehearsed(form, story)
 
 
 @forms

@@ -295,9 +295,6 @@ def mock_server(
     batch_lost: Annotated[float, _batch("Share of answered lines that results lack.")] = 0.0,
     batch_doubled: Annotated[float, _batch("Share of lines that results hold twice.")] = 0.0,
     batch_broken: Annotated[float, _batch("Share of downloads that end half-way.")] = 0.0,
-    batch_gone: Annotated[
-        float | None, _batch("Seconds after a batch's end when its results are deleted.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
     """A local server like OpenAI's, for rehearsals.

@@ -60,7 +60,6 @@ class MockServer:
         app = web.Application(client_max_size=LARGEST)
         app.router.add_post("/v1/chat/completions", self.complete)
         app.router.add_get("/v1/models", self.models)
-        app.router.add_get("/v1/models/{name:.+}", self.model)
         for route in self.batches.routes():
             app.router.add_route(route.method, route.path, self.with_key(route.handler))
         app.router.add_get("/stats", self.show_stats)
@@ -90,20 +89,13 @@ class MockServer:
         listed = [{"id": name, "object": "model", "created": 0, "owned_by": "judgeq"}]
         return self._key_refused(request) or as_json({"object": "list", "data": listed})
 
-    async def model(self, request: web.Request) -> web.Response:
-        """One model, if it is known."""
-        name = request.match_info["name"]
-        if self.settings.only_model not in (None, name):
-            return error(404, f"The model `{name}` does not exist.", code="model_not_found")
-        return self._key_refused(request) or as_json({"id": name, "object": "model", "created": 0})
-
     async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""
-        return as_json(await self.seen(questions="questions" in request.query))
+        return as_json(self.seen(questions="questions" in request.query))
 
-    async def seen(self, *, questions: bool = False) -> dict[str, Any]:
+    def seen(self, *, questions: bool = False) -> dict[str, Any]:
         """What the server saw until now."""
-        batches = await self.batches.as_json()  # first: it answers what is due
+        batches = self.batches.as_json()  # first: it answers what is due
         return {**self.stats.as_json(questions=questions), "batches": batches}
 
     async def reset(self, _: web.Request) -> web.Response:
@@ -247,4 +239,4 @@ async def serve(
     async with running(server) as url:
         ready(url)
         await stop.wait()
-        return await server.seen()
+        return server.seen()

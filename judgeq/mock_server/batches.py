@@ -6,7 +6,6 @@ as live questions are. What was answered stays, byte for byte.
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 from collections import Counter
@@ -23,12 +22,15 @@ from judgeq.mock_server.chat import Chat, as_json, broke, drop, error, slow_down
 from judgeq.types import Usage
 
 LARGEST_PAGE = 100
-PIECE = 64 * 1024
-BURST = 50  # lines that are answered before others have a turn
 DAY = 86_400  # seconds
+KEPT = 30 * DAY
+"""Seconds for which results are kept."""
 ENDED = frozenset({"failed", "completed", "expired", "cancelled"})
 FAULTS = ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
-COUNTED = ("billed", "succeeded", "failed", "expired", "cancelled")
+COUNTED = (
+    *("billed", "succeeded", "failed", "expired", "cancelled"),
+    *("lost", "doubled", "downloads", "broken"),
+)
 
 
 @dataclass(slots=True, eq=False)
@@ -55,7 +57,6 @@ class Batch:
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
     again: bytearray = field(default_factory=bytearray)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
 
     def state(self, now: float) -> str:
         """Where it stands."""
@@ -150,22 +151,15 @@ class Batches:
         self._files[name] = data, batch
         return name
 
-    def _kept(self, name: str) -> tuple[bytes | bytearray, Batch | None] | None:
-        """A file, if it isn't deleted by now."""
-        data, batch = self._files.get(name, (None, None))
-        return None if data is None or (batch is not None and self.gone(batch)) else (data, batch)
-
-    def gone(self, batch: Batch) -> bool:
+    def gone(self, batch: Batch | None) -> bool:
         """Whether its results are deleted by now."""
-        kept = self.settings.batch_gone
-        return self.now() >= (batch.made + 30 * DAY if kept is None else batch.end + kept)
+        return batch is not None and self.now() >= batch.end + KEPT
 
     async def content(self, request: web.Request) -> web.StreamResponse:
         """What is in a file."""
-        file = self._kept(request.match_info["id"])
-        if file is None:
+        data, batch = self._files.get(request.match_info["id"], (None, None))
+        if data is None or self.gone(batch):
             return error(404, f"No such File object: {request.match_info['id']}", param="id")
-        data, batch = file
         return web.Response(body=data) if batch is None else await self.send(request, batch, data)
 
     async def send(
@@ -174,20 +168,10 @@ class Batches:
         """Send results, whole or broken off."""
         how = self.drawn("broken")
         batch.counts.update(("downloads",) if how is None else ("downloads", "broken"))
-        left = len(data) if how is None else len(data) // 2
-        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
-        # A third of the broken ones end early as if they were whole.
-        pretended = how is not None and how >= 2 / 3
-        if how is None or how < 1 / 3:
-            response.content_length = len(data)
-        await response.prepare(request)
-        for at in range(0, left, PIECE):
-            await response.write(bytes(data[at : min(at + PIECE, left)]))
-        if how is None or pretended:
-            await response.write_eof()
-        elif request.transport is not None:
-            request.transport.close()
-        return response
+        if how is not None and how < 2 / 3:
+            return await drop(request, bytes(data), half=True)
+        # The other broken ones end early as if they were whole.
+        return web.Response(body=bytes(data if how is None else data[: len(data) // 2]))
 
     async def delete(self, request: web.Request) -> web.Response:
         """Delete a file."""
@@ -200,14 +184,14 @@ class Batches:
     async def create(self, request: web.Request) -> web.StreamResponse:
         """Create a batch."""
         asked = orjson.loads(await request.read())
-        file = self._kept(asked["input_file_id"])
-        if file is None:
+        data, _ = self._files.get(asked["input_file_id"], (None, None))
+        if data is None:
             text = f"Invalid file: no file with id '{asked['input_file_id']}'."
             return error(400, text, param="input_file_id")
         if self.drawn("limited") is not None:
             return slow_down(self.settings.retry_after)
-        lines = [orjson.loads(line) for line in bytes(file[0]).splitlines() if line]
-        batch = self.add(lines, self.problems(lines, len(file[0])), len(file[0]), asked)
+        lines = list(map(orjson.loads, data.splitlines()))
+        batch = self.add(lines, self.problems(lines, len(data)), len(data), asked)
         return await self.told(request, self.shown(batch, "validating"))
 
     def problems(self, lines: Sequence[Any], size: int) -> list[dict[str, Any]]:
@@ -262,7 +246,7 @@ class Batches:
     async def listed(self, request: web.Request) -> web.Response:
         """A page of the list, the newest first."""
         page, more = self.page(request.query.get("after"), int(request.query.get("limit", 20)))
-        data = [await self._view(batch) for batch in page]
+        data = list(map(self._view, page))
         return as_json({"object": "list", "data": data, "has_more": more})
 
     def page(self, after: str | None, limit: int) -> tuple[list[Batch], bool]:
@@ -275,27 +259,26 @@ class Batches:
     async def batch(self, request: web.Request) -> web.Response:
         """How a batch stands."""
         batch = self.batches.get(request.match_info["id"])
-        return _no_batch(request) if batch is None else as_json(await self._view(batch))
+        return _no_batch(request) if batch is None else as_json(self._view(batch))
 
     async def cancel(self, request: web.Request) -> web.Response:
         """Cancel a batch."""
         batch = self.batches.get(request.match_info["id"])
         if batch is None:
             return _no_batch(request)
-        if not await self.cancels(batch):
-            return error(409, f"Cannot cancel a batch with status '{batch.state(self.now())}'.")
-        return as_json(await self._view(batch))
+        if not self.cancels(batch):
+            return error(409, "Cannot cancel a batch that has ended.")
+        return as_json(self._view(batch))
 
-    async def cancels(self, batch: Batch) -> bool:
+    def cancels(self, batch: Batch) -> bool:
         """Cancel what isn't answered yet; False where it has ended."""
-        now = await self.catch_up(batch)
-        if batch.state(now) in ENDED:
+        if self.catch_up(batch) in ENDED:
             return False
-        batch.cancelled = now if batch.cancelled is None else batch.cancelled
+        batch.cancelled = self.now() if batch.cancelled is None else batch.cancelled
         return True
 
-    async def _view(self, batch: Batch) -> dict[str, Any]:
-        return self.shown(batch, batch.state(await self.catch_up(batch)))
+    def _view(self, batch: Batch) -> dict[str, Any]:
+        return self.shown(batch, self.catch_up(batch))
 
     def shown(self, batch: Batch, state: str) -> dict[str, Any]:
         """A batch as the API shows it."""
@@ -324,24 +307,20 @@ class Batches:
 
     # Lines
 
-    async def catch_up(self, batch: Batch) -> float:
-        """Answer what is due, and write the results once it ended; the moment by which that holds."""
-        async with batch.lock:
-            now = self.now()
-            due, ended = batch.due(now), batch.state(now) in ENDED
-            while batch.answered < due:
-                self._answer(batch, now)
-                if batch.answered % BURST == 0:
-                    await asyncio.sleep(0)
-            if ended and not batch.closed:
-                batch.output += batch.again
-                for line in batch.order[batch.answered :] if not batch.problems else ():
-                    why = "expired" if batch.state(now) == "expired" else "cancelled"
-                    problem = {"code": f"batch_{why}", "message": f"The batch {why}."}
-                    batch.counts[why] += 1
-                    batch.errors += _result(batch.lines[line], None, problem)
-                batch.closed = True
-        return now
+    def catch_up(self, batch: Batch) -> str:
+        """Answer what is due, and write the results once it ended; where it stands by then."""
+        now = self.now()
+        due, state = batch.due(now), batch.state(now)
+        while batch.answered < due:
+            self._answer(batch, now)
+        if state in ENDED and not batch.closed:
+            batch.output += batch.again
+            for line in batch.order[batch.answered :] if not batch.problems else ():
+                problem = {"code": f"batch_{state}", "message": f"The batch {state}."}
+                batch.counts[state] += 1
+                batch.errors += _result(batch.lines[line], None, problem)
+            batch.closed = True
+        return state
 
     def _answer(self, batch: Batch, now: float) -> None:
         """Answer the next line."""
@@ -366,23 +345,20 @@ class Batches:
         if said.fate == "doubled":
             batch.again += result
 
-    async def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As `/stats` reports it: all that were created, in order."""
-        shown: list[dict[str, Any]] = []
-        for batch in list(self.batches.values()):
-            now = await self.catch_up(batch)
-            counts = (*COUNTED, "lost", "doubled", "downloads", "broken")
-            shown.append(
-                {
-                    "id": batch.id,
-                    "metadata": batch.fields["metadata"],
-                    "first_custom_id": batch.lines[0]["custom_id"],
-                    "state": batch.state(now),
-                    "lines": len(batch.lines),
-                    **{name: batch.counts[name] for name in counts},
-                    "tokens": dict(zip(Usage._fields, batch.tokens, strict=True)),
-                }
-            )
+        shown: list[dict[str, Any]] = [
+            {
+                "id": batch.id,
+                "metadata": batch.fields["metadata"],
+                "first_custom_id": batch.lines[0]["custom_id"],
+                "state": self.catch_up(batch),
+                "lines": len(batch.lines),
+                **{name: batch.counts[name] for name in COUNTED},
+                "tokens": dict(zip(Usage._fields, batch.tokens, strict=True)),
+            }
+            for batch in self.batches.values()
+        ]
         totals = {name: sum(batch[name] for batch in shown) for name in ("billed", "downloads")}
         return {"created": len(shown), **totals, "list": shown}
 

@@ -70,7 +70,6 @@ class MockSettings(BaseModel):
     batch_lost: float = Field(0.0, ge=0, le=1)
     batch_doubled: float = Field(0.0, ge=0, le=1)
     batch_broken: float = Field(0.0, ge=0, le=1)
-    batch_gone: float | None = Field(None, ge=0)
 
     @property
     def failures(self) -> tuple[tuple[str, float], ...]:
