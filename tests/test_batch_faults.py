@@ -276,7 +276,7 @@ def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
             state = lambda batch, now: going[batch.cancelled is not None]  # noqa: E731
             patch.setattr(batches.Batch, "state", state)
             patch.setattr(batches.Batch, "due", lambda batch, now: len(batch.lines) // 2)
-            judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
+            judgeq(tmp_path, *run, "--no-wait", expect=5)
             judgeq(tmp_path, "batches", "cancel")
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)
@@ -313,7 +313,7 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
 
     with mock(tmp_path, "--batch-time", "0") as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
-        judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, *run, "--no-wait", expect=5)
         monkeypatch.setattr(batches.Batches, "flaky", gone)
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)

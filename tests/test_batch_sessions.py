@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from judgeq.engine import batch, batch_collecting, batch_sending
+from judgeq.engine import batch, batch_lines, batch_sending
 from judgeq.errors import (
     BrokenResultsError,
     ConnectionFailedError,
@@ -53,7 +53,7 @@ def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much
 ) -> None:
     by_model(monkeypatch, m=(fake := FakeBatches()))
     with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
         fake.stands = FULL
         judgeq(tmp_path, *RUN[:-1], "--base-url", url)
     assert status(tmp_path)["state"] == "finished"
@@ -73,7 +73,7 @@ def test_under_a_cap_a_live_session_first_collects_what_may_hold_all_that_is_lef
     by_model(monkeypatch, m=FakeBatches())
     capped = ("--max-cost", "0.015", "--max-output-tokens", "100")
     with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--no-wait", expect=5)
         jobs = status(tmp_path)["jobs"]
         assert jobs["running"]
         assert jobs["pending"]
@@ -96,7 +96,7 @@ def test_one_provider_that_fails_keeps_no_other_from_being_collected(
     assert bad.asked == ["create"] * 4
     bad.errors.clear()
     bad.stands = {"status": "in_progress", "stands": "working"}
-    judgeq(tmp_path, "resume", "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, "resume", "--no-wait", expect=5)
     bad.errors["get"] = KeyRefusedError("it refuses the key.")
     judgeq(tmp_path, "resume", expect=4)
     bad.errors.clear()
@@ -110,7 +110,7 @@ def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_s
 ) -> None:
     good, bad = FakeBatches(), FakeBatches()
     by_model(monkeypatch, m=bad, n=good)
-    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
     if error is None:  # it is at another address than its judge is asked at
         (ledger,) = tmp_path.glob("runs/*/run.db")
         with sqlite3.connect(ledger) as db:
@@ -126,7 +126,7 @@ def test_batches_are_cancelled_though_one_cant_be(
 ) -> None:
     good, bad = FakeBatches(), FakeBatches()
     by_model(monkeypatch, m=bad, n=good)
-    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
     bad.errors["cancel"] = ConnectionFailedError("no connection.")
     judgeq(tmp_path, "batches", "cancel", expect=4)
     assert good.asked[-1] == "cancel"
@@ -152,12 +152,12 @@ def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_w
     fake = FakeBatches()
     by_model(monkeypatch, m=fake)
     fake.errors["create"] = ConnectionFailedError("the connection broke.")
-    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
     (ledger,) = tmp_path.glob("runs/*/run.db")
     with sqlite3.connect(ledger) as db:
         db.execute("UPDATE batches SET made = made + ?", (years * 31_557_600,))
     fake.errors.clear()
-    judgeq(tmp_path, "resume", "--batch-wait", "1")
+    judgeq(tmp_path, "resume")
     assert status(tmp_path)["unknown_attempts"] == 24
 
 
@@ -180,10 +180,10 @@ def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
     fake = Refusing()
     by_model(monkeypatch, m=fake)
     fake.errors["identify"] = ConnectionFailedError("the connection broke.")
-    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
     assert status(tmp_path)["jobs"]["running"] == 24
     fake.errors.clear()
-    judgeq(tmp_path, "resume", "--batch-wait", "1")
+    judgeq(tmp_path, "resume")
     assert len(fake.created) == 1
     assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
 
@@ -225,7 +225,7 @@ def test_answers_that_are_always_missing_end_as_failed_jobs(
 def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_collecting, "TRIES", 2)
+    monkeypatch.setattr(batch_lines, "TRIES", 2)
     fake = Breaking()
     by_model(monkeypatch, m=fake)
     done = judgeq(tmp_path, "run", *ASKED, "--batch")
@@ -252,7 +252,7 @@ def test_a_folder_of_results_that_cant_be_made_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_model(monkeypatch, m=FakeBatches())
-    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
     (ledger,) = tmp_path.glob("runs/*/run.db")
     (ledger.parent / "batches").write_text("")
     assert "batches can't be written" in judgeq(tmp_path, "resume", expect=7).stderr

@@ -72,7 +72,7 @@ CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
     "batch": True,
-    "batch_wait": 1.0,
+    "wait": False,
     "batch_size": 10,
     "max_invalid": 0.9,
     "until": "0.9",

@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 
 from judgeq.config import Settings
 from judgeq.engine import batch_lines
-from judgeq.engine.batch_collecting import Collecting, looked_for
+from judgeq.engine.batch_lines import Collecting, looked_for
 from judgeq.engine.queue import Stop
 from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice

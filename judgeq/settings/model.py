@@ -292,10 +292,9 @@ class Access(Declarations):
         "Send rounds as batches, for half the price at most providers. They answer within 24 hours.",
         BATCHES, False, common=True, session=True,
     )  # fmt: skip
-    batch_wait: float | None = setting(
-        "Hours to wait for batches, before ending with exit code 5; 0 only sends them. The same command "
-        "goes on.",
-        BATCHES, None, session=True, unset="until they end", metavar="HOURS", limits=NOT_NEGATIVE,
+    wait: bool = setting(
+        "Only send and collect the batches that are due, and end with exit code 5 until all are in.",
+        BATCHES, True, session=True, only="--no-wait",
     )  # fmt: skip
     batch_size: int | None = setting(
         "Questions in a batch at most.", BATCHES, None,
