@@ -139,7 +139,15 @@ def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
     by_model(monkeypatch, m=fake)
     fake.errors["create"] = ConnectionFailedError("the connection broke.")
     fake.doubtful = ["r7"]
-    done = judgeq(tmp_path, "run", *ASKED, "--batch", "--batch-wait", "0.0001", expect=5)
+    wait = batch.Batches._wait
+
+    async def stopped(batches: batch.Batches, until: float) -> None:
+        if fake.asked.count("identify") > 1:
+            batches.stop.ask()
+        await wait(batches, until)
+
+    monkeypatch.setattr(batch.Batches, "_wait", stopped)
+    done = judgeq(tmp_path, "run", *ASKED, "--batch", expect=5)
     assert done.stderr.count("may be r7") == 1 < fake.asked.count("identify")
     said = judgeq(tmp_path, "batches", "cancel", expect=4).stderr
     assert "Nobody knows yet whether batch jq" in said
@@ -157,7 +165,7 @@ def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_w
     with sqlite3.connect(ledger) as db:
         db.execute("UPDATE batches SET made = made + ?", (years * 31_557_600,))
     fake.errors.clear()
-    judgeq(tmp_path, "resume")
+    judgeq(tmp_path, "resume", "--wait")
     assert status(tmp_path)["unknown_attempts"] == 24
 
 
@@ -183,7 +191,7 @@ def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
     judgeq(tmp_path, *RUN, "--no-wait", expect=5)
     assert status(tmp_path)["jobs"]["running"] == 24
     fake.errors.clear()
-    judgeq(tmp_path, "resume")
+    judgeq(tmp_path, "resume", "--wait")
     assert len(fake.created) == 1
     assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
 

@@ -123,7 +123,6 @@ class Chat:
                 {
                     "index": 0,
                     "message": {"role": "assistant", "refusal": None, **message},
-                    "logprobs": None,
                     "finish_reason": reason,
                 }
             ],

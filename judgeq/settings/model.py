@@ -293,8 +293,9 @@ class Access(Declarations):
         BATCHES, False, common=True, session=True,
     )  # fmt: skip
     wait: bool = setting(
-        "Only send and collect the batches that are due, and end with exit code 5 until all are in.",
-        BATCHES, True, session=True, only="--no-wait",
+        "Wait until all batches are in. --no-wait only sends and collects what is due, and ends with "
+        "exit code 5.",
+        BATCHES, True, session=True, undone=True,
     )  # fmt: skip
     batch_size: int | None = setting(
         "Questions in a batch at most.", BATCHES, None,
