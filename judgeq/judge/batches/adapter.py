@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import os
 from abc import ABC, abstractmethod
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Mapping
+from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar
@@ -20,7 +20,7 @@ from judgeq.errors import (
     RefusedRequestError,
     ServerFailedError,
 )
-from judgeq.judge.batches import Identified, Limits, Remote, Result, downloads, fields
+from judgeq.judge.batches import Remote, Result, downloads, fields
 from judgeq.judge.http.bodies import parts_of, read_all
 from judgeq.judge.http.connection import Passed
 from judgeq.judge.http.model_backend import ModelBackend, beside
@@ -48,25 +48,6 @@ class ProviderBatches(ABC):
     def __init__(self, backend: ModelBackend) -> None:
         self._connection = backend.connection
         self._address = backend.address
-
-    @property
-    @abstractmethod
-    def limits(self) -> Limits:
-        """See BatchAPI."""
-
-    @abstractmethod
-    def line(self, custom_id: str, body: bytes) -> bytes:
-        """See BatchAPI."""
-
-    @abstractmethod
-    async def create(self, name: str, lines: BinaryIO) -> Remote:
-        """See BatchAPI."""
-
-    @abstractmethod
-    async def identify(
-        self, name: str, count: int, since: float, known: Collection[str]
-    ) -> Identified:
-        """See BatchAPI."""
 
     @abstractmethod
     def remote(self, batch: Mapping[str, Any]) -> Remote:
