@@ -17,11 +17,11 @@ from judgeq.errors import JudgeError, UsageError
 
 
 def _trouble(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Behaviour", **more)
+    return typer.Option(help=text, rich_help_panel="Behaviour", show_default=False, **more)
 
 
 def _batch(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Batches", **more)
+    return typer.Option(help=text, rich_help_panel="Batches", show_default=False, **more)
 
 
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -252,7 +252,7 @@ def mock_server(
     rpm: Annotated[float | None, _trouble("Requests a minute, enforced exactly.")] = None,
     tpm: Annotated[float | None, _trouble("Tokens a minute, enforced exactly.")] = None,
     rate_limited: Annotated[float, _trouble("Share of requests refused with 429.")] = 0.0,
-    retry_after: Annotated[float, _trouble("Seconds that half of those ask to wait.")] = 1.0,
+    retry_after: Annotated[float, _trouble("Seconds that half of those ask to wait (1).")] = 1.0,
     errors: Annotated[float, _trouble("Share of requests answered with 500.")] = 0.0,
     dropped: Annotated[float, _trouble("Share of connections cut.")] = 0.0,
     hung: Annotated[float, _trouble("Share of requests never answered.")] = 0.0,
@@ -265,7 +265,8 @@ def mock_server(
     key: Annotated[str | None, _trouble("The API key it wants.")] = None,
     echo_key: Annotated[bool, _trouble("Repeat the key received in error messages.")] = False,
     structured: Annotated[
-        str, _trouble("The structured replies it can do.", metavar="schema|ignored|json|text")
+        str,
+        _trouble("The structured replies it can do (schema).", metavar="schema|ignored|json|text"),
     ] = "schema",
     max_input_tokens: Annotated[int | None, _trouble("The longest question it reads.")] = None,
     quota_after: Annotated[int | None, _trouble("Answers until the quota is used up.")] = None,
@@ -275,7 +276,7 @@ def mock_server(
     ] = False,
     cached_share: Annotated[float, _trouble("Share of input that it says was cached.")] = 0.0,
     usage: Annotated[bool, _trouble("Whether replies say their tokens.")] = True,
-    batch_time: Annotated[float, _batch("Seconds that a batch takes.")] = 2.0,
+    batch_time: Annotated[float, _batch("Seconds that a batch takes (2).")] = 2.0,
     batch_expire: Annotated[float, _batch("Share of batches that expire half-way.")] = 0.0,
     batch_invalid: Annotated[float, _batch("Share of batches that fail validation.")] = 0.0,
     batch_queue_tokens: Annotated[
