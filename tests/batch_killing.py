@@ -15,9 +15,9 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from judgeq.engine import batch, batch_collecting, batch_sending
+from judgeq.engine import batch, batch_lines, batch_sending
 from judgeq.engine.batch import Batches
-from judgeq.engine.batch_collecting import Collecting
+from judgeq.engine.batch_lines import Collecting
 from judgeq.engine.batch_sending import Sending
 from judgeq.judge.batches import anthropic, downloads, openai
 from judgeq.judge.budget import Budget
@@ -33,7 +33,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (anthropic.AnthropicBatches, "create"),
     ),
     "in the middle of a body": ((Passed, "through"),),
-    "uploaded": ((openai.OpenAIBatches, "_upload"), (anthropic.AnthropicBatches, "_remote")),
+    "uploaded": ((openai.OpenAIBatches, "_upload"), (anthropic.AnthropicBatches, "remote")),
     "before its id is written": (
         (openai.OpenAIBatches, "create"),
         (anthropic.AnthropicBatches, "create"),
@@ -44,7 +44,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (anthropic.AnthropicBatches, "identify"),
     ),
     "while it is asked about": (
-        (openai.OpenAIBatches, "_remote"),
+        (openai.OpenAIBatches, "remote"),
         (anthropic.AnthropicBatches, "get"),
     ),
     "while waiting": ((Batches, "_wait"),),
@@ -169,7 +169,7 @@ def forks(folder: Path, warm_up: Sequence[str | Path], *more: str) -> Iterator[F
 def main() -> None:
     """Read sessions from standard input, one in a line, and write how each ended."""
     quick(setattr)
-    batch_collecting.GROUP = 2
+    batch_lines.GROUP = 2
     if "by elo" in sys.argv:
         by_elo(setattr)
     warm = False

@@ -1,4 +1,5 @@
-"""The mock server in a thread of this process, or as `judgeq mock-server`, and what it saw."""
+"""The mock server in a thread of this process, where it also speaks Anthropic's API, or as
+`judgeq mock-server`, and what it saw."""
 
 from __future__ import annotations
 
@@ -11,8 +12,9 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
-from judgeq import mock_server
+from judgeq.mock_server import running
 from judgeq.mock_server.behaviour import MockSettings
+from tests.anthropic_server import AnthropicServer
 from tests.cli import command, command_line, environment
 from tests.web import in_thread
 
@@ -20,7 +22,7 @@ from tests.web import in_thread
 @contextmanager
 def mock(folder: Path, *flags: str) -> Iterator[str]:
     """The base URL of a mock server that runs in a thread while inside."""
-    with in_thread(mock_server.running(_settings(flags))) as (url, _):
+    with in_thread(running(AnthropicServer(_settings(flags)))) as url:
         yield url
 
 

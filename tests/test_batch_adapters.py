@@ -17,10 +17,11 @@ from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import OpenAIChat
-from judgeq.mock_server import MockServer, running
+from judgeq.mock_server import MockServer, batches, running
 from judgeq.mock_server.behaviour import MockSettings
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
+from tests.anthropic_server import AnthropicServer
 from tests.fakes import Clock
 from tests.test_openai_chat import request
 
@@ -43,7 +44,8 @@ def rehearsed(form: Form, story: Callable[[Rig], Awaitable[None]], **settings: A
     async def run() -> None:
         clock = Clock()
         made = MockSettings(port=0, **{"batch_time": 100.0, **settings})
-        async with running(made, clock=clock) as (url, server):
+        server = AnthropicServer(made, clock=clock)
+        async with running(server) as url:
             kind = AnthropicMessages if form == "anthropic" else OpenAIChat
             backend = kind("m", Model(base_url=url, api=form), Access(), None)
             await backend.open()
@@ -194,7 +196,11 @@ def test_a_broken_download_leaves_nothing_and_can_be_tried_again(
 
 
 @forms
-def test_results_that_were_deleted_are_gone(form: Form, tmp_path: Path) -> None:
+def test_results_that_were_deleted_are_gone(
+    form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "KEPT", 200.0)
+
     async def story(rig: Rig) -> None:
         made = await rig.api.create(NAME, lines(rig))
         rig.clock.now += 150
@@ -206,7 +212,7 @@ def test_results_that_were_deleted_are_gone(form: Form, tmp_path: Path) -> None:
         with pytest.raises(BatchGoneError):
             await rig.api.get("batch_nobody")
 
-    rehearsed(form, story, batch_gone=200.0)
+    rehearsed(form, story)
 
 
 @forms
@@ -222,7 +228,11 @@ def test_a_batch_that_is_limited_is_believed_when_the_list_agrees(form: Form) ->
 
 
 @forms
-def test_a_batch_whose_creation_got_no_answer_is_known_again(form: Form) -> None:
+def test_a_batch_whose_creation_got_no_answer_is_known_again(
+    form: Form, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(batches, "LARGEST_PAGE", 3)
+
     async def story(rig: Rig) -> None:
         before = 0.0
         with pytest.raises(CallError) as raised:
@@ -249,4 +259,4 @@ def test_a_batch_whose_creation_got_no_answer_is_known_again(form: Form) -> None
             assert await rig.api.identify(NAME, 10, before, [late.remote.id]) == none
             assert await rig.api.identify(NAME, 10, late.remote.made + 601, ()) == none
 
-    rehearsed(form, story, batch_unanswered=1.0, batch_page=3)
+    rehearsed(form, story, batch_unanswered=1.0)

@@ -23,9 +23,8 @@ from judgeq.errors import (
     RunError,
     ServerFailedError,
 )
-from judgeq.judge.batches import BatchAPI, Remote, Result, anthropic, downloads, openai
-from judgeq.judge.batches.anthropic import AnthropicBatches
-from judgeq.judge.batches.openai import OpenAIBatches
+from judgeq.judge.batches import BatchAPI, Remote, Result, downloads
+from judgeq.judge.batches.adapter import ProviderBatches
 from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai_chat import OpenAIChat
@@ -268,9 +267,10 @@ def unopened(form: str) -> OpenAIChat | AnthropicMessages:
 def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
     form: str, fields: dict[str, Any]
 ) -> None:
-    backend, module = unopened(form), openai if form == "openai" else anthropic
-    part = fields.get("result") if form == "anthropic" else fields
-    result = module._result("a-1", part)
+    backend = unopened(form)
+    api = api_of(backend)
+    assert isinstance(api, ProviderBatches)
+    result = api.result("a-1", fields if form == "openai" else {"result": fields})
     with suppress(JudgeError):
         backend.read_result(result, 10, backend.form)
 
@@ -279,8 +279,8 @@ def test_any_line_is_a_result_and_any_result_a_reply_or_an_error(
 @given(fields=st.dictionaries(WORDS, ANYTHING))
 def test_any_object_is_a_batch_or_an_error(form: str, fields: dict[str, Any]) -> None:
     api = api_of(unopened(form))
-    assert isinstance(api, OpenAIBatches | AnthropicBatches)
-    remote = api._remote({**fields, "id": "b", "output_file_id": "", "error_file_id": None})
+    assert isinstance(api, ProviderBatches)
+    remote = api.remote({**fields, "id": "b", "output_file_id": "", "error_file_id": None})
     assert remote.made >= 0
     assert min(remote.total, remote.done, remote.failed) >= 0
     said = [remote.status, *remote.problems]

@@ -12,9 +12,9 @@ import pytest
 from aiohttp import web
 
 from judgeq.engine import batch
-from judgeq.mock_server import MockServer, anthropic_batches, batches, openai_batches
-from judgeq.mock_server.behaviour import MockSettings
-from judgeq.mock_server.wire import drop
+from judgeq.mock_server import batches
+from judgeq.mock_server.chat import drop
+from tests.anthropic_server import AnthropicServer
 from tests.batch_killing import quick
 from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
@@ -23,29 +23,29 @@ from tests.mock import mock, stats
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 QUESTIONS = 20
-DAY = 24 * 60 * 60.0
 JOB = (
     *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
     *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
 )
 # Those of a session that say nothing to the user, and pay for nothing twice.
 QUIET = (
-    *("--batch-expire 0.5", "--batch-expire 1", "--batch-crawl --batch-window 0.1"),
+    *("--batch-expire 0.5", "--batch-expire 1"),
     *("--batch-limited 0.5 --retry-after 0.01", "--batch-unanswered 0.5", "--batch-unanswered 1"),
-    *("--batch-doubled 0.5", "--batch-broken 0.5", "--batch-page 1 --batch-unanswered 0.5"),
+    *("--batch-doubled 0.5", "--batch-broken 0.5"),
     *("--batch-flaky 0.3 --retry-after 0.01", "--batch-failing 0.3"),
 )
 UNUSABLE = ("--unreadable 0.3", "--incomplete 0.3", "--refused 0.3", "--cut-off 0.3")
 MIXED = (
     "--batch-expire 0.2 --batch-limited 0.2 --batch-unanswered 0.2 --batch-flaky 0.1 "
     "--batch-failing 0.1 --batch-doubled 0.1 --batch-lost 0.05 --batch-broken 0.2 "
-    "--batch-page 2 --retry-after 0.01"
+    "--retry-after 0.01"
 )
 
 
 @pytest.fixture(autouse=True)
 def _quick(monkeypatch: pytest.MonkeyPatch, short_waits: None) -> None:
     quick(monkeypatch.setattr)
+    monkeypatch.setattr(batches, "LARGEST_PAGE", 1)
 
 
 @pytest.fixture(scope="module")
@@ -143,7 +143,7 @@ def test_a_batch_that_was_created_though_the_answer_was_429_is_taken_up(
 ) -> None:
     """Every second creation is answered so; another that wasn't taken is offered again, and neither is
     paid for twice, or unknown."""
-    for routes in (openai_batches.OpenAIBatches, anthropic_batches.AnthropicBatches):
+    for routes in (batches.Batches, AnthropicServer):
         monkeypatch.setattr(routes, "create", belied(routes.create))
     done = Rehearsal(tmp_path, texts, api, f"--batch-limited 0.2 --retry-after 0.01 {flaky}")
     done.check()
@@ -199,10 +199,12 @@ def test_lines_that_results_lack_are_reported_and_asked_again(
     assert query(done.run, "SELECT sum(open) FROM jobs") == [(3,)]
 
 
-@pytest.mark.parametrize("faults", ["--batch-lost 1", "--batch-gone 0", "--batch-failing 1"])
+@pytest.mark.parametrize("faults", ["--batch-lost 1", "", "--batch-failing 1"])
 def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
-    tmp_path: Path, texts: Path, api: str, faults: str
+    tmp_path: Path, texts: Path, api: str, faults: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
+    if not faults:
+        monkeypatch.setattr(batches, "KEPT", 0)
     done = Rehearsal(tmp_path, texts, api, faults, until=4)
     done.check()
     assert done.codes == [4]
@@ -210,21 +212,12 @@ def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     assert set(done.answered()) == {0 if faults == "--batch-failing 1" else 8}
 
 
-@pytest.mark.parametrize(
-    ("api", "faults", "repair"),
-    [
-        (api, faults, ("batch", "live")[(one + other) % 2])
-        for one, api in enumerate(APIS)
-        for other, faults in enumerate(UNUSABLE)
-    ],
-)
+@pytest.mark.parametrize("faults", UNUSABLE)
 def test_unusable_replies_are_asked_again_once(
-    tmp_path: Path, texts: Path, api: str, faults: str, repair: str
+    tmp_path: Path, texts: Path, api: str, faults: str
 ) -> None:
-    """Each fault by both APIs and by both ways of asking again, and each API by both ways."""
-    done = Rehearsal(tmp_path, texts, api, faults, "--batch-repair", repair)
-    if repair == "batch":
-        done.check()
+    done = Rehearsal(tmp_path, texts, api, faults)
+    done.check()
     assert done.codes == [0]
     assert not list(tmp_path.glob("runs/*/batches"))
     states = done.states()
@@ -233,8 +226,7 @@ def test_unusable_replies_are_asked_again_once(
     assert len(reasons) == states["invalid"]
     assert all(reason for (reason,) in reasons)
     assert query(done.run, "SELECT max(attempts), min(attempts) FROM jobs") == [(2, 1)]
-    asked_live = done.seen["requests"]
-    assert (asked_live > 0) == (repair == "live")
+    assert not done.seen["requests"]
 
 
 def test_a_quota_that_is_used_up_ends_the_session(
@@ -277,14 +269,14 @@ def test_a_server_that_takes_another_key_is_asked_nothing(
 def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
     tmp_path: Path, texts: Path, live: dict[str, str], api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    def half_way(settings: MockSettings, made: float, **_: bool) -> batches.Course:
-        return batches.Course(made - DAY, made + DAY, made + DAY, 1.0, False, made + DAY)
-
     with mock(tmp_path, "--batch-time", "0") as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
         with monkeypatch.context() as patch:
-            patch.setattr(batches, "course", half_way)
-            judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
+            going = "in_progress", "cancelling"
+            state = lambda batch, now: going[batch.cancelled is not None]  # noqa: E731
+            patch.setattr(batches.Batch, "state", state)
+            patch.setattr(batches.Batch, "due", lambda batch, now: len(batch.lines) // 2)
+            judgeq(tmp_path, *run, "--no-wait", expect=5)
             judgeq(tmp_path, "batches", "cancel")
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)
@@ -296,8 +288,13 @@ def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
 def test_a_server_without_batches_is_named_and_the_run_goes_on_live(
     tmp_path: Path, texts: Path, api: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    for routes in (openai_batches.OpenAIBatches, anthropic_batches.AnthropicBatches):
-        monkeypatch.setattr(routes, "routes", lambda _: [])
+    app = AnthropicServer.app
+
+    def without_batches(server: AnthropicServer) -> web.Application:
+        monkeypatch.setattr(server, "with_key", lambda _: server.unknown)
+        return app(server)
+
+    monkeypatch.setattr(AnthropicServer, "app", without_batches)
     with mock(tmp_path) as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url)
         refused = judgeq(tmp_path, *run, "--batch", expect=4)
@@ -311,13 +308,13 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
 ) -> None:
     away = list(range(12))
 
-    async def gone(_: MockServer, request: web.Request) -> web.StreamResponse | None:
+    async def gone(_: batches.Batches, request: web.Request) -> web.StreamResponse | None:
         return await drop(request, b"{}", half=False) if away and away.pop() >= 0 else None
 
     with mock(tmp_path, "--batch-time", "0") as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
-        judgeq(tmp_path, *run, "--batch-wait", "0", expect=5)
-        monkeypatch.setattr(MockServer, "_flaky", gone)
+        judgeq(tmp_path, *run, "--no-wait", expect=5)
+        monkeypatch.setattr(batches.Batches, "flaky", gone)
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)
     assert not away

@@ -10,6 +10,7 @@ from typing import Any
 
 import pytest
 
+from judgeq.mock_server import batches
 from tests.batch_killing import STEPS, Forks, forks
 from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import only_run, query, scores
@@ -76,10 +77,17 @@ def billed(seen: dict[str, Any]) -> float:
 
 @pytest.mark.parametrize(("api", "seed"), KILLED)
 def test_killed_anywhere_nothing_is_asked_twice(
-    tmp_path: Path, texts: Path, forking: Forks, live: dict[str, str], api: str, seed: int
+    tmp_path: Path,
+    texts: Path,
+    forking: Forks,
+    live: dict[str, str],
+    api: str,
+    seed: int,
+    monkeypatch: pytest.MonkeyPatch,
 ) -> None:
+    monkeypatch.setattr(batches, "LARGEST_PAGE", 2)
     time, cap = ("0", "0.03")[seed % 2], CAP if seed % 3 == 0 else None
-    with mock(tmp_path, "--batch-time", time, "--batch-page", "2") as url:
+    with mock(tmp_path, "--batch-time", time) as url:
         words = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
         killed = 0
         kill: tuple[str | int, ...]

@@ -103,7 +103,7 @@ def test_a_run_goes_on_live_once_what_is_out_is_collected(
     words = (*LISTS, *APIS[api])
     with mock(tmp_path, "--batch-time", "0.02") as url:
         run = ("run", "-d", str(texts), *words, "--base-url", url)
-        judgeq(tmp_path, *run, "--batch", "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, *run, "--batch", "--no-wait", expect=5)
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)
     assert (seen["batches"]["billed"], seen["requests"]) == (QUESTIONS // 2, QUESTIONS // 2)

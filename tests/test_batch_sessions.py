@@ -10,7 +10,7 @@ from typing import Any, BinaryIO
 
 import pytest
 
-from judgeq.engine import batch, batch_collecting, batch_sending
+from judgeq.engine import batch, batch_lines, batch_sending
 from judgeq.errors import (
     BrokenResultsError,
     ConnectionFailedError,
@@ -18,7 +18,7 @@ from judgeq.errors import (
     KeyRefusedError,
     RateLimitedError,
 )
-from judgeq.judge.batches import Remote, Result
+from judgeq.judge.batches import Remote
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, JobState, Line, Outcome
 from tests.cli import judgeq, query
@@ -53,25 +53,9 @@ def test_a_live_session_goes_on_when_a_batch_from_before_is_refused_for_too_much
 ) -> None:
     by_model(monkeypatch, m=(fake := FakeBatches()))
     with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, *RUN, "--base-url", url, "--no-wait", expect=5)
         fake.stands = FULL
         judgeq(tmp_path, *RUN[:-1], "--base-url", url)
-    assert status(tmp_path)["state"] == "finished"
-
-
-def test_under_a_cap_live_repairs_wait_for_batches_that_hold_all_that_is_left(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
-    seen: list[str] = []
-
-    def first_unusable(custom_id: str) -> Result:
-        seen.append(custom_id)
-        return answered(custom_id) if len(seen) > 3 else answered(custom_id, UNUSABLE)
-
-    by_model(monkeypatch, m=FakeBatches(first_unusable))
-    with mock(tmp_path) as url:
-        flags = ("--base-url", url, "--batch-repair", "live", "--max-cost", "0.015")
-        judgeq(tmp_path, *RUN, *flags, "--max-output-tokens", "100")
     assert status(tmp_path)["state"] == "finished"
 
 
@@ -89,7 +73,7 @@ def test_under_a_cap_a_live_session_first_collects_what_may_hold_all_that_is_lef
     by_model(monkeypatch, m=FakeBatches())
     capped = ("--max-cost", "0.015", "--max-output-tokens", "100")
     with mock(tmp_path) as url:
-        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, *RUN, "--base-url", url, *capped, "--no-wait", expect=5)
         jobs = status(tmp_path)["jobs"]
         assert jobs["running"]
         assert jobs["pending"]
@@ -112,7 +96,7 @@ def test_one_provider_that_fails_keeps_no_other_from_being_collected(
     assert bad.asked == ["create"] * 4
     bad.errors.clear()
     bad.stands = {"status": "in_progress", "stands": "working"}
-    judgeq(tmp_path, "resume", "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, "resume", "--no-wait", expect=5)
     bad.errors["get"] = KeyRefusedError("it refuses the key.")
     judgeq(tmp_path, "resume", expect=4)
     bad.errors.clear()
@@ -126,7 +110,7 @@ def test_what_has_ended_is_collected_before_an_error_of_another_batch_ends_the_s
 ) -> None:
     good, bad = FakeBatches(), FakeBatches()
     by_model(monkeypatch, m=bad, n=good)
-    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
     if error is None:  # it is at another address than its judge is asked at
         (ledger,) = tmp_path.glob("runs/*/run.db")
         with sqlite3.connect(ledger) as db:
@@ -142,7 +126,7 @@ def test_batches_are_cancelled_though_one_cant_be(
 ) -> None:
     good, bad = FakeBatches(), FakeBatches()
     by_model(monkeypatch, m=bad, n=good)
-    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--judge", "n", "--ensemble", "each", "--no-wait", expect=5)
     bad.errors["cancel"] = ConnectionFailedError("no connection.")
     judgeq(tmp_path, "batches", "cancel", expect=4)
     assert good.asked[-1] == "cancel"
@@ -155,7 +139,15 @@ def test_a_batch_that_may_not_have_been_created_cant_be_cancelled_which_is_said(
     by_model(monkeypatch, m=fake)
     fake.errors["create"] = ConnectionFailedError("the connection broke.")
     fake.doubtful = ["r7"]
-    done = judgeq(tmp_path, "run", *ASKED, "--batch", "--batch-wait", "0.0001", expect=5)
+    wait = batch.Batches._wait
+
+    async def stopped(batches: batch.Batches, until: float) -> None:
+        if fake.asked.count("identify") > 1:
+            batches.stop.ask()
+        await wait(batches, until)
+
+    monkeypatch.setattr(batch.Batches, "_wait", stopped)
+    done = judgeq(tmp_path, "run", *ASKED, "--batch", expect=5)
     assert done.stderr.count("may be r7") == 1 < fake.asked.count("identify")
     said = judgeq(tmp_path, "batches", "cancel", expect=4).stderr
     assert "Nobody knows yet whether batch jq" in said
@@ -168,12 +160,12 @@ def test_a_batch_that_nobody_lists_is_given_up_whatever_the_clock_said_when_it_w
     fake = FakeBatches()
     by_model(monkeypatch, m=fake)
     fake.errors["create"] = ConnectionFailedError("the connection broke.")
-    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
     (ledger,) = tmp_path.glob("runs/*/run.db")
     with sqlite3.connect(ledger) as db:
         db.execute("UPDATE batches SET made = made + ?", (years * 31_557_600,))
     fake.errors.clear()
-    judgeq(tmp_path, "resume", "--batch-wait", "1")
+    judgeq(tmp_path, "resume", "--wait")
     assert status(tmp_path)["unknown_attempts"] == 24
 
 
@@ -196,10 +188,10 @@ def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
     fake = Refusing()
     by_model(monkeypatch, m=fake)
     fake.errors["identify"] = ConnectionFailedError("the connection broke.")
-    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
     assert status(tmp_path)["jobs"]["running"] == 24
     fake.errors.clear()
-    judgeq(tmp_path, "resume", "--batch-wait", "1")
+    judgeq(tmp_path, "resume", "--wait")
     assert len(fake.created) == 1
     assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
 
@@ -241,7 +233,7 @@ def test_answers_that_are_always_missing_end_as_failed_jobs(
 def test_a_line_of_results_that_is_always_broken_counts_as_possibly_paid_and_is_asked_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batch_collecting, "TRIES", 2)
+    monkeypatch.setattr(batch_lines, "TRIES", 2)
     fake = Breaking()
     by_model(monkeypatch, m=fake)
     done = judgeq(tmp_path, "run", *ASKED, "--batch")
@@ -268,7 +260,7 @@ def test_a_folder_of_results_that_cant_be_made_is_named(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     by_model(monkeypatch, m=FakeBatches())
-    judgeq(tmp_path, *RUN, "--batch-wait", "0", expect=5)
+    judgeq(tmp_path, *RUN, "--no-wait", expect=5)
     (ledger,) = tmp_path.glob("runs/*/run.db")
     (ledger.parent / "batches").write_text("")
     assert "batches can't be written" in judgeq(tmp_path, "resume", expect=7).stderr

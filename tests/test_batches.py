@@ -64,7 +64,7 @@ def by_question(url: str) -> list[int]:
     return [one["answered"] for one in stats(url, questions=True)["by_question"].values()]
 
 
-@pytest.mark.parametrize("how", ["", "--batch", "--batch --batch-repair live"])
+@pytest.mark.parametrize("how", ["", "--batch"])
 def test_what_was_asked_again_is_not_bought_by_the_next_run(
     tmp_path: Path, api: tuple[str, ...], how: str
 ) -> None:
@@ -94,14 +94,14 @@ def test_a_run_in_batches_has_the_scores_of_one_asked_live(
     assert "96 calls (sent in batches)" in Path(tmp_path, report["files"][0]).read_text()
 
 
-def test_batch_wait_0_sends_and_ends_and_the_same_command_goes_on(
+def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(
     tmp_path: Path, api: tuple[str, ...]
 ) -> None:
     with server(tmp_path) as (url, flags):
-        first = judgeq(tmp_path, "run", *flags, *api, "--batch-wait", "0", expect=5)
+        first = judgeq(tmp_path, "run", *flags, *api, "--no-wait", expect=5)
         assert "1 batch is still out, with 48 questions" in first.stderr
         assert status(tmp_path)["jobs"]["running"] == 48
-        judgeq(tmp_path, "run", *flags, *api, "--batch-wait", "0", expect=5)
+        judgeq(tmp_path, "run", *flags, *api, "--no-wait", expect=5)
         assert status(tmp_path)["rounds_planned"] == 2
         judgeq(tmp_path, "resume")
         assert by_question(url) == [1] * 96

@@ -57,9 +57,8 @@ CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble
 OTHER_SESSION: Mapping[str, Any] = {
     "repeats": 0.05,
     "batch": True,
-    "batch_wait": 1.0,
+    "wait": False,
     "batch_size": 10,
-    "batch_repair": "live",
     "max_invalid": 0.9,
     "until": "0.9",
     "concurrency": 1,

@@ -76,7 +76,7 @@ COMMANDS = {
     ),
     "store": ("storing", "Look after a PostgreSQL store: check, vacuum, drop or copy a run."),
     "cache": ("tools", "Show the reply cache, prune or clear it."),
-    "mock-server": ("tools", "A local server like OpenAI's and Anthropic's, for rehearsals."),
+    "mock-server": ("tools", "A local server like OpenAI's, for rehearsals."),
 }
 """Each command's module, and its first sentence: `judgeq --help` loads none of them."""
 _DEFAULT = re.compile(r"default: \((.*)\)(?=\]$|; )")

@@ -30,7 +30,7 @@ def batches(
     import time
 
     from judgeq import runs
-    from judgeq.engine.batch_ending import listed
+    from judgeq.engine.batch import listed
     from judgeq.ui import batch_sections
 
     found, errors = asyncio.run(listed(runs.runs_in(runs_dir, store)))
@@ -57,7 +57,7 @@ def cancel(
     """
     import asyncio
 
-    from judgeq.engine.batch_ending import cancel as end
+    from judgeq.engine.batch import cancel as end
     from judgeq.ui import batch_sections, dashboard
 
     run = _run(name, runs_dir, flags)
@@ -83,14 +83,16 @@ def release(
     paid. Look at your provider's page of batches first.
     """
     from judgeq.engine import session
-    from judgeq.engine.batch_ending import release as give_up
+    from judgeq.engine.runner import batches_of
     from judgeq.engine.stopping import Interrupts
     from judgeq.ui import dashboard
     from judgeq.ui.text import several
 
     run = _run(name, runs_dir, flags)
     with dashboard.choose(console(stderr=True), quiet=True) as face, session.begun(run, face):
-        released = session.run_loop(session.at_work(run, face, give_up, Interrupts()))
+        released = session.run_loop(
+            session.at_work(run, face, lambda at: batches_of(at).give_up(), Interrupts())
+        )
     if as_json:
         print_json({"released": released})
     else:

@@ -17,11 +17,11 @@ from judgeq.errors import JudgeError, UsageError
 
 
 def _trouble(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Behaviour", **more)
+    return typer.Option(help=text, rich_help_panel="Behaviour", show_default=False, **more)
 
 
 def _batch(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Batches", **more)
+    return typer.Option(help=text, rich_help_panel="Batches", show_default=False, **more)
 
 
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -251,7 +251,7 @@ def mock_server(
     rpm: Annotated[float | None, _trouble("Requests a minute, enforced exactly.")] = None,
     tpm: Annotated[float | None, _trouble("Tokens a minute, enforced exactly.")] = None,
     rate_limited: Annotated[float, _trouble("Share of requests refused with 429.")] = 0.0,
-    retry_after: Annotated[float, _trouble("Seconds that half of those ask to wait.")] = 1.0,
+    retry_after: Annotated[float, _trouble("Seconds that half of those ask to wait (1).")] = 1.0,
     errors: Annotated[float, _trouble("Share of requests answered with 500.")] = 0.0,
     dropped: Annotated[float, _trouble("Share of connections cut.")] = 0.0,
     hung: Annotated[float, _trouble("Share of requests never answered.")] = 0.0,
@@ -264,7 +264,8 @@ def mock_server(
     key: Annotated[str | None, _trouble("The API key it wants.")] = None,
     echo_key: Annotated[bool, _trouble("Repeat the key received in error messages.")] = False,
     structured: Annotated[
-        str, _trouble("The structured replies it can do.", metavar="schema|ignored|json|text")
+        str,
+        _trouble("The structured replies it can do (schema).", metavar="schema|ignored|json|text"),
     ] = "schema",
     max_input_tokens: Annotated[int | None, _trouble("The longest question it reads.")] = None,
     quota_after: Annotated[int | None, _trouble("Answers until the quota is used up.")] = None,
@@ -274,9 +275,7 @@ def mock_server(
     ] = False,
     cached_share: Annotated[float, _trouble("Share of input that it says was cached.")] = 0.0,
     usage: Annotated[bool, _trouble("Whether replies say their tokens.")] = True,
-    batch_time: Annotated[float, _batch("Seconds that a batch takes.")] = 2.0,
-    batch_window: Annotated[float, _batch("Seconds after which a batch expires.")] = 86_400.0,
-    batch_crawl: Annotated[bool, _batch("No batch ends before it expires.")] = False,
+    batch_time: Annotated[float, _batch("Seconds that a batch takes (2).")] = 2.0,
     batch_expire: Annotated[float, _batch("Share of batches that expire half-way.")] = 0.0,
     batch_invalid: Annotated[float, _batch("Share of batches that fail validation.")] = 0.0,
     batch_queue_tokens: Annotated[
@@ -296,13 +295,9 @@ def mock_server(
     batch_lost: Annotated[float, _batch("Share of answered lines that results lack.")] = 0.0,
     batch_doubled: Annotated[float, _batch("Share of lines that results hold twice.")] = 0.0,
     batch_broken: Annotated[float, _batch("Share of downloads that end half-way.")] = 0.0,
-    batch_page: Annotated[int | None, _batch("The most batches in a page of the list.")] = None,
-    batch_gone: Annotated[
-        float | None, _batch("Seconds after a batch's end when its results are deleted.")
-    ] = None,
     as_json: Json = False,
 ) -> None:
-    """A local server like OpenAI's and Anthropic's, for rehearsals.
+    """A local server like OpenAI's, for rehearsals.
 
     It answers as the simulated judge does, live and in batches, takes time,
     enforces limits and fails as it is asked to; /stats shows what it saw.
@@ -315,8 +310,6 @@ def mock_server(
       judgeq mock-server --batch-time 60 --batch-expire 0.2 --batch-lost 0.01
 
       judgeq run -d demo --judge mock --base-url http://127.0.0.1:8000/v1
-
-      judgeq run -d demo -j mock --api anthropic --base-url http://127.0.0.1:8000/v1
     """
     given = {
         name: value

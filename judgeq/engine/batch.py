@@ -11,12 +11,14 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
+from typing import ClassVar
 
-from judgeq.engine import batch_lines
-from judgeq.engine.batch_collecting import Collecting, looked_for, named, remove
+from judgeq.engine import assembly, batch_lines
+from judgeq.engine.assembly import Run
+from judgeq.engine.batch_lines import Collecting, looked_for, named, remove
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.queue import Stop
 from judgeq.errors import (
@@ -29,10 +31,12 @@ from judgeq.errors import (
     StoreAwayError,
 )
 from judgeq.events import BatchesOpen, CallStarted, Event, JobStarted, Notice
+from judgeq.json_marks import INLINE
 from judgeq.judge.batches import BatchAPI, Remote, noted
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import NANO, rounded_up
+from judgeq.runs import RunPlace, Runs
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState
 
@@ -103,11 +107,11 @@ class Batches:
     _watches: dict[str, Watch] = field(default_factory=dict)
     _stopping: JudgeqError | None = None
 
-    async def go_through(self, *, send: bool, until: float | None) -> None:
+    async def go_through(self, *, send: bool, wait: bool) -> None:
         """Send what is pending, if we are to, and wait until all batches have ended and nothing is to be
-        sent; until that moment by the monotonic clock (None: as long as that takes).
+        sent, if we are to.
 
-        Raises StoppedError while batches are out, on a stop or once that time is over; JudgeError or
+        Raises StoppedError while batches are out, on a stop or where we don't wait; JudgeError or
         RunError where none of what follows would fare better, when all that has ended is settled;
         BudgetError where the next question can't be paid.
         """
@@ -121,10 +125,9 @@ class Batches:
                     self._watch(batch, FIRST_WAIT)
             if not self.open and not (send and self.sending.waits):
                 return
-            if self.stop.asked or (until is not None and self.clock() >= until):
+            if self.stop.asked or not wait:
                 raise StoppedError(self._still())
-            due = self.sending.waits_until(self.clock()) if send else math.inf
-            await self._wait(due if until is None else min(due, until))
+            await self._wait(self.sending.waits_until(self.clock()) if send else math.inf)
 
     async def _take_up(self) -> None:
         """Go on with the batches that earlier sessions left."""
@@ -306,3 +309,64 @@ class Batches:
         remove(self.collecting.folder / batch.name)
         del self.open[batch.name], self._watches[batch.name]
         self.sending.ended(batch.name)
+
+
+# From outside a session
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """A batch of a run; whether a session works on the run now."""
+
+    run: RunPlace
+    batch: Batch = field(metadata=INLINE)
+    running: bool
+    JSON_KEYS: ClassVar = {"run": "run.id"}
+
+
+async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
+    """The batches of all runs, the latest run first; and what could not be read of which runs."""
+    batches, errors = list[Listed](), list[str]()
+    for place in runs.all():
+        try:
+            running, store = place.is_running(), place.store(read_only=True)
+            try:
+                batches += [Listed(place, batch, running) for batch in await store.batches()]
+            finally:
+                await store.close()
+        except (RunError, OSError) as error:
+            errors.append(f"{place.shown}: {error}")
+    return batches, errors
+
+
+async def cancel(run: Run, emit: Callable[[Event], None]) -> Sequence[tuple[Batch, Remote]]:
+    """Ask the providers to stop working on the open batches of a run. Nothing is written: whoever goes
+    on with the run collects what they had answered. Raises JudgeError where one can't be asked, when all
+    were."""
+    store = run.folder.store(read_only=True)
+    try:
+        totals, out = await store.totals(), await held(store)
+        batches = await out_of(store)
+    finally:
+        await store.close()
+    if not batches:
+        return []
+    from judgeq.judge.batches.providers import api_of  # brings aiohttp
+
+    cancelled, failed = list[tuple[Batch, Remote]](), None
+    async with assembly.panel(run, totals, Stop(), emit, out=out, look_only=True) as judges:
+        await judges.open()
+        for one in batches:
+            try:
+                api = api_of(batch_lines.backend_of(asked(judges, one)))
+                if one.remote is None:
+                    raise JudgeError(
+                        f"Nobody knows yet whether {named(one)} was created: "
+                        f"`judgeq resume {run.folder.argument}` looks for it."
+                    )
+                cancelled.append((one, await api.cancel(one.remote)))
+            except JudgeError as error:
+                failed = failed or error
+    if failed is not None:
+        raise failed
+    return cancelled

@@ -18,14 +18,13 @@ from typing import BinaryIO, cast
 
 from judgeq.config import Settings
 from judgeq.engine import batch_lines
-from judgeq.engine.batch_collecting import Collecting, looked_for
-from judgeq.engine.queue import AT_ONCE, Queue, Stop
-from judgeq.engine.worker import drain
+from judgeq.engine.batch_lines import Collecting, looked_for
+from judgeq.engine.queue import Stop
 from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import Prepared
 from judgeq.judge.batches import BatchAPI, Limits, noted
-from judgeq.judge.batches.refusals import is_refusal
+from judgeq.judge.batches.adapter import is_refusal
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
@@ -90,8 +89,6 @@ class Sending:
     budget: Budget
     collecting: Collecting
     most: int | None = None
-    live_repair: bool = False
-    concurrency: int = 1
     wall_clock: Callable[[], float] = time.time
     limited: bool = True
     _apis: dict[int, BatchAPI] = field(default_factory=dict)  # by backend
@@ -121,8 +118,6 @@ class Sending:
             collecting.budget,
             collecting,
             most=settings.batch_size,
-            live_repair=settings.batch_repair == "live",
-            concurrency=settings.concurrency,
         )
 
     def api(self, judge: Judge) -> BatchAPI:
@@ -179,11 +174,8 @@ class Sending:
                 if not jobs or not await filling.take(asked):
                     break
             await filling.submit()
-            live = filling.taken_live(waits=bool(out or filling.sent))
         finally:
             await filling.give_back()
-        if live:
-            await self._ask_live(live)
         if filling.error is not None:
             if not (out or filling.sent):
                 raise filling.error
@@ -209,13 +201,6 @@ class Sending:
                 self.emit(JobStarted(outcome.job))
                 self.emit(JobEnded(outcome.job, outcome.state))
         return [one for one, outcome in zip(asked, known, strict=True) if outcome is None]
-
-    async def _ask_live(self, jobs: Sequence[Job]) -> None:
-        """Ask at once, at the full price, about jobs that we have claimed."""
-        many = min(self.concurrency, len(jobs))
-        queue = Queue(self.store, whoami(), self.stop, at_once=AT_ONCE, most=0, held=jobs)
-        async with queue:
-            await drain(queue, self.panel, self.stop, self.emit, many)
 
     def chunk(self, judge: Judge, number: int) -> Chunk:
         """A new file for a judge's model."""
@@ -349,7 +334,6 @@ class _Filling:
         self._chunks: dict[int, Chunk] = {}
         self.held: dict[int, Job] = {}
         self._back: list[Job] = []
-        self.live: list[Job] = []
         self.sent: list[Batch] = []
         self.unpaid: float | None = None
         self.limited = False
@@ -360,9 +344,7 @@ class _Filling:
         """Put jobs into files, and send those that are full. False where no more may follow."""
         sending = self._sending
         for job, prepared in asked:
-            if job.unusable and sending.live_repair:
-                self.live.append(job)
-            elif sending.is_asked(prepared.key) or self._is_down(job):
+            if sending.is_asked(prepared.key) or self._is_down(job):
                 self._back.append(job)
             else:
                 if not await sending.pay(prepared.bound):
@@ -415,14 +397,6 @@ class _Filling:
         else:
             self.sent.append(batch)
 
-    def taken_live(self, *, waits: bool) -> list[Job]:
-        """The jobs to ask live now. Under a cap none while a batch `waits` for its answers, which may
-        hold all that is left: they go back."""
-        if waits and self._sending.budget.cap is not None:
-            return []
-        live, self.live = self.live, []
-        return live
-
     async def give_back(self) -> None:
         """What was claimed and isn't sent goes back into the queue, and its money."""
         sending = self._sending
@@ -433,8 +407,8 @@ class _Filling:
                 self._back.append(line.job)
                 sending.budget.release(line.bound)
         self._chunks.clear()
-        back = [*self._back, *self.live, *self.held.values()]
-        self._back, self.live, self.held = [], [], {}
+        back = [*self._back, *self.held.values()]
+        self._back, self.held = [], {}
         if back:
             outcomes = [Outcome(job.match.id, JobState.PENDING) for job in back]
             await sending.store.settle(whoami(), outcomes)

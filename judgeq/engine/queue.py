@@ -13,7 +13,6 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable, Collection
 from contextlib import suppress
 from itertools import zip_longest
@@ -66,8 +65,8 @@ class Stop:
 
 
 class Queue:
-    """One process's side of the store's queue, which claims `most` jobs in all, beside those that its
-    worker has claimed already (`held`). Use as `async with`; leaving it commits the rest."""
+    """One process's side of the store's queue, which claims `most` jobs in all. Use as `async with`;
+    leaving it commits the rest."""
 
     def __init__(
         self,
@@ -77,7 +76,6 @@ class Queue:
         *,
         at_once: int = AT_ONCE,
         most: float = math.inf,
-        held: Collection[Job] = (),
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         until_renewal: Callable[[float], Awaitable[None]] = asyncio.sleep,
@@ -87,7 +85,6 @@ class Queue:
         self._stop = stop
         self._at_once = at_once
         self._to_claim = most
-        self._held = deque(held)
         self._clock = clock
         self._sleep = sleep
         self._until_renewal = until_renewal
@@ -157,11 +154,6 @@ class Queue:
         """
         if self._error is not None:
             raise self._error
-        if self._held:
-            job = self._held.popleft()
-            self._in_flight += 1
-            self._jobs.add(job.match.id)
-            return job
         future: asyncio.Future[Job | None] = asyncio.get_running_loop().create_future()
         self._waiting.append(future)
         if len(self._outcomes) >= self._at_once and self._store.blocking:

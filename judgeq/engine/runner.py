@@ -20,7 +20,7 @@ from judgeq.certainty import Certainty
 from judgeq.engine import batch, extent, knowing, questions, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
-from judgeq.engine.batch_collecting import Collecting, tidy
+from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.people import People
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
@@ -351,10 +351,8 @@ async def _in_batches(session: Session) -> None:
         folder.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
-    hours = settings.batch_wait
-    until = None if hours is None else session.began + hours * 3600
     try:
-        await batches.go_through(send=settings.batch, until=until)
+        await batches.go_through(send=settings.batch, wait=settings.wait)
     finally:
         with suppress(OSError):  # what isn't empty is needed
             folder.rmdir()

@@ -1,412 +1,373 @@
-"""What the mock server's two batch APIs share: how a batch goes in time, its lines, its results.
+"""OpenAI's files and batches, which Azure and others speak as well.
 
 Nothing runs in the background: when a batch is asked for, the lines are answered that are due by then,
-by the code that answers live questions. What was answered stays, byte for byte.
+as live questions are. What was answered stays, byte for byte.
 """
 
 from __future__ import annotations
 
-import asyncio
-import hashlib
 import math
-from array import array
+import secrets
 from collections import Counter
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from enum import StrEnum
-from typing import Any, NamedTuple, Protocol
+from typing import Any
 
-import numpy as np
 import orjson
 from aiohttp import web
 
 from judgeq import seeds
-from judgeq.mock_server.answering import Answering, Reply
 from judgeq.mock_server.behaviour import MockSettings, Stats
-from judgeq.mock_server.forms import Form
+from judgeq.mock_server.chat import Chat, as_json, broke, drop, error, slow_down
 from judgeq.types import Usage
 
-CHUNK = 64 * 1024
-BURST = 50  # lines that are answered before others have a turn
+LARGEST_PAGE = 100
 DAY = 86_400  # seconds
-
-
-class State(StrEnum):
-    """Where a batch stands, in OpenAI's words."""
-
-    VALIDATING = "validating"
-    FAILED = "failed"
-    IN_PROGRESS = "in_progress"
-    FINALIZING = "finalizing"
-    COMPLETED = "completed"
-    EXPIRED = "expired"
-    CANCELLING = "cancelling"
-    CANCELLED = "cancelled"
-
-
-ENDED = frozenset({State.FAILED, State.COMPLETED, State.EXPIRED, State.CANCELLED})
-
-
-class Lines:
-    """The lines of a file, by their places in its bytes."""
-
-    def __init__(self, data: bytes | bytearray) -> None:
-        self.size = len(data)
-        self._data = memoryview(data)
-        self._starts = array("Q", [0])
-        at = 0
-        while (at := data.find(b"\n", at) + 1) > 0:
-            self._starts.append(at)
-        if self._starts[-1] < len(data):
-            self._starts.append(len(data) + 1)
-
-    def __len__(self) -> int:
-        return len(self._starts) - 1
-
-    def __getitem__(self, number: int) -> memoryview:
-        return self._data[self._starts[number] : self._starts[number + 1] - 1]
-
-
-class Course(NamedTuple):
-    """How a batch goes if nobody cancels it: when it is validated, when its last line is answered, when
-    it ends, in seconds since the epoch; the share of its lines that is answered by then, and whether it
-    expires. `expires` is when it says that it will."""
-
-    validated: float
-    worked: float
-    ended: float
-    share: float
-    expired: bool
-    expires: float
-
-
-def course(settings: MockSettings, made: float, *, half_way: bool) -> Course:
-    """The course of a batch that is made now; `half_way`: it expires there."""
-    time, window = settings.batch_time, settings.batch_window
-    validated = made + 0.1 * time
-    if half_way:
-        end = made + time
-        return Course(validated, end, end, 0.5, True, end)
-    end = made + window
-    if settings.batch_crawl:
-        return Course(min(validated, end), end, end, 0.5, True, end)
-    if window < time:
-        share = min(1.0, max(0.0, (window - 0.1 * time) / (0.8 * time)))
-        return Course(min(validated, end), end, end, share, True, end)
-    return Course(validated, made + 0.9 * time, made + time, 1.0, False, end)
-
-
-class Written(Protocol):
-    """How an API reads the lines of its batches and writes their results."""
-
-    form: Form
-    kept: float  # seconds from a batch's creation until its results are deleted
-
-    def read(self, line: memoryview) -> tuple[str, bytes]:
-        """A line's custom id, and the body of its request."""
-
-    def result(self, batch: Batch, line: int, custom_id: str, reply: Reply) -> bytes:
-        """The result of a line that was asked, with its line end."""
-
-    def unasked(self, batch: Batch, line: int, custom_id: str, *, expired: bool) -> bytes:
-        """The result of a line that was not asked, with its line end."""
+KEPT = 30 * DAY
+"""Seconds for which results are kept."""
+ENDED = frozenset({"failed", "completed", "expired", "cancelled"})
+FAULTS = ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
+COUNTED = (
+    *("billed", "succeeded", "failed", "expired", "cancelled"),
+    *("lost", "doubled", "downloads", "broken"),
+)
 
 
 @dataclass(slots=True, eq=False)
 class Batch:
-    """A batch. Its lines are answered in the order of `order`; `answered` says how many are.
+    """A batch, which takes `time` seconds, or expires by then with this `share` of its lines answered:
+    in the order of `order`; `answered` says how many are. `problems` say why it fails its validation.
+    `output` are the results of lines that succeeded, `errors` of others; both are whole once it is
+    `closed`."""
 
-    `problems` say why it fails validation. `output` are the results of lines that succeeded, `errors`
-    of others; both are whole once it is `closed`. `first` is its first line's custom id.
-    """
-
-    number: int
-    id: str
-    api: str
-    written: Written
-    lines: Lines
+    lines: Sequence[Mapping[str, Any]]
     made: float
-    course: Course
-    pause: float
+    time: float
+    share: float
     order: Sequence[int]
-    metadata: Mapping[str, str] = field(default_factory=dict)
-    problems: list[dict[str, Any]] = field(default_factory=list)
-    more: dict[str, Any] = field(default_factory=dict)
-    first: str = ""
+    problems: Sequence[Mapping[str, Any]]
+    size: int = 0
+    fields: Mapping[str, Any] = field(default_factory=dict)
+    id: str = field(default_factory=lambda: f"batch_{secrets.token_hex(12)}")
     answered: int = 0
     cancelled: float | None = None
     closed: bool = False
-    deleted: bool = False
     counts: Counter[str] = field(default_factory=Counter)
     tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     output: bytearray = field(default_factory=bytearray)
     errors: bytearray = field(default_factory=bytearray)
-    again: list[bytes] = field(default_factory=list)
-    lock: asyncio.Lock = field(default_factory=asyncio.Lock)
+    again: bytearray = field(default_factory=bytearray)
 
-    def state(self, now: float) -> State:
+    def state(self, now: float) -> str:
         """Where it stands."""
-        going = self.course
+        begun = now >= self.made + 0.1 * self.time
         if self.cancelled is not None:
-            over = now >= self.cancelled + self.pause
-            return State.CANCELLED if over else State.CANCELLING
-        if self.problems:
-            return State.FAILED if now >= going.validated else State.VALIDATING
-        if now >= going.ended:
-            return State.EXPIRED if going.expired else State.COMPLETED
-        if now >= going.worked:
-            return State.FINALIZING
-        return State.IN_PROGRESS if now >= going.validated else State.VALIDATING
-
-    def ended(self, now: float) -> bool:
-        """Whether nothing more will become of it."""
-        return self.state(now) in ENDED
+            return "cancelled" if now >= self.end else "cancelling"
+        if not begun or self.problems:
+            return "failed" if begun else "validating"
+        if now < self.end:
+            return "in_progress"
+        return "expired" if self.share < 1 else "completed"
 
     @property
     def end(self) -> float:
         """When it ends, in seconds since the epoch."""
         if self.cancelled is not None:
-            return self.cancelled + self.pause
-        return self.course.validated if self.problems else self.course.ended
+            return self.cancelled + 0.1 * self.time
+        return self.made + self.time * (0.1 if self.problems else 1.0)
 
     def due(self, now: float) -> int:
         """How many of its lines are answered by then."""
-        going, state = self.course, self.state(now)
-        if self.cancelled is not None or self.problems or state == State.VALIDATING:
+        if self.cancelled is not None or self.problems or self.state(now) == "validating":
             return self.answered
-        if now >= going.worked:
-            return math.ceil(len(self.lines) * going.share)
-        passed = (now - going.validated) / (going.worked - going.validated)
-        return int(len(self.lines) * going.share * passed)
+        share = self.share * len(self.lines)
+        if now >= self.end:
+            return math.ceil(share)
+        return int(share * ((now - self.made) / self.time - 0.1) / 0.9)
 
 
 class Batches:
-    """All batches of a server, of both APIs. `now` gives seconds since the epoch, `stats` what is
-    counted."""
+    """All files and batches of a server. `now` gives seconds since the epoch."""
 
     def __init__(
         self,
         settings: MockSettings,
-        answering: Answering,
+        chat: Chat,
         stats: Callable[[], Stats],
         now: Callable[[], float],
     ) -> None:
         self.settings = settings
         self.now = now
-        self._begun = now()
-        self._answering = answering
+        self.batches: dict[str, Batch] = {}
+        self._chat = chat
         self._stats = stats
-        self._batches: dict[str, Batch] = {}
+        self._files: dict[str, tuple[bytes | bytearray, Batch | None]] = {}
         self._asked: Counter[str] = Counter()
-        self._faults = {
-            name: seeds.Stream(settings.seed, "mock batches", name)
-            for name in ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
-        }
+        self._faults = {name: seeds.Stream(settings.seed, "mock batches", name) for name in FAULTS}
 
-    def create(
-        self,
-        api: str,
-        written: Written,
-        lines: Lines,
-        problems: Sequence[dict[str, Any]] = (),
-        *,
-        metadata: Mapping[str, str] | None = None,
-        **more: Any,
-    ) -> Batch:
-        """A new batch, with `problems` if it is not to pass its validation."""
-        now, number = self.now(), len(self._batches)
-        batch = Batch(
-            number,
-            self.name("msgbatch_" if api == "anthropic" else "batch_", number),
-            api,
-            written,
-            lines,
-            now,
-            course(self.settings, now, half_way=self.drawn("expire") is not None),
-            0.1 * self.settings.batch_time,
-            array(
-                "Q",
-                seeds.rng(self.settings.seed, "mock batch order", number)
-                .permutation(len(lines))
-                .astype(np.uint64)
-                .tobytes(),
-            ),
-            metadata or {},
-            list(problems),
-            more,
-        )
-        if not problems:
-            batch.first = written.read(lines[0])[0]
-        self._batches[batch.id] = batch
-        return batch
-
-    def name(self, prefix: str, *what: object) -> str:
-        """An id, for example batch_6f3c…, by what it names; another server gives others."""
-        known = repr((self._begun, *what)).encode()
-        return prefix + hashlib.blake2b(known, digest_size=12).hexdigest()
-
-    def find(self, api: str, name: str) -> Batch | None:
-        """A batch by its id."""
-        batch = self._batches.get(name)
-        return None if batch is None or batch.api != api or batch.deleted else batch
-
-    def listed(self, api: str) -> list[Batch]:
-        """An API's batches, the newest first."""
+    def routes(self) -> list[web.RouteDef]:
+        """Where they are."""
         return [
-            batch
-            for batch in reversed(self._batches.values())
-            if batch.api == api and not batch.deleted
+            web.post("/v1/files", self.upload),
+            web.get("/v1/files/{id}/content", self.content),
+            web.delete("/v1/files/{id}", self.delete),
+            web.post("/v1/batches", self.create),
+            web.get("/v1/batches", self.listed),
+            web.get("/v1/batches/{id}", self.batch),
+            web.post("/v1/batches/{id}/cancel", self.cancel),
         ]
-
-    def page(self, limit: int) -> int:
-        """How many a page has at most, where so many were asked for."""
-        return min(limit, self.settings.batch_page or limit)
-
-    def full(self, api: str, lines: Lines) -> bool:
-        """Whether a batch of these lines has no room beside those that haven't ended."""
-        most, now = self.settings.batch_queue_tokens, self.now()
-        if most is None:
-            return False
-        waiting = [
-            batch.lines.size
-            for batch in self.listed(api)
-            if not batch.problems and not batch.ended(now)
-        ]
-        return (sum(waiting) + lines.size) / 4 > most
 
     def drawn(self, fault: str) -> float | None:
         """Whether the next of its kind has this fault, by how many came before: a number in [0, 1) by
         which to choose among its forms, or None."""
-        share: float = getattr(self.settings, f"batch_{fault}")
         self._asked[fault] += 1
-        if not share:
-            return None
         drawn, how = self._faults[fault].at(self._asked[fault]).random(2).tolist()
-        return how if drawn < share else None
+        return how if drawn < getattr(self.settings, f"batch_{fault}") else None
 
-    async def catch_up(self, batch: Batch) -> float:
-        """Answer what is due, and write the results once it ended; the moment by which that holds."""
-        async with batch.lock:
-            now = self.now()
-            due = batch.due(now)
-            while batch.answered < due:
-                self._answer(batch, now)
-                if batch.answered % BURST == 0:
-                    await asyncio.sleep(0)
-            if batch.ended(now) and not batch.closed:
-                await self._close(batch, now)
-        return now
+    async def flaky(self, request: web.Request) -> web.StreamResponse | None:
+        """The failure of a request about batches that creates none, or None."""
+        creates = request.method == "POST" and request.path.endswith("/batches")
+        how = None if creates else self.drawn("flaky")
+        if how is None:
+            return None
+        await request.release()
+        if how < 2 / 3:
+            return slow_down(self.settings.retry_after) if how < 1 / 3 else broke()
+        return await drop(request, b"{}", half=False)
 
-    async def cancel(self, batch: Batch) -> tuple[float, bool]:
-        """Cancel what isn't answered yet: when that was, and whether it could be."""
-        now = await self.catch_up(batch)
-        if batch.ended(now):
-            return now, False
-        if batch.cancelled is None:
-            batch.cancelled = now
-        return await self.catch_up(batch), True
+    # Files
+
+    async def upload(self, request: web.Request) -> web.Response:
+        """Keep a file."""
+        file = (await request.post()).get("file")
+        if not isinstance(file, web.FileField):
+            return error(400, "'file' is a required property", param="file")
+        return as_json(
+            {"id": self._keep(file.file.read()), "object": "file", "status": "processed"}
+        )
+
+    def _keep(self, data: bytes | bytearray, batch: Batch | None = None) -> str:
+        name = f"file-{secrets.token_hex(12)}"
+        self._files[name] = data, batch
+        return name
+
+    def gone(self, batch: Batch | None) -> bool:
+        """Whether its results are deleted by now."""
+        return batch is not None and self.now() >= batch.end + KEPT
+
+    async def content(self, request: web.Request) -> web.StreamResponse:
+        """What is in a file."""
+        data, batch = self._files.get(request.match_info["id"], (None, None))
+        if data is None or self.gone(batch):
+            return error(404, f"No such File object: {request.match_info['id']}", param="id")
+        return web.Response(body=data) if batch is None else await self.send(request, batch, data)
+
+    async def send(
+        self, request: web.Request, batch: Batch, data: bytes | bytearray
+    ) -> web.StreamResponse:
+        """Send results, whole or broken off."""
+        how = self.drawn("broken")
+        batch.counts.update(("downloads",) if how is None else ("downloads", "broken"))
+        if how is not None and how < 2 / 3:
+            return await drop(request, bytes(data), half=True)
+        # The other broken ones end early as if they were whole.
+        return web.Response(body=bytes(data if how is None else data[: len(data) // 2]))
+
+    async def delete(self, request: web.Request) -> web.Response:
+        """Delete a file."""
+        name = request.match_info["id"]
+        deleted = self._files.pop(name, None) is not None
+        return as_json({"id": name, "object": "file", "deleted": deleted})
+
+    # Batches
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        """Create a batch."""
+        asked = orjson.loads(await request.read())
+        data, _ = self._files.get(asked["input_file_id"], (None, None))
+        if data is None:
+            text = f"Invalid file: no file with id '{asked['input_file_id']}'."
+            return error(400, text, param="input_file_id")
+        if self.drawn("limited") is not None:
+            return slow_down(self.settings.retry_after)
+        lines = list(map(orjson.loads, data.splitlines()))
+        batch = self.add(lines, self.problems(lines, len(data)), len(data), asked)
+        return await self.told(request, self.shown(batch, "validating"))
+
+    def problems(self, lines: Sequence[Any], size: int) -> list[dict[str, Any]]:
+        """Why a batch of so many bytes is not to pass its validation: by a fault, or since too much
+        waits."""
+        most, now = self.settings.batch_queue_tokens, self.now()
+        if (drawn := self.drawn("invalid")) is not None:
+            text, line = "The request body is not valid.", int(drawn * len(lines)) + 1
+            return [{"code": "invalid_request", "line": line, "message": text, "param": "body"}]
+        waiting = [
+            batch.size
+            for batch in self.batches.values()
+            if not batch.problems and batch.state(now) not in ENDED
+        ]
+        if most is None or (sum(waiting) + size) / 4 <= most:
+            return []
+        text = (
+            f"Enqueued token limit reached. Limit: {most:,} enqueued tokens. Please try again once "
+            "some in_progress batches have been completed."
+        )
+        return [{"code": "token_limit_exceeded", "line": None, "message": text, "param": None}]
+
+    def add(
+        self,
+        lines: Sequence[Mapping[str, Any]],
+        problems: Sequence[Mapping[str, Any]],
+        size: int,
+        asked: Mapping[str, Any],
+    ) -> Batch:
+        """A new batch."""
+        order = seeds.rng(self.settings.seed, "mock batch order", len(self.batches))
+        batch = Batch(
+            lines,
+            self.now(),
+            self.settings.batch_time,
+            1.0 if self.drawn("expire") is None else 0.5,
+            order.permutation(len(lines)).tolist(),
+            problems,
+            size,
+            {name: asked.get(name) for name in ("endpoint", "input_file_id", "metadata")},
+        )
+        self.batches[batch.id] = batch
+        return batch
+
+    async def told(self, request: web.Request, shown: Mapping[str, Any]) -> web.StreamResponse:
+        """The answer to a creation, unless it is to get lost."""
+        unanswered = self.drawn("unanswered")
+        if unanswered is not None and unanswered < 0.5:
+            return await drop(request, orjson.dumps(shown), half=unanswered < 0.25)
+        return as_json(shown) if unanswered is None else broke()
+
+    async def listed(self, request: web.Request) -> web.Response:
+        """A page of the list, the newest first."""
+        page, more = self.page(request.query.get("after"), int(request.query.get("limit", 20)))
+        data = list(map(self._view, page))
+        return as_json({"object": "list", "data": data, "has_more": more})
+
+    def page(self, after: str | None, limit: int) -> tuple[list[Batch], bool]:
+        """The batches that follow one, the newest first; and whether there are more."""
+        names = list(reversed(self.batches))
+        names = names[names.index(after) + 1 if after in names else 0 :]
+        limit = min(limit, LARGEST_PAGE)
+        return [self.batches[name] for name in names[:limit]], len(names) > limit
+
+    async def batch(self, request: web.Request) -> web.Response:
+        """How a batch stands."""
+        batch = self.batches.get(request.match_info["id"])
+        return _no_batch(request) if batch is None else as_json(self._view(batch))
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        """Cancel a batch."""
+        batch = self.batches.get(request.match_info["id"])
+        if batch is None:
+            return _no_batch(request)
+        if not self.cancels(batch):
+            return error(409, "Cannot cancel a batch that has ended.")
+        return as_json(self._view(batch))
+
+    def cancels(self, batch: Batch) -> bool:
+        """Cancel what isn't answered yet; False where it has ended."""
+        if self.catch_up(batch) in ENDED:
+            return False
+        batch.cancelled = self.now() if batch.cancelled is None else batch.cancelled
+        return True
+
+    def _view(self, batch: Batch) -> dict[str, Any]:
+        return self.shown(batch, self.catch_up(batch))
+
+    def shown(self, batch: Batch, state: str) -> dict[str, Any]:
+        """A batch as the API shows it."""
+        if batch.closed and "output_file_id" not in batch.fields:
+            files = {"output_file_id": batch.output, "error_file_id": batch.errors}
+            kept = {name: self._keep(data, batch) for name, data in files.items() if data}
+            batch.fields = {**batch.fields, **dict.fromkeys(files), **kept}
+        counted = state not in ("validating", "failed")
+        failed = sum(batch.counts[name] for name in ("failed", "expired", "cancelled"))
+        return {
+            "id": batch.id,
+            "object": "batch",
+            "completion_window": "24h",
+            "status": state,
+            "errors": {"object": "list", "data": batch.problems} if state == "failed" else None,
+            "created_at": int(batch.made),
+            "expires_at": int(batch.made + DAY),
+            f"{state}_at": int(batch.end) if state in ENDED else None,
+            "request_counts": {
+                "total": len(batch.lines) if counted else 0,
+                "completed": batch.counts["succeeded"],
+                "failed": failed,
+            },
+            **batch.fields,
+        }
+
+    # Lines
+
+    def catch_up(self, batch: Batch) -> str:
+        """Answer what is due, and write the results once it ended; where it stands by then."""
+        now = self.now()
+        due, state = batch.due(now), batch.state(now)
+        while batch.answered < due:
+            self._answer(batch, now)
+        if state in ENDED and not batch.closed:
+            batch.output += batch.again
+            for line in batch.order[batch.answered :] if not batch.problems else ():
+                problem = {"code": f"batch_{state}", "message": f"The batch {state}."}
+                batch.counts[state] += 1
+                batch.errors += _result(batch.lines[line], None, problem)
+            batch.closed = True
+        return state
 
     def _answer(self, batch: Batch, now: float) -> None:
         """Answer the next line."""
-        line = batch.order[batch.answered]
-        custom_id, body = batch.written.read(batch.lines[line])
-        serial = batch.number * 1_000_000 + line
-        reply = self._answering.line(self._stats(), batch.written.form, body, serial, now)
+        number = batch.order[batch.answered]
+        line, serial = batch.lines[number], len(self.batches) * 1_000_000 + number
+        said = self._chat.line(self._stats(), orjson.dumps(line["body"]), serial, now)
         batch.answered += 1
-        batch.counts["succeeded" if reply.status == 200 else "failed"] += 1
-        if reply.usage is not None:
+        batch.counts["succeeded" if said.status == 200 else "failed"] += 1
+        if said.usage is not None:
             batch.counts["billed"] += 1
-            batch.tokens = [a + b for a, b in zip(batch.tokens, reply.usage, strict=True)]
-        if reply.fate:
-            batch.counts[reply.fate] += 1
-        if reply.fate == "lost":
+            batch.tokens = [a + b for a, b in zip(batch.tokens, said.usage, strict=True)]
+        if said.fate:
+            batch.counts[said.fate] += 1
+        if said.fate == "lost":
             return
-        result = batch.written.result(batch, line, custom_id, reply)
-        (batch.output if reply.status == 200 else batch.errors).extend(result)
-        if reply.fate == "doubled":
-            batch.again.append(result)
+        body = orjson.Fragment(said.body) if said.body else ""
+        result = _result(line, {"status_code": said.status, "body": body}, None)
+        if said.status == 200:
+            batch.output += result
+        else:
+            batch.errors += result
+        if said.fate == "doubled":
+            batch.again += result
 
-    async def _close(self, batch: Batch, now: float) -> None:
-        """Write what ends the results: lines that come twice, and those that were not asked."""
-        for result in batch.again:
-            batch.output.extend(result)
-        batch.again = []
-        if not batch.problems:
-            expired = batch.state(now) == State.EXPIRED
-            for place in range(batch.answered, len(batch.lines)):
-                line = batch.order[place]
-                custom_id, _ = batch.written.read(batch.lines[line])
-                batch.errors.extend(batch.written.unasked(batch, line, custom_id, expired=expired))
-                batch.counts["expired" if expired else "cancelled"] += 1
-                if place % BURST == 0:
-                    await asyncio.sleep(0)
-        batch.closed = True
-
-    def gone(self, batch: Batch, now: float) -> bool:
-        """Whether its results are deleted by now."""
-        kept = self.settings.batch_gone
-        return now >= (batch.made + batch.written.kept if kept is None else batch.end + kept)
-
-    async def send(
-        self, request: web.Request, batch: Batch, *parts: bytearray, sized: bool
-    ) -> web.StreamResponse:
-        """Send results, whole or broken off; `sized`: it is said before how long they are."""
-        how = self.drawn("broken")
-        batch.counts.update(("downloads",) if how is None else ("downloads", "broken"))
-        total = sum(map(len, parts))
-        left = total if how is None else total // 2
-        response = web.StreamResponse(headers={"Content-Type": "application/octet-stream"})
-        # A third of the broken ones end early as if they were whole.
-        pretended = how is not None and how >= 2 / 3
-        if (sized or (how is not None and how < 1 / 3)) and not pretended:
-            response.content_length = total
-        await response.prepare(request)
-        for part in parts:
-            for at in range(0, min(len(part), left), CHUNK):
-                await response.write(bytes(part[at : min(at + CHUNK, left)]))
-            left -= min(len(part), left)
-        if how is None or pretended:
-            await response.write_eof()
-            return response
-        if request.transport is not None:
-            request.transport.close()
-        return response
-
-    async def as_json(self) -> dict[str, Any]:
+    def as_json(self) -> dict[str, Any]:
         """As `/stats` reports it: all that were created, in order."""
-        shown: list[dict[str, Any]] = []
-        for batch in list(self._batches.values()):
-            now = await self.catch_up(batch)
-            names = ("billed", "succeeded", "failed", "expired", "cancelled")
-            shown.append(
-                {
-                    "id": batch.id,
-                    "api": batch.api,
-                    "metadata": dict(batch.metadata),
-                    "first_custom_id": batch.first,
-                    "state": batch.state(now),
-                    "lines": len(batch.lines),
-                    **{
-                        name: batch.counts[name]
-                        for name in (*names, "lost", "doubled", "downloads", "broken")
-                    },
-                    "tokens": dict(zip(Usage._fields, batch.tokens, strict=True)),
-                }
-            )
+        shown: list[dict[str, Any]] = [
+            {
+                "id": batch.id,
+                "metadata": batch.fields["metadata"],
+                "first_custom_id": batch.lines[0]["custom_id"],
+                "state": self.catch_up(batch),
+                "lines": len(batch.lines),
+                **{name: batch.counts[name] for name in COUNTED},
+                "tokens": dict(zip(Usage._fields, batch.tokens, strict=True)),
+            }
+            for batch in self.batches.values()
+        ]
         totals = {name: sum(batch[name] for batch in shown) for name in ("billed", "downloads")}
         return {"created": len(shown), **totals, "list": shown}
 
 
-def line_of(value: Mapping[str, Any]) -> bytes:
-    """A line of JSON, with its end."""
-    return orjson.dumps(value, option=orjson.OPT_APPEND_NEWLINE)
+def _result(line: Mapping[str, Any], response: Any, problem: Any) -> bytes:
+    """A line of results."""
+    result = {"custom_id": line["custom_id"], "response": response, "error": problem}
+    return orjson.dumps(result, option=orjson.OPT_APPEND_NEWLINE)
 
 
-async def read_all(chunks: AsyncIterator[bytes], most: int) -> bytearray | None:
-    """All chunks as one, or None if they have more bytes than these."""
-    data, size = bytearray(), 0
-    async for chunk in chunks:
-        size += len(chunk)
-        if size <= most:
-            data += chunk
-    return data if size <= most else None
+def _no_batch(request: web.Request) -> web.Response:
+    return error(404, f"No batch found with id '{request.match_info['id']}'.", param="id")

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal, NamedTuple
+from typing import Annotated, Any, Literal, NamedTuple
 
 import orjson
 from pydantic import BaseModel, ConfigDict, Field
@@ -18,6 +18,9 @@ FAULTS = (
     *("rate_limited", "errors", "dropped", "hung", "refused", "cut_off", "filtered"),
     *("unreadable", "incomplete", "wrapped"),
 )
+
+
+Share = Annotated[float, Field(ge=0, le=1)]
 
 
 class MockSettings(BaseModel):
@@ -39,17 +42,17 @@ class MockSettings(BaseModel):
     latency: float = Field(0.0, ge=0)
     rpm: float | None = Field(None, gt=0)
     tpm: float | None = Field(None, gt=0)
-    rate_limited: float = Field(0.0, ge=0, le=1)
+    rate_limited: Share = 0.0
     retry_after: float = Field(1.0, ge=0)
-    errors: float = Field(0.0, ge=0, le=1)
-    dropped: float = Field(0.0, ge=0, le=1)
-    hung: float = Field(0.0, ge=0, le=1)
-    unreadable: float = Field(0.0, ge=0, le=1)
-    incomplete: float = Field(0.0, ge=0, le=1)
-    refused: float = Field(0.0, ge=0, le=1)
-    cut_off: float = Field(0.0, ge=0, le=1)
-    filtered: float = Field(0.0, ge=0, le=1)
-    wrapped: float = Field(0.0, ge=0, le=1)
+    errors: Share = 0.0
+    dropped: Share = 0.0
+    hung: Share = 0.0
+    unreadable: Share = 0.0
+    incomplete: Share = 0.0
+    refused: Share = 0.0
+    cut_off: Share = 0.0
+    filtered: Share = 0.0
+    wrapped: Share = 0.0
     key: str | None = None
     echo_key: bool = False
     structured: Literal["schema", "ignored", "json", "text"] = "schema"
@@ -57,23 +60,19 @@ class MockSettings(BaseModel):
     quota_after: int | None = Field(None, ge=0)
     reasoning_tokens: int = Field(0, ge=0)
     reasoning_beside: bool = False
-    cached_share: float = Field(0.0, ge=0, le=1)
+    cached_share: Share = 0.0
     usage: bool = True
     batch_time: float = Field(2.0, ge=0)
-    batch_window: float = Field(86_400.0, gt=0)
-    batch_crawl: bool = False
-    batch_expire: float = Field(0.0, ge=0, le=1)
-    batch_invalid: float = Field(0.0, ge=0, le=1)
+    batch_expire: Share = 0.0
+    batch_invalid: Share = 0.0
     batch_queue_tokens: int | None = Field(None, ge=1)
-    batch_limited: float = Field(0.0, ge=0, le=1)
-    batch_unanswered: float = Field(0.0, ge=0, le=1)
-    batch_flaky: float = Field(0.0, ge=0, le=1)
-    batch_failing: float = Field(0.0, ge=0, le=1)
-    batch_lost: float = Field(0.0, ge=0, le=1)
-    batch_doubled: float = Field(0.0, ge=0, le=1)
-    batch_broken: float = Field(0.0, ge=0, le=1)
-    batch_page: int | None = Field(None, ge=1)
-    batch_gone: float | None = Field(None, ge=0)
+    batch_limited: Share = 0.0
+    batch_unanswered: Share = 0.0
+    batch_flaky: Share = 0.0
+    batch_failing: Share = 0.0
+    batch_lost: Share = 0.0
+    batch_doubled: Share = 0.0
+    batch_broken: Share = 0.0
 
     @property
     def failures(self) -> tuple[tuple[str, float], ...]:

@@ -292,19 +292,14 @@ class Access(Declarations):
         "Send rounds as batches, for half the price at most providers. They answer within 24 hours.",
         BATCHES, False, common=True, session=True,
     )  # fmt: skip
-    batch_wait: float | None = setting(
-        "Hours to wait for batches, before ending with exit code 5; 0 only sends them. The same command "
-        "goes on.",
-        BATCHES, None, session=True, unset="until they end", metavar="HOURS", limits=NOT_NEGATIVE,
+    wait: bool = setting(
+        "Wait until all batches are in. --no-wait only sends and collects what is due, and ends with "
+        "exit code 5.",
+        BATCHES, True, session=True, undone=True,
     )  # fmt: skip
     batch_size: int | None = setting(
         "Questions in a batch at most.", BATCHES, None,
         session=True, unset="what the provider takes", limits={"ge": 1},
-    )  # fmt: skip
-    batch_repair: Literal["batch", "live"] = setting(
-        "How unusable replies of a batch are asked again: in the next batch, or at once, at the full "
-        "price.",
-        BATCHES, "batch", session=True,
     )  # fmt: skip
     cache: bool = setting(
         "Neither take replies from the cache nor keep them there.", LIMITS, True,

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from datetime import UTC, datetime
 
-from judgeq.engine.batch_ending import Listed
+from judgeq.engine.batch import Listed
 from judgeq.judge.batches import KEPT, Remote
 from judgeq.types import Batch
 from judgeq.ui.sections import Column, Section

@@ -1,4 +1,4 @@
-"""The mock server speaks Anthropic's messages, and is as strict about them as that API is."""
+"""The double of Anthropic's API answers as that API does, and is as strict about what it is sent."""
 
 from __future__ import annotations
 
@@ -15,6 +15,7 @@ from judgeq.judge.http.replies import read_message
 from judgeq.mock_server import MockServer, running
 from judgeq.mock_server.behaviour import MockSettings
 from judgeq.types import Match, Usage
+from tests.anthropic_server import AnthropicServer
 from tests.mock import mock
 from tests.test_mock_server import SCORES, TEXTS, Story
 
@@ -52,7 +53,8 @@ async def post(
 def serving(story: Story, **settings: Any) -> None:
     async def run() -> None:
         made = MockSettings(port=0, **settings)
-        async with running(made, SCORES) as (url, server), aiohttp.ClientSession() as session:
+        server = AnthropicServer(made, SCORES)
+        async with running(server) as url, aiohttp.ClientSession() as session:
             await story(session, url, server)
 
     asyncio.run(run())
@@ -93,35 +95,6 @@ def test_tokens_by_their_kinds() -> None:
 
 
 @pytest.mark.parametrize(
-    ("fault", "reason", "problem"),
-    [
-        ("refused", "refusal", "refused to answer"),
-        ("filtered", "refusal", "refused to answer"),
-        ("cut_off", "max_tokens", "cut off"),
-        ("wrapped", "end_turn", None),
-    ],
-)
-def test_spoilt_answers(fault: str, reason: str, problem: str | None) -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        _, _, answer = await post(session, url, body())
-        assert answer["stop_reason"] == reason
-        said = read_message(answer).problem
-        assert said is None if problem is None else problem in (said or "")
-
-    shares: dict[str, Any] = {fault: 1.0}
-    serving(story, **shares)
-
-
-def test_a_limit_of_output_is_kept_to() -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        _, _, answer = await post(session, url, body(max_tokens=1))
-        assert answer["stop_reason"] == "max_tokens"
-        assert answer["usage"]["output_tokens"] == 1
-
-    serving(story)
-
-
-@pytest.mark.parametrize(
     ("settings", "status", "kind", "words"),
     [
         ({"key": "other"}, 401, "authentication_error", "invalid x-api-key"),
@@ -156,8 +129,6 @@ BAD: list[tuple[dict[str, Any], str]] = [
     (body(messages=prompts.messages(BIAS, TEXTS)), 'Unexpected role "system"'),
     (body(messages=[]), "messages: "),
     (body(seed=1), "seed: Extra inputs are not permitted"),
-    (body(response_format={"type": "text"}), "response_format: Extra inputs are not permitted"),
-    (body(max_completion_tokens=1), "max_completion_tokens: Extra inputs are not permitted"),
     (body(temperature=1.5), "temperature: "),
     (body(service_tier="flex"), "service_tier: "),
     (body(output_config={"effort": "minimal"}), "output_config.effort: "),
@@ -220,20 +191,6 @@ def test_limits_are_reported_by_moments_and_enforced() -> None:
     serving(story, rpm=1)
 
 
-def test_lists_of_models_have_the_form_of_who_asks() -> None:
-    async def story(session: aiohttp.ClientSession, url: str, server: MockServer) -> None:
-        async with session.get(f"{url}/models?limit=1000", headers=SENT) as answer:
-            page = await answer.json()
-        assert [model["id"] for model in page["data"]] == ["mock"]
-        assert page["has_more"] is False
-        async with session.get(f"{url}/models/mock", headers=SENT) as answer:
-            assert (await answer.json())["type"] == "model"
-        async with session.get(f"{url}/models") as answer:
-            assert (await answer.json())["object"] == "list"
-
-    serving(story)
-
-
 def test_the_anthropic_package_drives_it(tmp_path: Path) -> None:
     """The real client as a check of the mock."""
     anthropic = pytest.importorskip("anthropic", reason="the anthropic package is not installed")
@@ -262,3 +219,11 @@ def test_the_anthropic_package_drives_it(tmp_path: Path) -> None:
         pytest.raises(anthropic.RateLimitError),
     ):
         ours.messages.create(**body())
+    with mock(tmp_path, "--batch-time", "0", "--batch-expire", "1") as url, client(url) as ours:
+        requests = [{"custom_id": f"x-{n}", "params": body([f"{n}", "y"])} for n in range(4)]
+        made = ours.messages.batches.create(requests=requests)
+        batch = ours.messages.batches.retrieve(made.id)
+        assert (batch.processing_status, batch.request_counts.succeeded) == ("ended", 2)
+        results = list(ours.messages.batches.results(batch.id))
+        assert sorted(line.result.type for line in results) == ["expired"] * 2 + ["succeeded"] * 2
+        assert [one.id for one in ours.messages.batches.list()] == [made.id]

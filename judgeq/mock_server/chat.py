@@ -1,0 +1,312 @@
+"""What the simulated judge says to a question, in OpenAI's words, and what a fault makes of it: live, or
+in a batch."""
+
+from __future__ import annotations
+
+import hashlib
+import math
+import re
+from collections.abc import Mapping, Sequence
+from typing import Any, Literal, NamedTuple
+
+import orjson
+from aiohttp import web
+
+from judgeq import fences, prompts, seeds
+from judgeq.judge.error_model import HIGH, LOW, ErrorModel
+from judgeq.judge.simulated import reason_for
+from judgeq.mock_server.behaviour import MockSettings, Stats, question_id
+from judgeq.settings import Simulation
+from judgeq.types import Match, Usage, Verdict
+
+STRUCTURED = {"json_schema": 2, "json_object": 1}
+CAN = {"schema": 2, "ignored": 2, "json": 1, "text": 0}
+# The faults that spoil an answer, and so can stand in a batch.
+SPOILT = frozenset({"refused", "cut_off", "filtered", "unreadable", "incomplete", "wrapped"})
+
+
+class Asked(NamedTuple):
+    """A question: what it is known by, the text of each message, how much form its reply is to have
+    (STRUCTURED), the schema to keep to, and the most tokens that it may have."""
+
+    id: str
+    model: str
+    texts: Sequence[str]
+    structured: int
+    schema: Any
+    limit: float
+
+    @property
+    def content(self) -> str:
+        """All of the question's text."""
+        return "\n\n".join(self.texts)
+
+
+class Said(NamedTuple):
+    """The answer to a line of a batch: its HTTP status (0: none) and body, the tokens that it took (None
+    where nothing was answered, which isn't billed), and whether it gets "lost" or is "doubled"."""
+
+    status: int
+    body: bytes
+    usage: Usage | None = None
+    fate: Literal["", "lost", "doubled"] = ""
+
+
+class Chat:
+    """The simulated judge. `scores` gives the latent score (1..1000) of the texts that are known."""
+
+    def __init__(self, settings: MockSettings, scores: Mapping[str, float]) -> None:
+        self._settings = settings
+        # As they stand between the fences of a prompt.
+        self._scores = {_as_fenced(text): score for text, score in scores.items()}
+        self._errors = ErrorModel(Simulation())
+        self._answers = seeds.Stream(settings.seed, "mock answers")
+        self._faults = seeds.Stream(settings.seed, "mock faults")
+        self._any_fault = any(share for _, share in settings.failures)
+        self._lines = seeds.Stream(settings.seed, "mock batch lines")
+
+    def asked(self, data: bytes, stats: Stats, shown: str = "") -> Asked | web.Response:
+        """What a body asks for, or the refusal of it, which may show the key that was sent."""
+        settings = self._settings
+        asked = _read(data)
+        if asked is None:
+            return error(400, "The body is no JSON object with a model and messages.")
+        if settings.only_model not in (None, asked.model):
+            text = f"The model `{asked.model}` does not exist or you do not have access to it."
+            return error(404, text, code="model_not_found")
+        if asked.structured > CAN[settings.structured]:
+            text = f"Invalid parameter: 'response_format' is not supported with this model.{shown}"
+            return error(400, text, param="response_format")
+        longest, sent = settings.max_input_tokens, _tokens(asked.content)
+        if longest is not None and sent > longest:
+            return error(
+                400,
+                f"This model's maximum context length is {longest} tokens. However, your messages "
+                f"resulted in {sent} tokens. Please reduce the length of the messages.",
+                code="context_length_exceeded",
+                param="messages",
+            )
+        if settings.quota_after is not None and stats.answered >= settings.quota_after:
+            text = "You exceeded your current quota, please check your plan and billing details."
+            return error(429, text, kind="insufficient_quota", code="insufficient_quota")
+        return asked
+
+    def fault(self, number: str, times: int) -> tuple[str, float]:
+        """The fault of a request, or "", and how long it takes (0 to 1): by how often it came."""
+        if not self._any_fault and not self._settings.latency:
+            return "", 0.0
+        drawn, late = self._faults.at(int(number[:15], 16), times).random(2).tolist()
+        for name, share in self._settings.failures:
+            drawn -= share
+            if drawn < 0:
+                return name, late
+        return "", late
+
+    def completion(
+        self, asked: Asked, answer: str, usage: Usage, fault: str, number: int, at: float
+    ) -> tuple[dict[str, Any], Usage]:
+        """The answer as its fault and the limits leave it, and the tokens that it took."""
+        settings = self._settings
+        beside = usage.reasoning if settings.reasoning_beside else 0
+        message, reason = _spoilt(answer, fault)
+        if usage.output - beside > asked.limit:
+            limit = int(asked.limit)
+            message, reason = {"content": answer[: len(answer) // 2]}, "length"
+            usage = usage._replace(output=limit, reasoning=min(usage.reasoning, limit))
+            beside = usage.reasoning if settings.reasoning_beside else 0
+        completion: dict[str, Any] = {
+            "id": f"chatcmpl-{number}",
+            "object": "chat.completion",
+            "created": int(at),
+            "model": asked.model,
+            "choices": [
+                {
+                    "index": 0,
+                    "message": {"role": "assistant", "refusal": None, **message},
+                    "finish_reason": reason,
+                }
+            ],
+        }
+        if settings.usage:
+            prompt = usage.input + usage.cached
+            completion["usage"] = {
+                "prompt_tokens": prompt,
+                "completion_tokens": usage.output - beside,
+                "total_tokens": prompt + usage.output,
+                "prompt_tokens_details": {"cached_tokens": usage.cached},
+                "completion_tokens_details": {"reasoning_tokens": usage.reasoning},
+            }
+        return completion, usage
+
+    def usage(self, asked: Asked, answer: str) -> Usage:
+        """The tokens that an answer takes."""
+        prompt = sum(_tokens(text) + 8 for text in asked.texts)
+        cached, reasoning = (
+            int(prompt * self._settings.cached_share),
+            self._settings.reasoning_tokens,
+        )
+        return Usage(prompt - cached, cached, _tokens(answer) + reasoning, reasoning)
+
+    def line(self, stats: Stats, data: bytes, serial: int, at: float) -> Said:
+        """The answer to the body of a batch's line, counted: the same as live."""
+        asked = self.asked(data, stats)
+        if isinstance(asked, web.Response):
+            stats.outcomes["refused_request"] += 1
+            return Said(asked.status, orjson.dumps(orjson.loads(asked.text or "")))
+        stats.asked[asked.id] += 1
+        times, settings = stats.asked[asked.id], self._settings
+        fault, _ = self.fault(asked.id, times)
+        drawn, how = self._lines.at(int(asked.id[:15], 16), times).random(2).tolist()
+        if drawn < settings.batch_failing or fault == "errors":
+            stats.outcomes["errors"] += 1
+            if drawn < settings.batch_failing and how >= 2 / 3:
+                return Said(0, b"")
+            limited = drawn < settings.batch_failing and how >= 1 / 3
+            refused = slow_down() if limited else broke()
+            return Said(refused.status, orjson.dumps(orjson.loads(refused.text or "")))
+        fault = fault if fault in SPOILT else ""
+        stats.outcomes[fault or "ok"] += 1
+        answer = self.answer(asked)
+        usage = self.usage(asked, answer)
+        body, usage = self.completion(asked, answer, usage, fault, serial, at)
+        stats.count(asked.id, usage)
+        doubled = how < settings.batch_lost + settings.batch_doubled
+        fate: Any = "lost" if how < settings.batch_lost else "doubled" if doubled else ""
+        return Said(200, orjson.dumps(body), usage, fate)
+
+    def answer(self, asked: Asked) -> str:
+        """What the simulated judge says to the texts between the fences."""
+        texts = [text for _, text in fences.texts_in(asked.content)]
+        scores = [self._score(text) for text in texts]
+        rng = self._answers.at(int(asked.id[:15], 16))
+        match = Match(0, 1, tuple(range(len(texts))))
+        if len(texts) < 2:
+            score = self._errors.score(scores[0], rng) if scores else 0.5
+            verdict = Verdict(match.items, (), score)
+        else:
+            verdict = Verdict(tuple(self._errors.order(scores, rng)))
+        wanted = texts and prompts.ASK_REASON in asked.content
+        answer = prompts.reply(
+            verdict, match, reason_for(verdict, match, scores) if wanted else None
+        )
+        if self._settings.structured != "schema":
+            return answer
+        words = dict(zip(prompts.labels(len(texts)), _words(asked.schema), strict=False))
+        return re.sub(r'"([A-Z]+)"', lambda label: f'"{words.get(label[1], label[1])}"', answer)
+
+    def _score(self, text: str) -> float:
+        """The latent score of a text: as given, else by its hash."""
+        score = self._scores.get(text)
+        if score is None:
+            digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
+            score = LOW + int.from_bytes(digest, "big") / 2**64 * (HIGH - LOW)
+        return score
+
+
+def _read(data: bytes) -> Asked | None:
+    """The question in a body; None where there is none."""
+    try:
+        body = orjson.loads(data)
+        messages, model = body["messages"], body["model"]
+        texts = [_text(message["content"]) for message in messages]
+        form: Any = body.get("response_format") or {}
+        schema = form["json_schema"]["schema"] if form.get("type") == "json_schema" else None
+        structured = STRUCTURED.get(str(form.get("type")), 0)
+    except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
+        return None
+    if not texts or not isinstance(model, str):
+        return None
+    limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
+    limit = min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
+    return Asked(question_id(messages), model, texts, structured, schema, limit)
+
+
+def _text(content: Any) -> str:
+    """The text of a message, which may come in parts."""
+    return content if isinstance(content, str) else "".join(part["text"] for part in content)
+
+
+def _spoilt(answer: str, fault: str) -> tuple[dict[str, Any], str]:
+    """The message and why it ended, with a fault put in."""
+    match fault:
+        case "unreadable":
+            return {"content": "I would rather not rank these, sorry."}, "stop"
+        case "incomplete":
+            return {"content": answer.replace('"A"', '"B"')}, "stop"
+        case "refused":
+            return {"content": None, "refusal": "I'm sorry, I can't help with that."}, "stop"
+        case "cut_off":
+            return {"content": answer[: len(answer) // 2]}, "length"
+        case "filtered":
+            return {"content": ""}, "content_filter"
+        case "wrapped":
+            return {"content": f"Here is my answer.\n\n```json\n{answer}\n```\n"}, "stop"
+    return {"content": answer}, "stop"
+
+
+def _words(schema: Any) -> list[str]:
+    """The words of the first enum in a schema."""
+    values = schema.values() if isinstance(schema, dict) else schema
+    if not isinstance(schema, dict | list):
+        return []
+    if isinstance(schema, dict) and isinstance(schema.get("enum"), list):
+        return [str(word) for word in schema["enum"]]
+    return next((words for value in values if (words := _words(value))), [])
+
+
+def _as_fenced(text: str) -> str:
+    texts = fences.texts_in(fences.fenced("A", text))
+    return texts[0][1] if texts else text
+
+
+def _tokens(text: str) -> int:
+    """About four bytes a token; never more than there are bytes."""
+    return math.ceil(len(text.encode()) / 4)
+
+
+# Answers as they go over the wire
+
+
+def as_json(
+    value: Any, status: int = 200, headers: Mapping[str, str] | None = None
+) -> web.Response:
+    """An answer in JSON."""
+    return web.Response(
+        body=orjson.dumps(value), status=status, content_type="application/json", headers=headers
+    )
+
+
+def error(
+    status: int,
+    message: str,
+    *,
+    kind: str = "invalid_request_error",
+    code: str | None = None,
+    param: str | None = None,
+    headers: Mapping[str, str] | None = None,
+) -> web.Response:
+    """An error as OpenAI writes it."""
+    fields = {"message": message, "type": kind, "param": param, "code": code}
+    return as_json({"error": fields}, status, headers)
+
+
+def slow_down(seconds: float | None = None) -> web.Response:
+    """A refusal for no reason of ours, which may say for how long."""
+    more = {} if seconds is None else {"Retry-After": f"{seconds:g}"}
+    return error(429, "Slow down.", code="rate_limit_exceeded", headers=more)
+
+
+def broke(shown: str = "") -> web.Response:
+    """The server failed."""
+    return error(500, f"The server had an error.{shown}", kind="server_error")
+
+
+async def drop(request: web.Request, body: bytes, *, half: bool) -> web.StreamResponse:
+    """Cut the connection, before or in the middle of the answer."""
+    response = web.StreamResponse(headers={"Content-Length": str(len(body))})
+    if half:
+        await response.prepare(request)
+        await response.write(body[: len(body) // 2])
+    if request.transport is not None:
+        request.transport.close()
+    return response

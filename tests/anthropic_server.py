@@ -1,0 +1,349 @@
+"""Anthropic's messages and message batches in front of the mock server: a test double, which translates.
+
+What is asked goes on in OpenAI's form, and what comes back is translated: answers, refusals, limits,
+batches. It is as strict as that API is about the fields of a question.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import time
+from collections.abc import Iterator, Mapping
+from datetime import UTC, datetime
+from itertools import count
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from judgeq.mock_server import Handler, MockServer
+from judgeq.mock_server.batches import ENDED, Batch
+from judgeq.mock_server.chat import as_json, slow_down
+
+REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
+KINDS = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large"}
+KINDS |= {429: "rate_limit_error", 500: "api_error", 529: "overloaded_error"}
+FIELDS = {
+    *("model", "max_tokens", "messages", "system", "temperature", "top_p", "top_k", "metadata"),
+    *("stop_sequences", "stream", "service_tier", "thinking", "cache_control", "inference_geo"),
+    *("speed", "output_config", "tools", "tool_choice"),
+}
+# What a schema of structured outputs may not hold.
+UNSUPPORTED = {
+    *("minimum", "maximum", "exclusiveMinimum", "exclusiveMaximum", "multipleOf"),
+    *("minLength", "maxLength", "maxItems", "uniqueItems"),
+}
+
+
+def error(status: int, message: str, headers: Mapping[str, str] | None = None) -> web.Response:
+    inner = {"type": KINDS.get(status, "invalid_request_error"), "message": message}
+    return as_json({"type": "error", "error": inner}, status, headers)
+
+
+class AnthropicServer(MockServer):
+    """The mock server, which also speaks Anthropic's API."""
+
+    def __init__(self, *given: Any, **more: Any) -> None:
+        super().__init__(*given, **more)
+        self._failures = count()
+
+    def app(self) -> web.Application:
+        app = super().app()
+        app.middlewares.append(self.in_both_forms)
+        app.router.add_post("/v1/messages", self.message)
+        where = "/v1/messages/batches"
+        for method, path, handler in (
+            ("POST", where, self.create),
+            ("GET", where, self.listed),
+            ("GET", f"{where}/{{id}}", self.batch),
+            ("GET", f"{where}/{{id}}/results", self.results),
+            ("POST", f"{where}/{{id}}/cancel", self.cancel),
+        ):
+            app.router.add_route(method, path, self.with_key(handler))
+        return app
+
+    @web.middleware
+    async def in_both_forms(self, request: web.Request, handler: Handler) -> web.StreamResponse:
+        if not request.path.startswith("/v1/messages") and "x-api-key" not in request.headers:
+            return await handler(request)
+        if "anthropic-version" not in request.headers:
+            return error(400, "anthropic-version: header is required")
+        headers = {**request.headers}
+        if "x-api-key" in request.headers:
+            headers["Authorization"] = f"Bearer {request.headers['x-api-key']}"
+        response = await handler(request.clone(headers=headers))
+        if not isinstance(response, web.Response):
+            return response
+        if response.status >= 400:
+            said = orjson.loads(response.text or "")
+            if said.get("type") != "error":
+                response = self._refusal(response, said["error"])
+        for name, value in rates(response.headers):
+            response.headers[name] = value
+        response.headers["request-id"] = "req_1"
+        return response
+
+    def _refusal(self, response: web.Response, said: Mapping[str, Any]) -> web.Response:
+        """OpenAI's error in Anthropic's words."""
+        status, text = response.status, str(said["message"])
+        shown = text.partition("this model.")[2]
+        if status == 401:
+            text = text.replace("Incorrect API key provided:", "invalid x-api-key")
+        elif said["code"] == "insufficient_quota":
+            status, text = 400, "Your credit balance is too low to access the Anthropic API."
+        elif said["code"] == "context_length_exceeded":
+            longest, sent = re.findall(r"\d+", text)
+            text = f"prompt is too long: {sent} tokens > {longest} maximum"
+        elif said["param"] == "response_format":
+            text = f"output_config.format: Extra inputs are not permitted{shown}"
+        elif said["param"] == "tool_choice":
+            text = f"tool_choice: Extra inputs are not permitted{shown}"
+        elif said["code"] == "model_not_found":
+            text = f"model: {text.partition('`')[2].partition('`')[0]}"
+        elif status == 429:
+            text = "Number of requests has exceeded your limit."
+        elif status == 500 and next(self._failures) % 2:
+            status, text = 529, text.replace("The server had an error.", "Overloaded")
+        kept = {"retry-after": wait} if (wait := response.headers.get("Retry-After")) else {}
+        return error(status, text, {**kept, **dict(rates(response.headers))})
+
+    async def message(self, request: web.Request) -> web.StreamResponse:
+        """A question, asked in OpenAI's form."""
+        asked = orjson.loads(await request.read())
+        if problem := problem_of(asked):
+            self.stats.requests += 1
+            self.stats.outcomes["refused_request"] += 1
+            return error(400, problem)
+        request._read_bytes = orjson.dumps(as_openai(asked))
+        response = await self.complete(request)
+        if response.status == 200 and isinstance(response, web.Response) and response.text:
+            answer = message_of(orjson.loads(response.text), asked)
+            return as_json(answer, headers=dict(rates(response.headers)))
+        if isinstance(response, web.Response) and response.status == 400 and "tools" in asked:
+            text = (response.text or "").replace('"response_format"', '"tool_choice"')
+            return web.Response(text=text, status=400)
+        return response
+
+    # Batches
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        body = await request.read()
+        requests = orjson.loads(body)["requests"]
+        batches = self.batches
+        if batches.drawn("limited") is not None:
+            return slow_down(self.settings.retry_after)
+        lines = [
+            {
+                "custom_id": one["custom_id"],
+                "body": as_openai(one["params"]),
+                "asked": one["params"],
+            }
+            for one in requests
+        ]
+        assert len({line["custom_id"] for line in lines}) == len(lines)
+        problems = batches.problems(lines, len(body))
+        if problems and problems[0]["code"] == "token_limit_exceeded":
+            return slow_down(self.settings.retry_after)
+        if problems:
+            number = problems[0]["line"] - 1
+            return error(400, f"requests.{number}.params: Input should be an object")
+        batch = batches.add(lines, (), len(body), {})
+        return await batches.told(request, self._shown(request, batch, "validating"))
+
+    async def listed(self, request: web.Request) -> web.Response:
+        after, limit = request.query.get("after_id"), int(request.query.get("limit", 20))
+        page, more = self.batches.page(after, limit)
+        return as_json({"data": [self._view(request, batch) for batch in page], "has_more": more})
+
+    async def batch(self, request: web.Request) -> web.Response:
+        batch = self._named(request)
+        return no_batch(request) if batch is None else as_json(self._view(request, batch))
+
+    async def cancel(self, request: web.Request) -> web.Response:
+        batch = self._named(request)
+        if batch is None:
+            return no_batch(request)
+        if not self.batches.cancels(batch):
+            return error(400, f"Batch {batch.id} cannot be canceled: its processing has ended.")
+        return as_json(self._view(request, batch))
+
+    async def results(self, request: web.Request) -> web.StreamResponse:
+        batch = self._named(request)
+        if batch is None or self.batches.gone(batch):
+            return no_batch(request)
+        self.batches.catch_up(batch)
+        if not batch.closed:
+            return error(400, f"Batch {batch.id} has no available results: it has not ended.")
+        asked = {line["custom_id"]: line["asked"] for line in batch.lines}
+        given = map(orjson.loads, [*batch.output.splitlines(), *batch.errors.splitlines()])
+        lines = [orjson.dumps(self._result(line, asked[line["custom_id"]])) for line in given]
+        return await self.batches.send(request, batch, b"".join(line + b"\n" for line in lines))
+
+    def _named(self, request: web.Request) -> Batch | None:
+        return self.batches.batches.get(request.match_info["id"])
+
+    def _view(self, request: web.Request, batch: Batch) -> dict[str, Any]:
+        return self._shown(request, batch, self.batches.catch_up(batch))
+
+    def _shown(self, request: web.Request, batch: Batch, state: str) -> dict[str, Any]:
+        counts, ended = batch.counts, state in ENDED
+        done = {
+            "succeeded": counts["succeeded"],
+            "errored": counts["failed"],
+            "canceled": counts["cancelled"],
+            "expired": counts["expired"],
+        }
+        return {
+            "id": batch.id,
+            "type": "message_batch",
+            "processing_status": "ended" if ended else "in_progress",
+            "request_counts": {
+                "processing": 0 if ended else len(batch.lines),
+                **(done if ended else dict.fromkeys(done, 0)),
+            },
+            "created_at": moment(batch.made),
+            "expires_at": moment(batch.made + 86_400),
+            "results_url": f"http://{request.host}/v1/messages/batches/{batch.id}/results",
+        }
+
+    def _result(self, line: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+        response, problem = line["response"], line["error"]
+        result: dict[str, Any]
+        if problem is not None:
+            ended = "expired" if problem["code"] == "batch_expired" else "canceled"
+            result = {"type": ended}
+        elif response["status_code"] == 200:
+            result = {"type": "succeeded", "message": message_of(response["body"], asked)}
+        else:
+            refused = as_json({}, response["status_code"] or 500)
+            said = (response["body"] or BROKEN)["error"]
+            result = {
+                "type": "errored",
+                "error": orjson.loads(self._refusal(refused, said).text or ""),
+            }
+        return {"custom_id": line["custom_id"], "result": result}
+
+
+BROKEN = {"error": {"message": "Internal server error", "code": None, "param": None}}
+
+
+def no_batch(request: web.Request) -> web.Response:
+    return error(404, f"No batch with id {request.match_info['id']}.")
+
+
+def rates(headers: Mapping[str, str]) -> Iterator[tuple[str, str]]:
+    """What OpenAI's headers say of limits, in those of Anthropic."""
+    for name, value in list(headers.items()):
+        if (found := re.fullmatch(r"x-ratelimit-(\w+)-(\w+)", name)) is not None:
+            what, which = found.groups()
+            reset = what == "reset"
+            given = moment(math.ceil(time.time() + float(value[:-1]))) if reset else value
+            yield f"anthropic-ratelimit-{which}-{what}", given
+
+
+def moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).isoformat().replace("+00:00", "Z")
+
+
+def as_openai(asked: Mapping[str, Any]) -> dict[str, Any]:
+    """A question in OpenAI's form."""
+    system = asked.get("system")
+    messages = [{"role": "system", "content": system}] if system is not None else []
+    body = {
+        "model": asked["model"],
+        "max_tokens": asked["max_tokens"],
+        "messages": [*messages, *asked["messages"]],
+    }
+    form = (asked.get("output_config") or {}).get("format")
+    if form is not None:
+        body["response_format"] = {"type": "json_schema", "json_schema": form}
+    elif "tools" in asked:
+        body["response_format"] = {"type": "json_object"}
+    return body
+
+
+def message_of(answer: Mapping[str, Any], asked: Mapping[str, Any]) -> dict[str, Any]:
+    """An answer of OpenAI's as Anthropic's to what was asked; with `cache_control` all that was not read
+    from the cache is written to it."""
+    [choice], usage = answer["choices"], answer.get("usage")
+    text, refusal = choice["message"].get("content"), choice["message"]["refusal"]
+    reason = "refusal" if refusal else REASONS[choice["finish_reason"]]
+    content: list[dict[str, Any]] = []
+    if usage is not None:
+        cached = usage["prompt_tokens_details"]["cached_tokens"]
+        thought = usage["completion_tokens_details"]["reasoning_tokens"]
+        fresh, cache = usage["prompt_tokens"] - cached, asked.get("cache_control")
+        written = 0 if cache is None else fresh
+        hour = written if cache and cache.get("ttl") == "1h" else 0
+        usage = {
+            "input_tokens": fresh - written,
+            "cache_creation_input_tokens": written,
+            "cache_creation": {
+                "ephemeral_5m_input_tokens": written - hour,
+                "ephemeral_1h_input_tokens": hour,
+            },
+            "cache_read_input_tokens": cached,
+            "output_tokens": usage["completion_tokens"],
+            "output_tokens_details": {"thinking_tokens": thought},
+        }
+        if thought:
+            content.append({"type": "thinking", "thinking": "Let me see.", "signature": "mock"})
+    called = loaded(text) if "tools" in asked and not refusal else None
+    if called is not None:
+        name = asked["tool_choice"]["name"]
+        content.append({"type": "tool_use", "id": "toolu_1", "name": name, "input": called})
+        reason = "tool_use" if reason == "end_turn" else reason
+    elif text or refusal:
+        content.append({"type": "text", "text": refusal or text})
+    message = {"id": answer["id"], "type": "message", "role": "assistant", "model": answer["model"]}
+    more = {} if usage is None else {"usage": usage}
+    return {**message, "content": content, "stop_reason": reason, "stop_sequence": None, **more}
+
+
+def loaded(text: Any) -> dict[str, Any] | None:
+    try:
+        value = orjson.loads(text or "")
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
+
+
+def problem_of(asked: Mapping[str, Any]) -> str | None:
+    """Why the API would refuse a question, or None."""
+    for name in asked.keys() - FIELDS:
+        return f"{name}: Extra inputs are not permitted"
+    if not isinstance(asked.get("max_tokens"), int) or asked["max_tokens"] < 1:
+        return "max_tokens: Field required"
+    if not asked.get("messages"):
+        return "messages: List should have at least 1 item"
+    if "system" in (message["role"] for message in asked["messages"]):
+        return 'messages: Unexpected role "system".'
+    if not 0 <= (asked.get("temperature") or 0) <= 1:
+        return "temperature: Input should be less than or equal to 1"
+    if asked.get("service_tier") not in (None, "auto", "standard_only"):
+        return "service_tier: Input should be 'auto' or 'standard_only'"
+    config, choice = asked.get("output_config") or {}, asked.get("tool_choice")
+    if config.get("effort") not in (None, "low", "medium", "high", "xhigh", "max"):
+        return "output_config.effort: Input should be 'low', 'medium' or 'high'"
+    if choice is not None and choice.get("type") == "tool":
+        if choice["name"] not in (tool["name"] for tool in asked.get("tools") or ()):
+            return f"tool_choice: Tool '{choice['name']}' not found in provided tools"
+        if (asked.get("thinking") or {}).get("type", "disabled") != "disabled":
+            return "Thinking may not be enabled when tool_choice forces tool use."
+    for part in schemas((config.get("format") or {}).get("schema")):
+        for name in UNSUPPORTED.intersection(part):
+            return f"output_config.format.schema: property '{name}' is not supported"
+        if part.get("type") == "object" and part.get("additionalProperties") is not False:
+            return "output_config.format.schema: 'additionalProperties' must be explicitly set to false"
+    return None
+
+
+def schemas(schema: Any) -> Iterator[dict[str, Any]]:
+    """A schema, and all schemas within."""
+    if not isinstance(schema, dict):
+        return
+    yield schema
+    inner = [*(schema.get("properties") or {}).values(), *(schema.get("anyOf") or ())]
+    for part in (*inner, schema.get("items")):
+        yield from schemas(part)
