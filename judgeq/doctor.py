@@ -34,7 +34,6 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.judge.backend import Reply, Request
-from judgeq.judge.cache import folder as cache_folder
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.model import api_key, extra_headers
@@ -121,9 +120,11 @@ def _disk(folder: Path) -> Check:
 
 
 def _cache(settings: Settings) -> Check:
+    from judgeq.judge import cache as replies  # brings diskcache
+
     folder = assembly.cache_folder(settings)
     try:
-        kept = cache_folder.overview(folder)
+        kept = replies.overview(folder)
     except JudgeqError as error:
         return Check("cache", "failed", str(error))
     return Check(

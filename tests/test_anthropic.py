@@ -89,7 +89,7 @@ async def backend(
         memory=memory,
     )
     await made.open()
-    await made.learn()
+    made.learn()
     try:
         yield made
     finally:
@@ -240,7 +240,7 @@ def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_word
                 await recalled(made)
             assert seen == ["schema", "json", "text", "json"]
             openai = OpenAIChat(CLAUDE, Model(base_url=url), Access(), None, memory=notes)
-            await openai.learn()
+            openai.learn()
             assert openai.mode == "schema"  # a gateway may do it in one form, and not in the other
 
     asyncio.run(story())

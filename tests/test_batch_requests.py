@@ -392,7 +392,7 @@ def test_a_server_that_is_silent_or_not_there(form: str, tmp_path: Path) -> None
     server = Server(form)
     server.answers = {"/batches": never, "/content": never}
     with pytest.raises(CallTimeoutError) as raised:
-        told(server, lambda api: api.get("b"), form, first_byte_timeout=0.05)
+        told(server, lambda api: api.get("b"), form, timeout=0.05)
     assert raised.value.cost is None
 
     async def cut(request: web.Request) -> web.Response:
@@ -422,7 +422,7 @@ def test_an_upload_that_nobody_takes_is_given_up(form: str) -> None:
         async with await asyncio.start_server(deaf, "127.0.0.1", 0, limit=1_000) as listening:
             url = f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1"
             kind = AnthropicMessages if form == "anthropic" else OpenAIChat
-            backend = kind("m", Model(base_url=url, api=form), Access(first_byte_timeout=0.1), None)
+            backend = kind("m", Model(base_url=url, api=form), Access(timeout=0.1), None)
             await backend.open()
             api = api_of(backend)
             text = orjson.dumps({"a": "b" * 1_000_000})

@@ -95,8 +95,6 @@ OTHER_SESSION: Mapping[str, Any] = {
     "headers": ("X-Team: blue",),
     "proxy": "http://proxy:3128",
     "ca_file": Path("ca.pem"),
-    "connect_timeout": 1.0,
-    "first_byte_timeout": 1.0,
     "timeout": 1.0,
     "rpm": 60.0,
     "tpm": 60.0,

@@ -43,7 +43,7 @@ from judgeq.types import Attempt, Call, Floats, Job, JobState, Match, Outcome, U
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
 if TYPE_CHECKING:
-    from judgeq.judge.cache.replies import ReplyCache
+    from judgeq.judge.cache import ReplyCache
 
 SENT = Permit(0.0, 0)
 LIST = Match(7, 1, (4, 0, 2))
@@ -609,16 +609,12 @@ class FakeCache:
     def __init__(self) -> None:
         self.kept: dict[str, Cached] = {}
 
-    async def get(self, key: str) -> Cached | None:
-        await asyncio.sleep(0)
+    def get(self, key: str) -> Cached | None:
         return self.kept.get(key)
 
     def put(self, key: str, model: str, reply: Cached) -> None:
         assert model == "fake"
         self.kept[key] = reply
-
-    def release(self, key: str) -> None:
-        self.kept.pop(key, None)
 
 
 def keyed(*answers: Answer, cache: FakeCache | None = None) -> Asking:

@@ -176,7 +176,7 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     flags = [part for name, share in faults.items() for part in (f"--{name}", str(share))]
     with mock(tmp_path, *flags, "--retry-after", "0.05", "--seed", "3") as url:
         # The server means 0.05 s by Retry-After; half of its 429s don't say so.
-        judgeq(tmp_path, *job(texts, url, *form, "--first-byte-timeout", "0.5", "--rounds", "2"))
+        judgeq(tmp_path, *job(texts, url, *form, "--timeout", "0.5", "--rounds", "2"))
         seen = stats(url, questions=True)
     run = only_run(tmp_path)
     states = counted(run, "jobs", "state")

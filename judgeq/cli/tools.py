@@ -157,7 +157,7 @@ def cache(context: typer.Context, as_json: Json = False, **flags: Any) -> None:
                 f"--cache-dir {flags['cache_dir']}"
             )
         return
-    from judgeq.judge.cache import folder as replies
+    from judgeq.judge import cache as replies
     from judgeq.ui import lists
 
     overview = replies.overview(_folder(flags))
@@ -180,7 +180,7 @@ def prune_cache(
     """Remove replies that are old, or a model's."""
     import time
 
-    from judgeq.judge.cache import folder as replies
+    from judgeq.judge import cache as replies
 
     if older_than is None and model is None:
         raise UsageError("say what to prune: --older-than 30d, --model NAME, or both.")
@@ -197,7 +197,7 @@ def clear_cache(
     **flags: Any,
 ) -> None:
     """Remove all replies. They were paid for: it asks before."""
-    from judgeq.judge.cache import folder as replies
+    from judgeq.judge import cache as replies
 
     folder = _folder(flags)
     entries = replies.overview(folder).entries

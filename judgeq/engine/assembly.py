@@ -20,7 +20,6 @@ from judgeq.events import Event, Notice
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Budget
-from judgeq.judge.cache.replies import ReplyCache
 from judgeq.judge.judge import Judge
 from judgeq.judge.leases import Keeper
 from judgeq.judge.limiter import Limiter
@@ -43,6 +42,7 @@ from judgeq.strategies import Strategy
 from judgeq.types import Totals
 
 if TYPE_CHECKING:
+    from judgeq.judge.cache import ReplyCache
     from judgeq.judge.http.model_backend import ModelBackend
 
 Emit = Callable[[Event], None]
@@ -197,20 +197,18 @@ async def panel(
     budget = Budget(spending)
     stop.calls(budget.abort)
     cache = _cache(settings, emit, look_only)
-    if cache is not None:
-        stop.calls(cache.abort)
     backends, judges = list[Backend](), list[Judge | None]()
     for number, name in enumerate(settings.judge):
         if judge.kind_of(name).is_person:
             judges.append(None)  # who are handed questions (people.py)
             continue
         limiter = _limiter(name, run, spending, stop, emit)
-        backend = await _backend(run, name, number, limiter, cache, emit)
+        backend = _backend(run, name, number, limiter, cache, emit)
         sender = Sender(backend, emit, stop.sleep, limiter, budget)
         backends.append(backend)
         batches = None
         if settings.models and (settings.batch or out is not None):
-            batches = await _model(run, name, limiter, cache, emit, batch=True)
+            batches = _model(run, name, limiter, cache, emit, batch=True)
             backends.append(batches)
         judges += [
             Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
@@ -228,11 +226,12 @@ async def panel(
 def _cache(settings: Settings, emit: Emit, read_only: bool) -> ReplyCache | None:
     if not settings.models or not settings.cache:
         return None
+    from judgeq.judge.cache import ReplyCache  # brings diskcache
+
     return ReplyCache(
         cache_folder(settings),
         warn=lambda text: emit(Notice(text, warning=True)),
         read_only=read_only,
-        patience=settings.timeout,
     )
 
 
@@ -261,12 +260,12 @@ def _bucket(name: str, run: Run) -> str:
     return f"{name} at {where} by {key_name(name, settings, settings)}"
 
 
-async def _backend(
+def _backend(
     run: Run, name: str, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
 ) -> Backend:
     recording = judge.recording_of(name)
     if judge.kind_of(name) is judge.MODEL:
-        return await _model(run, name, limiter, cache, emit)
+        return _model(run, name, limiter, cache, emit)
     if recording is not None:
         return _recorded(name, recording, run.dataset, emit)
     return _simulated(run.settings, run.dataset, number)
@@ -316,7 +315,7 @@ def backend_of(settings: Settings, model: str) -> type[ModelBackend]:
     return AnthropicMessages if settings.api_of(model) == "anthropic" else OpenAIChat
 
 
-async def _model(
+def _model(
     run: Run,
     name: str,
     limiter: Limiter,
@@ -351,7 +350,7 @@ async def _model(
         believe=limiter.believe,
         warn=warn,
     )
-    await backend.learn()
+    backend.learn()
     return backend
 
 

@@ -246,14 +246,8 @@ class Access(Declarations):
     ca_file: Path | None = setting(
         "Certificates of the authorities to trust (PEM).", CONNECTION, None, session=True
     )
-    connect_timeout: float = setting(
-        "Seconds for a connection.", CONNECTION, 10.0, session=True, limits=POSITIVE
-    )
-    first_byte_timeout: float = setting(
-        "Seconds without a byte of the answer.", CONNECTION, 300.0, session=True, limits=POSITIVE
-    )
     timeout: float = setting(
-        "Seconds for a whole call.", CONNECTION, 600.0, session=True, limits=POSITIVE
+        "Seconds for a call.", CONNECTION, 600.0, session=True, limits=POSITIVE
     )
     rpm: float | None = setting(
         "Requests a minute.",

@@ -23,8 +23,7 @@ from judgeq.errors import (
 )
 from judgeq.judge.batches import Identified, Limits, Remote, Result, downloads, fields
 from judgeq.judge.batches.refusals import gone, none_at
-from judgeq.judge.http.bodies import parts_of, read_all
-from judgeq.judge.http.connection import Passed
+from judgeq.judge.http.connection import Passed, parts_of, read_all
 from judgeq.judge.http.model_backend import ModelBackend, beside
 
 BEFORE, AFTER = b'{"requests":[', b"]}"

@@ -15,7 +15,7 @@ import orjson
 from judgeq.errors import BrokenResultsError, RunError
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.judge.batches import fields
-from judgeq.judge.http.bodies import LARGEST_REPLY
+from judgeq.judge.http.connection import LARGEST_REPLY
 from judgeq.judge.masking import Mask
 
 LARGEST_FILE = 4 * 1024**3

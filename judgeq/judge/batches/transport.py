@@ -14,8 +14,7 @@ import aiohttp
 import httpx2
 
 from judgeq.judge.batches.refusals import Explain
-from judgeq.judge.http.bodies import parts_of, read_all
-from judgeq.judge.http.connection import Connection, Passed
+from judgeq.judge.http.connection import Connection, Passed, parts_of, read_all
 from judgeq.judge.http.model_backend import beside
 
 _KEPT = ("Content-Type", "Content-Length")
