@@ -178,10 +178,13 @@ async def panel(
     out: float | None = None,
     look_only: bool = False,
     spending: Spending | None = None,
+    own: OwnSpending | None = None,
 ) -> AsyncIterator[Panel]:
     """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
     theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`
-    nothing is written to the cache's folder. `spending` may be shared with others.
+    nothing is written to the cache's folder. `spending` may be shared with others; then this
+    process takes no more of it than `own` allows, by default its user's own cap: whoever can write
+    to the store can change the shared one.
 
     Judges have the budget and the cache in common; one model asked as several personas has one
     limiter, for its provider counts all of it together.
@@ -194,7 +197,9 @@ async def panel(
     if spending is None:
         lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
         spending = OwnSpending(settings.max_cost, totals.cost, lost, reserved=out or 0.0)
-    budget = Budget(spending)
+    elif own is None:
+        own = OwnSpending(settings.max_cost, reserved=out or 0.0)
+    budget = Budget(spending, own)
     stop.calls(budget.abort)
     cache = _cache(settings, emit, look_only)
     backends, judges = list[Backend](), list[Judge | None]()
