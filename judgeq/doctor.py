@@ -261,12 +261,12 @@ def _of_call(
     else:
         yield Check("call", "ok", f"answered in {seconds:.1f} s; {tokens}")
     if reply.cost is None:
-        report = "unknown: give --price-in and --price-out, or costs can't be shown or capped"
+        report = "unknown: give --price IN,OUT, or costs can't be shown or capped"
         yield Check("price", "warning", report)
     elif pricing is None:
         report = (
-            f"${reply.cost:.6f} for this call, as the server reports it; without --price-in and "
-            "--price-out costs are shown, but can't be capped"
+            f"${reply.cost:.6f} for this call, as the server reports it; without --price costs are "
+            "shown, but can't be capped"
         )
         yield Check("price", "warning", report)
     else:

@@ -28,6 +28,7 @@ from judgeq.strategies.adaptive import Adaptive
 from judgeq.strategies.goal import Goal
 from judgeq.types import Floats, Matches, Verdicts
 from tests.cli import has_answered, judgeq, only_run, query, scores, start, wait_until
+from tests.fakes import faults
 
 JOB = ("run", "-d", "synthetic:normal", "--n", "120", "--seed", "4", "--quiet")
 
@@ -188,7 +189,8 @@ def test_nothing_is_held_out_by_default() -> None:
 def test_what_is_held_out_is_known_again_from_the_ledger(tmp_path: Path) -> None:
     """By match numbers, also where judges and orders multiply them and some gave no answer."""
     job = (*JOB[:-1], "-s", "adaptive2x6", "--holdout", "0.1", "--both-orders")
-    judgeq(tmp_path, *job, "--sim-unreadable", "0.6", "--max-invalid", "1", "--quiet")
+    with faults(unreadable=0.6):
+        judgeq(tmp_path, *job, "--max-invalid", "1", "--quiet")
     folder = FolderRuns(tmp_path / "runs").find("last")
     result = asyncio.run(results.read(folder, folder.info().settings))
     held = result.history.held_out()

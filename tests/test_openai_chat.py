@@ -175,12 +175,9 @@ def test_parameters_are_sent_only_when_set() -> None:
         handler,
         check,
         temperature=0,
-        top_p=0.5,
         reasoning_effort="low",
         max_output_tokens=77,
-        api_seed=3,
-        service_tier="flex",
-        extra_body={"top_k": 20},
+        extra_body={"top_p": 0.5, "seed": 3, "service_tier": "flex", "top_k": 20},
         structured="text",
     )
 

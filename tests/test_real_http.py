@@ -29,7 +29,7 @@ from tests.mock import mock, mock_process, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
-PRICES = ("--price-in", "1", "--price-out", "10")
+PRICES = ("--price", "1,10")
 N = 400
 KILLS = 6
 

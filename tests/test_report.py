@@ -16,6 +16,7 @@ from judgeq.ui import html, markdown
 from judgeq.ui.drawing import inline
 from judgeq.ui.sections import Chapter, Section, words
 from tests.cli import judgeq, only_run
+from tests.fakes import faults
 from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -218,8 +219,8 @@ def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_what_went_wrong_comes_before_what_went_well(tmp_path: Path) -> None:
-    flags = ("--sim-unreadable", "0.5", "--sim-timeouts", "0.1", "--n", "30")
-    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", *flags)
+    with faults(unreadable=0.5, timeouts=0.1):
+        judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", "--n", "30")
     page = report(tmp_path)
     assert page.index("What went wrong") < page.index("The scale")
     assert "brought replies that were no verdict" in page

@@ -109,7 +109,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of which one in three replies refuses, and some calls fail."""
     folder = tmp_path_factory.mktemp("troubled")
     with mock(folder, "--refused", "0.5", "--errors", "0.1") as url:
-        server = ("-j", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        server = ("-j", "m", "--base-url", url, "--price", "1,1")
         flags = ("-s", "pairwise3", "--max-invalid", "0.9")
         judgeq(folder, *JOB, "--limit", "40", *flags, *server)
     return folder

@@ -33,8 +33,7 @@ UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
         "base_url",
         "api",
         "structured",
-        "price_in",
-        "price_out",
+        "price",
         "api_key_env",
         "api_key_file",
         "headers",
@@ -131,7 +130,7 @@ def models(
     """List the models whose prices are known.
 
     Any other model can be named as well: its price is then unknown, until
-    --price-in and --price-out give it.
+    --price gives it.
     """
     from judgeq.judge import prices
     from judgeq.ui import lists

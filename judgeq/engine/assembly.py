@@ -106,21 +106,22 @@ def check_prices(prices: Prices, cap: float) -> None:
         if pricing is None:
             raise UsageError(
                 f"--max-cost {cap:g}: the price of {name} is not known, so that no cap "
-                "could be held. Give --price-in and --price-out (dollars per million tokens)."
+                "could be held. Give --price IN,OUT (dollars per million tokens)."
             )
 
 
 def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing | None:
     """What a call of a model, or of a batch, is priced by today; None where that is unknown."""
-    surcharged = SURCHARGED.intersection(settings.extra_body or ())
+    extra = settings.extra_body or {}
+    surcharged = SURCHARGED.intersection(extra)
     if surcharged and settings.price is None and model not in settings.prices:
         return None
     return prices.find(
         model,
         base_url=settings.address_of(model),
-        flat=settings.price,
+        flat=settings.flat,
         table=settings.prices,
-        service_tier=settings.service_tier,
+        service_tier=extra.get("service_tier"),
         batch=batch,
         at=datetime.now(UTC),
     )
@@ -137,7 +138,7 @@ def check_access(settings: Settings) -> None:
 def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
     return make_simulated(
         settings,
-        settings,
+        latency=settings.sim_latency,
         latent=dataset.latent,
         gold=dataset.gold,
         synthetic=dataset.source == "synthetic",
@@ -391,8 +392,7 @@ def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
     if pricing is None:
         yield (
             f"The price of {model} is not known: costs can't be shown, unless the server reports what "
-            "each call cost (LiteLLM does). --price-in and --price-out (dollars per million tokens) "
-            "tell it."
+            "each call cost (LiteLLM does). --price IN,OUT (dollars per million tokens) tells it."
         )
     elif settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)
