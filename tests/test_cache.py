@@ -341,7 +341,7 @@ def test_settings_in_the_file_are_never_applied(tmp_path: Path, name: str, value
     execute(tmp_path, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", name, value)
     filled(tmp_path, j=REPLY)
     assert lookups(tmp_path, "k", "j") == ([REPLY, REPLY], [])
-    assert prune(tmp_path, older_than=None, model="m", now=1e9) == 2
+    assert prune(tmp_path, older_than=None, model="m", now=1e11) == 2
     with closing(sqlite3.connect(tmp_path / "cache.db")) as db:
         kept = db.execute("SELECT value FROM Settings WHERE key = ?", (name,)).fetchall()
     assert kept != [(value,)]

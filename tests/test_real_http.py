@@ -485,7 +485,7 @@ def test_both_orders_ask_each_pair_twice(tmp_path: Path, texts: Path) -> None:
 def test_reasons_are_kept_with_the_replies(
     tmp_path: Path, texts: Path, strategy: str, structured: str
 ) -> None:
-    mine = ("--strategy", strategy, "--json", "--reasons", "--limit", "40")
+    mine = ("--strategy", strategy, "--json", "--reasons", "--sample", "40")
     with mock(tmp_path, "--structured", structured) as url:
         first = json.loads(judgeq(tmp_path, *job(texts, url, *mine)).stdout)
         again = json.loads(judgeq(tmp_path, *job(texts, url, *mine, "--new")).stdout)

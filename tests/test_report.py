@@ -21,7 +21,7 @@ from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
-JOB = ("run", "-d", "demo", "--limit", "60", "--quiet")
+JOB = ("run", "-d", "demo", "--sample", "60", "--quiet")
 
 
 class Structure(HTMLParser):
@@ -249,7 +249,7 @@ def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) ->
     "strategy", [("direct",), ("hybrid5x2",), ("pairwise3", "--both-orders"), ("adaptive5x3",)]
 )
 def test_every_kind_of_run_has_one(tmp_path: Path, strategy: tuple[str, ...]) -> None:
-    judgeq(tmp_path, "run", "-d", "demo", "--limit", "30", "--quiet", "-s", *strategy)
+    judgeq(tmp_path, "run", "-d", "demo", "--sample", "30", "--quiet", "-s", *strategy)
     structure = Structure()
     structure.feed(report(tmp_path))
     assert structure.open == []

@@ -53,8 +53,8 @@ class DatasetSpec(Declarations):
     levels, `delimiter`, `encoding` and `skip_empty` are for tables of the user's, except
     `latent_column`, which names a numeric column for the simulated judge of known ones too. Without
     `id_column` the ids are the column "id", where there is one of an id of its own in every row;
-    else the row numbers. Of all datasets, `limit` keeps the first items and `sample` draws some of
-    those at random.
+    else the row numbers. Of all datasets, `sample` draws some
+    items at random.
     """
 
     dataset: Annotated[
@@ -93,7 +93,6 @@ class DatasetSpec(Declarations):
         unset="UTF-8, or what a byte order mark says", metavar="NAME",
     )  # fmt: skip
     skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
-    limit: int | None = setting("Only the first so many items.", DATA, None, limits={"ge": 2})
     sample: int | None = setting(
         "Only so many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
         common=True, limits={"ge": 2},
