@@ -27,7 +27,7 @@ from benchmarks.measure import JUDGEQ, PYTHON
 CALLS = 20_000
 TURNS = 3
 PEERS = os.environ.get("JUDGEQ_PEERS", PYTHON)
-PRICES = ("--price-in", "1", "--price-out", "4")
+PRICES = ("--price", "1,4")
 
 # Each is given the URL, the file of bodies and how many calls to make; 0: only get ready.
 BARE = """

@@ -23,7 +23,7 @@ from judgeq.errors import DataError, UsageError
 from judgeq.files import read_toml
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
-from judgeq.settings import SETTINGS, Choices, DatasetSpec, Faults, Simulation, simulation_facts
+from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts
 from judgeq.settings.model import PROVIDERS, Access, Model, from_environment
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
@@ -60,7 +60,7 @@ SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declar
 """Settings that may change between one session of a run and the next: they don't decide the result."""
 
 
-class Settings(Choices, DatasetSpec, Simulation, Faults, Model, Access, Asking):
+class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     """Everything a user can set about a run; the defaults are the command's."""
 
     @property

@@ -34,7 +34,6 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.judge.backend import Reply, Request
-from judgeq.judge.cache import folder as cache_folder
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.model import api_key, extra_headers
@@ -121,9 +120,11 @@ def _disk(folder: Path) -> Check:
 
 
 def _cache(settings: Settings) -> Check:
+    from judgeq.judge import cache as replies  # brings diskcache
+
     folder = assembly.cache_folder(settings)
     try:
-        kept = cache_folder.overview(folder)
+        kept = replies.overview(folder)
     except JudgeqError as error:
         return Check("cache", "failed", str(error))
     return Check(
@@ -260,12 +261,12 @@ def _of_call(
     else:
         yield Check("call", "ok", f"answered in {seconds:.1f} s; {tokens}")
     if reply.cost is None:
-        report = "unknown: give --price-in and --price-out, or costs can't be shown or capped"
+        report = "unknown: give --price IN,OUT, or costs can't be shown or capped"
         yield Check("price", "warning", report)
     elif pricing is None:
         report = (
-            f"${reply.cost:.6f} for this call, as the server reports it; without --price-in and "
-            "--price-out costs are shown, but can't be capped"
+            f"${reply.cost:.6f} for this call, as the server reports it; without --price costs are "
+            "shown, but can't be capped"
         )
         yield Check("price", "warning", report)
     else:

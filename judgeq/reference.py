@@ -76,5 +76,5 @@ def _toml(setting: Setting) -> str:
     if default is not None:
         return json.dumps(default)
     if setting.type is tuple:
-        return '["low", "high"]'
+        return "[0.25, 2]" if setting.name == "price" else '["low", "high"]'
     return {int: "1000", float: "1.0", str: '""'}.get(setting.type, '""')

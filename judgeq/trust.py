@@ -40,7 +40,7 @@ OF_MODELS = (
         "proxy",
         "ca_file",
     ),
-    *("cache_dir", "max_cost", "price_in", "price_out", "price_cached", "prices"),
+    *("cache_dir", "max_cost", "price", "prices"),
 )
 """Settings by which a model is reached and paid: secrets, addresses, files, the cap, the prices."""
 
@@ -60,7 +60,7 @@ def own_settings(
     given = {name: value for name, value in changes.items() if value is not None}
     if "api_key_env" in given or "api_key_file" in given:  # one key in place of the other
         given = {"api_key_env": None, "api_key_file": None} | given
-    if "price_in" in given:
+    if "price" in given:
         given = {"prices": {}} | given
     settings = settle(info.settings.model_dump() | NEVER_KEPT | given, resumed=True)
     mark = _read(_mark_of(folder, info.fingerprint))
@@ -204,7 +204,9 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
 def _flags(name: str, value: Any) -> Iterator[str]:
     """The flags that give a setting this value."""
     if name == "prices":
-        yield "--price-in DOLLARS --price-out DOLLARS"
+        yield "--price IN,OUT"
+    elif name == "price" and value is not None:
+        yield f"--price {','.join(map(repr, value))}"
     elif isinstance(value, tuple):
         for part in value or ("",):
             yield f"{SETTINGS[name].flag} {quoted(part)}"
@@ -218,5 +220,5 @@ def _text(value: Any) -> str:
     if isinstance(value, str | Path):
         return str(value)
     if isinstance(value, list) and value:
-        return ", ".join(value)
+        return ", ".join(map(str, value))
     return orjson.dumps(value).decode()

@@ -36,7 +36,7 @@ KINDS = {"worker": 6, "scheduler": 3, "database": 2, "pause": 2, "cut": 7}
 again; a worker is paused for longer than its lease; a connection is cut in the middle of a COMMIT."""
 SETTLED = 120.0
 """Seconds that a run may take after the last event."""
-MODEL = ("--judge", "m", "--price-in", "1", "--price-out", "10")
+MODEL = ("--judge", "m", "--price", "1,10")
 DECIDING = ("--max-output-tokens", "200", "--prompt", "bias", "--strategy", "listwise5x3")
 
 

@@ -4,14 +4,26 @@ from __future__ import annotations
 
 import asyncio
 from collections import deque
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Iterable, Sequence
-from contextlib import asynccontextmanager
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Collection,
+    Iterable,
+    Iterator,
+    Sequence,
+)
+from contextlib import asynccontextmanager, contextmanager
 from itertools import count
 from typing import Any
 
-from judgeq import prompts
+import pytest
+
+from judgeq import prompts, seeds
+from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.limiter import Limiter, Permit
+from judgeq.judge.simulated import SimulatedJudge
 from judgeq.rating import Fit
 from judgeq.store import schema
 from judgeq.strategies import History
@@ -172,3 +184,27 @@ def by_elo(patch: Callable[[Any, str, Any], None]) -> None:
     fifths of the time of a small run. Elo is of each answer and of their order, so that what was asked
     or answered otherwise still shows."""
     patch(History, "fit", lambda history, *_: Fit(history.standings.elo))
+
+
+@contextmanager
+def faults(
+    *, rate_limited: float = 0.0, timeouts: float = 0.0, unreadable: float = 0.0
+) -> Iterator[None]:
+    """The simulated judge fails, as long as inside: so large shares of its attempts, and of its askings,
+    whatever the order in which they come."""
+    plain = SimulatedJudge.complete
+    failures, garbled = seeds.Stream(0, "failures"), seeds.Stream(0, "unreadable")
+
+    async def complete(judge: SimulatedJudge, request: Request, prepared: Prepared) -> Reply:
+        fail = failures.at(request.match.id, request.attempt).random()
+        if fail < rate_limited:
+            raise RateLimitedError("the rate limit is reached", cost=0.0)
+        if fail < rate_limited + timeouts:
+            raise CallTimeoutError("no answer in time", cost=0.0)
+        if garbled.at(request.match.id, request.ask).random() < unreadable:
+            return Reply("I would rather not rank these, sorry.", Usage(), 0.0)
+        return await plain(judge, request, prepared)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(SimulatedJudge, "complete", complete)
+        yield

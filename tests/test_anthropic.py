@@ -36,6 +36,7 @@ from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.judge.http.replies import read_message
 from judgeq.judge.model import api_key, key_name, output_bound
+from judgeq.judge.prices import Pricing
 from judgeq.settings.model import ANTHROPIC, OPENAI, PROVIDERS, Access, Model, Price, Provider
 from judgeq.types import Usage
 from tests.mock import mock, stats
@@ -89,7 +90,7 @@ async def backend(
         memory=memory,
     )
     await made.open()
-    await made.learn()
+    made.learn()
     try:
         yield made
     finally:
@@ -175,11 +176,9 @@ def test_settings_are_sent_by_their_names_there() -> None:
         check,
         max_output_tokens=50,
         temperature=0.5,
-        top_p=0.9,
-        service_tier="standard_only",
         reasoning_effort="low",
         structured="text",
-        extra_body={"top_k": 20},
+        extra_body={"top_p": 0.9, "service_tier": "standard_only", "top_k": 20},
     )
 
 
@@ -240,7 +239,7 @@ def test_a_server_without_structured_outputs_is_asked_by_a_tool_and_then_in_word
                 await recalled(made)
             assert seen == ["schema", "json", "text", "json"]
             openai = OpenAIChat(CLAUDE, Model(base_url=url), Access(), None, memory=notes)
-            await openai.learn()
+            openai.learn()
             assert openai.mode == "schema"  # a gateway may do it in one form, and not in the other
 
     asyncio.run(story())
@@ -620,7 +619,7 @@ def test_each_provider_gets_its_own_key_and_questions_alone(
             monkeypatch.setitem(providers, api, provider)
             monkeypatch.setenv(provider.key, keys[api])
         settings = {"judge": BOTH, "prompt": "bias", "strategy": "pairwise1", "cache": False}
-        run("demo", runs_dir=tmp_path, limit=20, **settings)  # type: ignore[arg-type]
+        run("demo", runs_dir=tmp_path, sample=20, **settings)  # type: ignore[arg-type]
         for url in (openai, anthropic):
             seen = stats(url)
             assert seen["outcomes"] == {"ok": 5}
@@ -664,15 +663,24 @@ def test_a_price_is_unknown_where_anthropic_bills_more_than_its_table() -> None:
         more = {"extra_body": {field: "x"}}
         settings = settle({"dataset": "demo", "judge": (CLAUDE,), **more})
         assert assembly.price_of(settings, CLAUDE) is None
-        priced = settle({"dataset": "demo", "price_in": 1, "price_out": 2, **more})
+        priced = settle({"dataset": "demo", "price": (1, 2), **more})
         assert assembly.price_of(priced, CLAUDE) is not None
+
+
+def test_a_service_tier_in_the_body_decides_the_price() -> None:
+    def price(**extra: str) -> Pricing | None:
+        given = {"dataset": "demo", "judge": ("gpt-5-mini",), "extra_body": extra}
+        return assembly.price_of(settle(given), "gpt-5-mini")
+
+    usual, flex = price(), price(service_tier="flex")
+    assert usual is not None
+    assert flex is None or flex.price != usual.price
+    assert price(service_tier="unheard of") is None
 
 
 @pytest.mark.parametrize(
     ("given", "flag"),
     [
-        ({"api_seed": 1}, "--api-seed"),
-        ({"service_tier": "flex"}, "--service-tier flex"),
         ({"extra_body": {"tools": []}}, "--extra-body: 'tools'"),
         ({"extra_body": {"output_config": {}}}, "--extra-body: 'output_config'"),
     ],

@@ -88,7 +88,7 @@ def test_a_list_of_texts_is_numbered(texts: Any) -> None:
     data = judgeq.load_dataset(texts)
     assert (list(data.ids), data.texts) == (["0", "1", "2"], ["a", "b", "c"])
     assert judgeq.load_dataset(texts, text_column="body").content == data.content
-    assert list(judgeq.load_dataset(texts, limit=2).ids) == ["0", "1"]
+    assert len(judgeq.load_dataset(texts, sample=2)) == 2
 
 
 def test_only_columns_that_are_looked_for_are_made_lists() -> None:

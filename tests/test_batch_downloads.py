@@ -98,7 +98,7 @@ def test_a_download_that_stalls_is_given_up(form: str, tmp_path: Path) -> None:
     server = Server(form)
     server.answers |= {"/content": stalls, "/results": stalls}
     with pytest.raises(CallTimeoutError):
-        downloading(server, tmp_path, form, first_byte_timeout=0.05)
+        downloading(server, tmp_path, form, timeout=0.05)
     assert list(tmp_path.iterdir()) == []
 
 

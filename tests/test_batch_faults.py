@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 QUESTIONS = 20
 JOB = (
     *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
-    *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
+    *("--price", "1,2", "--max-output-tokens", "20", "--batch-size", "4"),
 )
 # Those of a session that say nothing to the user, and pay for nothing twice.
 QUIET = (

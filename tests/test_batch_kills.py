@@ -30,7 +30,7 @@ ITEMS = 30
 QUESTIONS, BATCHES = 20, 6
 JOB = (
     *("--strategy", "listwise3x2", "--prompt", "bias", "--judge", "m", "--quiet"),
-    *("--price-in", "1", "--price-out", "2", "--max-output-tokens", "20", "--batch-size", "4"),
+    *("--price", "1,2", "--max-output-tokens", "20", "--batch-size", "4"),
 )
 CAP = 0.003
 

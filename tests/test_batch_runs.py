@@ -15,7 +15,7 @@ from tests.mock import mock, stats
 from tests.postgres import new_store
 
 ASKED = (
-    *("--prompt", "bias", "--quiet", "--price-in", "1", "--price-out", "2"),
+    *("--prompt", "bias", "--quiet", "--price", "1,2"),
     *("--max-output-tokens", "200"),
 )
 LISTS = ("--strategy", "listwise4x2", "--judge", "m", *ASKED)

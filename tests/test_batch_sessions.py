@@ -28,7 +28,7 @@ from tests.mock import mock
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 NOWHERE = "http://127.0.0.1:9/v1"
-PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price-in", "1", "--price-out", "2")
+PAIRS = ("-d", "demo", "--sample", "48", "-s", "pairwise1", "--price", "1,2")
 ASKED = (*PAIRS, "--judge", "m", "--base-url", NOWHERE)
 RUN = ("run", *ASKED, "--quiet", "--batch")
 FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too much waits"]}

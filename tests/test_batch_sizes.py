@@ -50,7 +50,7 @@ app(sys.argv[1:])
 def test_60_000_questions_are_cut_into_batches_in_a_quarter_of_a_gigabyte(tmp_path: Path) -> None:
     texts = "".join(f"i{n},{f'text number {n} ' * 10}\n" for n in range(ITEMS))
     (tmp_path / "texts.csv").write_text(f"id,text\n{texts}", encoding="utf-8")
-    flags = "-d texts.csv --feature length -s complete --judge m --price-in 1 --price-out 2 --quiet"
+    flags = "-d texts.csv --feature length -s complete --judge m --price 1,2 --quiet"
     more = ("--batch", "--base-url", "http://127.0.0.1:9/v1", "--max-cost", "10000")
     done = subprocess.run(
         [sys.executable, "-c", CHILD, "run", *flags.split(), *more],

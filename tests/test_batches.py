@@ -16,7 +16,7 @@ from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
-LISTS = ("-d", "demo", "-s", "listwise5x2", "--price-in", "1", "--price-out", "2", "--quiet")
+LISTS = ("-d", "demo", "-s", "listwise5x2", "--price", "1,2", "--quiet")
 APIS = {"openai": ("--judge", "m"), "anthropic": ("--judge", "m", "--api", "anthropic")}
 
 

@@ -183,7 +183,7 @@ def test_no_color_holds_for_errors(tmp_path: Path, arguments: tuple[str, ...]) -
 
 def test_runs_are_listed_by_whole_ids_whatever_the_width(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
-        model = ("--judge", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        model = ("--judge", "m", "--base-url", url, "--price", "1,1")
         for new in ((), ("--new",)):  # the second is answered by the cache
             judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", *model, "-q", *new)
     ids = {run.name for run in (tmp_path / "runs").iterdir()}
@@ -251,7 +251,7 @@ def test_json_shows_how_far_a_stopped_run_came(tmp_path: Path) -> None:
 
 
 def test_json_shows_a_run_that_the_judge_or_the_budget_ended(tmp_path: Path) -> None:
-    prices = ("--price-in", "1", "--price-out", "10", "--max-output-tokens", "100")
+    prices = ("--price", "1,10", "--max-output-tokens", "100")
     job = ("run", "-d", "demo", "--judge", "mock", *prices, "--json", "--quiet")
     with mock(tmp_path, "--quota-after", "5") as url:
         done = judgeq(tmp_path, *job, "--base-url", url, expect=4)

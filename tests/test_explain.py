@@ -214,7 +214,7 @@ def test_reasons_and_replies_of_models_on_a_store(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
         judgeq(
             *(tmp_path, "run", *N, "-s", "listwise10x1", "--judge", "m", "--base-url", url),
-            *("--store", store, "--reasons", "-q", "--price-in", "1", "--price-out", "2"),
+            *("--store", store, "--reasons", "-q", "--price", "1,2"),
         )
     listed = json.loads(judgeq(tmp_path, "show", "--store", store, "--json").stdout)
     item = listed["views"][0]["items"][0]["id"]

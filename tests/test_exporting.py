@@ -24,7 +24,7 @@ from judgeq.table_files import Batch, Table
 from judgeq.types import Verdicts
 from tests.build import verdicts
 from tests.cli import judgeq, query
-from tests.fakes import ADDING_UP
+from tests.fakes import ADDING_UP, faults
 from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -129,11 +129,12 @@ def test_scores_are_rated_as_asked(tmp_path: Path) -> None:
         {"strategy": "listwise7x2", "judge": ["simulated", "simulated"], "ensemble": "each"},
         {"strategy": "hybrid10"},
         {"strategy": "pairwise2", "both_orders": True},
-        {"strategy": "listwise10x1", "sim_unreadable": 0.5},
+        {"strategy": "listwise10x1", "unreadable": 0.5},
     ],
 )
 def test_comparisons_are_those_that_are_rated(tmp_path: Path, settings: dict[str, Any]) -> None:
-    result = run(tmp_path, **settings)
+    with faults(unreadable=settings.pop("unreadable", 0.0)):
+        result = run(tmp_path, **settings)
     exact = same_in_all_formats(tmp_path, "comparisons")
     won = wins(exact)
     assert [won.get(name, 0) for name in result.scores.ids] == result.scores.wins.tolist()
@@ -197,7 +198,8 @@ def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_o
 
 
 def test_calls_are_those_of_the_ledger(tmp_path: Path) -> None:
-    result = run(tmp_path, strategy="pairwise2", sim_rate_limited=0.2, sim_unreadable=0.1)
+    with faults(rate_limited=0.2, unreadable=0.1):
+        result = run(tmp_path, strategy="pairwise2")
     exact = same_in_all_formats(tmp_path, "calls")
     assert len(exact) == result.totals.calls
     assert [row["job"] for row in exact] == sorted(row["job"] for row in exact)
@@ -212,7 +214,8 @@ def test_calls_are_those_of_the_ledger(tmp_path: Path) -> None:
 
 
 def test_replies_and_their_reasons_on_demand(tmp_path: Path) -> None:
-    run(tmp_path, strategy="listwise10x1", reasons=True, sim_rate_limited=0.3)
+    with faults(rate_limited=0.3):
+        run(tmp_path, strategy="listwise10x1", reasons=True)
     exact = same_in_all_formats(tmp_path, "calls", "--replies")
     for row in exact:
         if row["outcome"] == "ok":

@@ -200,7 +200,7 @@ def test_what_a_run_asks_that_the_workers_user_did_not_name_is_left_alone(tmp_pa
 
 def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path) -> None:
     store = new_store()
-    prices = ("--price-in", "1000", "--price-out", "1000")
+    prices = ("--price", "1000,1000")
     with mock(tmp_path) as url:
         flags = ("--judge", "m", "--base-url", url, "--max-output-tokens", "50")
         begun(tmp_path, store, *LISTS, *flags, *prices)
@@ -208,8 +208,7 @@ def test_a_worker_spends_no_more_than_its_own_cap(tmp_path: Path) -> None:
             store,
             judge=("m",),
             base_url=url,
-            price_in=1000.0,
-            price_out=1000.0,
+            price=(1000.0, 1000.0),
             max_cost=6.0,
             concurrency=1,
         )
@@ -223,7 +222,7 @@ def test_who_writes_to_the_database_can_not_lift_the_cap_of_a_run(tmp_path: Path
     store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
     with mock(tmp_path) as url:
         flags = [*LISTS, "--judge", "m", "--base-url", url, "--max-output-tokens", "50"]
-        flags += ["--price-in", "1000", "--price-out", "1000", "--max-cost", "6"]
+        flags += ["--price", "1000,1000", "--max-cost", "6"]
         begun(tmp_path, store, *flags)
         address = parse(store)
         with connect(address) as connection:

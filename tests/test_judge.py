@@ -37,13 +37,13 @@ from judgeq.judge.retry import Policy
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.judge.spending import NANO, OwnSpending
-from judgeq.settings import Faults, Simulation
+from judgeq.settings import Simulation
 from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Floats, Job, JobState, Match, Outcome, Usage, Verdict
 from tests.fakes import Answer, Clock, FakeBackend, turns
 
 if TYPE_CHECKING:
-    from judgeq.judge.cache.replies import ReplyCache
+    from judgeq.judge.cache import ReplyCache
 
 SENT = Permit(0.0, 0)
 LIST = Match(7, 1, (4, 0, 2))
@@ -609,16 +609,12 @@ class FakeCache:
     def __init__(self) -> None:
         self.kept: dict[str, Cached] = {}
 
-    async def get(self, key: str) -> Cached | None:
-        await asyncio.sleep(0)
+    def get(self, key: str) -> Cached | None:
         return self.kept.get(key)
 
     def put(self, key: str, model: str, reply: Cached) -> None:
         assert model == "fake"
         self.kept[key] = reply
-
-    def release(self, key: str) -> None:
-        self.kept.pop(key, None)
 
 
 def keyed(*answers: Answer, cache: FakeCache | None = None) -> Asking:
@@ -734,15 +730,14 @@ def test_judges_by_name() -> None:
         check("simulatd", Model())
     with pytest.raises(UsageError, match="can't be a model's name"):
         check("two words", Model())
-    with pytest.raises(UsageError, match="--base-url, --api-seed: for a model"):
-        check("simulated", Model(base_url="http://h/v1", api_seed=3))
+    with pytest.raises(UsageError, match="--base-url, --temperature: for a model"):
+        check("simulated", Model(base_url="http://h/v1", temperature=0.5))
 
 
 def simulated(latent: Floats | None, gold: Floats | None, synthetic: bool = False) -> Verdict:
     """How the items 0, 1 and 2 are ranked by a judge that hardly errs."""
     backend = make_simulated(
         Simulation(sim_accuracy=0.999, sim_pmax=1, sim_distance=1),
-        Faults(),
         latent=latent,
         gold=gold,
         synthetic=synthetic,

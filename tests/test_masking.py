@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import base64
-import html
 import json
+import re
 import string
 import time
 from collections.abc import Callable, Iterator
@@ -53,20 +53,12 @@ FORMS: dict[str, Callable[[str], str]] = {
     "scheme": lambda key: f"Bearer {key}",
     "quoted by Python": lambda key: repr(key.encode()),
     "percent": lambda key: quote(key, safe=""),
-    "all percent": lambda key: "".join(f"%{ord(c):02x}" for c in key),
-    "percent twice": lambda key: quote("".join(f"%{ord(c):02X}" for c in key), safe=""),
-    "half percent": lambda key: key[:7] + "".join(f"%{ord(c):02x}" for c in key[7:9]) + key[9:],
-    "JSON": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
-    "all JSON": lambda key: "".join(f"\\u{ord(c):04x}" for c in key),
-    "JSON twice": lambda key: "".join(f"\\\\u{ord(c):04X}" for c in key),
-    "half JSON": lambda key: "".join(
-        f"\\u{ord(c):04x}" if i % 3 == 0 else c for i, c in enumerate(key)
+    "percent in a path": quote,
+    "percent in lower case": lambda key: re.sub(
+        "%..", lambda code: code[0].lower(), quote(key, safe="")
     ),
-    "hexadecimal": lambda key: "".join(f"\\x{ord(c):02x}" for c in key),
-    "HTML": lambda key: "".join(f"&#{ord(c)};" for c in key),
-    "HTML twice": lambda key: html.escape("".join(f"&#x{ord(c):x};" for c in key)),
-    "invisible": "\u200b".join,
-    "coloured": lambda key: f"{key[:9]}\x1b[31m{key[9:]}\x1b[0m",
+    "JSON": lambda key: json.dumps(key)[1:-1],
+    "JSON with slashes": lambda key: json.dumps(key)[1:-1].replace("/", "\\/"),
     "base64": lambda key: encoded(b"", key),
     "base64 of Basic": lambda key: encoded(b"user:", key),
     "base64 within": lambda key: encoded(b"ab", key, b" and more"),
@@ -219,11 +211,9 @@ def test_no_form_of_any_key_is_left(key: str, form: str, before: str, after: str
     assert mask.text(masked) == masked
 
 
-@settings(max_examples=200)
-@given(start=st.integers(0, len(KEY) - 6), size=st.integers(6, len(KEY)))
-def test_pieces_that_a_server_cut_are_masked_too(start: int, size: int) -> None:
-    piece = KEY[start : start + size]
-    assert Mask([KEY]).text(f"key {piece}… is wrong") == "key ***… is wrong"
+def test_any_letter_of_a_body_may_be_escaped() -> None:
+    text = "".join(f"\\u{ord(sign):04x}" for sign in KEY)
+    assert Mask([KEY]).body(f'{{"error": "no {text}"}}'.encode()) == b'{"error":"no ***"}'
 
 
 # What is left alone
@@ -254,11 +244,10 @@ def test_a_secret_that_is_a_word_of_answers_changes_no_verdict(
 def test_a_secret_in_a_reason_is_masked(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setenv("JUDGEQ_API_KEY", KEY)
     with asyncio.Runner() as runner, Echo(runner, Access()) as made:
-        for said in (KEY, "".join(f"\\u{ord(sign):04x}" for sign in KEY)):
-            answer = f'{{"reason": "A names {said}.", "winner": "A"}}'
-            kept = made.shown(200, {}, completion(answer))[0]
-            assert prompts.reason(kept) == "A names ***."
-            assert prompts.parse(kept, PAIR).items == (0, 1)
+        answer = f'{{"reason": "A names {KEY}.", "winner": "A"}}'
+        kept = made.shown(200, {}, completion(answer))[0]
+        assert prompts.reason(kept) == "A names ***."
+        assert prompts.parse(kept, PAIR).items == (0, 1)
 
 
 def test_masking_never_makes_another_verdict() -> None:
@@ -340,7 +329,7 @@ def test_a_proxys_token_without_a_password_is_masked() -> None:
     assert not leaks(KEY, mask.text(f"no such user {KEY}"))
 
 
-def test_an_ordinary_header_is_masked_whole_and_not_in_pieces(
+def test_an_ordinary_header_is_masked_whole(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:
     mask = mask_of(Access(headers=("X-Title: the rate limit study",)), monkeypatch)

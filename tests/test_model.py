@@ -9,7 +9,7 @@ from pydantic import ValidationError
 from judgeq.config import settle
 from judgeq.errors import KeyMissingError, UsageError
 from judgeq.judge.model import api_key, extra_headers, from_environment
-from judgeq.settings.model import Access, Model
+from judgeq.settings.model import Access, Model, Price
 
 HERE = Model(base_url="http://127.0.0.1:8000/v1")
 
@@ -182,11 +182,13 @@ def test_proxies_that_can_not_be(proxy: str) -> None:
 # Prices
 
 
-def test_prices_go_together() -> None:
-    price = Access(price_in=1, price_out=2, price_cached=0.5).price
-    assert price is not None
-    assert (price.input, price.output, price.cached) == (1, 2, 0.5)
-    assert Access().price is None
-    for wrong in ({"price_in": 1.0}, {"price_out": 1.0}, {"price_cached": 1.0}):
-        with pytest.raises(ValidationError, match=r"go(es)? (together|with)"):
+def test_a_price_is_that_of_input_and_output_and_perhaps_of_cached_input() -> None:
+    for given in ((1, 2, 0.5), [1, 2, 0.5], "1,2,0.5"):
+        price = Access(price=given).flat
+        assert price is not None
+        assert (price.input, price.output, price.cached) == (1, 2, 0.5)
+    assert Access(price="1,2").flat == Price(input=1, output=2)
+    assert Access().flat is None
+    for wrong in ({"price": (1.0,)}, {"price": (1, 2, 3, 4)}, {"price": "1"}, {"price": "a,b"}):
+        with pytest.raises(ValidationError, match=r"give dollars per million tokens|valid number"):
             Access(**wrong)

@@ -39,7 +39,7 @@ def run(folder: Path, dataset: Any = "demo", **settings: Any) -> judgeq.Result:
 
 @pytest.fixture(scope="module")
 def result(tmp_path_factory: pytest.TempPathFactory) -> judgeq.Result:
-    return run(tmp_path_factory.mktemp("notebook"), limit=60)
+    return run(tmp_path_factory.mktemp("notebook"), sample=60)
 
 
 def shown(result: Any) -> str:
@@ -99,7 +99,7 @@ def test_a_figure_is_drawn_into_axes_of_ours_or_the_users(name: str, tmp_path: P
     from matplotlib import pyplot
     from matplotlib.figure import Figure
 
-    result = run(tmp_path, "demo", limit=40)
+    result = run(tmp_path, "demo", sample=40)
     more = {"positive_over": 2} if name in ("roc", "thresholds") else {}
     figure = Figure()
     axes = figure.subplots(2)[1]
@@ -166,7 +166,7 @@ def test_a_rating_without_errors_is_named_with_one_that_has_them(result: judgeq.
 
 
 def test_a_run_of_a_store_is_shown_and_drawn_alike(tmp_path: Path) -> None:
-    local, stored = run(tmp_path, limit=30), run(tmp_path, limit=30, store=new_store())
+    local, stored = run(tmp_path, sample=30), run(tmp_path, sample=30, store=new_store())
     assert shown(stored.scores) == shown(local.scores)
     one, other = (of.plot.settling().lines[0].get_xydata() for of in (local, stored))
     assert np.array_equal(one, other)
@@ -176,7 +176,7 @@ def test_length_needs_texts(tmp_path: Path) -> None:
     result = run(tmp_path, "synthetic:linear", n=30)
     with pytest.raises(judgeq.UsageError, match=r"plot\.length: the texts of this run aren't here"):
         result.plot.length()
-    hybrid = run(tmp_path, strategy="hybrid10", limit=40, texts=False)
+    hybrid = run(tmp_path, strategy="hybrid10", sample=40, texts=False)
     assert hybrid.plot.length().has_data()  # which shows none of the texts
     assert hybrid.plot.intervals().has_data()
     shown(hybrid)
@@ -191,7 +191,7 @@ def test_a_run_that_was_stopped_shows_what_was_judged(tmp_path: Path) -> None:
             raise judgeq.StoppedError("for the test")
 
     with pytest.raises(judgeq.StoppedError):
-        run(tmp_path, limit=40, on_event=stop, concurrency=1)
+        run(tmp_path, sample=40, on_event=stop, concurrency=1)
     partial = judgeq.open_run(runs_dir=tmp_path / "runs")
     assert partial.partial
     assert ": partial</h3>" in shown(partial)
@@ -203,7 +203,7 @@ def test_an_imported_recording_can_be_drawn(result: judgeq.Result, tmp_path: Pat
     folder = result.run.scores.parents[2]
     exported = tmp_path / "judgments.jsonl"
     run_command(folder, "export", "-o", str(exported))
-    run_command(tmp_path, "import", str(exported), "-d", "demo", "--limit", "60")
+    run_command(tmp_path, "import", str(exported), "-d", "demo", "--sample", "60")
     imported = judgeq.open_run(runs_dir=tmp_path / "runs")
     shown(imported)
     assert imported.plot.settling().has_data()
@@ -271,7 +271,7 @@ def test_a_notebook_in_a_real_kernel(tmp_path: Path, monkeypatch: pytest.MonkeyP
     cells = [
         "import judgeq, asyncio\n"
         "asyncio.get_running_loop()\n"
-        f"result = judgeq.run('demo', limit=20, strategy='listwise10x2', runs_dir={str(tmp_path)!r})",
+        f"result = judgeq.run('demo', sample=20, strategy='listwise10x2', runs_dir={str(tmp_path)!r})",
         "result",
         "result.plot.settling()",
     ]

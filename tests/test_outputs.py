@@ -30,7 +30,7 @@ from tests.mock import mock
 
 pytestmark = pytest.mark.usefixtures("undrawn", "rated_once")
 
-PRICES = ("--price-in", "1", "--price-out", "10")
+PRICES = ("--price", "1,10")
 LISTS = ("-d", "demo", "-s", "listwise10x1")
 
 

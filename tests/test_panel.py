@@ -33,7 +33,7 @@ from judgeq.mock_server import MockServer
 from judgeq.mock_server.behaviour import MockSettings
 from judgeq.rating import position_bias
 from judgeq.runs import RunFolder
-from judgeq.settings import Faults, Simulation
+from judgeq.settings import Simulation
 from judgeq.types import Match, Matches
 from judgeq.ui.json import plain
 from tests.cli import judgeq, only_run, query, score_columns, scores, start
@@ -172,7 +172,6 @@ def test_the_second_judge_errs_in_its_own_way() -> None:
     def make(number: int = 0) -> SimulatedJudge:
         return make_simulated(
             Simulation(sim_biased_items=20),
-            Faults(),
             latent=np.linspace(1, 1000, 40),
             gold=None,
             synthetic=True,

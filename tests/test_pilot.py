@@ -22,7 +22,7 @@ from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
-DEMO = ("-d", "demo", "--judge", "mock", "--price-in", "1", "--price-out", "10")
+DEMO = ("-d", "demo", "--judge", "mock", "--price", "1,10")
 
 
 def asked(folder: Path, url: str, pilot: int, **settings: Any) -> Estimate:
@@ -34,7 +34,7 @@ def asked(folder: Path, url: str, pilot: int, **settings: Any) -> Estimate:
         runs_dir=folder / "runs",
         cache_dir=folder / "replies",
         pilot=pilot,
-        **{"price_in": 1.0, "price_out": 10.0, **settings},
+        **{"price": (1.0, 10.0), **settings},
     )
 
 
@@ -83,7 +83,7 @@ def test_an_estimate_knows_that_reasons_cost_more(tmp_path: Path) -> None:
     assert "15 to 80 of them for a reason" in reasons["basis"]
     assert "for a reason" not in without["basis"]
     with mock(tmp_path) as url:
-        model = ("-d", "demo", "-j", "m", "--base-url", url, "--price-in", "1", "--price-out", "10")
+        model = ("-d", "demo", "-j", "m", "--base-url", url, "--price", "1,10")
         asked = cli.judgeq(tmp_path, "estimate", *model, "--reasons", "--pilot", "5", "--json")
     assert "reasons included" in json.loads(asked.stdout)["basis"]
 
@@ -100,7 +100,7 @@ def test_a_pilot_reports_what_it_took(tmp_path: Path) -> None:
         assert pilot["cost"] > pilot["possibly_paid_at_most"] == 0
         assert pilot["tokens"]["input"] > pilot["tokens"]["output"] > 0
         # Another strategy's run takes the same questions from the cache; a price isn't needed.
-        other = asked(tmp_path, url, 5, rounds=2, price_in=None, price_out=None)
+        other = asked(tmp_path, url, 5, rounds=2, price=None)
         assert other.pilot is not None
         assert (other.pilot.totals.calls, other.pilot.totals.hits) == (0, 5)
         assert other.seconds is None

@@ -38,7 +38,7 @@ def test_flags_go_over_the_table_and_the_table_over_what_is_known() -> None:
     table = {"gpt-5-mini": Price(input=5, output=6)}
     both = find("gpt-5-mini", base_url=OPENAI, flat=FLAT, table=table, at=NOW)
     assert certainly(both).price == FLAT
-    assert "--price-in" in certainly(both).source
+    assert "--price" in certainly(both).source
     mine = find("gpt-5-mini", base_url=OPENAI, flat=None, table=table, at=NOW)
     assert certainly(mine).price == table["gpt-5-mini"]
     theirs = certainly(priced("gpt-5-mini"))

@@ -29,7 +29,7 @@ from tests.mock import mock, mock_process, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
-PRICES = ("--price-in", "1", "--price-out", "10")
+PRICES = ("--price", "1,10")
 N = 400
 KILLS = 6
 
@@ -176,7 +176,7 @@ def test_a_storm_ends_with_every_job_done_or_honestly_invalid(
     flags = [part for name, share in faults.items() for part in (f"--{name}", str(share))]
     with mock(tmp_path, *flags, "--retry-after", "0.05", "--seed", "3") as url:
         # The server means 0.05 s by Retry-After; half of its 429s don't say so.
-        judgeq(tmp_path, *job(texts, url, *form, "--first-byte-timeout", "0.5", "--rounds", "2"))
+        judgeq(tmp_path, *job(texts, url, *form, "--timeout", "0.5", "--rounds", "2"))
         seen = stats(url, questions=True)
     run = only_run(tmp_path)
     states = counted(run, "jobs", "state")
@@ -485,7 +485,7 @@ def test_both_orders_ask_each_pair_twice(tmp_path: Path, texts: Path) -> None:
 def test_reasons_are_kept_with_the_replies(
     tmp_path: Path, texts: Path, strategy: str, structured: str
 ) -> None:
-    mine = ("--strategy", strategy, "--json", "--reasons", "--limit", "40")
+    mine = ("--strategy", strategy, "--json", "--reasons", "--sample", "40")
     with mock(tmp_path, "--structured", structured) as url:
         first = json.loads(judgeq(tmp_path, *job(texts, url, *mine)).stdout)
         again = json.loads(judgeq(tmp_path, *job(texts, url, *mine, "--new")).stdout)

@@ -16,11 +16,12 @@ from judgeq.ui import html, markdown
 from judgeq.ui.drawing import inline
 from judgeq.ui.sections import Chapter, Section, words
 from tests.cli import judgeq, only_run
+from tests.fakes import faults
 from tests.postgres import new_store
 
 pytestmark = pytest.mark.usefixtures("rated_once")
 
-JOB = ("run", "-d", "demo", "--limit", "60", "--quiet")
+JOB = ("run", "-d", "demo", "--sample", "60", "--quiet")
 
 
 class Structure(HTMLParser):
@@ -213,8 +214,8 @@ def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
 
 @pytest.mark.usefixtures("undrawn")
 def test_what_went_wrong_comes_before_what_went_well(tmp_path: Path) -> None:
-    flags = ("--sim-unreadable", "0.5", "--sim-timeouts", "0.1", "--n", "30")
-    judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", *flags)
+    with faults(unreadable=0.5, timeouts=0.1):
+        judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", "--n", "30")
     page = report(tmp_path)
     assert page.index("What went wrong") < page.index("The scale")
     assert "brought replies that were no verdict" in page
@@ -243,7 +244,7 @@ def test_a_report_is_not_written_through_a_link(folder: Path, tmp_path: Path) ->
     "strategy", [("direct",), ("hybrid5x2",), ("pairwise3", "--both-orders"), ("tail:w=1",)]
 )
 def test_every_kind_of_run_has_one(tmp_path: Path, strategy: tuple[str, ...]) -> None:
-    judgeq(tmp_path, "run", "-d", "demo", "--limit", "30", "--quiet", "-s", *strategy)
+    judgeq(tmp_path, "run", "-d", "demo", "--sample", "30", "--quiet", "-s", *strategy)
     structure = Structure()
     structure.feed(report(tmp_path))
     assert structure.open == []

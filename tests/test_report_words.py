@@ -45,7 +45,7 @@ def paragraph(folder: Path) -> str:
 
 
 def test_texts_judged_alone_have_no_order_and_no_connection(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--limit", "30", "-s", "direct")
+    judgeq(tmp_path, *JOB, "--sample", "30", "-s", "direct")
     text = paragraph(tmp_path)
     assert 'were scored one by one for "biased wording".' in text
     assert "30 questions about single texts in 1 round" in text
@@ -54,7 +54,7 @@ def test_texts_judged_alone_have_no_order_and_no_connection(tmp_path: Path) -> N
 
 
 def test_a_reliability_that_is_too_high_is_said_to_be(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--limit", "60")
+    judgeq(tmp_path, *JOB, "--sample", "60")
     text = paragraph(tmp_path)
     assert re.search(
         r"The median split-half correlation is \S+ \(100 splits\) and the scale separation reliability "
@@ -64,14 +64,14 @@ def test_a_reliability_that_is_too_high_is_said_to_be(tmp_path: Path) -> None:
 
 
 def test_a_reliability_that_may_be_believed_has_no_more_beside_it(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--limit", "60", "-s", "listwise10", "--matchmaking", "random")
+    judgeq(tmp_path, *JOB, "--sample", "60", "-s", "listwise10", "--matchmaking", "random")
     assert re.search(r"separation reliability is [0-9.]+\. judgeq", paragraph(tmp_path))
 
 
 def test_models_are_named_with_their_day_and_what_they_were_asked(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
         server = ("-j", "one", "-j", "two", "-j", "three", "--base-url", url, "--ensemble", "each")
-        judgeq(tmp_path, *JOB, "--limit", "20", "-s", "listwise10x1", "--reasons", *server)
+        judgeq(tmp_path, *JOB, "--sample", "20", "-s", "listwise10x1", "--reasons", *server)
     text = paragraph(tmp_path)
     assert (
         "one, two and three answered 6 questions about lists of up to 10 texts in 1 round" in text
@@ -85,7 +85,7 @@ def test_models_are_named_with_their_day_and_what_they_were_asked(tmp_path: Path
 def test_pairs_of_one_judge_are_put_to_one_of_several(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
         server = ("-j", "one", "-j", "two", "--base-url", url)
-        judgeq(tmp_path, *JOB, "--limit", "12", "-s", "pairwise2", *server)
+        judgeq(tmp_path, *JOB, "--sample", "12", "-s", "pairwise2", *server)
     text = paragraph(tmp_path)
     assert "Each question was put to one of them, drawn at random and equally often." in text
     assert (
@@ -109,9 +109,9 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A run of which one in three replies refuses, and some calls fail."""
     folder = tmp_path_factory.mktemp("troubled")
     with mock(folder, "--refused", "0.5", "--errors", "0.1") as url:
-        server = ("-j", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        server = ("-j", "m", "--base-url", url, "--price", "1,1")
         flags = ("-s", "pairwise3", "--max-invalid", "0.9")
-        judgeq(folder, *JOB, "--limit", "40", *flags, *server)
+        judgeq(folder, *JOB, "--sample", "40", *flags, *server)
     return folder
 
 
@@ -144,7 +144,7 @@ def test_questions_without_a_verdict_are_listed_with_what_was_said(troubled: Pat
 
 
 def test_a_text_that_is_cut_ends_in_dots_and_gold_is_as_it_was_given(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--limit", "60")
+    judgeq(tmp_path, *JOB, "--sample", "60")
     judgeq(tmp_path, "report", "--format", "md")
     (path,) = tmp_path.glob("runs/*/report.md")
     table = path.read_text("utf-8").split("Where judge and gold disagree most")[1]
@@ -155,7 +155,7 @@ def test_a_text_that_is_cut_ends_in_dots_and_gold_is_as_it_was_given(tmp_path: P
 
 
 def test_contested_items_are_those_of_show(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--limit", "60")
+    judgeq(tmp_path, *JOB, "--sample", "60")
     view = judgeq(tmp_path, "show", "--contested", "--n", "5", "--json").stdout
     shown = json.loads(view)["views"][0]["items"]
     judgeq(tmp_path, "report", "--format", "json")
@@ -170,7 +170,7 @@ def test_contested_items_are_those_of_show(tmp_path: Path) -> None:
 
 
 def test_items_judged_alone_once_are_not_contested(tmp_path: Path) -> None:
-    judgeq(tmp_path, *JOB, "--limit", "20", "-s", "direct")
+    judgeq(tmp_path, *JOB, "--sample", "20", "-s", "direct")
     judgeq(tmp_path, "report", "--format", "json")
     (path,) = tmp_path.glob("runs/*/report.json")
     texts = json.loads(path.read_text())["texts"]

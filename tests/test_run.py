@@ -16,6 +16,7 @@ import pytest
 from filelock import FileLock
 
 from tests.cli import judgeq, only_run, query, score_columns, scores
+from tests.fakes import faults
 
 SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 SMALL = ("run", "--dataset", "synthetic:normal", "--n", "120")
@@ -128,16 +129,19 @@ def test_concurrency_never_changes_a_score(tmp_path: Path, strategy: str, model:
     for name, flags in {
         "one": ("--concurrency", "1"),
         "many": ("--concurrency", "500", "--sim-latency", "0.02"),
-        "faults": ("--sim-rate-limited", "0.1", "--sim-timeouts", "0.05"),
+        "faults": (),
     }.items():
-        judgeq(tmp_path, *job, *flags, "--runs-dir", name)
+        failing = {"rate_limited": 0.1, "timeouts": 0.05} if name == "faults" else {}
+        with faults(**failing):
+            judgeq(tmp_path, *job, *flags, "--runs-dir", name)
         (run,) = (tmp_path / name).iterdir()
         found.add(scores(run))
     assert len(found) == 1
 
 
 def test_faults_are_retried_counted_and_never_verdicts(tmp_path: Path) -> None:
-    done = judgeq(tmp_path, *SMALL, "--sim-unreadable", "0.3", "--json")
+    with faults(unreadable=0.3):
+        done = judgeq(tmp_path, *SMALL, "--json")
     result = json.loads(done.stdout)
     run = only_run(tmp_path)
     jobs = result["jobs"]
@@ -148,9 +152,7 @@ def test_faults_are_retried_counted_and_never_verdicts(tmp_path: Path) -> None:
     assert query(run, twice) == [(jobs["invalid"],)]
     assert result["calls"] == query(run, "SELECT sum(attempts) FROM jobs")[0][0]
     # Asked again without the faults, they become verdicts.
-    again = judgeq(
-        tmp_path, "resume", "--retry-failed", "--sim-unreadable", "0", "--json", "--quiet"
-    )
+    again = judgeq(tmp_path, "resume", "--retry-failed", "--json", "--quiet")
     assert json.loads(again.stdout)["jobs"]["done"] == 36
     whole = tmp_path / "whole"
     whole.mkdir()
@@ -300,7 +302,8 @@ def test_untrusted_words_cannot_style_or_move_the_terminal(tmp_path: Path) -> No
 
 def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Path) -> None:
     job = ("run", "--dataset", "synthetic:binary", "--n", "8", "-s", "listwise4x2")
-    done = judgeq(tmp_path, *job, "--sim-unreadable", "1", expect=4)
+    with faults(unreadable=1):
+        done = judgeq(tmp_path, *job, expect=4)
     assert "none of the 4 jobs brought a verdict (4 invalid, 0 failed)" in done.stderr
     assert "accuracy" not in done.stdout
     run = only_run(tmp_path)
@@ -308,5 +311,5 @@ def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Pa
     for arguments in (("status",), ("runs",)):
         assert "no verdicts" in judgeq(tmp_path, *arguments).stdout
     assert "has no verdict" in judgeq(tmp_path, "rate", expect=7).stderr
-    judgeq(tmp_path, "resume", "--retry-failed", "--sim-unreadable", "0")
+    judgeq(tmp_path, "resume", "--retry-failed")
     assert "finished" in judgeq(tmp_path, "status").stdout

@@ -196,7 +196,7 @@ def test_data_frames_of_no_items_and_of_runs(library: str, tmp_path: Path) -> No
     pytest.importorskip(library)
     nothing = getattr(scores_of([]), f"to_{library}")()
     assert nothing.shape == (0, 8)
-    result = package.run("demo", limit=40, runs_dir=tmp_path, progress=False)
+    result = package.run("demo", sample=40, runs_dir=tmp_path, progress=False)
     frame = getattr(result.scores, f"to_{library}")()
     assert list(frame["se"]) == result.scores.se.tolist()
     assert list(frame["tier"]) == result.scores.numbers["tier"].tolist()

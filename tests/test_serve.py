@@ -287,7 +287,7 @@ def test_texts_are_left_out_where_they_are_unwanted_or_a_stranger_names_their_fi
 
 def test_runs_on_a_store_are_shown_too(tmp_path: Path) -> None:
     store = new_store()
-    judgeq(tmp_path, "run", "-d", "demo", "--limit", "30", "-q", "--store", store)
+    judgeq(tmp_path, "run", "-d", "demo", "--sample", "30", "-q", "--store", store)
     with served(tmp_path, runs=runs.runs_in(tmp_path, store)) as here:
         page = here.page("/")
         (path,) = re.findall(r'<a href="(/runs/[^"]*)">', page)

@@ -165,7 +165,7 @@ async def gated(gate: Gate) -> AsyncIterator[str]:
 def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
     gate = Gate(30)
     with in_thread(gated(gate)) as url, served(tmp_path) as here:
-        model = ("--judge", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        model = ("--judge", "m", "--base-url", url, "--price", "1,1")
         process = start(
             tmp_path, "run", "-d", "demo", "-s", "listwise10x2", *model, "-q", "--concurrency", "4"
         )
@@ -188,7 +188,7 @@ def test_a_run_that_goes_on_is_followed_to_its_end(tmp_path: Path) -> None:
 def test_a_run_that_goes_on_says_how_to_see_more_without_scripts(tmp_path: Path) -> None:
     gate = Gate(4)
     with in_thread(gated(gate)) as url, served(tmp_path) as here:
-        model = ("--judge", "m", "--base-url", url, "--price-in", "1", "--price-out", "1")
+        model = ("--judge", "m", "--base-url", url, "--price", "1,1")
         process = start(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", *model, "-q")
         with seen_at(here, "/", java_script_enabled=False) as seen:
             while not seen.page.get_by_role("cell", name="running").count():

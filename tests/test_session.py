@@ -53,11 +53,11 @@ def test_what_a_model_needs_is_told_before_anything_is_written(tmp_path: Path) -
     with pytest.raises(UsageError, match="--reasons: a recording has none"):
         prepared(tmp_path / "runs", **mine | {"judge": "recorded:x.jsonl"}, reasons=True)
     assert not (tmp_path / "runs").exists()
-    flat = {"max_cost": 1.0, "price_in": 1.0, "price_out": 1.0}
+    flat = {"max_cost": 1.0, "price": (1.0, 1.0)}
     pricing = prepared(tmp_path / "runs", **mine, feature="zest", **flat).pricing
     (found,) = pricing.values()
     assert found is not None
-    assert found.source == "--price-in and --price-out"
+    assert found.source == "--price"
 
 
 def test_events_tell_the_story(tmp_path: Path) -> None:

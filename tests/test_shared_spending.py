@@ -697,7 +697,7 @@ def test_processes_keep_to_one_limit_and_one_cap_though_one_is_killed(tmp_path: 
     texts = tmp_path / "texts.csv"
     texts.write_text("id,text\n" + "".join(f"{n},text {n}\n" for n in range(60)))
     with mock(tmp_path, "--latency", "0.3") as url:
-        own = ["-j", "m", "--base-url", url, "--price-in", "1", "--price-out", "1"]
+        own = ["-j", "m", "--base-url", url, "--price", "1,1"]
         own += ["--rpm", "1500", "--no-cache", "--concurrency", "6"]
         asked = ["-d", str(texts), "-s", "pairwise9", "--feature", "length", "--max-cost", "0.025"]
         asked += ["--max-output-tokens", "16"]

@@ -24,6 +24,7 @@ from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui.json import plain
 from tests.build import SHARED, needs_recordings, recording
 from tests.cli import judgeq, only_run, query, score_columns, scores
+from tests.fakes import faults
 
 ASKED = ("id", "matches", "wins", "gold")
 
@@ -208,7 +209,8 @@ def test_runs_come_back_as_they_went(tmp_path: Path, strategy: str) -> None:
 
 
 def test_only_verdicts_are_exported(tmp_path: Path) -> None:
-    part = api.run("demo", strategy="listwise10x2", sim_unreadable=0.5, runs_dir=tmp_path / "one")
+    with faults(unreadable=0.5):
+        part = api.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "one")
     assert part.counts.invalid > 5
     file = exported(part.run, tmp_path / "one.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]

@@ -12,11 +12,11 @@ from numpy.testing import assert_array_equal
 from pydantic import ValidationError
 
 from judgeq import prompts
-from judgeq.errors import CallTimeoutError, RateLimitedError, UnusableReplyError
+from judgeq.errors import CallTimeoutError, RateLimitedError
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.error_model import latent_scores, probability_correct, seen_scores
 from judgeq.judge.simulated import SimulatedJudge
-from judgeq.settings import Faults, Simulation
+from judgeq.settings import Simulation
 from judgeq.types import Floats, Match
 from tests.fakes import Clock
 
@@ -160,7 +160,7 @@ SCORES = np.linspace(400, 600, 20)
 @pytest.mark.parametrize("settings", [VG, RRT], ids=["vg", "rrt"])
 def test_an_answer_depends_on_seed_and_match_alone(settings: Simulation) -> None:
     def answers(order: Iterable[int], seed: int = 3, attempt: int = 1) -> list[str]:
-        judge = SimulatedJudge(SCORES, settings, Faults(sim_rate_limited=0, sim_latency=1e-9), seed)
+        judge = SimulatedJudge(SCORES, settings, 1e-9, seed)
         told = {n: ask(judge, LISTS[n], attempt, asking=attempt) for n in order}
         return [told[n] for n in range(len(LISTS))]
 
@@ -245,57 +245,12 @@ def test_so_many_items_are_seen_wrongly(asked_for: int, found: int) -> None:
     assert not found or close(up, found, 0.5)
 
 
-# Faults
-
-
-def test_faults_come_as_often_as_told() -> None:
-    faults = Faults(sim_rate_limited=0.1, sim_timeouts=0.2, sim_unreadable=0.3)
-    judge = SimulatedJudge(SCORES, VG, faults, seed=2)
-    found: Counter[str] = Counter()
-    for number in range(1000):
-        for attempt in (1, 2):
-            text = ask(judge, Match(number, 1, (0, 5)), attempt, asking=attempt)
-            found[text if text in ("rate_limited", "timeout") else text[:2]] += 1
-    assert close(found["rate_limited"], 2000, 0.1)
-    assert close(found["timeout"], 2000, 0.2)
-    assert close(found["I "], 2000, 0.7 * 0.3)
-    assert found.total() == 2000
-    assert set(found) == {"rate_limited", "timeout", "I ", '{"'}
-
-
-def test_failures_depend_on_the_attempt_and_unreadable_replies_on_the_asking() -> None:
-    judge = SimulatedJudge(SCORES, VG, Faults(sim_timeouts=0.5), seed=2)
-    same = sum(ask(judge, match, 1) == ask(judge, match, 2) for match in LISTS)
-    assert close(same, len(LISTS), 0.5)
-    for match in LISTS:  # and on nothing else
-        assert ask(judge, match, 1) == ask(judge, match, 1, asking=2)
-
-    judge = SimulatedJudge(SCORES, VG, Faults(sim_unreadable=0.5), seed=2)
-    same = sum(ask(judge, match, 1, 1) == ask(judge, match, 2, 2) for match in LISTS)
-    assert close(same, len(LISTS), 0.5)
-    for match in LISTS:
-        assert ask(judge, match, 1) == ask(judge, match, 9)
-
-
-def test_faults_do_not_change_what_is_answered() -> None:
-    plain = SimulatedJudge(SCORES, VG, seed=2)
-    faulty = SimulatedJudge(SCORES, VG, Faults(sim_rate_limited=0.2, sim_unreadable=0.2), seed=2)
-    answered = [(ask(plain, match), ask(faulty, match)) for match in LISTS]
-    proper = [(a, b) for a, b in answered if b.startswith("{")]
-    assert len(LISTS) // 3 < len(proper) < len(LISTS)
-    assert all(a == b for a, b in proper)
-
-
-def test_an_unreadable_reply_is_unusable() -> None:
-    judge = SimulatedJudge(SCORES, VG, Faults(sim_unreadable=1), seed=2)
-    for match in (LISTS[0], Match(0, 1, (0, 1))):
-        with pytest.raises(UnusableReplyError):
-            prompts.parse(ask(judge, match), match)
+# Latency
 
 
 def test_latency_is_slept_and_varies() -> None:
     clock = Clock()
-    judge = SimulatedJudge(SCORES, VG, Faults(sim_latency=2), seed=2, sleep=clock.sleep)
+    judge = SimulatedJudge(SCORES, VG, latency=2, seed=2, sleep=clock.sleep)
     for match in LISTS:
         ask(judge, match)
     assert len(clock.slept) == len(LISTS)
@@ -304,7 +259,7 @@ def test_latency_is_slept_and_varies() -> None:
     assert len(set(clock.slept)) == len(LISTS)
 
 
-def test_without_faults_it_does_not_sleep() -> None:
+def test_without_latency_it_does_not_sleep() -> None:
     clock = Clock()
     judge = SimulatedJudge(SCORES, VG, seed=2, sleep=clock.sleep)
     assert ask(judge, LISTS[0]).startswith('{"ranking"')

@@ -497,7 +497,7 @@ def test_another_machine_lists_what_it_needs(
         {
             "dataset": str(tmp_path / "d.csv"), "judge": "m", "prompt": "bias", "store": store,
             "base_url": "http://127.0.0.1:9/v1", "api_key_env": "THE_KEY", "max_cost": 3.0,
-            "price_in": 1.0, "price_out": 1.0,
+            "price": (1.0, 1.0),
         }
     )  # fmt: skip
     prepared = session.prepare(settings, tmp_path / "runs")

@@ -25,6 +25,7 @@ from tests.cli import (
     start,
     wait_until,
 )
+from tests.fakes import faults
 
 SMALL = ("run", "-d", "synthetic:normal", "--n", "60", "--seed", "4", "--quiet")
 
@@ -87,7 +88,8 @@ def test_killed_in_the_middle_of_pruning_the_scores_are_the_same(
 def test_answers_that_come_late_leave_the_past_as_it_was(tmp_path: Path, strategy: str) -> None:
     """`--retry-failed` changes ratings, but neither which items were asked about nor which left."""
     job = (*SMALL, "-s", strategy)
-    judgeq(tmp_path, *job, "--sim-unreadable", "0.5", "--max-invalid", "1")
+    with faults(unreadable=0.5):
+        judgeq(tmp_path, *job, "--max-invalid", "1")
     run = only_run(tmp_path)
     before = score_columns(run)
     asked = query(run, "SELECT id, items FROM jobs ORDER BY id")
@@ -147,19 +149,9 @@ def test_direct_scores_take_the_place_of_ratings(tmp_path: Path) -> None:
 
 
 def test_an_item_without_a_direct_score_is_left_out_and_told(tmp_path: Path) -> None:
-    job = (
-        "run",
-        "-d",
-        "demo",
-        "-s",
-        "direct",
-        "--sim-unreadable",
-        "0.4",
-        "--max-invalid",
-        "1",
-        "--json",
-    )
-    done = json.loads(judgeq(tmp_path, *job).stdout)
+    job = ("run", "-d", "demo", "-s", "direct", "--max-invalid", "1", "--json")
+    with faults(unreadable=0.4):
+        done = json.loads(judgeq(tmp_path, *job).stdout)
     missing = score_columns(only_run(tmp_path))["direct"].count("")
     assert missing == done["jobs"]["invalid"] > 0
     assert done["evaluation"]["correlation"]["all"]["direct"]["n"] == 240 - missing

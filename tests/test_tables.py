@@ -208,25 +208,24 @@ def test_the_command_prints_them_line_by_line(tmp_path: Path) -> None:
 GOLD = "id,text,gold\n" + "".join(f"i{n},text {n},{n % 3}\n" for n in range(60))
 
 
-def test_the_first_items_only(tmp_path: Path) -> None:
-    data = load_file(tmp_path, "a.csv", GOLD, gold_column="gold", limit=5)
-    assert list(data.ids) == ["i0", "i1", "i2", "i3", "i4"]
+def test_a_sample_is_as_a_file_of_its_items(tmp_path: Path) -> None:
+    data = load_file(tmp_path, "a.csv", GOLD, gold_column="gold", sample=5)
+    rows = [int(name[1:]) for name in data.ids]
     assert data.gold is not None
-    assert (data.gold.tolist(), data.gold_kind) == ([0, 1, 2, 0, 1], "ordinal")
-    assert data.notices == ("5 of 60 items only (--limit 5).",)
+    assert (data.gold.tolist(), data.gold_kind) == ([row % 3 for row in rows], "ordinal")
+    assert data.notices == ("5 of 60 items only (--sample 5, by --seed 0).",)
     # The same items in a file of their own are the same.
-    head = "".join(GOLD.splitlines(keepends=True)[:6])
-    assert load_file(tmp_path, "b.csv", head, gold_column="gold").content == data.content
-    assert load_file(tmp_path, "b.csv", head, gold_column="gold").labels == data.labels
-    numbered = load_file(tmp_path, "a.csv", "text\na\nb\nc\n", limit=2)
-    assert numbered.content == load_file(tmp_path, "a.csv", "text\na\nb\n").content
+    lines = GOLD.splitlines(keepends=True)
+    own = "".join([lines[0], *(lines[row + 1] for row in rows)])
+    assert load_file(tmp_path, "b.csv", own, gold_column="gold").content == data.content
+    assert load_file(tmp_path, "b.csv", own, gold_column="gold").labels == data.labels
 
 
 def test_a_sample_is_of_the_seed_and_nested(tmp_path: Path) -> None:
     load_file(tmp_path, "a.csv", GOLD)
 
-    def ids(sample: int, seed: int = 0, **settings: int) -> list[str]:
-        spec = DatasetSpec.model_validate({"dataset": "a.csv", "sample": sample, **settings})
+    def ids(sample: int, seed: int = 0) -> list[str]:
+        spec = DatasetSpec.model_validate({"dataset": "a.csv", "sample": sample})
         return list(load(spec, base=tmp_path, seed=seed).ids)
 
     ten, twenty = ids(10), ids(20)
@@ -235,7 +234,6 @@ def test_a_sample_is_of_the_seed_and_nested(tmp_path: Path) -> None:
     assert len(set(ten)) == 10
     assert set(ten) < set(twenty)
     assert ten == sorted(ten, key=lambda name: int(name[1:]))
-    assert set(ids(5, limit=8)) < {f"i{n}" for n in range(8)}
     assert len(ids(1000)) == 60
 
 
@@ -254,10 +252,10 @@ def test_known_and_synthetic_datasets(tmp_path: Path) -> None:
     assert demo.gold is not None
     assert demo.texts == [whole.texts[row] for row in rows]
     assert demo.gold.tolist() == whole.gold[rows].tolist()
-    linear = load(DatasetSpec(dataset="synthetic:linear", n=50, limit=4))
+    linear = load(DatasetSpec(dataset="synthetic:linear", n=50, sample=4))
     assert linear.content.startswith("synthetic:linear n=50 rows=")
-    assert list(linear.ids) == ["0", "1", "2", "3"]
-    assert load(DatasetSpec(dataset="synthetic:linear", n=50, limit=50)).content == (
+    assert len(linear) == 4
+    assert load(DatasetSpec(dataset="synthetic:linear", n=50, sample=50)).content == (
         "synthetic:linear n=50"
     )
 
@@ -268,8 +266,8 @@ def test_a_pilot_is_a_run_of_its_own_and_resumes(tmp_path: Path) -> None:
         data = load(made, seed=made.seed)
         return fingerprint(deciding_facts(made, made.make_strategy(), data, None))
 
-    assert len({facts(), facts(limit=20), facts(sample=20), facts(sample=21)}) == 4
-    assert facts(limit=10_000, sample=10_000) == facts()
+    assert len({facts(), facts(sample=20), facts(sample=21)}) == 3
+    assert facts(sample=10_000) == facts()
     done = judgeq(tmp_path, "run", "-d", "demo", "--sample", "20", "--json")
     assert '"items": 20,' in done.stdout
     assert "20 of 240 items only (--sample 20, by --seed 0)." in done.stderr

@@ -16,7 +16,7 @@ from tests.web import Handler, completion, serving
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
-PRICES = ("--price-in", "1", "--price-out", "10")
+PRICES = ("--price", "1,10")
 DEMO = ("-d", "demo", "--judge", "mock")
 NOTHING = dict.fromkeys(("low", "high", "expected"), 0)
 
@@ -73,7 +73,7 @@ def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
     told = estimated(tmp_path, "--base-url", "http://127.0.0.1:9/v1")
     assert (told["cost"], told["price"]) == (None, None)
     shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", "http://127.0.0.1:9/v1").stdout
-    assert "unknown: --price-in" in shown
+    assert "unknown: --price IN,OUT" in shown
     known = judgeq(tmp_path, "estimate", "-d", "demo", "--judge", "gpt-5-mini", "--json").stdout
     assert "openai gpt-5-mini" in json.loads(known)["price"]
     free = json.loads(judgeq(tmp_path, "estimate", "-d", "demo", "--json").stdout)

@@ -113,7 +113,8 @@ ASKS: dict[str, tuple[Any, str]] = {
     "dataset": ("/home/me/mails.csv", "--dataset /home/me/mails.csv"),
     "prompt": ("/home/me/my.toml", "--prompt /home/me/my.toml"),
     "max_cost": (1e9, "--max-cost 1000000000.0"),
-    "prices": ({"m": {"input": 0, "output": 0}}, "--price-in DOLLARS --price-out DOLLARS"),
+    "price": ((0.0, 0.0), "--price 0.0,0.0"),
+    "prices": ({"m": {"input": 0, "output": 0}}, "--price IN,OUT"),
 }
 
 
@@ -163,7 +164,7 @@ def test_what_judgeq_never_keeps_is_nobodys(tmp_path: Path, name: str, value: An
 
 
 def test_a_cap_that_somebody_removed_is_missed(tmp_path: Path) -> None:
-    prices = {"price_in": 1.0, "price_out": 1.0}
+    prices = {"price": (1.0, 1.0)}
     folder = begun(tmp_path / "runs", judge="m", max_cost=2.0, **prices)
     assert session.resume(folder, {}).settings.max_cost == 2
     change(folder, max_cost=None)
@@ -223,7 +224,7 @@ def test_one_key_takes_the_place_of_the_other(tmp_path: Path) -> None:
 def test_prices_of_a_stranger_are_not_used(tmp_path: Path) -> None:
     folder = begun(tmp_path / "runs", judge="m", prices={"m": {"input": 0, "output": 0}})
     forget(tmp_path)
-    given = {"judge": ("m",), "price_in": 1.0, "price_out": 2.0}
+    given = {"judge": ("m",), "price": (1.0, 2.0)}
     assert session.resume(folder, given).settings.prices == {}
 
 
@@ -312,7 +313,7 @@ def test_a_gift_sends_no_key_to_its_server(
     with mock(tmp_path) as url:
         asks = (
             *("--judge", "mock", "--base-url", url, "--api-key-env", "OPENAI_API_KEY"),
-            *("--price-in", "1", "--price-out", "1"),
+            *("--price", "1,1"),
         )
         job = ("run", "-d", "demo", "-s", "listwise10", *asks, "--max-output-tokens", "100")
         code, output = invoke(

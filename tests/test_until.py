@@ -284,7 +284,7 @@ def test_in_a_store_it_is_the_same(tmp_path: Path) -> None:
 
 
 def test_of_a_model_each_round_says_what_one_more_would_cost(tmp_path: Path) -> None:
-    price = ("--price-in", "1", "--price-out", "1", "--no-cache")
+    price = ("--price", "1,1", "--no-cache")
     with mock(tmp_path) as url:
         model = ("--judge", "mock", "--base-url", url, *price)
         done = judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x3", *model, "--json")
@@ -386,9 +386,7 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
     for round in (1, 2):
         matches = history.next_round()
         history.add(gumbel(matches, truth, seeds.rng(0, round)), len(matches))
-    settings = config.settle(
-        {"dataset": "demo", "judge": ("some-model",), "price_in": 1.0, "price_out": 1.0}
-    )
+    settings = config.settle({"dataset": "demo", "judge": ("some-model",), "price": (1.0, 1.0)})
     counts, totals = Counts(done=12), Totals(calls=10, cost=0.5, hits=2)
     now = knowing.how_well(history, settings, counts, totals)
     assert now is not None

@@ -87,7 +87,7 @@ def _columns(
 @command("import")
 @with_settings(
     *("dataset", "text_column", "id_column", "gold_column", "gold_levels", "delimiter", "encoding"),
-    *("skip_empty", "limit", "sample", "n", "data_dir", "seed"),
+    *("skip_empty", "sample", "n", "data_dir", "seed"),
     *("rating", "sigma", "unbias_position", "texts"),
 )
 def import_(

@@ -33,8 +33,7 @@ UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
         "base_url",
         "api",
         "structured",
-        "price_in",
-        "price_out",
+        "price",
         "api_key_env",
         "api_key_file",
         "headers",
@@ -130,7 +129,7 @@ def models(
     """List the models whose prices are known.
 
     Any other model can be named as well: its price is then unknown, until
-    --price-in and --price-out give it.
+    --price gives it.
     """
     from judgeq.judge import prices
     from judgeq.ui import lists
@@ -156,7 +155,7 @@ def cache(context: typer.Context, as_json: Json = False, **flags: Any) -> None:
                 f"--cache-dir {flags['cache_dir']}"
             )
         return
-    from judgeq.judge.cache import folder as replies
+    from judgeq.judge import cache as replies
     from judgeq.ui import lists
 
     overview = replies.overview(_folder(flags))
@@ -179,7 +178,7 @@ def prune_cache(
     """Remove replies that are old, or a model's."""
     import time
 
-    from judgeq.judge.cache import folder as replies
+    from judgeq.judge import cache as replies
 
     if older_than is None and model is None:
         raise UsageError("say what to prune: --older-than 30d, --model NAME, or both.")
@@ -196,7 +195,7 @@ def clear_cache(
     **flags: Any,
 ) -> None:
     """Remove all replies. They were paid for: it asks before."""
-    from judgeq.judge.cache import folder as replies
+    from judgeq.judge import cache as replies
 
     folder = _folder(flags)
     entries = replies.overview(folder).entries

@@ -21,7 +21,7 @@ from judgeq.cli.printing import (
     write_log,
 )
 from judgeq.errors import JudgeqError, StoppedError, UsageError
-from judgeq.settings import SETTINGS, Faults
+from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import DATA, JUDGE, RUNNING
 from judgeq.settings.model import Access
 
@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 OF_WORKERS = [
     *("store", "data_dir", "base_url", "api", "extra_body", "concurrency", "max_invalid"),
     *(name for name in Access.model_fields if SETTINGS[name].flag),
-    *Faults.model_fields,
+    "sim_latency",
 ]
 """The settings that are a worker's own, whatever a run says."""
 

@@ -108,25 +108,17 @@ class Dataset:
 
 
 def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
-    """The items that `limit` and `sample` keep, in their order; all of them where neither is less.
+    """The items that `sample` keeps, in their order; all of them where it isn't less.
 
     A sample is drawn by `seed`, and holds all smaller ones of the same items. The kind of gold stays
     that of the whole.
     """
     n = len(dataset)
-    first = min(n, spec.limit or n)
-    chosen = np.arange(first)
-    if spec.sample is not None and spec.sample < first:
-        chosen = np.sort(rng(seed, "sample").permutation(first)[: spec.sample])
-    if len(chosen) == n:
+    if spec.sample is None or spec.sample >= n:
         return dataset
-    flags = f"--limit {spec.limit}" if first < n else ""
-    if len(chosen) < first:
-        flags += f"{' ' if flags else ''}--sample {spec.sample}, by --seed {seed}"
+    chosen = np.sort(rng(seed, "sample").permutation(n)[: spec.sample])
     rows = chosen.tolist()
-    ids: Sequence[str] = [dataset.ids[row] for row in rows]
-    if isinstance(dataset.ids, RowIds) and len(rows) == first:
-        ids = RowIds(first)
+    ids = [dataset.ids[row] for row in rows]
     texts = None if dataset.texts is None else [dataset.texts[row] for row in rows]
     gold = None if dataset.gold is None else dataset.gold[chosen]
     if gold is not None and np.isnan(gold).all():
@@ -145,7 +137,10 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
         latent=latent,
         subsets={name: subset for name, subset in subsets.items() if subset.any()},
         known_as=known_as,
-        notices=(*dataset.notices, f"{len(rows):,} of {n:,} items only ({flags})."),
+        notices=(
+            *dataset.notices,
+            f"{len(rows):,} of {n:,} items only (--sample {spec.sample}, by --seed {seed}).",
+        ),
     )
 
 

@@ -20,7 +20,6 @@ from judgeq.events import Event, Notice
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Budget
-from judgeq.judge.cache.replies import ReplyCache
 from judgeq.judge.judge import Judge
 from judgeq.judge.leases import Keeper
 from judgeq.judge.limiter import Limiter
@@ -43,6 +42,7 @@ from judgeq.strategies import Strategy
 from judgeq.types import Totals
 
 if TYPE_CHECKING:
+    from judgeq.judge.cache import ReplyCache
     from judgeq.judge.http.model_backend import ModelBackend
 
 Emit = Callable[[Event], None]
@@ -106,21 +106,22 @@ def check_prices(prices: Prices, cap: float) -> None:
         if pricing is None:
             raise UsageError(
                 f"--max-cost {cap:g}: the price of {name} is not known, so that no cap "
-                "could be held. Give --price-in and --price-out (dollars per million tokens)."
+                "could be held. Give --price IN,OUT (dollars per million tokens)."
             )
 
 
 def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing | None:
     """What a call of a model, or of a batch, is priced by today; None where that is unknown."""
-    surcharged = SURCHARGED.intersection(settings.extra_body or ())
+    extra = settings.extra_body or {}
+    surcharged = SURCHARGED.intersection(extra)
     if surcharged and settings.price is None and model not in settings.prices:
         return None
     return prices.find(
         model,
         base_url=settings.address_of(model),
-        flat=settings.price,
+        flat=settings.flat,
         table=settings.prices,
-        service_tier=settings.service_tier,
+        service_tier=extra.get("service_tier"),
         batch=batch,
         at=datetime.now(UTC),
     )
@@ -137,7 +138,7 @@ def check_access(settings: Settings) -> None:
 def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
     return make_simulated(
         settings,
-        settings,
+        latency=settings.sim_latency,
         latent=dataset.latent,
         gold=dataset.gold,
         synthetic=dataset.source == "synthetic",
@@ -178,10 +179,13 @@ async def panel(
     out: float | None = None,
     look_only: bool = False,
     spending: Spending | None = None,
+    own: OwnSpending | None = None,
 ) -> AsyncIterator[Panel]:
     """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
     theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`
-    nothing is written to the cache's folder. `spending` may be shared with others.
+    nothing is written to the cache's folder. `spending` may be shared with others; then this
+    process takes no more of it than `own` allows, by default its user's own cap: whoever can write
+    to the store can change the shared one.
 
     Judges have the budget and the cache in common; one model asked as several personas has one
     limiter, for its provider counts all of it together.
@@ -194,23 +198,23 @@ async def panel(
     if spending is None:
         lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
         spending = OwnSpending(settings.max_cost, totals.cost, lost, reserved=out or 0.0)
-    budget = Budget(spending)
+    elif own is None:
+        own = OwnSpending(settings.max_cost, reserved=out or 0.0)
+    budget = Budget(spending, own)
     stop.calls(budget.abort)
     cache = _cache(settings, emit, look_only)
-    if cache is not None:
-        stop.calls(cache.abort)
     backends, judges = list[Backend](), list[Judge | None]()
     for number, name in enumerate(settings.judge):
         if judge.kind_of(name).is_person:
             judges.append(None)  # who are handed questions (people.py)
             continue
         limiter = _limiter(name, run, spending, stop, emit)
-        backend = await _backend(run, name, number, limiter, cache, emit)
+        backend = _backend(run, name, number, limiter, cache, emit)
         sender = Sender(backend, emit, stop.sleep, limiter, budget)
         backends.append(backend)
         batches = None
         if settings.models and (settings.batch or out is not None):
-            batches = await _model(run, name, limiter, cache, emit, batch=True)
+            batches = _model(run, name, limiter, cache, emit, batch=True)
             backends.append(batches)
         judges += [
             Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
@@ -228,11 +232,12 @@ async def panel(
 def _cache(settings: Settings, emit: Emit, read_only: bool) -> ReplyCache | None:
     if not settings.models or not settings.cache:
         return None
+    from judgeq.judge.cache import ReplyCache  # brings diskcache
+
     return ReplyCache(
         cache_folder(settings),
         warn=lambda text: emit(Notice(text, warning=True)),
         read_only=read_only,
-        patience=settings.timeout,
     )
 
 
@@ -261,12 +266,12 @@ def _bucket(name: str, run: Run) -> str:
     return f"{name} at {where} by {key_name(name, settings, settings)}"
 
 
-async def _backend(
+def _backend(
     run: Run, name: str, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
 ) -> Backend:
     recording = judge.recording_of(name)
     if judge.kind_of(name) is judge.MODEL:
-        return await _model(run, name, limiter, cache, emit)
+        return _model(run, name, limiter, cache, emit)
     if recording is not None:
         return _recorded(name, recording, run.dataset, emit)
     return _simulated(run.settings, run.dataset, number)
@@ -316,7 +321,7 @@ def backend_of(settings: Settings, model: str) -> type[ModelBackend]:
     return AnthropicMessages if settings.api_of(model) == "anthropic" else OpenAIChat
 
 
-async def _model(
+def _model(
     run: Run,
     name: str,
     limiter: Limiter,
@@ -351,7 +356,7 @@ async def _model(
         believe=limiter.believe,
         warn=warn,
     )
-    await backend.learn()
+    backend.learn()
     return backend
 
 
@@ -387,8 +392,7 @@ def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
     if pricing is None:
         yield (
             f"The price of {model} is not known: costs can't be shown, unless the server reports what "
-            "each call cost (LiteLLM does). --price-in and --price-out (dollars per million tokens) "
-            "tell it."
+            "each call cost (LiteLLM does). --price IN,OUT (dollars per million tokens) tells it."
         )
     elif settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)

@@ -69,11 +69,11 @@ def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
     return request, judge.prepared(request, backend_of(judge), problem)
 
 
-async def recalled(judge: Judge, job: Job, prepared: Prepared) -> Outcome | None:
+def recalled(judge: Judge, job: Job, prepared: Prepared) -> Outcome | None:
     """The outcome of a job by a reply that was paid for before; None where the cache knows none."""
     if judge.cache is None or prepared.key is None:
         return None
-    cached = await judge.cache.peek(prepared.key)
+    cached = judge.cache.get(prepared.key)
     if cached is None:
         return None
     known = judge.read(Reply(cached.text, cached.usage, cached.cost), job.match)

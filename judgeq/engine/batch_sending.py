@@ -6,7 +6,6 @@ pays for: the most that they can cost together is reserved before the file is se
 
 from __future__ import annotations
 
-import asyncio
 import math
 import secrets
 import tempfile
@@ -191,9 +190,7 @@ class Sending:
     async def _unknown(self, jobs: Sequence[Job]) -> list[tuple[Job, Prepared]]:
         """The jobs that the cache doesn't know, with their requests; the others are settled."""
         asked = [(job, batch_lines.prepared(self.panel.of(job.match), job)[1]) for job in jobs]
-        known = await asyncio.gather(
-            *(batch_lines.recalled(self.panel.of(job.match), job, now) for job, now in asked)
-        )
+        known = [batch_lines.recalled(self.panel.of(job.match), job, now) for job, now in asked]
         outcomes = [outcome for outcome in known if outcome is not None]
         if outcomes:
             await self.store.settle(whoami(), outcomes)

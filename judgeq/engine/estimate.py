@@ -11,7 +11,6 @@ the first ones (pilot.py), and in the cache; else by rule of thumb, which spans 
 
 from __future__ import annotations
 
-import asyncio
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
@@ -172,7 +171,7 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
             first += counts.total
             left = await store.left(round)
             if left:
-                await _ask_cache(judge, left, looked.of_round(round))
+                _ask_cache(judge, left, looked.of_round(round))
                 if await store.round_state(round + 1) is None:  # people's are all planned
                     _like_later(history, judge, looked, round)
                     return rounds - round
@@ -180,7 +179,7 @@ async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds)
         matches = questions.of_round(history, settings)
         matches = await questions.numbered(matches, repeats, store, round)
         of_round = looked.of_round(round)
-        verdicts = await _ask_cache(judge, _numbered(matches, round, first), of_round)
+        verdicts = _ask_cache(judge, _numbered(matches, round, first), of_round)
         if len(verdicts) < len(matches):
             _like_later(history, judge, looked, round)
             return rounds - round
@@ -223,23 +222,21 @@ def _or_0(column: Rows | None, matches: Matches | Verdicts) -> list[int]:
     return [0] * len(matches) if column is None else column.tolist()
 
 
-async def _ask_cache(judge: Panel, matches: Sequence[Match], looked: Looked) -> list[Verdict]:
+def _ask_cache(judge: Panel, matches: Sequence[Match], looked: Looked) -> list[Verdict]:
     """The verdicts that the cache knows; the others' sizes are noted. People are sent nothing, and count
     where no model is asked."""
     verdicts = []
     sent = [match for match in matches if judge.is_sent(match)]
     if looked.share == 1:
         looked.sizes += [0] * (len(matches) - len(sent))
-    matches = sent
-    for start in range(0, len(matches), AT_ONCE):
-        part = matches[start : start + AT_ONCE]
-        for verdict, sample in await asyncio.gather(*(_cached(judge, match) for match in part)):
-            if verdict is None:
-                looked.sizes.append(sample.size)
-            else:
-                looked.hits += 1
-                looked.cached += looked.add(sample)
-                verdicts.append(verdict)
+    for match in sent:
+        verdict, sample = _cached(judge, match)
+        if verdict is None:
+            looked.sizes.append(sample.size)
+        else:
+            looked.hits += 1
+            looked.cached += looked.add(sample)
+            verdicts.append(verdict)
     return verdicts
 
 
@@ -250,10 +247,10 @@ def _prepared(judge: Panel, match: Match) -> tuple[Request, Prepared]:
     return request, asked.backend.prepare(request)
 
 
-async def _cached(judge: Panel, match: Match) -> tuple[Verdict | None, Sample]:
+def _cached(judge: Panel, match: Match) -> tuple[Verdict | None, Sample]:
     """What the cache knows of a question, and what it took."""
     request, prepared = _prepared(judge, match)
-    known = await judge.of(match).recall(request, prepared)
+    known = judge.of(match).recall(request, prepared)
     size = len(prepared.body)
     if known is None:
         return None, Sample(match.judge, size, Usage(), None, 0.0)

@@ -22,7 +22,6 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.engine.working import How, Opened, Prospect, Tally, Worker
 from judgeq.errors import RunError, StoppedError, UsageError
 from judgeq.events import Notice
-from judgeq.judge.capped import Capped
 from judgeq.judge.spending import NANO, OwnSpending
 from judgeq.runs import RunPlace
 from judgeq.runs.stored import StoredRuns
@@ -70,7 +69,11 @@ class Joined:
         self._lookout = self._there.lookout()
         self._spending = OwnSpending(own.settings.max_cost)
         self._rounds: dict[tuple[str, str], int] = {}
-        self.exhausted = False
+
+    @property
+    def exhausted(self) -> bool:
+        """See Runs."""
+        return self._spending.exhausted
 
     async def prospects(self) -> Sequence[Prospect]:
         """See Runs."""
@@ -142,15 +145,12 @@ class Joined:
             async with assembly.sharing(store.keeper, emit) as shared:
                 if shared is not None and shared.cap is not None:
                     assembly.check_prices(run.pricing, shared.cap / NANO)
-                spending = Capped(shared or OwnSpending(), self._spending)
-                try:
-                    with within_open_files(run, emit) as run:
-                        async with assembly.panel(
-                            run, Totals(), stop, emit, spending=spending
-                        ) as judge:
-                            yield Opened(run, store, judge)
-                finally:
-                    self.exhausted = spending.exhausted
+                spending = shared or OwnSpending()
+                with within_open_files(run, emit) as run:
+                    async with assembly.panel(
+                        run, Totals(), stop, emit, spending=spending, own=self._spending
+                    ) as judge:
+                        yield Opened(run, store, judge)
         finally:
             await store.close()
 

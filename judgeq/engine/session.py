@@ -28,8 +28,6 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
-from judgeq.judge.capped import Capped
-from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
@@ -349,9 +347,7 @@ async def _open(
             with within_open_files(run, emit) as run:
                 async with (
                     assembly.sharing(store.keeper, emit) as shared,
-                    assembly.panel(
-                        run, totals, stop, emit, out=out, spending=_capped(shared, run, out)
-                    ) as judge,
+                    assembly.panel(run, totals, stop, emit, out=out, spending=shared) as judge,
                     AsyncExitStack() as stack,
                 ):
                     people = await _people(run, store, emit)
@@ -400,14 +396,6 @@ def _once(
             await stack.enter_async_context(closed.pop())
 
     return opened
-
-
-def _capped(shared: Spending | None, run: Run, out: float | None) -> Spending | None:
-    """What is shared, of which this process takes no more than its user's own cap: whoever can write to
-    the store can change the shared one. As `out` in assembly.panel."""
-    if shared is None:
-        return None
-    return Capped(shared, OwnSpending(run.settings.max_cost, reserved=out or 0.0))
 
 
 @contextmanager

@@ -64,12 +64,6 @@ def check(name: str, model: Model) -> None:
 def _check_anthropic(name: str, model: Model) -> None:
     """Raise UsageError for settings that Anthropic's API has no equivalent of."""
     where = f"{name} is asked in the form of Anthropic's API"
-    if model.api_seed is not None:
-        raise UsageError(f"--api-seed: {where}, which takes no seed. Leave it out.")
-    if model.service_tier not in (None, "auto", "standard_only"):
-        raise UsageError(
-            f"--service-tier {model.service_tier}: {where}, which knows auto and standard_only."
-        )
     for field in ("system", "tools", "tool_choice", "output_config", "output_format"):
         if field in (model.extra_body or {}):
             raise UsageError(

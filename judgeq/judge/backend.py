@@ -62,9 +62,9 @@ class Reply(NamedTuple):
 
 
 class Memory(Protocol):
-    """What is remembered about servers from one run to the next (judge/cache)."""
+    """What is remembered about servers from one run to the next (judge/cache.py)."""
 
-    async def recall(self, name: str) -> dict[str, Any] | None:
+    def recall(self, name: str) -> dict[str, Any] | None:
         """What was noted under a name in the last days."""
 
     def remember(self, name: str, note: Mapping[str, Any]) -> None:

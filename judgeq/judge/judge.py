@@ -26,7 +26,7 @@ from judgeq.judge.unusable import Unusable
 from judgeq.types import Call, Job, JobState, Match, Outcome, Verdict
 
 if TYPE_CHECKING:
-    from judgeq.judge.cache.replies import ReplyCache
+    from judgeq.judge.cache import ReplyCache
     from judgeq.judge.http.model_backend import ModelBackend
 
 ASKS = 2
@@ -72,14 +72,11 @@ class Judge:
         question = backend.prepare(self.questions.request(request.match))
         return prepared._replace(key=question.key)
 
-    async def recall(self, request: Request, prepared: Prepared) -> tuple[Reply, Verdict] | None:
-        """What the cache knows of a request; None for nothing that is a verdict under our eyes.
-
-        Waits while another process asks just that. Raises StoppedError then, on a stop.
-        """
+    def recall(self, request: Request, prepared: Prepared) -> tuple[Reply, Verdict] | None:
+        """What the cache knows of a request; None for nothing that is a verdict under our eyes."""
         if self.cache is None or prepared.key is None:
             return None
-        cached = await self.cache.get(prepared.key)
+        cached = self.cache.get(prepared.key)
         if cached is None:
             return None
         return self.read(Reply(cached.text, cached.usage, cached.cost), request.match)
@@ -119,20 +116,19 @@ class _Asking:
             if judge.cache is None or prepared.key is None:
                 outcome = await self._answer(request, prepared)
             else:
-                try:
-                    outcome = await self._known(request, prepared, prepared.key)
-                except StoppedError:  # while another process asked it
-                    return self._given_back()
+                outcome = await self._known(request, prepared, prepared.key)
                 outcome = outcome or await self._lead(judge.cache, request, prepared, prepared.key)
             if outcome is not None:
                 return outcome
+            for _ in range(2):  # whoever waited for the same reply comes first
+                await asyncio.sleep(0)
 
     async def _known(self, request: Request, prepared: Prepared, key: str) -> Outcome | None:
         """What the cache knows, or whoever asks the same just now will know; None if nobody does, or if
         it is no verdict under our eyes."""
         judge = self._judge
         while True:
-            known = await judge.recall(request, prepared)
+            known = judge.recall(request, prepared)
             if known is None:
                 same = judge.answering.get(key)
                 if same is None:
@@ -164,8 +160,6 @@ class _Asking:
         finally:
             judge.answering.pop(key, None)
             answer.set_result(reply)
-            if reply is None:
-                cache.release(key)
 
     async def _answer(self, request: Request, prepared: Prepared) -> Outcome | None:
         """Send the request, and read the reply; None to ask again."""

@@ -1,17 +1,17 @@
 """No key comes back: whatever a server or a proxy says is masked before anything else reads it.
 
-A secret is masked bare, in pieces of six characters or more, in base64, and behind any mix of
-percent, JSON and HTML escapes. Masking comes before cutting, parsing and storing, so that nothing
-further on has to know of secrets.
+A secret is masked as it is, URL-encoded, escaped as in JSON, and in base64. Masking comes before
+cutting, parsing and storing, so that nothing further on has to know of secrets.
 """
 
 from __future__ import annotations
 
+import json
 import re
 from base64 import b64decode, b64encode
 from collections.abc import Iterable, Mapping
 from typing import Any
-from urllib.parse import unquote
+from urllib.parse import quote, quote_plus, unquote
 
 import orjson
 
@@ -21,10 +21,6 @@ SHOWN = "***"
 SHORTEST = 6
 """Characters. What is shorter would be found in any text, and is no secret worth the name; behind a
 scheme or a user ("Bearer x", "user:x") it is masked all the same."""
-_ANCHOR = 4  # characters; every so often one of a secret is searched for, and the piece around it
-_MOST_PIECES = 100_000
-_MOST_ESCAPES = 1_000_000
-_LAYERS = 4
 
 # Verdicts are read from masked texts: what is kept in the ledger and in the cache is what was read.
 # So the words by which an answer is read are never masked, even where a secret holds one of them;
@@ -41,52 +37,18 @@ _PUBLIC = (
     "stop_reason end_turn max_tokens model_context_window_exceeded pause_turn tool_use thinking input "
 )
 
-# What only answers of models hold, and no errors.
-_ANSWERS = (b'"choices"', b'"stop_reason"')
-
-# Invisible characters are dropped by whoever shows a text, and would then give the secret back.
-_INVISIBLE = (
-    "[\x00-\x08\x0b\x0c\x0e-\x1f\x7f-\x9f\xad\u061c\u180e\u200b-\u200f\u202a-\u202e\u2060-\u206f"
-    "\ue000-\uf8ff\ufe00-\ufe0f\ufeff\ufff9-\ufffb\U000e0000-\U000e01ef]"
-)
-_LETTER = r"\\(?:u(?:00[0-9a-fA-F]{2}|20[0-6][0-9a-fA-F]|[fF][eE][fF]{2})|x[0-9a-fA-F]{2}|/)"
-_ESCAPE = re.compile(
-    r"\\{0,7}" + _LETTER + r"|(?:%(?:25){0,3}[0-9a-fA-F]{2})+"
-    r"|&(?:amp;){0,3}#(?:[0-9]{2,6}|[xX][0-9a-fA-F]{2,5});"
-    r"|\x1b\[[0-?]{0,20}[@-~]"
-    "|" + _INVISIBLE
-)
-_PERCENT = re.compile("%[0-9a-fA-F]{2}")
-_LETTERS = re.compile(_LETTER)
-_LAYERED_PERCENT = re.compile("%(?:25)+")
-
 
 class Mask:
-    """Everything secret that one session sends, and how it is kept from coming back.
+    """Everything secret that one session sends, and how it is kept from coming back."""
 
-    `secrets` are masked whole and in pieces; `values` may be ordinary words, and are masked whole.
-    """
-
-    def __init__(self, secrets: Iterable[str], values: Iterable[str] = ()) -> None:
-        hidden, whole = (
-            {
-                form
-                for value in given
-                for form in (value, _ESCAPE.sub(_resolved, value))
-                if len(form) >= SHORTEST and form not in _PUBLIC
-            }
-            for given in (secrets, values)
-        )
-        for secret in hidden:
-            whole |= {secret, *_base64(secret)}
-        self._whole = tuple(sorted(whole, key=len, reverse=True))
-        self._pieces = tuple(
-            (secret, least, at, secret[at : at + _ANCHOR])
-            for secret in sorted(hidden)
-            for least in (max(SHORTEST, len(secret) // 20),)
-            # Whatever piece has `least` characters holds one of these whole.
-            for at in range(0, len(secret) - _ANCHOR + 1, least - _ANCHOR + 1)
-        )
+    def __init__(self, secrets: Iterable[str]) -> None:
+        forms = {
+            form
+            for secret in secrets
+            if len(secret) >= SHORTEST and secret not in _PUBLIC
+            for form in _forms(secret)
+        }
+        self._forms = sorted(forms, key=len, reverse=True)
 
     @classmethod
     def of(
@@ -94,51 +56,42 @@ class Mask:
     ) -> Mask:
         """What must not come back of a key, the headers of `access` (as sent), and a proxy's
         address."""
-        secrets, values = {key or ""}, set()
+        secrets = {key or "", *_in_proxy(proxy)}
         for header in access.headers:
             name, _, given = header.partition(":")
             value = headers.get(name.strip(), "")
+            secrets.add(value)
             if given.strip().startswith("env:") or SECRETIVE.search(name):
-                secrets |= {value, *_behind_scheme(value)}
-            else:
-                values.add(value)
-        return cls(secrets | _in_proxy(proxy), values)
+                secrets |= _behind_scheme(value)
+        return cls(secrets)
 
     def text(self, text: str) -> str:
-        """The text without the secrets. Where one hid behind escapes, these are resolved."""
-        text = self._bare(text)
-        if not self._whole or not _escaped(text):
-            return text
-        if sum(map(text.count, "\\%&")) > _MOST_ESCAPES:
-            return SHOWN  # made to keep us busy
-        resolved = text
-        for _ in range(_LAYERS):
-            resolved = _ESCAPE.sub(_resolved, resolved)
-            masked = self._bare(resolved)
-            if masked != resolved:
-                text = resolved = masked
+        """The text without the secrets."""
+        for form in self._forms:
+            if form in text:
+                text = text.replace(form, SHOWN)
         return text
 
     def body(self, body: bytes) -> bytes:
         """An answer's body without the secrets, still JSON if it was."""
         text = body.decode(errors="replace")
-        if any(mark in body for mark in _ANSWERS) and not self.holds(text):
-            return body  # a model's words: it knows no secret to give a piece of
         masked = self.text(text)
-        if masked == text:
+        if masked == text and "\\" not in text:  # nothing is escaped
             return body
         try:
-            return orjson.dumps(self._within(orjson.loads(body)))
-        except (orjson.JSONDecodeError, TypeError, RecursionError):  # no JSON, or too deep
-            return masked.encode(errors="replace")
+            given = orjson.loads(body)
+            within = self._within(given)
+        except (orjson.JSONDecodeError, RecursionError):  # no JSON, or too deep
+            return body if masked == text else masked.encode(errors="replace")
+        return body if within == given else orjson.dumps(within)
 
     def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
         """An answer's headers without the secrets."""
         return {name: self.text(value) for name, value in headers.items()}
 
     def holds(self, text: str) -> bool:
-        """Whether a whole secret may be in the text; the fast way."""
-        return _escaped(text) or any(secret in text for secret in self._whole)
+        """Whether a secret is in the text."""
+        return any(form in text for form in self._forms)
 
     def _within(self, value: Any) -> Any:
         """The same with all strings masked."""
@@ -150,72 +103,21 @@ class Mask:
             return {self.text(name): self._within(part) for name, part in value.items()}
         return value
 
-    def _bare(self, text: str) -> str:
-        for secret in self._whole:
-            if secret in text:
-                text = text.replace(secret, SHOWN)
-        looked = 0
-        for secret, least, offset, anchor in self._pieces:
-            kept, done, at = [], 0, text.find(anchor)
-            while at >= 0:
-                looked += 1
-                if looked > _MOST_PIECES:
-                    return SHOWN  # made to keep us busy
-                start, end = _piece(text, at, secret, offset, done)
-                if end - start >= least and text[start:end] not in _PUBLIC:
-                    kept += [text[done:start], SHOWN]
-                    done = end
-                at = text.find(anchor, max(done, at + 1))
-            if kept:
-                text = "".join((*kept, text[done:]))
-        return text
 
-
-def _piece(text: str, at: int, secret: str, offset: int, first: int) -> tuple[int, int]:
-    """From where to where the text, from `first` on, is as the secret is around its `offset`."""
-    start, end, after = at, at + _ANCHOR, offset + _ANCHOR
-    while start > first and offset > 0 and text[start - 1] == secret[offset - 1]:
-        start, offset = start - 1, offset - 1
-    while end < len(text) and after < len(secret) and text[end] == secret[after]:
-        end, after = end + 1, after + 1
-    return start, end
-
-
-def _escaped(text: str) -> bool:
-    """Whether there may be escapes in the text: each question is answered far faster than all."""
-    return (
-        ("\\" in text and _LETTERS.search(text) is not None)
-        or ("%" in text and _PERCENT.search(text) is not None)
-        or "&#" in text
-        or "&amp;" in text
-        or not (text.isprintable() or text.replace("\n", "").isprintable())
-    )
-
-
-def _resolved(escape: re.Match[str]) -> str:
-    """What an escape stands for. One for a quote or a backslash stays: these end JSON's strings."""
-    text = escape[0]
-    match text[0]:
-        case "%":
-            plain = unquote(_LAYERED_PERCENT.sub("%", text), errors="replace")
-            return plain.replace('"', "%22").replace("\\", "%5C")
-        case "&":
-            number = text[text.index("#") + 1 : -1]
-            code = int(number[1:], 16) if number[0] in "xX" else int(number)
-        case "\\":
-            digits = text.lstrip("\\")
-            code = ord("/") if digits == "/" else int(digits[1:], 16)
-        case _:
-            return ""
-    char = chr(code)
-    if re.match(_INVISIBLE, char):
-        return ""
-    return char if char.isprintable() and char not in '"\\' else text
-
-
-def _base64(secret: str) -> set[str]:
-    """How the secret reads within base64, wherever in the encoded text it stands."""
+def _forms(secret: str) -> set[str]:
+    """How a secret may be written."""
+    escaped = {json.dumps(secret)[1:-1], json.dumps(secret, ensure_ascii=False)[1:-1]}
     raw = secret.encode(errors="surrogateescape")
+    percent = {quote(raw), quote(raw, safe=""), quote_plus(raw)}
+    return {
+        *(secret, *escaped, *percent, *_base64(raw)),
+        *(form.replace("/", "\\/") for form in escaped),
+        *(re.sub("%..", lambda code: code[0].lower(), form) for form in percent),
+    }
+
+
+def _base64(raw: bytes) -> set[str]:
+    """How a secret reads within base64, wherever in the encoded text it stands."""
     forms = set()
     for before, skipped in ((0, 0), (1, 2), (2, 3)):
         encoded = b64encode(bytes(before) + raw).decode()

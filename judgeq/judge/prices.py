@@ -111,7 +111,7 @@ def _given(
     price = flat or table.get(model)
     if price is None:
         return None
-    source = "--price-in and --price-out" if flat is not None else "the configuration's prices"
+    source = "--price" if flat is not None else "the configuration's prices"
     if batch and price.batch is not None:
         return Pricing(f"{source} of batches", price.batch, price.batch)
     pricing = Pricing(source, price, price)

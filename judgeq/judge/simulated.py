@@ -1,8 +1,8 @@
 """A judge that reads no text: it knows the items' latent scores, and errs as a real one would.
 
 How it errs is error_model.py's. What it answers to a match depends on the seed and the match alone,
-whatever the attempt: so a failure that is retried, a kill or another order of completion never
-changes a score. Failures are drawn from the seed, the match and the attempt.
+whatever the attempt: so a call that is tried again, a kill or another order of completion never
+changes a score.
 """
 
 from __future__ import annotations
@@ -11,10 +11,10 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from judgeq import prompts, seeds
-from judgeq.errors import CallTimeoutError, RateLimitedError, UsageError
+from judgeq.errors import UsageError
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.error_model import ErrorModel, latent_scores, seen_scores
-from judgeq.settings import Faults, Simulation
+from judgeq.settings import Simulation
 from judgeq.types import Floats, Match, Usage, Verdict
 
 NO_TOKENS = Usage()
@@ -23,7 +23,8 @@ NOTHING = Prepared()
 
 class SimulatedJudge:
     """The backend. `scores` are the latent scores as seen, shape (items,). Of several `number` says
-    which one it is. With `reasons` its replies have one, which changes no verdict."""
+    which one it is, `latency` how many seconds an answer takes. With `reasons` its replies have one,
+    which changes no verdict."""
 
     name = "simulated"
     version = 0
@@ -32,22 +33,20 @@ class SimulatedJudge:
         self,
         scores: Floats,
         settings: Simulation,
-        faults: Faults | None = None,
+        latency: float = 0.0,
         seed: int = 0,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         number: int = 0,
         reasons: bool = False,
     ) -> None:
         self._scores: list[float] = scores.tolist()
-        self._faults = faults or Faults()
-        self._any_fault = any(getattr(self._faults, name) for name in Faults.model_fields)
+        self._latency = latency
         self._sleep = sleep
         self._reasons = reasons
         errors = ErrorModel(settings)
         self._order, self._score = errors.order, errors.score
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
-        self._failures = seeds.Stream(seed, "failures")
-        self._unreadable = seeds.Stream(seed, "unreadable")
+        self._late = seeds.Stream(seed, "latency")
 
     async def open(self) -> None:
         """Nothing is needed."""
@@ -57,12 +56,11 @@ class SimulatedJudge:
         return NOTHING
 
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
-        """Answer, after the latency, or fail as its settings say. Costs nothing."""
-        if self._any_fault:
-            garbled = await self._misbehave(request)
-            if garbled is not None:
-                return Reply(garbled, NO_TOKENS, 0.0)
+        """Answer, after the latency. Costs nothing."""
         match = request.match
+        if self._latency:
+            late = self._late.at(match.id, request.attempt).random()
+            await self._sleep(self._latency * (0.5 + late))
         verdict = self.judge(match)
         reason = reason_for(verdict, match, self._scores) if self._reasons else None
         return Reply(prompts.reply(verdict, match, reason), NO_TOKENS, 0.0)
@@ -77,26 +75,6 @@ class SimulatedJudge:
             return Verdict(match.items, (), self._score(scores[0], self._answers.at(match.id)))
         order = self._order(scores, self._answers.at(match.id))
         return Verdict(tuple([match.items[place] for place in order]))
-
-    async def _misbehave(self, request: Request) -> str | None:
-        """Wait, fail, or return an unreadable reply, as the settings say; None to answer properly."""
-        faults, match = self._faults, request.match
-        fail, late = self._failures.at(match.id, request.attempt).random(2).tolist()
-        # By asking, not by attempt: a kill in between must not change which jobs become invalid.
-        garble = self._unreadable.at(match.id, request.ask).random()
-        if faults.sim_latency:
-            await self._sleep(faults.sim_latency * (0.5 + late))
-        if fail < faults.sim_rate_limited:
-            raise RateLimitedError(
-                "the simulated judge refused this call (--sim-rate-limited)", cost=0.0
-            )
-        if fail < faults.sim_rate_limited + faults.sim_timeouts:
-            raise CallTimeoutError(
-                "the simulated judge did not answer this call (--sim-timeouts)", cost=0.0
-            )
-        if garble < faults.sim_unreadable:
-            return "I would rather not rank these, sorry."
-        return None
 
 
 def reason_for(verdict: Verdict, match: Match, scores: Sequence[float]) -> str:
@@ -114,8 +92,8 @@ def reason_for(verdict: Verdict, match: Match, scores: Sequence[float]) -> str:
 
 def make_simulated(
     settings: Simulation,
-    faults: Faults,
     *,
+    latency: float = 0.0,
     latent: Floats | None,
     gold: Floats | None,
     synthetic: bool,
@@ -137,4 +115,4 @@ def make_simulated(
         )
     scores = source if synthetic else latent_scores(source, settings, seed)
     seen = seen_scores(scores, settings, seed, number)
-    return SimulatedJudge(seen, settings, faults, seed, sleep, number, reasons)
+    return SimulatedJudge(seen, settings, latency, seed, sleep, number, reasons)

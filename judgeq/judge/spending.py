@@ -89,7 +89,7 @@ class Spending(Protocol):
 class OwnSpending:
     """See `Spending`. Dollars that may be spent in all (`cap`; None: no cap); before, `spent` were, and
     `at_risk` were possibly paid. What batches hold that earlier sessions sent is `reserved`: it will be
-    settled."""
+    settled. `exhausted`: the last call that was asked for will never fit."""
 
     def __init__(
         self,
@@ -104,6 +104,7 @@ class OwnSpending:
         self.at_risk = rounded_up(at_risk)
         self.spent = rounded_up(spent) + self.at_risk
         self.reserved = rounded_up(reserved)
+        self.exhausted = False
         self._clock = clock
         self._buckets: dict[str, tuple[_Bucket | None, _Bucket | None]] = {}
 
@@ -112,6 +113,7 @@ class OwnSpending:
         if self.cap is None or self.spent + self.reserved + amount <= self.cap:
             self.reserved += amount
             return GRANTED
+        self.exhausted = not self.reserved
         return ONCE_SETTLED if self.reserved else NEVER  # what is in flight may turn out cheaper
 
     def settle(self, amount: int, cost: int, at_risk: int) -> None:

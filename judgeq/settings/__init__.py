@@ -53,8 +53,8 @@ class DatasetSpec(Declarations):
     levels, `delimiter`, `encoding` and `skip_empty` are for tables of the user's, except
     `latent_column`, which names a numeric column for the simulated judge of known ones too. Without
     `id_column` the ids are the column "id", where there is one of an id of its own in every row;
-    else the row numbers. Of all datasets, `limit` keeps the first items and `sample` draws some of
-    those at random.
+    else the row numbers. Of all datasets, `sample` draws some
+    items at random.
     """
 
     dataset: Annotated[
@@ -93,7 +93,6 @@ class DatasetSpec(Declarations):
         unset="UTF-8, or what a byte order mark says", metavar="NAME",
     )  # fmt: skip
     skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
-    limit: int | None = setting("Only the first so many items.", DATA, None, limits={"ge": 2})
     sample: int | None = setting(
         "Only so many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
         common=True, limits={"ge": 2},
@@ -187,38 +186,6 @@ def simulation_facts(settings: Simulation) -> dict[str, Any]:
     return facts
 
 
-class Faults(Declarations):
-    """Failures for rehearsal, as shares of attempts; they don't decide what is answered.
-
-    The mock server rehearses more of them, and over HTTP: how its answers are read, paced and paid.
-    These are for what comes after: they depend on seed, match and attempt alone, so that a run with
-    them can be held to the last bit against one without, or killed and resumed, and need no server.
-    """
-
-    sim_latency: float = setting(
-        "Seconds that an answer takes (× 0.5 to 1.5).",
-        SIMULATED,
-        0.0,
-        session=True,
-        limits=NOT_NEGATIVE,
-    )
-    sim_rate_limited: float = setting(
-        "Share of calls refused with 'rate limited', for rehearsal.", SIMULATED, 0.0,
-        session=True, limits=SHARE)  # fmt: skip
-    sim_timeouts: float = setting(
-        "Share of calls that time out, for rehearsal.", SIMULATED, 0.0, session=True, limits=SHARE
-    )
-    sim_unreadable: float = setting(
-        "Share of unusable replies, for rehearsal.", SIMULATED, 0.0, session=True, limits=SHARE
-    )
-
-    @model_validator(mode="after")
-    def _shares(self) -> Self:
-        if self.sim_rate_limited + self.sim_timeouts > 1:
-            raise ValueError("--sim-rate-limited and --sim-timeouts together exceed 1")
-        return self
-
-
 class Choices(Declarations):
     """Strategy, judges, prompt, and how the run goes."""
 
@@ -274,6 +241,9 @@ class Choices(Declarations):
         "The seed of all randomness.", STRATEGY, 0, common=True, limits={"ge": 0, "lt": 2**63}
     )
 
+    sim_latency: float = setting(
+        "Seconds that an answer takes (× 0.5 to 1.5).", SIMULATED, 0.0,
+        session=True, limits=NOT_NEGATIVE)  # fmt: skip
     concurrency: int = setting(
         "Calls in flight at most.", RUNNING, 256,
         common=True, session=True, limits={"ge": 1, "le": 10_000},
@@ -349,7 +319,7 @@ class Choices(Declarations):
 
 SETTINGS: Mapping[str, Setting] = {
     name: each
-    for model in (DatasetSpec, Choices, Model, Access, Asking, Simulation, Faults)
+    for model in (DatasetSpec, Choices, Model, Access, Asking, Simulation)
     for name, each in settings_of(model).items()
 }
 """Every setting by name, in the order in which they are listed within their group."""

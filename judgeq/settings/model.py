@@ -6,7 +6,7 @@ import os
 import re
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal, NamedTuple, Self
+from typing import Annotated, Any, Literal, NamedTuple
 from urllib.parse import parse_qsl, urlsplit
 
 from pydantic import Field, ValidationInfo, field_validator, model_validator
@@ -27,7 +27,7 @@ ANTHROPIC = "https://api.anthropic.com/v1"
 SECRETIVE = re.compile(r"key|token|secret|sig|password|auth", re.IGNORECASE)
 DEAREST = 1_000_000.0
 """A dollar a token at most: no model costs near as much, and sums stay numbers that can be shown."""
-PRICE: Mapping[str, float] = {"ge": 0, "le": DEAREST}
+Dollars = Annotated[float, Field(ge=0, le=DEAREST)]
 TOKENS = 1_000_000_000
 """Tokens of a reply at most: a greater limit bounds nothing."""
 VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*")
@@ -81,9 +81,6 @@ class Model(Declarations):
     temperature: float | None = setting(
         "Sampling temperature; some models refuse it.", MODEL, None, limits={"ge": 0, "le": 10}
     )
-    top_p: float | None = setting(
-        "Nucleus sampling; some models refuse it.", MODEL, None, limits={"gt": 0, "le": 1}
-    )
     reasoning_effort: str | None = setting(
         "For models that reason: minimal, low, medium, high.", MODEL, None,
         metavar="EFFORT", limits={"min_length": 1})  # fmt: skip
@@ -95,18 +92,8 @@ class Model(Declarations):
         metavar="N",
         limits={"ge": 1, "le": TOKENS},
     )
-    api_seed: int | None = setting(
-        "The seed that the server is sent.", MODEL, None, limits={"ge": -(2**63), "lt": 2**63}
-    )
-    service_tier: str | None = setting(
-        "As the server names it: flex, priority.",
-        MODEL,
-        None,
-        metavar="TIER",
-        limits={"min_length": 1},
-    )
     extra_body: dict[str, Any] | None = setting(
-        "More fields for every request, as a JSON object.", MODEL, None,
+        "More fields for every request, as a JSON object: top_p, seed, service_tier.", MODEL, None,
         secretive=True, metavar="JSON",
     )  # fmt: skip
     structured: Structured = setting(
@@ -217,9 +204,9 @@ class Price(Declarations):
     """Dollars per million tokens. `cached` is for input that the provider had cached (None: as
     other input). `batch` are those of batches (None: half)."""
 
-    input: float = Field(ge=0, le=DEAREST)
-    output: float = Field(ge=0, le=DEAREST)
-    cached: float | None = Field(None, ge=0, le=DEAREST)
+    input: Dollars
+    output: Dollars
+    cached: Dollars | None = None
     batch: Price | None = None
 
 
@@ -246,14 +233,8 @@ class Access(Declarations):
     ca_file: Path | None = setting(
         "Certificates of the authorities to trust (PEM).", CONNECTION, None, session=True
     )
-    connect_timeout: float = setting(
-        "Seconds for a connection.", CONNECTION, 10.0, session=True, limits=POSITIVE
-    )
-    first_byte_timeout: float = setting(
-        "Seconds without a byte of the answer.", CONNECTION, 300.0, session=True, limits=POSITIVE
-    )
     timeout: float = setting(
-        "Seconds for a whole call.", CONNECTION, 600.0, session=True, limits=POSITIVE
+        "Seconds for a call.", CONNECTION, 600.0, session=True, limits=POSITIVE
     )
     rpm: float | None = setting(
         "Requests a minute.",
@@ -274,15 +255,9 @@ class Access(Declarations):
     max_cost: float | None = setting(
         "Dollars that the run may cost; it stops before that, and can go on.", LIMITS, None,
         common=True, session=True, metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
-    price_in: float | None = setting(
-        "Dollars per million input tokens.", LIMITS, None,
-        session=True, unset="genai-prices", metavar="DOLLARS", limits=PRICE)  # fmt: skip
-    price_out: float | None = setting(
-        "Dollars per million output tokens.", LIMITS, None,
-        session=True, unset="genai-prices", metavar="DOLLARS", limits=PRICE)  # fmt: skip
-    price_cached: float | None = setting(
-        "Dollars per million cached input tokens.", LIMITS, None,
-        session=True, unset="as --price-in", metavar="DOLLARS", limits=PRICE)  # fmt: skip
+    price: tuple[Dollars, ...] | None = setting(
+        "Dollars per million tokens: of input, of output, and perhaps of cached input.", LIMITS, None,
+        session=True, unset="genai-prices", metavar="IN,OUT[,CACHED]")  # fmt: skip
     prices: dict[str, Price] = setting(
         "Prices by model: tables [prices.\"my-model\"] with input, output and cached, and for batches "
         "[prices.\"my-model\".batch].",
@@ -339,20 +314,27 @@ class Access(Declarations):
                 raise ValueError("give an address such as http://127.0.0.1:3128, or env:VARIABLE")
         return proxy
 
-    @model_validator(mode="after")
-    def _both_prices(self) -> Self:
-        if (self.price_in is None) != (self.price_out is None):
-            raise ValueError("--price-in and --price-out go together")
-        if self.price_cached is not None and self.price_in is None:
-            raise ValueError("--price-cached goes with --price-in and --price-out")
-        return self
+    @field_validator("price", mode="before")
+    @classmethod
+    def _split(cls, price: Any) -> Any:
+        return price.split(",") if isinstance(price, str) else price
+
+    @field_validator("price")
+    @classmethod
+    def _in_dollars(cls, price: tuple[float, ...] | None) -> tuple[float, ...] | None:
+        if price is not None and len(price) not in (2, 3):
+            raise ValueError(
+                "give dollars per million tokens of input and output, and perhaps of cached input: "
+                "0.25,2 or 0.25,2,0.025"
+            )
+        return price
 
     @property
-    def price(self) -> Price | None:
-        """The price given by flags."""
-        if self.price_in is None or self.price_out is None:
+    def flat(self) -> Price | None:
+        """The price given for all models."""
+        if self.price is None:
             return None
-        return Price(input=self.price_in, output=self.price_out, cached=self.price_cached)
+        return Price(**dict(zip(("input", "output", "cached"), self.price, strict=False)))
 
     def on_disk(self) -> dict[str, Any]:
         """What of this may be kept in a run's folder: nothing that could hold a secret."""

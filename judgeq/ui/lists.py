@@ -21,7 +21,7 @@ from judgeq.ui.text import count, money, several
 
 if TYPE_CHECKING:
     from judgeq.doctor import Check
-    from judgeq.judge.cache.folder import Overview
+    from judgeq.judge.cache import Overview
     from judgeq.judge.prices import Known
 
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}

@@ -422,7 +422,7 @@ def _cost(estimate: Estimate) -> str:
     if not estimate.prepared.settings.models:
         return "$0"
     if dollars is None:
-        return "unknown: --price-in and --price-out (dollars per million tokens) give the price"
+        return "unknown: --price IN,OUT (dollars per million tokens) gives the price"
     range_ = _between(dollars, lambda amount: money(amount, 2))
     cap = estimate.prepared.settings.max_cost
     capped = "" if cap is None else f"; capped at {money(cap)}"

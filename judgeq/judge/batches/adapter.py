@@ -21,8 +21,7 @@ from judgeq.errors import (
     ServerFailedError,
 )
 from judgeq.judge.batches import Remote, Result, downloads, fields
-from judgeq.judge.http.bodies import parts_of, read_all
-from judgeq.judge.http.connection import Passed
+from judgeq.judge.http.connection import Passed, parts_of, read_all
 from judgeq.judge.http.model_backend import ModelBackend, beside
 
 PAGE, MOST_PAGES = 100, 1_000

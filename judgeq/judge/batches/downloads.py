@@ -14,8 +14,7 @@ import orjson
 
 from judgeq.errors import BrokenResultsError, RunError
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
-from judgeq.judge.batches import fields
-from judgeq.judge.http.bodies import LARGEST_REPLY
+from judgeq.judge.http.connection import LARGEST_REPLY
 from judgeq.judge.masking import Mask
 
 LARGEST_FILE = 4 * 1024**3
@@ -102,11 +101,7 @@ def _masked(line: bytes, mask: Mask) -> bytes | None:
     masked = mask.body(line)
     if masked == line:
         return line
-    name = fields.custom_id(given)
-    if name is None or mask.holds(name):
-        return masked if _object(masked) is not None else b""
-    # Ours, and perhaps with a piece of the secret by chance.
-    return orjson.dumps({**(_object(masked) or {}), "custom_id": name})
+    return masked if _object(masked) is not None else b""
 
 
 def _object(line: bytes) -> dict[str, Any] | None:

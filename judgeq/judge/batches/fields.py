@@ -68,7 +68,7 @@ def seconds(value: Any) -> float | None:
 
 def shown(value: Any, mask: Mask, width: int = PROBLEM) -> str:
     """A server's words on one line: masked, then cut."""
-    return plain(mask.text(value[:10_000]), width) if isinstance(value, str) else ""
+    return plain(mask.text(value), width) if isinstance(value, str) else ""
 
 
 def encoded(value: Any) -> bytes:

@@ -59,8 +59,6 @@ class AnthropicMessages(ModelBackend):
         fields: dict[str, Any] = {
             "max_tokens": model.max_output_tokens or self.output_bound,
             "temperature": model.temperature,
-            "top_p": model.top_p,
-            "service_tier": model.service_tier,
         }
         sent = {name: value for name, value in fields.items() if value is not None}
         sent |= model.extra_body or {}

@@ -10,7 +10,6 @@ import errno
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
-from urllib.parse import urlsplit
 
 import aiohttp
 
@@ -19,30 +18,69 @@ from judgeq.errors import (
     ConnectionFailedError,
     JudgeError,
     RefusedRequestError,
+    ServerFailedError,
+    UnusableReplyError,
 )
 from judgeq.judge.http import errors as http_errors
-from judgeq.judge.http.bodies import read_all
-from judgeq.judge.http.deadlines import Deadlines, InFlight
-from judgeq.judge.http.gone import Gone
-from judgeq.judge.http.network import connects, proxy_for, tls_of
+from judgeq.judge.http.network import proxy_for, tls_of
 from judgeq.judge.masking import Mask
 from judgeq.judge.model import extra_headers
 from judgeq.settings.model import Access
 
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
+CONNECT = 10.0  # seconds for a connection
+LARGEST_REPLY = 16 * 1024 * 1024
 
 
 class Passed:
-    """Counts the bytes of a long body, sent or received: as long as some pass, a call isn't silent."""
+    """A long body, sent or received: its bytes are counted, and each part has the time of a call."""
 
     def __init__(self) -> None:
         self.total_bytes = 0
+        self.extend: Callable[[], None] = lambda: None
 
     async def through(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The parts, counted before they are handed on."""
         async for part in parts:
             self.total_bytes += len(part)
+            self.extend()
             yield part
+
+
+async def read_all(response: aiohttp.ClientResponse) -> bytes:
+    """An answer's body, decompressed. Raises UnusableReplyError, which may have been paid for, for one
+    that is longer than LARGEST_REPLY: a server may be anybody's."""
+    data = bytearray()
+    async for part in response.content.iter_any():
+        data += part
+        if len(data) > LARGEST_REPLY:
+            response.close()
+            raise UnusableReplyError(
+                f"the answer is longer than {LARGEST_REPLY:,} bytes.", cost=None
+            )
+    return bytes(data)
+
+
+async def parts_of(response: aiohttp.ClientResponse) -> AsyncIterator[bytes]:
+    """The body of a long answer, part by part as it comes; aiohttp raises for one that breaks off.
+
+    Raises ServerFailedError for one whose end can't be told from a broken connection, and
+    RefusedRequestError for one that came compressed.
+    """
+    if response.headers.get("Content-Encoding", "").strip().lower() not in ("", "identity"):
+        raise RefusedRequestError(
+            "the file came compressed, though it was asked for uncompressed. See to the server, or "
+            "to the proxy in between.",
+            cost=None,
+        )
+    chunked = "chunked" in response.headers.get("Transfer-Encoding", "").lower()
+    if response.content_length is None and not chunked:
+        raise ServerFailedError(
+            "the file came without its length, so that nobody can say whether it is whole. See to the "
+            "server, or to the proxy in between."
+        )
+    async for part in response.content.iter_any():
+        yield part
 
 
 class Connection:
@@ -65,8 +103,6 @@ class Connection:
         self._connections = connections
         self._wall_clock = wall_clock
         self._session: aiohttp.ClientSession | None = None
-        self._deadlines = Deadlines(silence=access.first_byte_timeout, total=access.timeout)
-        self._gone = Gone(self._deadlines, self._connects)
         self._proxy: str | None = None
         self._sent: Mapping[str, str] = {}
 
@@ -95,25 +131,12 @@ class Connection:
                 ttl_dns_cache=300,
                 ssl=tls_of(self._access),
             ),
-            # Before a connection is made nothing is sent: that may end by aiohttp's own timer.
-            timeout=aiohttp.ClientTimeout(
-                total=None, sock_connect=self._access.connect_timeout, sock_read=None
-            ),
+            timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),
-            auto_decompress=False,
         )
-
-    async def _connects(self) -> bool | None:
-        """Whether the server takes connections; None where that can't be said, behind a proxy."""
-        if self._proxy is not None:
-            return None
-        parts = urlsplit(self._url)
-        port = parts.port or (443 if parts.scheme == "https" else 80)
-        return await connects(parts.hostname or "", port, self._access.connect_timeout)
 
     async def close(self) -> None:
         """Let go of the connections."""
-        self._gone.close()
         if self._session is not None:
             await self._session.close()
             self._session = None
@@ -142,34 +165,24 @@ class Connection:
     ) -> tuple[int, Mapping[str, str], bytes]:
         """Status, headers and body of the answer. All that comes in is masked here, before anything
         is cut or parsed; of a success's headers only numbers are read."""
-        async with self.watched(url) as call, self.request(method, url, body) as response:
-            call.body = response.content
-            self._gone.answered(call)
+        async with self.watched(url), self.request(method, url, body) as response:
             data = self.mask.body(await read_all(response))
             if response.status == 200:
                 return 200, response.headers, data
             return response.status, self.mask.headers(response.headers), data
 
     @asynccontextmanager
-    async def watched(self, url: str, passed: Passed | None = None) -> AsyncIterator[InFlight]:
-        """A call that ends when it takes too long; with a long body, which is what `passed` counts,
-        only when nothing passes. Raises ConnectionFailedError, CallTimeoutError or
+    async def watched(self, url: str, passed: Passed | None = None) -> AsyncIterator[None]:
+        """A call that ends after --timeout; with a long body, which is what `passed` counts, only when
+        nothing passes for that long. Raises ConnectionFailedError, CallTimeoutError or
         RefusedRequestError in place of what aiohttp raises within."""
         try:
-            async with asyncio.timeout(None) as scope:
-                call = self._deadlines.begin(scope)
+            async with asyncio.timeout(self._access.timeout) as scope:
                 if passed is not None:
-                    call.body, call.limited = passed, False
-                try:
-                    yield call
-                finally:
-                    self._deadlines.end(call)
+                    now = asyncio.get_running_loop().time
+                    passed.extend = lambda: scope.reschedule(now() + self._access.timeout)
+                yield
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
-            if call.why is not None:
-                raise ConnectionFailedError(
-                    f"{url} was silent for {self._deadlines.seconds(call.started):.0f} s, and "
-                    f"{call.why}: the server that had the call is gone."
-                ) from None
             raise self._broken(url, error) from None  # its own words are not masked
 
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes, url: str) -> JudgeError:
@@ -195,22 +208,23 @@ class Connection:
                 return RefusedRequestError(
                     f"{what}. Its certificate is not trusted: name the authority's with --ca-file."
                 )
+            case aiohttp.ClientResponseError() if "Please install" in what:  # to decompress it
+                return RefusedRequestError(
+                    f"{what}. It was asked for uncompressed: see to the server, or to the proxy in "
+                    "between.",
+                    cost=None,
+                )
             case aiohttp.ClientHttpProxyError():
                 return RefusedRequestError(f"the proxy refused: {what}. See --proxy.")
             case aiohttp.ConnectionTimeoutError():
-                seconds = f"{self._access.connect_timeout:g} s"
                 return CallTimeoutError(
-                    f"no connection to {url} within {seconds}.", cost=0.0, unavailable=True
+                    f"no connection to {url} within {CONNECT:g} s.", cost=0.0, unavailable=True
                 )
             case TimeoutError():
-                access = self._access
                 return CallTimeoutError(
-                    f"{url} did not answer in time (--first-byte-timeout "
-                    f"{access.first_byte_timeout:g}, --timeout {access.timeout:g})."
+                    f"{url} did not answer in time (--timeout {self._access.timeout:g})."
                 )
             case aiohttp.ClientConnectorError():
-                if isinstance(error.os_error, ConnectionRefusedError):
-                    self._gone.refused()
                 full = error.errno in (errno.EMFILE, errno.ENFILE)  # too many open files, here
                 return ConnectionFailedError(
                     f"no connection: {what}.", cost=0.0, unavailable=True, too_many=full

@@ -30,12 +30,12 @@ from judgeq.judge.http import headers as head
 SHOWN = 300
 FLAGS = {
     "temperature": "--temperature",
-    "top_p": "--top-p",
+    "top_p": "--extra-body",
     "reasoning_effort": "--reasoning-effort",
     "max_tokens": "--max-output-tokens",
     "max_completion_tokens": "--max-output-tokens",
-    "seed": "--api-seed",
-    "service_tier": "--service-tier",
+    "seed": "--extra-body",
+    "service_tier": "--extra-body",
     "effort": "--reasoning-effort",
 }
 _LIMIT_FIELDS: tuple[Literal["max_tokens", "max_completion_tokens"], ...] = (

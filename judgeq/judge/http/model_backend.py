@@ -295,9 +295,9 @@ class ModelBackend(ABC):
             self._memory.remember(self._server, {"structured": self.mode, **self.learned()})
         return error
 
-    async def learn(self) -> None:
+    def learn(self) -> None:
         """Recall what an earlier run found out about the server."""
-        notes = await self._memory.recall(self._server) if self._memory is not None else None
+        notes = self._memory.recall(self._server) if self._memory is not None else None
         if notes is None:
             return
         mode = notes.get("structured")

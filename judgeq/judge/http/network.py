@@ -1,10 +1,7 @@
-"""The way to a server: proxies, certificates to trust, and whether anything listens there."""
+"""The way to a server: proxies, and certificates to trust."""
 
 from __future__ import annotations
 
-import asyncio
-import errno
-import re
 import ssl
 from contextlib import suppress
 from urllib.parse import urlsplit
@@ -14,11 +11,6 @@ from judgeq.errors import UsageError
 from judgeq.files import ordinary
 from judgeq.judge.model import from_environment
 from judgeq.settings.model import Access
-
-_NOBODY = {
-    *(errno.ECONNREFUSED, errno.EADDRNOTAVAIL, errno.EAFNOSUPPORT),
-    *(errno.ENETUNREACH, errno.EHOSTUNREACH),
-}
 
 
 def proxy_for(url: str, access: Access) -> str | None:
@@ -57,19 +49,3 @@ def tls_of(access: Access) -> ssl.SSLContext | bool:
         raise UsageError(
             f"--ca-file {access.ca_file} can't be used: {error.strerror or error}."
         ) from error
-
-
-async def connects(host: str, port: int, seconds: float) -> bool | None:
-    """Whether something listens there: True, False where it is refused, None where it can't be said."""
-    try:
-        async with asyncio.timeout(seconds):
-            _, writer = await asyncio.open_connection(host, port)
-    except TimeoutError:
-        return None
-    except OSError as error:  # of several addresses it names all errors
-        numbers = set(map(int, re.findall(r"\[Errno (\d+)\]", str(error))))
-        return False if errno.ECONNREFUSED in numbers and numbers <= _NOBODY else None
-    writer.close()
-    with suppress(OSError):  # it may be torn down at once: something was there
-        await writer.wait_closed()
-    return True

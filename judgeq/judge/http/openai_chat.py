@@ -40,11 +40,8 @@ class OpenAIChat(ModelBackend):
         model = self.model
         fields: dict[str, Any] = {
             "temperature": model.temperature,
-            "top_p": model.top_p,
             "reasoning_effort": model.reasoning_effort,
             self._limit_field: model.max_output_tokens,
-            "seed": model.api_seed,
-            "service_tier": model.service_tier,
         }
         sent = {name: value for name, value in fields.items() if value is not None}
         sent |= model.extra_body or {}

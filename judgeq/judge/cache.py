@@ -1,0 +1,342 @@
+"""Replies that were paid for, kept for all runs in a folder of this user: diskcache's file.
+
+The file may be anybody's: keys and values that are pickled (CVE-2025-69872) and values in files of
+their own are no replies, its settings are never applied, and one that defines more than diskcache does
+is refused. A run never fails because of its cache: the user is warned, once.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import sqlite3
+import time
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import closing, contextmanager, suppress
+from dataclasses import dataclass, field
+from pathlib import Path
+from tempfile import TemporaryDirectory
+from typing import Any
+
+import diskcache
+import orjson
+from diskcache.core import MODE_RAW
+
+from judgeq.errors import DataError
+from judgeq.judge.backend import Cached
+from judgeq.types import Usage
+
+FORMAT = 1
+DATABASE = "cache.db"
+TOTALS, NOTE = "totals", "note "
+NOTES_TAG = ""
+"""The tag of all rows that are no replies; a reply's is its model."""
+FORGET_NOTES = 7 * 86_400.0
+BUSY, AGAIN, TRIES = 0.05, 0.5, 20
+"""While another process writes: seconds that the event loop waits for it, seconds until replies are
+written after all, and how often that is tried at the end."""
+PATIENCE = 10.0  # the same seconds for `judgeq cache`
+LAST_TIME = 250_000_000_000.0  # in the year 9892
+MOST_PAID = 1e15
+
+
+class PlainDisk(diskcache.Disk):  # type: ignore[misc] # diskcache has no types
+    """Values are bytes in the row itself, under keys that are text."""
+
+    def __init__(self, directory: str, **_: object) -> None:
+        super().__init__(directory)
+
+    def get(self, key: Any, raw: bool) -> str:
+        """A key; "" for one that judgeq doesn't write."""
+        return key if raw and isinstance(key, str) else ""
+
+    def store(self, value: bytes, read: bool, key: object = None) -> tuple[int, int, None, bytes]:
+        """The columns of a value."""
+        return 0, MODE_RAW, None, value
+
+    def fetch(self, mode: int, filename: object, value: object, read: bool) -> bytes | None:
+        """A value; None for one that judgeq doesn't write."""
+        return value if mode == MODE_RAW and filename is None and type(value) is bytes else None
+
+    def remove(self, file_path: str) -> None:
+        """No row of ours has a file: what one names is somebody else's."""
+
+
+class ReplyCache:
+    """The cache as a run uses it, on its event loop. `warn` gets a warning when something is wrong.
+    With `read_only` nothing is kept, and no folder is made."""
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        warn: Callable[[str], None] = lambda _: None,
+        clock: Callable[[], float] = time.time,
+        read_only: bool = False,
+    ) -> None:
+        self.folder = folder
+        self.hits = 0
+        self.misses = 0
+        self._read_only = read_only
+        self._warn = warn
+        self._clock = clock
+        self._cache: diskcache.Cache | None = None
+        self._unusable = False
+        self._queued: dict[str, tuple[str, bytes]] = {}
+
+    def get(self, key: str) -> Cached | None:
+        """What is kept under `key`; None for nothing, or nothing usable."""
+        reply = _reply_in(self._look_up(key))
+        if reply is None:
+            self.misses += 1
+        else:
+            self.hits += 1
+        return reply
+
+    def put(self, key: str, model: str, reply: Cached) -> None:
+        """Keep a valid reply. It is written with others of the same turn of the loop."""
+        self._write(key, model, {**reply._asdict(), "usage": list(reply.usage)})
+
+    def recall(self, name: str) -> dict[str, Any] | None:
+        """What was noted about a server in the last days."""
+        match _fields_of(self._look_up(NOTE + name)):
+            case {"note": dict(note), "at": float(at) | int(at)}:
+                return note if self._clock() - at <= FORGET_NOTES else None
+        return None
+
+    def remember(self, name: str, note: Mapping[str, Any]) -> None:
+        """Note something about a server."""
+        self._write(NOTE + name, NOTES_TAG, {"note": dict(note), "at": self._clock()})
+
+    async def close(self) -> None:
+        """Write what is queued, add this session's hits and misses to the totals, let go."""
+        if self._cache is not None:
+            hits, misses = _totals_in(self._look_up(TOTALS))
+            totals = {"hits": hits + self.hits, "misses": misses + self.misses}
+            self._write(TOTALS, NOTES_TAG, totals)
+        for _ in range(TRIES):
+            self._flush()
+            if not self._queued:
+                break
+            await asyncio.sleep(AGAIN)
+        else:
+            self._give_up("another process has been writing to it, so that replies were not kept")
+        self._unusable = True
+        if self._cache is not None:
+            self._cache.close()
+
+    def _look_up(self, key: str) -> bytes | None:
+        if key in self._queued:
+            return self._queued[key][1]
+        value: bytes | None = self._do(lambda cache: cache.get(key))
+        return value
+
+    def _write(self, key: str, tag: str, fields: Mapping[str, Any]) -> None:
+        if self._unusable or self._read_only:
+            return
+        if not self._queued:
+            asyncio.get_running_loop().call_soon(self._flush)
+        self._queued[key] = tag, orjson.dumps({"format": FORMAT, **fields})
+
+    def _flush(self) -> None:
+        if self._queued:
+            self._do(self._write_all)
+
+    def _write_all(self, cache: diskcache.Cache) -> None:
+        """All that is queued or nothing; while another process writes, a little later."""
+        try:
+            with cache.transact():
+                for key, (tag, value) in self._queued.items():
+                    cache.set(key, value, tag=tag)
+        except diskcache.Timeout:
+            asyncio.get_running_loop().call_later(AGAIN, self._flush)
+        else:
+            self._queued.clear()
+
+    def _do(self, action: Callable[[diskcache.Cache], Any]) -> Any:
+        """What `action` makes of the cache, opened at first; None where it can't be used."""
+        if self._unusable:
+            return None
+        try:
+            if self._cache is None and not (self._read_only and not _is_there(self.folder)):
+                self._cache = _opened(self.folder)
+            return None if self._cache is None else action(self._cache)
+        except (sqlite3.Error, diskcache.Timeout, OSError, ValueError, DataError) as error:
+            self._give_up(str(error).rstrip(".") or type(error).__name__)
+
+    def _give_up(self, why: str) -> None:
+        self._unusable = True
+        self._queued.clear()
+        self._warn(
+            f"The reply cache in {self.folder} can't be used: {why}. The run goes on without it; "
+            "--cache-dir names another folder, --no-cache none."
+        )
+
+
+def _is_there(folder: Path) -> bool:
+    return (folder / DATABASE).is_file()
+
+
+def _opened(folder: Path) -> diskcache.Cache:
+    """The cache in a folder, made if it isn't there; as diskcache's own settings and ours say."""
+    folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    with _file(folder, create=True) as db:
+        if ("Settings",) in db.execute("SELECT name FROM sqlite_master"):
+            db.execute("DELETE FROM Settings WHERE key NOT IN ('count', 'size', 'hits', 'misses')")
+    return diskcache.Cache(
+        str(folder.absolute()), timeout=BUSY, disk=PlainDisk, eviction_policy="none", cull_limit=0
+    )
+
+
+@contextmanager
+def _file(folder: Path, *, create: bool = False) -> Iterator[sqlite3.Connection]:
+    """The cache's file. Raises DataError for what is no cache of ours, or can't be read."""
+    if hasattr(os, "geteuid") and folder.stat().st_uid != os.geteuid():
+        raise DataError(
+            f"{folder} belongs to another user, who could put replies into it. --cache-dir names "
+            "another folder."
+        )
+    address = f"{(folder / DATABASE).resolve().as_uri()}?mode={'rwc' if create else 'rw'}"
+    try:
+        with closing(
+            sqlite3.connect(address, uri=True, isolation_level=None, timeout=PATIENCE)
+        ) as db:
+            db.execute("PRAGMA trusted_schema = OFF")
+            if not _defined(db) <= _definitions():
+                raise DataError(
+                    f"{folder} can't be used as a reply cache: its {DATABASE} isn't defined as "
+                    "diskcache does it. --cache-dir names another folder."
+                )
+            yield db
+    except (sqlite3.Error, OSError) as error:
+        raise DataError(f"{folder} can't be used as a reply cache: {error}.") from error
+
+
+def _defined(db: sqlite3.Connection) -> set[str]:
+    return {sql for (sql,) in db.execute("SELECT sql FROM sqlite_master WHERE sql IS NOT NULL")}
+
+
+def _definitions() -> set[str]:
+    """All that diskcache defines in its file: a trigger or a view of somebody else's would run in our
+    name."""
+    with (
+        TemporaryDirectory() as folder,
+        diskcache.Cache(folder, eviction_policy="none", sqlite_synchronous=0),
+        closing(sqlite3.connect(Path(folder) / DATABASE)) as db,
+    ):
+        return _defined(db)
+
+
+def _fields_of(value: bytes | None) -> dict[str, Any]:
+    """The JSON object in a row; empty unless it is of our format."""
+    with suppress(orjson.JSONDecodeError):
+        fields = orjson.loads(value or b"")
+        if isinstance(fields, dict) and fields.get("format") == FORMAT:
+            return fields
+    return {}
+
+
+def _totals_in(value: bytes | None) -> tuple[int, int]:
+    """Hits and misses of all runs."""
+    fields = _fields_of(value)
+    hits, misses = fields.get("hits"), fields.get("misses")
+    if not all(type(count) is int and 0 <= count < 2**53 for count in (hits, misses)):
+        return 0, 0
+    return hits, misses  # type: ignore[return-value]
+
+
+def _reply_in(value: bytes | None) -> Cached | None:
+    """The reply in a row; None unless it is one that we could have written."""
+    text, usage, cost, at = map(_fields_of(value).get, Cached._fields)
+    if not isinstance(text, str) or not isinstance(at, int | float):
+        return None
+    if not isinstance(usage, list) or len(usage) != len(Usage._fields):
+        return None
+    if not all(type(count) is int and 0 <= count < 2**53 for count in usage):
+        return None
+    if cost is not None and (type(cost) not in (int, float) or not 0 <= cost < 1e9):
+        return None
+    return Cached(text, Usage(*usage), cost, float(at))
+
+
+# `judgeq cache`
+
+
+@dataclass(frozen=True, slots=True)
+class Overview:
+    """What a cache holds: replies and the dollars they once cost by model (None: not known of all),
+    bytes on disk, times in seconds since the epoch, hits and misses of all runs."""
+
+    folder: Path
+    entries: int = 0
+    bytes: int = 0
+    by_model: Mapping[str, tuple[int, float | None]] = field(default_factory=dict)
+    oldest: float | None = None
+    newest: float | None = None
+    hits: int = 0
+    misses: int = 0
+
+
+def overview(folder: Path) -> Overview:
+    """What the cache holds. A folder that isn't there is an empty one.
+
+    Raises DataError for what is no cache of ours, or can't be read.
+    """
+    if not _is_there(folder):
+        return Overview(folder)
+    text = "CAST(value AS TEXT)"
+    cost = f"CASE WHEN json_valid({text}) THEN json_extract({text}, '$.cost') END"
+    with _file(folder) as db:
+        models = db.execute(
+            f"SELECT tag, count(*), min(store_time), max(store_time), sum({cost}), "  # noqa: S608
+            f"count(*) - count({cost}) FROM Cache WHERE tag <> '' GROUP BY tag"
+        ).fetchall()
+        totals = db.execute(
+            "SELECT CAST(value AS BLOB) FROM Cache WHERE key = ? AND mode = ?", (TOTALS, MODE_RAW)
+        ).fetchone()
+    hits, misses = _totals_in(totals and totals[0])
+    times = [time for row in models for time in row[2:4] if _is_number(time, LAST_TIME)]
+    return Overview(
+        folder=folder,
+        entries=sum(row[1] for row in models),
+        bytes=sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*")),
+        by_model={
+            str(name): (
+                replies,
+                None if unpriced or not _is_number(cost, MOST_PAID) else float(cost),
+            )
+            for name, replies, _, _, cost, unpriced in models
+        },
+        oldest=min(times, default=None),
+        newest=max(times, default=None),
+        hits=hits,
+        misses=misses,
+    )
+
+
+def _is_number(value: object, most: float) -> bool:
+    """Whether it is a number that we could have written; a file may be anybody's."""
+    return type(value) in (int, float) and 0 <= value <= most  # type: ignore[operator]
+
+
+def prune(folder: Path, *, older_than: float | None, model: str | None, now: float) -> int:
+    """Remove replies older than so many seconds, or a model's, or both; how many they were."""
+    before = now - (older_than or 0.0)
+    return _remove(folder, "tag <> '' AND store_time <= ? AND coalesce(tag = ?, 1)", before, model)
+
+
+def clear(folder: Path) -> int:
+    """Remove all replies and notes; how many replies they were."""
+    replies = overview(folder).entries
+    _remove(folder, "true")
+    return replies
+
+
+def _remove(folder: Path, condition: str, *values: object) -> int:
+    """Remove all rows that meet a condition, and give the room back; how many they were."""
+    if not _is_there(folder):
+        return 0
+    with _file(folder) as db:
+        removed = db.execute(f"DELETE FROM Cache WHERE {condition}", values).rowcount  # noqa: S608
+        db.execute("VACUUM")
+        return removed

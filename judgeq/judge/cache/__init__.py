@@ -1,1 +1,0 @@
-"""Replies kept for all runs."""
