@@ -75,7 +75,7 @@ def test_only_our_key_and_headers_are_sent_and_no_variable_of_a_package_counts(
     for method, _, headers, _ in server.seen:
         assert headers.keys() <= allowed, method
         assert headers["X-Team"] == "ours"
-        assert "aiohttp" in headers["User-Agent"]
+        assert headers["User-Agent"].startswith(("Python/", "AsyncOpenAI/"))
         key = headers["Authorization"] if form == "openai" else headers["x-api-key"]
         assert key == (f"Bearer {KEY}" if form == "openai" else KEY)
 

@@ -1,16 +1,15 @@
 """What the batch APIs of all providers have in common.
 
-All goes through the backend's own session: its key and headers, proxy, certificates and time limits.
+Results come through the backend's own session: its key and headers, proxy, certificates and time limits.
 """
 
 from __future__ import annotations
 
-import os
 from abc import ABC, abstractmethod
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping
 from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any, BinaryIO, ClassVar
+from typing import Any, ClassVar, Literal
 
 from judgeq.errors import (
     BatchGoneError,
@@ -21,7 +20,7 @@ from judgeq.errors import (
     ServerFailedError,
 )
 from judgeq.judge.batches import Remote, Result, downloads, fields
-from judgeq.judge.http.connection import Passed, parts_of, read_all
+from judgeq.judge.http.connection import Passed, parts_of
 from judgeq.judge.http.model_backend import ModelBackend, beside
 
 PAGE, MOST_PAGES = 100, 1_000
@@ -37,12 +36,8 @@ Explain = Callable[[int, JudgeError], JudgeError]
 class ProviderBatches(ABC):
     """See BatchAPI."""
 
-    path: ClassVar[str]
-    """Where batches are, from the base URL on."""
     results_path: ClassVar[str]
-    """Where results are, by their name."""
-    after: ClassVar[str]
-    """What a list calls the batch that its page is to follow."""
+    """Where results are, by their name, from the base URL on."""
 
     def __init__(self, backend: ModelBackend) -> None:
         self._connection = backend.connection
@@ -61,35 +56,37 @@ class ProviderBatches(ABC):
         """A batch that was asked about."""
         return self.remote(batch)
 
+    @abstractmethod
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+        """A batch as the provider says it. Raises as `gone`."""
+
+    @abstractmethod
+    async def page(self, after: str) -> dict[str, Any]:
+        """A page of the list of batches, newest first, after this one ("": from the first on)."""
+
     async def get(self, remote: str) -> Remote:
         """See BatchAPI. Raises BatchGoneError where the provider doesn't know it."""
-        return await self._one("GET", remote, "")
+        return await self.looked_at(await self.one("get", self.known(remote)))
 
     async def cancel(self, remote: str) -> Remote:
         """See BatchAPI: one that has ended can't be cancelled, and that is no error."""
         try:
-            return await self._one("POST", remote, "/cancel")
+            return await self.looked_at(await self.one("cancel", self.known(remote)))
         except (RefusedRequestError, ServerFailedError):
             now = await self.get(remote)
             if now.stands == "working":
                 raise
             return now
 
-    async def _one(self, method: str, remote: str, more: str) -> Remote:
-        url = self.url(f"{self.path}/{self.known(remote)}{more}")
-        return await self.looked_at(await self.asked(method, url, gone(f"the batch {remote}")))
-
     async def listed(self, since: float) -> AsyncIterator[dict[str, Any]]:
         """The batches that were made since, newest first, over all pages."""
         after = ""
         seen: set[str] = set()
         for _ in range(MOST_PAGES):
-            more = f"&{self.after}={after}" if after else ""
-            url = self.url(self.path, f"limit={PAGE}{more}")
-            page = await self.asked("GET", url, self.none_here)
+            page = await self.page(after)
             data = page.get("data")
             if not isinstance(data, list):
-                raise ServerFailedError(f"{url} answered with no list of batches.")
+                raise ServerFailedError(f"{self._address} answered with no list of batches.")
             batches = [batch for batch in data if isinstance(batch, dict)]
             for batch in batches:
                 yield batch
@@ -101,7 +98,7 @@ class ProviderBatches(ABC):
             if after in seen:  # it knows no pages
                 return
             seen.add(after)
-        raise ServerFailedError(f"{self.url(self.path)} lists batches without an end.")
+        raise ServerFailedError(f"{self._address} lists batches without an end.")
 
     async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
         """See BatchAPI. Raises BatchGoneError for results that the provider has deleted."""
@@ -131,25 +128,6 @@ class ProviderBatches(ABC):
             custom_id = fields.custom_id(line)
             if custom_id is not None:
                 yield self.result(custom_id, line)
-
-    async def asked(
-        self,
-        method: str,
-        url: str,
-        explain: Explain,
-        body: bytes | AsyncIterator[bytes] | None = None,
-        sent: Mapping[str, str] | None = None,
-        passed: Passed | None = None,
-    ) -> dict[str, Any]:
-        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body."""
-        async with (
-            self._connection.watched(url, passed),
-            self._connection.request(method, url, body, sent) as response,
-        ):
-            if not 200 <= response.status < 300:
-                error = await self._connection.refused(response, url)
-                raise explain(response.status, error)
-            return fields.object_in(await read_all(response), url)
 
     def none_here(self, status: int, error: JudgeError) -> JudgeError:
         """What a refusal means of what every server has that has batches. Where it broke down, or asked
@@ -190,24 +168,3 @@ def gone(what: str) -> Explain:
         return error
 
     return explained
-
-
-def framed(
-    before: bytes, lines: BinaryIO, after: bytes, between: bytes
-) -> tuple[int, AsyncIterator[bytes]]:
-    """A body that holds the lines of a file, from its place on, and how long it is: with `between` in
-    place of the ends of all lines but the last, which is left out."""
-    start = lines.tell()
-    size = lines.seek(0, os.SEEK_END) - start
-    lines.seek(start)
-
-    async def pieces() -> AsyncIterator[bytes]:
-        yield before
-        piece = lines.read(PIECE)
-        while piece:
-            following = lines.read(PIECE)
-            yield (piece if following else piece.removesuffix(b"\n")).replace(b"\n", between)
-            piece = following
-        yield after
-
-    return len(before) + max(0, size - 1) + len(after), pieces()

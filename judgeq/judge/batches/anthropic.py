@@ -6,7 +6,8 @@ ids of its lines, once it has ended.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+import os
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from typing import Any, BinaryIO, Literal
 
@@ -14,9 +15,10 @@ import orjson
 
 from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.batches import Identified, Limits, Remote, Result, downloads, fields
-from judgeq.judge.batches.adapter import ProviderBatches, framed
-from judgeq.judge.http.connection import Passed
+from judgeq.judge.batches.adapter import PAGE, PIECE, Explain, ProviderBatches, gone
+from judgeq.judge.http.connection import Passed, read_all
 
+PATH = "messages/batches"
 BEFORE, AFTER = b'{"requests":[', b"]}"
 SLACK = 600.0
 """Seconds by which the provider's clock may be behind ours."""
@@ -42,9 +44,7 @@ _ENDED: Mapping[str, Literal["cancelled", "expired"]] = {
 class AnthropicBatches(ProviderBatches):
     """See BatchAPI."""
 
-    path = "messages/batches"
     results_path = "messages/batches/{}/results"
-    after = "after_id"
 
     @property
     def limits(self) -> Limits:
@@ -57,7 +57,7 @@ class AnthropicBatches(ProviderBatches):
 
     async def create(self, name: str, lines: BinaryIO) -> Remote:
         """See BatchAPI: the name is sent only in the ids of the lines."""
-        passed, url = Passed(), self.url(self.path)
+        passed, url = Passed(), self.url(PATH)
         length, pieces = framed(BEFORE, lines, AFTER, b",")
         body, sent = passed.through(pieces), {"Content-Length": str(length)}
         try:
@@ -66,6 +66,37 @@ class AnthropicBatches(ProviderBatches):
             if passed.total_bytes < length:  # and nobody makes a batch of a part of it
                 error.cost = 0.0
             raise
+
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+        """See ProviderBatches."""
+        explain, url = gone(f"the batch {remote}"), self.url(f"{PATH}/{remote}")
+        if what == "cancel":
+            return await self.asked("POST", f"{url}/cancel", explain)
+        return await self.asked("GET", url, explain)
+
+    async def page(self, after: str) -> dict[str, Any]:
+        """See ProviderBatches."""
+        more = f"&after_id={after}" if after else ""
+        return await self.asked("GET", self.url(PATH, f"limit={PAGE}{more}"), self.none_here)
+
+    async def asked(
+        self,
+        method: str,
+        url: str,
+        explain: Explain,
+        body: bytes | AsyncIterator[bytes] | None = None,
+        sent: Mapping[str, str] | None = None,
+        passed: Passed | None = None,
+    ) -> dict[str, Any]:
+        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body."""
+        async with (
+            self._connection.watched(url, passed),
+            self._connection.request(method, url, body, sent) as response,
+        ):
+            if not 200 <= response.status < 300:
+                error = await self._connection.refused(response, url)
+                raise explain(response.status, error)
+            return fields.object_in(await read_all(response), url)
 
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
@@ -92,7 +123,7 @@ class AnthropicBatches(ProviderBatches):
         """The id of the first line in a batch's results."""
         async with self.content(remote) as parts, aclosing(downloads.lines(parts)) as lines:
             async for line in lines:
-                said = fields.object_in(line, self.url(f"{self.path}/{remote}/results"))
+                said = fields.object_in(line, self.url(f"{PATH}/{remote}/results"))
                 return str(said.get("custom_id"))
         return ""
 
@@ -127,3 +158,24 @@ class AnthropicBatches(ProviderBatches):
             return Result(custom_id, _STATUS.get(word, 500), body)
         ended = _ENDED.get(kind) if isinstance(kind, str) else None
         return Result(custom_id, 0, b"" if ended else fields.encoded(result), ended)
+
+
+def framed(
+    before: bytes, lines: BinaryIO, after: bytes, between: bytes
+) -> tuple[int, AsyncIterator[bytes]]:
+    """A body that holds the lines of a file, from its place on, and how long it is: with `between` in
+    place of the ends of all lines but the last, which is left out."""
+    start = lines.tell()
+    size = lines.seek(0, os.SEEK_END) - start
+    lines.seek(start)
+
+    async def pieces() -> AsyncIterator[bytes]:
+        yield before
+        piece = lines.read(PIECE)
+        while piece:
+            following = lines.read(PIECE)
+            yield (piece if following else piece.removesuffix(b"\n")).replace(b"\n", between)
+            piece = following
+        yield after
+
+    return len(before) + max(0, size - 1) + len(after), pieces()

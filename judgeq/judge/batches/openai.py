@@ -1,4 +1,4 @@
-"""Batches of OpenAI, of Azure, and of servers that speak like them.
+"""Batches of OpenAI, of Azure, and of servers that speak like them; asked through the openai package.
 
 A file of requests is uploaded, a batch made of it, and its results come as up to two files: of the
 requests that were answered, and of those that failed (platform.openai.com/docs/guides/batch).
@@ -7,25 +7,32 @@ requests that were answered, and of those that failed (platform.openai.com/docs/
 from __future__ import annotations
 
 import asyncio
-import secrets
-from collections.abc import Awaitable, Callable, Collection, Mapping
-from contextlib import suppress
-from typing import Any, BinaryIO, Literal
+import io
+import os
+from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
+from typing import TYPE_CHECKING, Any, BinaryIO, Literal
+from urllib.parse import parse_qsl, urlsplit
 
 import orjson
 
-from judgeq.errors import JudgeError
+from judgeq.errors import ConnectionFailedError, JudgeError
 from judgeq.judge.batches import Identified, Limits, Remote, Result, fields
-from judgeq.judge.batches.adapter import ProviderBatches, framed, is_refusal
-from judgeq.judge.http.connection import Passed
+from judgeq.judge.batches.adapter import PAGE, Explain, ProviderBatches, gone, is_refusal
+from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import is_azure
+
+if TYPE_CHECKING:
+    from openai import AsyncOpenAI
 
 NAME = "judgeq"
 """What our name for a batch stands under in its metadata."""
 DAY = 86_400.0
 WAITS = (1.0, 2.0, 4.0, 8.0, 15.0, 30.0)
 """Seconds between looks whether Azure has read a file that was uploaded."""
+KEPT = {"host", "user-agent", "content-type", "content-length", "transfer-encoding"}
+"""Headers of a request that are the package's."""
 _STANDS: Mapping[str, Literal["working", "ended", "refused"]] = {
     "completed": "ended",
     "expired": "ended",
@@ -41,9 +48,7 @@ _ENDED: Mapping[Any, Literal["cancelled", "expired"]] = {
 class OpenAIBatches(ProviderBatches):
     """See BatchAPI."""
 
-    path = "batches"
     results_path = "files/{}/content"
-    after = "after"
 
     def __init__(
         self, backend: ModelBackend, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
@@ -68,15 +73,15 @@ class OpenAIBatches(ProviderBatches):
     async def create(self, name: str, lines: BinaryIO) -> Remote:
         """See BatchAPI. A file of which no batch was made is deleted again, once that is certain."""
         file = await self._upload(name, lines)
-        asked = {
-            "input_file_id": file,
-            "endpoint": self._endpoint,
-            "completion_window": "24h",
-            "metadata": {NAME: name},
-        }
         try:
-            url = self.url(self.path)
-            return self.remote(await self.asked("POST", url, self.none_here, orjson.dumps(asked)))
+            async with self._client("batches", self.none_here) as client:
+                made = client.batches.with_streaming_response.create(
+                    input_file_id=file,
+                    endpoint=self._endpoint,  # type: ignore[arg-type]  # Azure's has no version in it
+                    completion_window="24h",
+                    metadata={NAME: name},
+                )
+                return self.remote(await self._said(made))
         except JudgeError as error:
             if error.cost is not None:
                 await self._delete(file)
@@ -86,28 +91,99 @@ class OpenAIBatches(ProviderBatches):
 
     async def _upload(self, name: str, lines: BinaryIO) -> str:
         """The id of a file with the lines, once it can be used. Raises errors of no cost."""
-        url, passed, boundary = self.url("files"), Passed(), secrets.token_hex(16)
-        before = (
-            f'--{boundary}\r\nContent-Disposition: form-data; name="purpose"\r\n\r\nbatch\r\n'
-            f'--{boundary}\r\nContent-Disposition: form-data; name="file"; filename="{name}.jsonl"'
-            "\r\nContent-Type: application/jsonl\r\n\r\n"
-        ).encode()
-        length, pieces = framed(before, lines, f"\n\r\n--{boundary}--\r\n".encode(), b"\n")
-        kind = f"multipart/form-data; boundary={boundary}"
-        sent = {"Content-Type": kind, "Content-Length": str(length)}
+        passed = Passed()
         try:
-            body = passed.through(pieces)
-            said = await self.asked("POST", url, self.none_here, body, sent, passed)
+            async with self._client("files", self.none_here, passed) as client:
+                rest = io.BufferedReader(_Rest(lines, passed))
+                made = client.files.with_streaming_response.create(
+                    file=(f"{name}.jsonl", rest, "application/jsonl"), purpose="batch"
+                )
+                said = await self._said(made)
             file = self.known(said.get("id"))
             for wait in WAITS:
                 if said.get("status") not in ("pending", "running"):
                     break
                 await self._sleep(wait)
-                said = await self.asked("GET", self.url(f"files/{file}"), lambda _, error: error)
+                async with self._client(f"files/{file}") as client:
+                    said = await self._said(client.files.with_streaming_response.retrieve(file))
         except JudgeError as error:
             error.cost = 0.0
             raise
         return file
+
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+        """See ProviderBatches."""
+        async with self._client(f"batches/{remote}", gone(f"the batch {remote}")) as client:
+            batches = client.batches.with_streaming_response
+            asked = batches.cancel if what == "cancel" else batches.retrieve
+            return await self._said(asked(remote))
+
+    async def page(self, after: str) -> dict[str, Any]:
+        """See ProviderBatches."""
+        async with self._client("batches", self.none_here) as client:
+            more = {"after": after} if after else None
+            batches = client.batches.with_streaming_response
+            return await self._said(batches.list(limit=PAGE, extra_query=more))
+
+    @asynccontextmanager
+    async def _client(
+        self, path: str, explain: Explain = lambda _, error: error, passed: Passed | None = None
+    ) -> AsyncIterator[AsyncOpenAI]:
+        """The package's client for one call: our key and headers, proxy, certificates and time limit,
+        no redirect and no second try. Raises as `explain` makes of refusals, as the live calls else."""
+        import httpx2  # openai's own, which comes with it
+        from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
+
+        connection, url, own = self._connection, self.url(path), dict[str, str]()
+
+        async def ask(request: Any) -> None:
+            # Of the package's own headers, which variables of the environment may add to, none is sent.
+            for name in set(request.headers) - KEPT:
+                own[name] = request.headers.pop(name)
+            for name, value in connection.sent.items():
+                request.headers.setdefault(name, value)
+
+        async def answered(response: Any) -> None:
+            response.request.headers.update(own)  # by them the package knows what it asked for
+            if not 200 <= response.status_code < 300:
+                data = connection.mask.body(await bounded(response.aiter_bytes()))
+                headers = connection.mask.headers(response.headers)
+                refused = connection.refusal(response.status_code, headers, data, url)
+                raise explain(response.status_code, refused)
+
+        parts = urlsplit(self._address)
+        async with connection.watched(url, passed), AsyncOpenAI(
+            api_key="among the headers",
+            base_url=parts._replace(query="").geturl(),
+            default_query=dict(parse_qsl(parts.query)),
+            max_retries=0,
+            timeout=None,
+            http_client=DefaultAsyncHttpxClient(
+                proxy=connection.proxy,
+                verify=connection.tls,
+                trust_env=False,
+                follow_redirects=False,
+                timeout=None,
+                event_hooks={"request": [ask], "response": [answered]},
+            ),
+        ) as client:  # fmt: skip
+            try:
+                yield client
+            except (OpenAIError, httpx2.HTTPError) as error:
+                cause = error.__cause__ or error
+                if isinstance(cause, JudgeError):
+                    raise cause from None
+                what = f"{url}: {connection.mask.text(str(cause)) or type(cause).__name__}"
+                if isinstance(cause, httpx2.ConnectError):
+                    raise ConnectionFailedError(
+                        f"no connection: {what}.", cost=0.0, unavailable=True
+                    ) from None
+                raise ConnectionFailedError(f"the connection broke: {what}.") from None
+
+    async def _said(self, asked: AbstractAsyncContextManager[Any]) -> dict[str, Any]:
+        """The JSON object of an answer."""
+        async with asked as response:
+            return fields.object_in(await bounded(response.iter_bytes()), str(response.url))
 
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
@@ -175,7 +251,8 @@ class OpenAIBatches(ProviderBatches):
             return
         self._deleted.add(file)
         with suppress(JudgeError):
-            await self.asked("DELETE", self.url(f"files/{file}"), lambda _, error: error)
+            async with self._client(f"files/{file}") as client:
+                await self._said(client.files.with_streaming_response.delete(file))
 
     def result(self, custom_id: str, line: Mapping[str, Any]) -> Result:
         """See ProviderBatches."""
@@ -188,3 +265,30 @@ class OpenAIBatches(ProviderBatches):
         ended = _ENDED.get(code) if isinstance(code, str) else None
         body = b"" if error is None else fields.encoded({"error": error})
         return Result(custom_id, 0, body, ended)
+
+
+class _Rest(io.RawIOBase):
+    """A file from its place on, for those who would read it from its beginning; what is read of it has
+    passed."""
+
+    def __init__(self, file: BinaryIO, passed: Passed) -> None:
+        self._file, self._start, self._passed = file, file.tell(), passed
+
+    def readable(self) -> bool:
+        return True
+
+    def seekable(self) -> bool:
+        return True
+
+    def readinto(self, buffer: Any) -> int:
+        data = self._file.read(len(buffer))
+        buffer[: len(data)] = data
+        self._passed.count(data)
+        return len(data)
+
+    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
+        start = self._start if whence == os.SEEK_SET else 0
+        return self._file.seek(offset + start, whence) - self._start
+
+    def tell(self) -> int:
+        return self._file.tell() - self._start

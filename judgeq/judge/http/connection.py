@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import errno
+import ssl
 import time
 from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager
@@ -42,19 +43,31 @@ class Passed:
     async def through(self, parts: AsyncIterable[bytes]) -> AsyncIterator[bytes]:
         """The parts, counted before they are handed on."""
         async for part in parts:
-            self.total_bytes += len(part)
-            self.extend()
+            self.count(part)
             yield part
+
+    def count(self, part: bytes) -> None:
+        """A part passes."""
+        self.total_bytes += len(part)
+        self.extend()
 
 
 async def read_all(response: aiohttp.ClientResponse) -> bytes:
-    """An answer's body, decompressed. Raises UnusableReplyError, which may have been paid for, for one
-    that is longer than LARGEST_REPLY: a server may be anybody's."""
+    """An answer's body, decompressed. Raises as `bounded`."""
+    try:
+        return await bounded(response.content.iter_any())
+    except UnusableReplyError:
+        response.close()
+        raise
+
+
+async def bounded(parts: AsyncIterable[bytes]) -> bytes:
+    """All parts of a body. Raises UnusableReplyError, which may have been paid for, for one that is
+    longer than LARGEST_REPLY: a server may be anybody's."""
     data = bytearray()
-    async for part in response.content.iter_any():
+    async for part in parts:
         data += part
         if len(data) > LARGEST_REPLY:
-            response.close()
             raise UnusableReplyError(
                 f"the answer is longer than {LARGEST_REPLY:,} bytes.", cost=None
             )
@@ -103,8 +116,10 @@ class Connection:
         self._connections = connections
         self._wall_clock = wall_clock
         self._session: aiohttp.ClientSession | None = None
-        self._proxy: str | None = None
-        self._sent: Mapping[str, str] = {}
+        self.proxy: str | None = None
+        self.tls: ssl.SSLContext | bool = True
+        self.sent: Mapping[str, str] = {}
+        """Headers of each request, with the key."""
 
     @property
     def is_open(self) -> bool:
@@ -119,17 +134,17 @@ class Connection:
         Raises UsageError for a certificate, proxy or header that can't be had.
         """
         sent = extra_headers(self._access)
-        self._proxy = proxy_for(self._url, self._access)
-        self.mask = Mask.of(self._access, secret, sent, self._proxy)
+        self.proxy, self.tls = proxy_for(self._url, self._access), tls_of(self._access)
+        self.mask = Mask.of(self._access, secret, sent, self.proxy)
         authorize(sent, secret)
         # Not the session's own: those aiohttp sends a proxy as well, in the clear.
-        self._sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
+        self.sent = {**sent, "Content-Type": "application/json", "Accept-Encoding": "identity"}
         self._session = aiohttp.ClientSession(
             connector=aiohttp.TCPConnector(
                 limit=self._connections,
                 keepalive_timeout=KEEP_ALIVE,
                 ttl_dns_cache=300,
-                ssl=tls_of(self._access),
+                ssl=self.tls,
             ),
             timeout=aiohttp.ClientTimeout(total=None, sock_connect=CONNECT),
             cookie_jar=aiohttp.DummyCookieJar(),
@@ -155,8 +170,8 @@ class Connection:
             method,
             url,
             data=body,
-            headers={**self._sent, **(headers or {})},
-            proxy=self._proxy,
+            headers={**self.sent, **(headers or {})},
+            proxy=self.proxy,
             allow_redirects=False,
         )
 
