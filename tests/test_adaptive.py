@@ -259,14 +259,14 @@ def test_what_an_adaptive_strategy_reads_decides_the_run(tmp_path: Path) -> None
     }  # fmt: skip
 
 
-def test_a_run_that_chose_by_other_rules_says_so(
+def test_a_run_that_chose_by_other_rules_is_not_continued(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     given = {"dataset": "synthetic:normal", "n": 20, "strategy": "adaptive4x2"}
     monkeypatch.setattr("judgeq.strategies.adaptive.VERSION", 1)
     session.execute(session.prepare(config.settle(given), tmp_path), lambda _: None)
     monkeypatch.undo()
-    with pytest.raises(RunError, match="another version of judgeq, which chose by other rules"):
+    with pytest.raises(RunError, match="its strategy changed since it was begun"):
         session.resume(FolderRuns(tmp_path).find("last"), {})
 
 

@@ -44,24 +44,11 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
     changed = [name for name in facts if facts[name] != info.facts.get(name)]
     if not changed and config.fingerprint(facts) == info.fingerprint:
         return
-    if changed == ["strategy"] and _chooses_otherwise(
-        facts["strategy"], info.facts.get("strategy")
-    ):
-        raise RunError(
-            f"run {run} can't go on: it was begun by another version of judgeq, which chose by other "
-            "rules what to ask next. Go on with that version, let `judgeq rate` rate what was "
-            "answered, or start another run with `judgeq run`; nothing was changed."
-        )
     raise RunError(
         f"run {run} can't go on: its {' and '.join(changed) or 'configuration'} changed since it was "
         f"begun (dataset: {source}). Put back what it was, or start another run with `judgeq run`; "
         "nothing was changed."
     )
-
-
-def _chooses_otherwise(now: Mapping[str, Any], then: Any) -> bool:
-    """Whether two strategies' facts differ only in the algorithm that chooses what to ask."""
-    return isinstance(then, dict) and {**then, "algorithm": now.get("algorithm")} == now
 
 
 def check_panel(settings: Settings) -> None:

@@ -63,35 +63,3 @@ class Capped:
         self._own.release(amount)
         if self._run.cap is not None:
             self._run.release(amount)
-
-    def set_limits(self, bucket: str, requests: float | None, tokens: float | None) -> None:
-        """See Spending."""
-        self._run.set_limits(bucket, requests, tokens)
-
-    def set_calls(self, bucket: str, calls: int) -> None:
-        """See Spending."""
-        self._run.set_calls(bucket, calls)
-
-    def limits(self, bucket: str) -> tuple[float | None, float | None]:
-        """See Spending."""
-        return self._run.limits(bucket)
-
-    def take(self, bucket: str, tokens: float, pace: float) -> float:
-        """See Spending."""
-        return self._run.take(bucket, tokens, pace)
-
-    def ended(self, bucket: str) -> None:
-        """See Spending."""
-        self._run.ended(bucket)
-
-    def slow_down(self, bucket: str) -> None:
-        """See Spending."""
-        self._run.slow_down(bucket)
-
-    def pause(self, bucket: str, seconds: float) -> None:
-        """See Spending."""
-        self._run.pause(bucket, seconds)
-
-    def settle_tokens(self, bucket: str, tokens: float) -> None:
-        """See Spending."""
-        self._run.settle_tokens(bucket, tokens)

@@ -13,15 +13,11 @@ from judgeq.runs.places import Runs as Runs
 from judgeq.runs.places import whoami as whoami
 
 
-def runs_in(root: Path, store: str | None = None, *, write: bool = False) -> Runs:
+def runs_in(root: Path, store: str | None = None) -> Runs:
     """The runs under a folder; or in the PostgreSQL database of this address, whose results then go
-    under the folder; "" is none. What an older judgeq made of a database is brought up to date for who
-    is about to write. Raises UsageError for an address that is none, and then RunError."""
+    under the folder; "" is none. Raises UsageError for an address that is none."""
     if not store:
         return FolderRuns(root)
     from judgeq.runs.stored import StoredRuns  # not needed for folders
 
-    stored = StoredRuns.at(store, root)
-    if write:
-        stored.bring_up_to_date()
-    return stored
+    return StoredRuns.at(store, root)

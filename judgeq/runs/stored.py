@@ -247,10 +247,6 @@ class StoredRuns:
         ]
         return sorted(listed, key=_latest, reverse=True)
 
-    def bring_up_to_date(self) -> None:
-        """Migrate what an older judgeq made, if that is so: before anything is written."""
-        rows.bring_up_to_date(self.address)
-
     def lookout(self) -> Lookout:
         """What says which runs have work now."""
         return Lookout(self.address)

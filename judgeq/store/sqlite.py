@@ -41,6 +41,7 @@ class SqliteStore(SqliteReader):
     blocking = True
     lease = 600.0
     keeper = None
+    processes = 1
 
     def __init__(
         self,
@@ -51,7 +52,7 @@ class SqliteStore(SqliteReader):
         accept_damage: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open `path`; a writer migrates it, and may `make` it. A reader may `accept_damage`. Raises
+        """Open `path`; a writer may `make` it. A reader may `accept_damage`. Raises
         RunError if it can't be."""
         super().__init__(path, read_only=read_only, make=make, accept_damage=accept_damage)
         self._clock = clock

@@ -1,4 +1,4 @@
-"""What is shown of a PostgreSQL store: its check, its runs, a vacuum."""
+"""What is shown of a PostgreSQL store: its check, and its runs."""
 
 from __future__ import annotations
 
@@ -7,9 +7,8 @@ from datetime import UTC, datetime
 from typing import Any
 
 from judgeq.runs.stored import StoredRun
-from judgeq.store.postgres.upkeep import MOST_SKEW, Overview, Table
+from judgeq.store.postgres.upkeep import MOST_SKEW, Overview
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import several
 
 
 def check(overview: Overview, runs: Sequence[StoredRun]) -> Iterator[Section]:
@@ -52,10 +51,7 @@ def _run(run: StoredRun) -> tuple[str, str, str, str, int]:
 def _schema(overview: Overview) -> str:
     if overview.version is None:
         return f"{overview.address.schema}: not there yet; the first `judgeq run --store` makes it"
-    text = f"{overview.address.schema}, version {overview.version}"
-    if overview.migrated_from is not None:
-        text += f" (brought up to date from version {overview.migrated_from})"
-    return text
+    return f"{overview.address.schema}, version {overview.version}"
 
 
 def _rights(overview: Overview) -> str:
@@ -86,24 +82,4 @@ def check_json(overview: Overview, runs: Sequence[StoredRun]) -> dict[str, Any]:
             }
             for run, row in ((run, run.row()) for run in runs)
         ]
-    }
-
-
-def vacuum(before: Sequence[Table], after: Sequence[Table]) -> str:
-    """A vacuum in a sentence."""
-    dead = sum(table.dead for table in before)
-    sizes = (sum(table.bytes for table in tables) / 1e6 for tables in (before, after))
-    return (
-        f"{several(len(after), 'table')} vacuumed and analyzed: about {dead:,} dead rows before, "
-        f"{' → '.join(f'{size:,.1f} MB' for size in sizes)}."
-    )
-
-
-def vacuum_json(before: Sequence[Table], after: Sequence[Table]) -> dict[str, Any]:
-    """For `judgeq store vacuum --json`."""
-    return {
-        "tables": len(after),
-        "dead_before": sum(table.dead for table in before),
-        "bytes_before": sum(table.bytes for table in before),
-        "bytes": sum(table.bytes for table in after),
     }

@@ -342,6 +342,10 @@ RENEW = """
 UPDATE @.workers SET seen = @now, until = greatest(until, @now + make_interval(secs => %s))
 WHERE worker = ANY(%s) AND NOT over
 """
+PROCESSES = """
+SELECT greatest(1, count(DISTINCT (host, pid)))::int FROM @.workers
+WHERE NOT over AND until > @now AND until < 'infinity'
+"""
 # After a start of the server live workers are given time to say so. Who has its row locked is alive.
 REAP = """
 WITH dead AS (
@@ -395,16 +399,4 @@ SELECT (SELECT cap FROM @.runs WHERE run = %s), coalesce(sum(spent), 0)::bigint,
     coalesce(sum(at_risk), 0)::bigint,
     coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0)::bigint
 FROM @.workers WHERE run = %s
-"""
-# Judges without a server have limits of their own in each run.
-LIMITS = """
-SELECT b.bucket, s.processes, b.requests, b.tokens, b.calls, s.calls,
-    least(1, b.pace + greatest(0, extract(epoch FROM now() - b.at)) * %(recovery)s)::float8,
-    coalesce(greatest(0, extract(epoch FROM b.paused_until - now())), 0)::float8
-FROM @.buckets b JOIN (
-    SELECT bucket, count(*) AS processes, sum(calls)::bigint AS calls FROM @.shares
-    WHERE until > now() GROUP BY bucket) s USING (bucket)
-WHERE NOT EXISTS (SELECT FROM @.runs r WHERE r.run <> %(run)s
-    AND right(b.bucket, length(r.name) + 4) = ' in ' || r.name)
-ORDER BY b.bucket
 """

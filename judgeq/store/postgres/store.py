@@ -101,6 +101,11 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         self._in_doubt: _Turn | None = None
         self.keeper = Sharing(address, run, lambda: self._row_now, self._link.again)
 
+    @property
+    def processes(self) -> int:
+        """See Store."""
+        return self._heartbeat.processes
+
     def turn(self) -> int:
         """See Store."""
         self._turns += 1
@@ -195,6 +200,7 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         known.rows.append(row)
         turn.fenced.add(row)
         self._row_now = int(row)
+        ((self._heartbeat.processes,),) = await self._link.query(statements.PROCESSES)
         self._heartbeat.hold(row)
         return int(row)
 
