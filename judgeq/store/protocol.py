@@ -196,10 +196,6 @@ class Store(Protocol):
         committed all the same.
         """
 
-    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
-        """Put outcomes that the store can't take just now in a safe place on this machine, until this
-        worker's transaction number `turn`, or a later one, has committed them."""
-
     async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
         """After StoreAwayError, wait until the store is back. None where this worker's transaction
         number `turn` was not committed; else those of `jobs` that are still the worker's, and its

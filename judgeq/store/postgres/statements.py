@@ -366,7 +366,6 @@ UPDATE @.jobs SET state = 'pending'
 WHERE run = %s AND state = 'running' AND worker IN (SELECT worker FROM ours)
 """
 TURN = "SELECT turn FROM @.workers WHERE worker = %s FOR UPDATE"
-TURN_OF = "SELECT turn FROM @.workers WHERE worker = %s AND run = %s AND name = %s FOR UPDATE"
 GIVE_BACK = """
 UPDATE @.jobs SET state = 'pending'
 WHERE run = %s AND state = 'running' AND worker = %s AND NOT id = ANY(%s::bigint[])
