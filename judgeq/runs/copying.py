@@ -12,8 +12,8 @@ from typing import Any
 from judgeq import prompts
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
+from judgeq.runs import RunPlace, Runs
 from judgeq.runs.folders import FolderRuns, RunFolder
-from judgeq.runs.places import RunPlace, Runs
 from judgeq.runs.stored import StoredRun, StoredRuns
 from judgeq.store.postgres import copying
 
