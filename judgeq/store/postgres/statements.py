@@ -27,9 +27,7 @@ SELECT coalesce(max(round), 0), coalesce(max(last), -1) + 1,
     (SELECT epoch FROM @.rounds WHERE run = %s AND round = %s) FROM @.rounds WHERE run = %s
 """
 INSERT_ROUND = "INSERT INTO @.rounds VALUES (%s, %s, %s, %s, %s, %s, %s)"
-COPY_MATCHES = """
-COPY @.matches (run, id, items, judge, ordered, repeat) FROM STDIN (FORMAT binary)
-"""
+COPY_MATCHES = "COPY @.matches (run, id, items, judge, ordered, repeat) FROM STDIN"
 INSERT_JOBS = """
 INSERT INTO @.jobs (run, id, judge)
 SELECT run, id, judge FROM @.matches WHERE run = %s AND id BETWEEN %s AND %s ORDER BY id
