@@ -19,7 +19,6 @@ class WorkerState(NamedTuple):
     name: str
     host: str
     pid: int
-    judges: str
     since: float
     seen: float
     over: bool

@@ -72,7 +72,7 @@ CREATE TABLE @.verdicts (
 CREATE TABLE @.workers (
     worker bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run int NOT NULL REFERENCES @.runs ON DELETE CASCADE, name text NOT NULL,
-    judges text NOT NULL DEFAULT '', host text NOT NULL DEFAULT '', pid int NOT NULL DEFAULT 0,
+    host text NOT NULL DEFAULT '', pid int NOT NULL DEFAULT 0,
     since timestamptz NOT NULL DEFAULT now(), seen timestamptz NOT NULL DEFAULT now(),
     until timestamptz NOT NULL, over boolean NOT NULL DEFAULT false, turn bigint NOT NULL DEFAULT 0,
     done bigint NOT NULL DEFAULT 0, calls bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,

@@ -162,8 +162,8 @@ SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL ena
 SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off
 """
 REGISTER = """
-INSERT INTO @.workers (run, name, judges, host, pid, since, seen, until)
-VALUES (%s, %s, %s, %s, %s, @now, @now, @now + make_interval(secs => %s))
+INSERT INTO @.workers (run, name, host, pid, since, seen, until)
+VALUES (%s, %s, %s, %s, @now, @now, @now + make_interval(secs => %s))
 ON CONFLICT (run, name) DO UPDATE SET seen = excluded.seen RETURNING worker
 """
 # Whoever holds this row's lock is not found dead.
@@ -382,7 +382,7 @@ span AS (
 made AS (
     SELECT worker, count(*) AS n FROM latest, span
     WHERE outcome <> 'cached' AND at > now - 60 GROUP BY worker)
-SELECT w.worker, w.name, w.host, w.pid, w.judges, extract(epoch FROM w.since)::float8,
+SELECT w.worker, w.name, w.host, w.pid, extract(epoch FROM w.since)::float8,
     extract(epoch FROM w.seen)::float8, w.over, w.until < @now, w.done, w.calls, w.errors,
     (SELECT count(*) FROM @.jobs j WHERE j.run = w.run AND j.state = 'running' AND j.worker = w.worker),
     now, (coalesce(m.n, 0)

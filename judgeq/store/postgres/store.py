@@ -61,8 +61,8 @@ class _Worker:
 
 
 class PostgresStore(PostgresScheduler, PostgresPeople):
-    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, `judges` are
-    the numbers of those that claims are for (None: all), and `label` names them to other users."""
+    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, and `judges`
+    are the numbers of those that claims are for (None: all)."""
 
     blocking = False
 
@@ -74,7 +74,6 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         name: str = "",
         read_only: bool = False,
         judges: Sequence[int] | None = None,
-        label: str = "",
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         damage: Sequence[str] = (),
@@ -85,7 +84,6 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         self.damage = damage
         self.lease = address.lease
         self._judges = None if judges is None else list(judges)
-        self._label = label
         self._workers: dict[str, _Worker] = {}
         self._turns = 0
         self._failures: list[StoreAwayError] = []  # of the last transactions
@@ -179,7 +177,7 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
 
         known = self._known(worker)
         name = self._name(worker, len(known.rows))
-        given = (self._label, socket.gethostname(), os.getpid(), known.lease)
+        given = (socket.gethostname(), os.getpid(), known.lease)
         try:
             ((row,),) = await self._link.query(statements.REGISTER, self._run, name, *given)
         except ForeignKeyViolation as error:
