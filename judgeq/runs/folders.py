@@ -12,7 +12,7 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, TypeVar
+from typing import Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -29,14 +29,18 @@ from judgeq.files import (
 from judgeq.runs.info import RunInfo
 from judgeq.store import DATABASE, Store, make_store, open_store
 
-if TYPE_CHECKING:
-    from judgeq.runs.stored import StoredRun
-
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
 
 
-P = TypeVar("P", bound="RunFolder | StoredRun")
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    def info(self) -> RunInfo: ...
+
+
+P = TypeVar("P", bound=_Named)
 
 
 def id_of(name: str, fingerprint: str) -> str:
