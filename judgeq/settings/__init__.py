@@ -179,8 +179,11 @@ class Simulation(Declarations):
 
 
 def simulation_facts(settings: Simulation) -> dict[str, Any]:
-    """What decides the simulated judge's answers, as plain JSON."""
-    return settings.model_dump(include=set(Simulation.model_fields))
+    """What decides the simulated judge's answers, as plain JSON; a bias only where there is one."""
+    facts = settings.model_dump(include=set(Simulation.model_fields))
+    if not settings.sim_position_bias:
+        del facts["sim_position_bias"]
+    return facts
 
 
 class Faults(Declarations):
