@@ -137,13 +137,9 @@ def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Pa
         execute(store, "UPDATE @.runs SET touched = %s::timestamptz", touched)
         judgeq(tmp_path, "store", "check", "--store", store)
         assert 0 <= there.all()[0].touched() < 1e12
-    for insert in (
-        "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', now() FROM @.runs",
-        "DELETE FROM @.workers; INSERT INTO @.buckets (bucket, requests) VALUES ('b', 'nan'); "
-        "INSERT INTO @.shares VALUES ('b', 'h', 1, 1, 1, 1, 1, 'infinity')",
-    ):
-        execute(store, insert)
-        judgeq(tmp_path, "status", run.id, "--store", store, "--json", expect=RunError.exit_code)
+    insert = "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', now() FROM"
+    execute(store, f"{insert} @.runs")
+    judgeq(tmp_path, "status", run.id, "--store", store, "--json", expect=RunError.exit_code)
 
 
 # Addresses

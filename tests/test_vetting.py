@@ -45,7 +45,6 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
         run / "run.db",
         "UPDATE jobs SET state = 'pending', attempts = 1, open = 1, error = 'x' WHERE id = 3",
         "DELETE FROM verdicts WHERE job = 3",
-        "INSERT INTO buckets VALUES ('b', 60, 60, 60, 60, 0)",
         "INSERT INTO subsets VALUES ('s', 0), ('s', 1)",
         "INSERT INTO batches VALUES (1, 'b', 0, 'openai', 'h', 'f', 1, 1, 1, 1, 'collected', 'r', 's', "
         "1, 1, 0, 1, 1, 1, 1, 'e', zeroblob(20))",
