@@ -137,7 +137,9 @@ def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Pa
         execute(store, "UPDATE @.runs SET touched = %s::timestamptz", touched)
         judgeq(tmp_path, "store", "check", "--store", store)
         assert 0 <= there.all()[0].touched() < 1e12
-    insert = "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', now() FROM"
+    insert = (
+        "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', now() FROM"
+    )
     execute(store, f"{insert} @.runs")
     judgeq(tmp_path, "status", run.id, "--store", store, "--json", expect=RunError.exit_code)
 
