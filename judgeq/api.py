@@ -86,7 +86,7 @@ def resume(
 
     The texts of a DataFrame or a list are not kept: give them again as `dataset`. Raises as `run`.
     """
-    folder = runs.runs_in(Path(runs_dir), settings.get("store"), write=True).find(name)
+    folder = runs.runs_in(Path(runs_dir), settings.get("store")).find(name)
     changes: dict[str, Any] = {**settings}
     frame = None
     if dataset is not None:

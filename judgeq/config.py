@@ -266,8 +266,6 @@ def deciding_facts(
         facts["personas"] = [[name, dict(prompt.personas)[name]] for name in settings.persona]
     if len(settings.panelists) > 1:
         facts["ensemble"] = settings.ensemble
-        if settings.ensemble == "rotate":
-            facts["rotation"] = "drawn"  # up to version 0.1.0 judges were asked in turn
     if settings.people is not None:
         if settings.each > 1:
             facts["each"] = settings.each

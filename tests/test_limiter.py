@@ -11,8 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgeq.errors import StoppedError
-from judgeq.judge.limiter import FIRST_WINDOW, Limiter, Permit, RateHeaders
-from judgeq.judge.spending import MARGIN, OwnSpending
+from judgeq.judge.limiter import FIRST_WINDOW, MARGIN, Limiter, Permit, RateHeaders
 from judgeq.mock_server.behaviour import Limit
 from tests.fakes import Clock, opened, turns
 
@@ -427,24 +426,11 @@ def test_no_place_is_lost_and_none_given_twice(
     asyncio.run(story())
 
 
-def test_two_that_share_a_limit_keep_to_it_together() -> None:
-    """60 requests a minute for both; another bucket of the same run is no part of it."""
+def test_several_processes_divide_a_limit_and_a_new_count_holds_at_once() -> None:
+    """60 requests a minute for three processes, then for two, each of which has a limiter."""
 
     async def story() -> None:
-        time = Time()
-        shared = OwnSpending(clock=time)
-
-        def limiter(bucket: str) -> Limiter:
-            return Limiter(
-                concurrency=1000,
-                rpm=60,
-                clock=time,
-                sleep=time.sleep,
-                spending=shared,
-                bucket=bucket,
-            )
-
-        sent = [0, 0, 0]
+        time, processes, sent = Time(), 3, [0, 0, 0]
 
         async def send(which: int, made: Limiter) -> None:
             while True:
@@ -453,13 +439,44 @@ def test_two_that_share_a_limit_keep_to_it_together() -> None:
                 made.succeeded(permit)
                 made.release(permit, 1)
 
-        limiters = [limiter("one"), limiter("one"), limiter("two")]
+        limiters = [
+            Limiter(
+                concurrency=1000, rpm=60, clock=time, sleep=time.sleep, processes=lambda: processes
+            )
+            for _ in range(3)
+        ]
         tasks = [asyncio.create_task(send(*pair)) for pair in enumerate(limiters)]
         await time.pass_until(1000.0 + 600)
-        assert sent[0] + sent[1] == pytest.approx(600 * MARGIN, abs=3)
-        assert sent[2] == pytest.approx(600 * MARGIN, abs=3)
+        assert sent == pytest.approx([200 * MARGIN] * 3, abs=2)
+        processes = 2
+        limiters[2].abort()
+        await time.pass_until(1000.0 + 1200)
+        assert sent[:2] == pytest.approx([500 * MARGIN] * 2, abs=3)
         for made in limiters:
             made.abort()
         await asyncio.gather(*tasks, return_exceptions=True)
+
+    asyncio.run(story())
+
+
+def test_several_processes_divide_the_calls_that_a_server_allows_at_once() -> None:
+    async def story() -> None:
+        processes = 4
+        limiter = Limiter(concurrency=8, processes=lambda: processes)
+        first = await limiter.acquire(1)
+        limiter.succeeded(first)
+        limiter.at_most(10)
+        assert limiter.window == 2
+        await limiter.acquire(1)
+        third = asyncio.create_task(limiter.acquire(1))
+        await turns()
+        assert not third.done()
+        processes = 2
+        limiter.release(first, 1)
+        await third
+        assert limiter.window == 5
+        processes = 20
+        assert limiter.window == 1
+        limiter.abort()
 
     asyncio.run(story())

@@ -132,7 +132,7 @@ def test_a_run_whose_folder_goes_away_stops_and_says_what_is_lost(
             assert "was deleted" in err
             assert "its ledger is lost" in err
             return
-        assert f"was moved to {elsewhere} while" in err
+        assert "was moved while" in err
         assert query(elsewhere, "SELECT count(*) FROM calls") == [(seen["answered"],)]
         elsewhere.rename(run)
         done = judgeq(tmp_path, *flags, "--concurrency", "64")

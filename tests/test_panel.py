@@ -26,7 +26,6 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
-from judgeq.events import Notice
 from judgeq.judge.panel import Panel, by_each, drawn
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
@@ -302,45 +301,6 @@ def test_in_rotation_each_judges_the_whole_scale(tmp_path: Path, strategy: str) 
     assert np.abs(means - 0.5).max() < 0.2
     by_round = [(judge_, round) for judge_, _, round in jobs]
     assert len({by_round.count(each) for each in set(by_round)}) == 1
-
-
-def test_a_run_that_began_with_judges_in_turn_goes_on(tmp_path: Path) -> None:
-    """What was planned stays as it is; `judgeq run` begins another, so that none is mixed unseen."""
-    result = api.run("demo", judge=TWO, strategy="listwise10x2", runs_dir=tmp_path)
-    database = sqlite3.connect(result.run.ledger)
-    with database:  # as version 3 left it, stopped after round 1, whose judges took turns
-        database.execute("DELETE FROM verdicts WHERE job >= 20")
-        database.execute("DELETE FROM jobs WHERE id >= 24")
-        database.execute("DELETE FROM rounds WHERE round = 2")
-        database.execute("UPDATE jobs SET judge = id % 2")
-        database.execute("UPDATE jobs SET state = 'pending', attempts = 0 WHERE id >= 20")
-        database.execute("DELETE FROM calls WHERE job >= 20")
-        database.execute("ALTER TABLE rounds DROP COLUMN active")
-        database.execute("ALTER TABLE jobs DROP COLUMN ordered")
-        database.execute("ALTER TABLE jobs DROP COLUMN repeat")
-        for table in ("batches", "people", "handed", "checks", "totals"):
-            database.execute(f"DROP TABLE {table}")
-        for table in ("calls", "verdicts"):
-            database.execute(f"ALTER TABLE {table} DROP COLUMN answered_by")
-        database.execute("PRAGMA user_version = 3")
-    database.close()
-    info = result.run.info()
-    facts = {name: value for name, value in info.facts.items() if name != "rotation"}
-    old = {"facts": facts, "fingerprint": config.fingerprint(facts)}
-    result.run.write_info(info.model_copy(update=old))
-    notices: list[str] = []
-    done = session.execute(
-        session.resume(result.run, {}),
-        lambda event: notices.append(event.text) if isinstance(event, Notice) else None,
-    )
-    assert any("in turn" in text for text in notices)
-    assert done.counts.done == 48
-    jobs = query(result.run.path, "SELECT judge FROM jobs ORDER BY id")
-    assert [number for (number,) in jobs[:24]] == [0, 1] * 12
-    assert sorted(jobs[24:]) == [(0,)] * 12 + [(1,)] * 12
-    assert [number for (number,) in jobs[24:]] != [0, 1] * 12
-    anew = session.prepare(info.settings, tmp_path / "another")
-    assert config.fingerprint(anew.facts) != config.fingerprint(facts)
 
 
 def test_killed_and_taken_up_the_scores_are_the_same(tmp_path: Path) -> None:

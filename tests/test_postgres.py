@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import json
-import shutil
 import tempfile
 import time
 import uuid
@@ -74,13 +72,13 @@ def answer(job: int, *, attempt: int = 1, cost: float | None = 0.25) -> Outcome:
 
 @asynccontextmanager
 async def opened(
-    address: Address, run: int, clock: Clock | None = None, folder: Path | None = None
+    address: Address, run: int, clock: Clock | None = None
 ) -> AsyncIterator[PostgresStore]:
 
     async def sleep(seconds: float) -> None:
         await asyncio.sleep(min(seconds, 0.02))
 
-    store = PostgresStore(address, run, name="named", clock=clock, sleep=sleep, spool_folder=folder)
+    store = PostgresStore(address, run, name="named", clock=clock, sleep=sleep)
     try:
         yield store
     finally:
@@ -178,32 +176,17 @@ async def test_who_works_on_a_run_and_what_they_share(
         await store.settle("a", [answer(0)])
         await hostile.claim("\x1b]0;owned\x07b", 1, 10 * LEASE)
         sql(address, "UPDATE @.runs SET cap = 9000000000")
-        sql(
-            address,
-            "INSERT INTO @.buckets (bucket, requests, calls, paused_until) "
-            "VALUES ('m at h by KEY', 60, 4, now() + interval '9 s'), ('me in another', 1, 1, NULL)",
-        )
-        sql(
-            address,
-            "INSERT INTO @.shares SELECT bucket, n, 60, NULL, 4, 2, 2, now() + n * interval '1 h' "
-            "FROM @.buckets, generate_series(-1, 2) n",
-        )
-        sql(address, "INSERT INTO @.runs (name, fingerprint, info) VALUES ('another', '', '')")
         clock.now += 2 * LEASE
         crew = await store.crew()
         assert [worker.doing for worker in crew.workers] == ["silent", "working"]
         assert crew.cap == Cap(9.0, 0.25, 0.5, 0.0)
-        (bucket,) = crew.limits
-        assert (bucket.processes, bucket.in_flight, bucket.requests_a_minute) == (2, 4, 60)
-        assert 0 < bucket.paused <= 9
         shown = " ".join(printed(*sections(crew)).split())
         assert "led by scheduler workers 2;" in shown
         assert "cap $0.25 of $9.00 spent, $0.50 more at risk" in shown
         assert "\x1b" not in shown
-        for strange in ("@.buckets SET tokens = 'NaN'", "@.workers SET seen = 'infinity'"):
-            sql(address, f"UPDATE {strange}")
-            with pytest.raises(RunError, match=r"run named of .* is damaged: .* can't be"):
-                await store.crew()
+        sql(address, "UPDATE @.workers SET seen = 'infinity'")
+        with pytest.raises(RunError, match=r"run named of .* is damaged: .* can't be"):
+            await store.crew()
 
 
 @stories
@@ -344,8 +327,7 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None
     async def story() -> None:
         address, run = new_run()
         way, there = through(address, tmp_path)
-        spool = tmp_path / "spool"
-        async with Away(tmp_path, there) as away, opened(way, run, folder=spool) as store:
+        async with Away(tmp_path, there) as away, opened(way, run) as store:
             await planned(store, 200)
 
             def at(count: int) -> None:
@@ -374,26 +356,18 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None
     asyncio.run(story())
 
 
-def test_what_was_paid_while_the_database_is_away_is_handed_in_by_a_later_process(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+@pytest.mark.parametrize("lost", ["before", "after"])
+def test_what_was_paid_while_the_database_is_away_is_committed_once_it_is_back(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    async def story(lost: str) -> None:
-        kept_on_disk = asyncio.Event()
-        keep = PostgresStore.keep
+    monkeypatch.setattr("judgeq.store.postgres.link.QUIET", 0.0)
 
-        def kept_now(*given: Any) -> None:
-            keep(*given)
-            kept_on_disk.set()
-
-        monkeypatch.setattr(PostgresStore, "keep", kept_now)
-        folder = tmp_path / lost
-        folder.mkdir()
+    async def story() -> None:
         address, run = new_run()
-        way, there = through(address, folder)
-        events: list[Event] = []
-        spool = folder / "spool"
-        async with Away(folder, there) as away, opened(way, run, folder=spool) as store:
-            store.report_to(events.append)
+        way, there = through(address, tmp_path)
+        noticed = asyncio.Event()
+        async with Away(tmp_path, there) as away, opened(way, run) as store:
+            store.report_to(lambda event: noticed.set())
             await planned(store, 4)
             async with Queue(store, "w", Stop()) as queue:
                 jobs = [await queue.get() for _ in range(3)]
@@ -403,27 +377,16 @@ def test_what_was_paid_while_the_database_is_away_is_handed_in_by_a_later_proces
                 away.breaks.append(lost)
                 away.closed = True
                 queue.settle(answer(0))
-                await kept_on_disk.wait()
+                await noticed.wait()
                 queue.settle(answer(1))
-                (kept,) = spool.glob("*.jsonl")
-                assert kept.stat().st_mode & 0o077 == 0
-                assert len(kept.read_text().splitlines()) == 2
-                shutil.copytree(spool, folder / "killed")  # as a kill would leave it
                 away.closed = False
-            assert not list(spool.iterdir())  # handed in by this process itself
-        totals = "SELECT count(*), sum(attempt) FROM @.calls"
-        assert sql(address, totals) == [(2, 2)]
-        # A process that was killed after that changes nothing; one killed before is made up for.
-        async with opened(address, run, folder=folder / "killed") as store:
-            await store.claim("later", 1, LEASE)
-        assert sql(address, totals) == [(2, 2)]
-        assert not list((folder / "killed").glob("*"))
+        assert sql(address, "SELECT count(*), sum(attempt) FROM @.calls") == [(2, 2)]
+        assert sql(address, "SELECT count(*) FROM @.verdicts") == [(2,)]
 
-    for lost in ("before", "after"):
-        asyncio.run(story(lost))
+    asyncio.run(story())
 
 
-def test_a_stop_while_the_database_is_away_leaves_the_answers_on_the_disk(
+def test_what_was_answered_when_database_and_worker_died_is_possibly_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     monkeypatch.setattr("judgeq.store.postgres.link.HURRIED", 0.05)
@@ -432,10 +395,10 @@ def test_a_stop_while_the_database_is_away_leaves_the_answers_on_the_disk(
     async def story() -> None:
         address, run = new_run()
         way, there = through(address, tmp_path)
-        events: list[Event] = []
+        clock, events = Clock(time.time() + 86_400), list[Event]()
 
         async def stopped(away: Away) -> None:
-            async with opened(way, run, folder=tmp_path / "spool") as store:
+            async with opened(way, run, clock) as store:
                 store.report_to(events.append)
                 await planned(store, 4)
                 async with Queue(store, "w", Stop()) as queue:
@@ -449,19 +412,15 @@ def test_a_stop_while_the_database_is_away_leaves_the_answers_on_the_disk(
                     queue.settle(answer(1))
 
         async with Away(tmp_path, there) as away:
-            with pytest.raises(StoreAwayError, match=r"2 calls .* kept on this machine"):
+            with pytest.raises(StoreAwayError, match=r"2 calls .* is lost: .* is asked again"):
                 await stopped(away)
         assert [event.warning for event in events if isinstance(event, Notice)] == [True]
-        (kept,) = (tmp_path / "spool").glob("*.jsonl")
-        assert json.loads(kept.read_text().splitlines()[0])[3:5] == [0, "done"]
-        with kept.open("a") as file:
-            file.write('["cut off')  # in the middle of a line
-        async with opened(address, run, folder=tmp_path / "spool") as store:
-            async with store.together("later", store.turn()):
-                assert [job.match.id for job in await store.claim("later", 9, LEASE)] == [2, 3]
-            assert (await store.totals()).calls == 2
-            assert (await store.totals()).unknown == 0
-        assert not list((tmp_path / "spool").iterdir())
+        async with opened(address, run, clock) as store:
+            clock.now += 2 * store.lease
+            assert await store.reap() == 2
+            totals = await store.totals()
+            assert (totals.calls, totals.unknown, totals.at_risk) == (0, 2, 1.0)
+            assert [job.match.id for job in await store.claim("later", 9, LEASE)] == [0, 1, 2, 3]
 
     asyncio.run(story())
 
@@ -491,7 +450,7 @@ def test_a_killed_database_loses_nothing_and_nothing_is_asked_again(tmp_path: Pa
             if count == 100:
                 killing.append(asyncio.create_task(asyncio.to_thread(kill_and_start)))
 
-        async with opened(address, run, folder=tmp_path / "spool") as store:
+        async with opened(address, run) as store:
             await planned(store, 1000)
             asked = await judged(store, 1000, 16, at)
             await asyncio.gather(*killing)
@@ -527,7 +486,7 @@ def test_a_database_that_can_not_commit_is_tried_again_seldom(tmp_path: Path) ->
             if len(waits) == 12:
                 sql(address, "DROP TRIGGER no_room ON @.calls")
 
-        store = PostgresStore(address, run, sleep=sleep, spool_folder=tmp_path / "spool")
+        store = PostgresStore(address, run, sleep=sleep)
         store.report_to(events.append)
         await planned(store, 2)
         async with Queue(store, "w", Stop()) as queue:

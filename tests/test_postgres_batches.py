@@ -4,9 +4,7 @@ test_store_batches.py."""
 from __future__ import annotations
 
 import asyncio
-import shutil
 from collections.abc import Awaitable, Collection
-from pathlib import Path
 from typing import Any
 
 import pytest
@@ -55,28 +53,6 @@ async def test_a_batch_is_no_worker_and_outlives_all(
             assert await other.recover("b", turn, [0]) == set()  # its other job stays
             assert [batch.left for batch in await other.batches()] == [1]
         assert await store.counts() == Counts(pending=1, running=1, done=1)
-
-
-def test_what_a_batch_could_not_settle_is_settled_by_a_later_process(tmp_path: Path) -> None:
-    """As the answers of any worker are that came while the database was away."""
-
-    async def story() -> None:
-        address, run = new_run()
-        async with opened(address, run, folder=tmp_path) as store:
-            await planned(store, 2)
-            jobs = await store.claim("w", 2, LEASE)
-            batch = Batch("b", 0, "a", "h", "f", 1.0, 2, 1.0, 1.0)
-            await store.hand_over("w", batch, [Line(job, 0.5, 1) for job in jobs])
-            await store.settle("b", [answer(0)])
-            store.keep("b", store.turn(), [answer(1)])
-            shutil.copytree(tmp_path, tmp_path / "killed")  # as a kill would leave it
-        async with opened(address, run, folder=tmp_path / "killed") as store:
-            await store.claim("w", 1, LEASE)
-            assert await store.counts() == Counts(done=2)
-            assert [batch.left for batch in await store.batches()] == [0]
-            assert (await store.totals()).calls == 2
-
-    asyncio.run(story())
 
 
 @pytest.mark.parametrize(
@@ -160,7 +136,7 @@ class Batches(RuleBasedStateMachine):
             sql(self.address, f'DROP SCHEMA "{self.address.schema}" CASCADE')
 
     def new(self) -> PostgresStore:
-        self.opened.append(PostgresStore(self.address, self.run, spool_folder=Path("/nowhere")))
+        self.opened.append(PostgresStore(self.address, self.run))
         return self.opened[-1]
 
     def do(self, work: Awaitable[Any]) -> Any:

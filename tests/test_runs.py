@@ -1,6 +1,5 @@
 from __future__ import annotations
 
-import json
 import os
 import signal
 import subprocess
@@ -47,24 +46,6 @@ def test_what_a_run_is_comes_back(tmp_path: Path) -> None:
     assert folder.info() == info()
     assert {path.name for path in folder.path.iterdir()} == {"config.json", "run.db"}
     assert (folder.id, folder.database.name, folder.scores.name) == ("a", "run.db", "scores.csv")
-
-
-@pytest.mark.parametrize(("bt_sigma", "sigma"), [(2.0, None), (0.5, 0.5)])
-def test_a_run_of_before_pl_keeps_its_rating(
-    tmp_path: Path, bt_sigma: float, sigma: float | None
-) -> None:
-    folder = made(RunFolder(tmp_path / "a"))
-    config = folder.path / "config.json"
-    written = json.loads(config.read_text("utf-8"))
-    del written["settings"]["sigma"]
-    written["settings"] |= {"rating": "bt", "bt_sigma": bt_sigma}
-    config.write_text(json.dumps(written), encoding="utf-8")
-    settings = folder.info().settings
-    assert (settings.rating, settings.sigma) == ("bt", sigma)
-    written["settings"]["bt_sigma"] = 1000
-    config.write_text(json.dumps(written), encoding="utf-8")
-    with pytest.raises(RunError, match=r"config\.json can't be read: settings\.sigma: "):
-        folder.info()
 
 
 @pytest.mark.parametrize(

@@ -67,7 +67,7 @@ def postgres(folder: Path) -> Place:
 
     @asynccontextmanager
     async def opened() -> AsyncIterator[Store]:
-        store = PostgresStore(address, run, clock=clock, spool_folder=folder / "spool")
+        store = PostgresStore(address, run, clock=clock)
         try:
             yield store
         finally:

@@ -186,7 +186,7 @@ def test_a_run_whose_ledger_is_lost_is_not_begun_anew_in_its_place(
         commands += [
             (name, run.name) for name in ("status", "show", "evaluate", "export", "report")
         ]
-        commands += [("watch", run.name, "--once")]
+        commands += [("status", run.name, "--watch")]
     for command in commands:
         code, _, errors = invoke(root, *command)
         assert code == 7, (command, errors)

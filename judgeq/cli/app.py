@@ -74,7 +74,7 @@ COMMANDS = {
         "batches",
         "List the batches of all runs, cancel those of one, or give up lost ones.",
     ),
-    "store": ("storing", "Look after a PostgreSQL store: check, vacuum, drop or copy a run."),
+    "store": ("storing", "Look after a PostgreSQL store: check, drop or copy a run."),
     "cache": ("tools", "Show the reply cache, prune or clear it."),
     "mock-server": ("tools", "A local server like OpenAI's, for rehearsals."),
 }
@@ -319,7 +319,7 @@ judges_app = typer.Typer(
 app.add_typer(judges_app, name="judges")
 store_app = typer.Typer(
     cls=_Commands,
-    help="Look after a PostgreSQL store: check, vacuum, drop or copy a run.",
+    help="Look after a PostgreSQL store: check, drop or copy a run.",
     invoke_without_command=True,
 )
 app.add_typer(store_app, name="store")

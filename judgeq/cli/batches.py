@@ -105,7 +105,7 @@ def _run(name: str, runs_dir: Path, flags: dict[str, Any]) -> Run:
     from judgeq import runs
     from judgeq.engine import session
 
-    place = runs.runs_in(runs_dir, flags["store"], write=True).find(name)
+    place = runs.runs_in(runs_dir, flags["store"]).find(name)
     prepared = session.resume(place, changes)
     if not prepared.settings.models:
         raise UsageError(f"run {place.id} asks no model, so that it has no batches.")

@@ -168,7 +168,7 @@ def _changed(
     from judgeq.ui.web.guard import is_local
 
     change = Change(what, tuple(names), quota)
-    place = runs.runs_in(runs_dir, store, write=True).find(run)
+    place = runs.runs_in(runs_dir, store).find(run)
     changed, served = _made(place, change, link)
     if as_json:
         print_json({"run": place.id, "open": served, "judges": changed})

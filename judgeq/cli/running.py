@@ -187,7 +187,7 @@ def taken_up(name: str, runs_dir: Path, store: str | None, changes: Mapping[str,
     from judgeq import runs
     from judgeq.engine import session
 
-    return session.resume(runs.runs_in(runs_dir, store, write=True).find(name), changes)
+    return session.resume(runs.runs_in(runs_dir, store).find(name), changes)
 
 
 def play(

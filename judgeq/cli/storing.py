@@ -1,4 +1,4 @@
-"""The commands around a PostgreSQL store: check, vacuum, drop-run, copy."""
+"""The commands around a PostgreSQL store: check, drop-run, copy."""
 
 from __future__ import annotations
 
@@ -35,14 +35,14 @@ def _runs(store: str | None, runs_dir: Path) -> StoredRuns:
 
 @store_app.callback()
 def store(context: typer.Context) -> None:
-    """Look after a PostgreSQL store: check, vacuum, drop or copy a run."""
+    """Look after a PostgreSQL store: check, drop or copy a run."""
     if context.invoked_subcommand is None:
         show_text(context.get_help().rstrip())
 
 
 @command("check", store_app)
 def check(store: StoreAddress = None, as_json: Json = False) -> None:
-    """Check a store: its schema, rights, clock, tables and runs. Brings an older schema up to date."""
+    """Check a store: its schema, rights, clock, tables and runs."""
     from judgeq.store.postgres import upkeep
     from judgeq.ui import stores
     from judgeq.ui.json import plain
@@ -54,19 +54,6 @@ def check(store: StoreAddress = None, as_json: Json = False) -> None:
         print_json({**plain(overview), "runs": [run.row() for run in listed]})
     else:
         show(*stores.check(overview, listed))
-
-
-@command("vacuum", store_app)
-def vacuum(store: StoreAddress = None, as_json: Json = False) -> None:
-    """Have PostgreSQL vacuum and analyze the store's tables. Runs go on meanwhile."""
-    from judgeq.store.postgres import upkeep
-    from judgeq.ui import stores
-
-    before, after = upkeep.vacuum(_runs(store, Path("runs")).address)
-    if as_json:
-        print_json({"before": before, "after": after})
-    else:
-        show(stores.vacuum(before, after))
 
 
 @command("drop-run", store_app)
@@ -136,7 +123,7 @@ def copy(
     # $JUDGEQ_STORE says where runs usually are; --to an address takes one out of a folder.
     source = runs.runs_in(runs_dir, None if is_address(to) else store)
     run = source.find(name)
-    target = runs.runs_in(runs_dir, to, write=True) if is_address(to) else runs.runs_in(Path(to))
+    target = runs.runs_in(runs_dir, to) if is_address(to) else runs.runs_in(Path(to))
     made = copying.copy(run, target)
     unmarked = trust.carry(run, made, made.info().fingerprint)
     if unmarked is not None:

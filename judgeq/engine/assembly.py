@@ -9,7 +9,6 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
-from urllib.parse import urlsplit
 
 from judgeq import judge, recordings
 from judgeq.config import Settings
@@ -21,15 +20,14 @@ from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import Judge
-from judgeq.judge.leases import Keeper
 from judgeq.judge.limiter import Limiter
-from judgeq.judge.model import api_key, extra_headers, key_name, output_bound
+from judgeq.judge.model import api_key, extra_headers, output_bound
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
 from judgeq.judge.questions import Questions
 from judgeq.judge.recorded import RecordedJudge
 from judgeq.judge.sending import Sender
-from judgeq.judge.shared_spending import SharedSpending
+from judgeq.judge.shared_spending import Keeper, SharedSpending
 from judgeq.judge.simulated import make_simulated
 from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.judge.unusable import Unusable
@@ -180,12 +178,13 @@ async def panel(
     look_only: bool = False,
     spending: Spending | None = None,
     own: OwnSpending | None = None,
+    processes: Callable[[], int] = lambda: 1,
 ) -> AsyncIterator[Panel]:
     """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
     theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`
     nothing is written to the cache's folder. `spending` may be shared with others; then this
     process takes no more of it than `own` allows, by default its user's own cap: whoever can write
-    to the store can change the shared one.
+    to the store can change the shared one. Each of the `processes` takes its part of a server's limits.
 
     Judges have the budget and the cache in common; one model asked as several personas has one
     limiter, for its provider counts all of it together.
@@ -208,7 +207,7 @@ async def panel(
         if judge.kind_of(name).is_person:
             judges.append(None)  # who are handed questions (people.py)
             continue
-        limiter = _limiter(name, run, spending, stop, emit)
+        limiter = _limiter(run, processes, stop, emit)
         backend = _backend(run, name, number, limiter, cache, emit)
         sender = Sender(backend, emit, stop.sleep, limiter, budget)
         backends.append(backend)
@@ -241,29 +240,17 @@ def _cache(settings: Settings, emit: Emit, read_only: bool) -> ReplyCache | None
     )
 
 
-def _limiter(name: str, run: Run, spending: Spending, stop: Stop, emit: Emit) -> Limiter:
+def _limiter(run: Run, processes: Callable[[], int], stop: Stop, emit: Emit) -> Limiter:
     settings = run.settings
     limiter = Limiter(
         concurrency=settings.concurrency,
         rpm=settings.rpm,
         tpm=settings.tpm,
         notify=lambda text: emit(Notice(text)),
-        spending=spending,
-        bucket=_bucket(name, run),
+        processes=processes,
     )
     stop.calls(limiter.abort)
     return limiter
-
-
-def _bucket(name: str, run: Run) -> str:
-    """What a provider counts together: calls of a model by the owner of a key, whose name stands for
-    it. Other judges' limits are the run's own."""
-    if judge.kind_of(name) is not judge.MODEL:
-        return f"{name} in {run.folder.id}"
-    settings = run.settings
-    server = urlsplit(settings.address_of(name))
-    where = f"{server.hostname}{f':{server.port}' if server.port else ''}{server.path}"
-    return f"{name} at {where} by {key_name(name, settings, settings)}"
 
 
 def _backend(

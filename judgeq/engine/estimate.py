@@ -27,9 +27,9 @@ from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible, to
 from judgeq.events import Event
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
+from judgeq.judge.limiter import MARGIN
 from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
-from judgeq.judge.spending import MARGIN
 from judgeq.store import Store, answers, rows
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats

@@ -85,9 +85,7 @@ def import_judgments(
         "recording": recordings.checksum(judgments),
     }
     name = f"{dataset.name}-imported"
-    folder = runs.runs_in(root, settings.store, write=True).place(
-        name, config.fingerprint(facts), new
-    )
+    folder = runs.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
     refuse_linked_folder(folder.path)
     if folder.taken:
         return Imported(folder, True, notices)

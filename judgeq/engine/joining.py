@@ -63,8 +63,6 @@ class Joined:
         self._own = own
         self._emit = emit
         self._there = StoredRuns.at(own.settings.store or "", Path("runs"))
-        if named:
-            self._there.bring_up_to_date()
         self.named = [self._there.find(name).id for name in named]
         self._lookout = self._there.lookout()
         self._spending = OwnSpending(own.settings.max_cost)
@@ -102,7 +100,6 @@ class Joined:
         return self._rounds[key]
 
     def _place(self, name: str) -> RunPlace:
-        self._there.bring_up_to_date()
         for place in self._there.all():
             if place.id == name:
                 return place
@@ -148,7 +145,13 @@ class Joined:
                 spending = shared or OwnSpending()
                 with within_open_files(run, emit) as run:
                     async with assembly.panel(
-                        run, Totals(), stop, emit, spending=spending, own=self._spending
+                        run,
+                        Totals(),
+                        stop,
+                        emit,
+                        spending=spending,
+                        own=self._spending,
+                        processes=lambda: store.processes,
                     ) as judge:
                         yield Opened(run, store, judge)
         finally:

@@ -93,7 +93,6 @@ class Queue:
         self._waiting: list[asyncio.Future[Job | None]] = []
         self._in_flight = 0
         self._jobs: set[int] = set()  # that were claimed, and have no outcome yet
-        self._turn_number = 0
         self._away = False  # the store can't commit just now
         self._renewal_due = False
         self._closing = False
@@ -136,7 +135,7 @@ class Queue:
             self._error, alone = error, True
         if self._error is None:
             return
-        if not self._away:  # what is away has it in a safe place
+        if not self._away:  # what is away may have it already
             with suppress(RunError):  # which was raised already; a folder that was moved takes it
                 await self._settle()
         if alone:
@@ -182,8 +181,6 @@ class Queue:
         if outcome.state is not JobState.RUNNING:
             self.drop(outcome.job)
         self._outcomes.append(outcome)
-        if self._away:
-            self._store.keep(self._worker, self._turn_number + 1, [outcome])
         self._wake.set()
 
     def drop(self, job: int) -> None:
@@ -220,7 +217,7 @@ class Queue:
             raise
 
     async def _commit(self) -> None:
-        turn = self._turn_number = self._store.turn()
+        turn = self._store.turn()
         outcomes, self._outcomes = self._outcomes, []
         self._beginning = [wanted for wanted in self._beginning if not wanted[1].done()]
         self._waiting = [future for future in self._waiting if not future.done()]
@@ -231,7 +228,6 @@ class Queue:
             self._away = False
         except StoreAwayError:
             self._away = True
-            self._store.keep(self._worker, turn, outcomes)
             ours = await self._recovered(turn, outcomes)
             self._wake.set()  # for what is still to do
             if ours is None:
@@ -272,8 +268,8 @@ class Queue:
             answers = sum(len(outcome.calls) for outcome in (*outcomes, *self._outcomes))
             raise StoreAwayError(
                 f"{error} What it could not take any more ({answers:,} calls that were answered or "
-                "failed, and those still in flight) is kept on this machine, and handed in when judgeq "
-                "works on this run here again."
+                "failed, and those still in flight) is lost: it counts as possibly paid, and is asked "
+                "again."
             ) from error
 
     async def _together(

@@ -50,7 +50,7 @@ def prepare(
     Raises UsageError, DataError or RunError for what can't be.
     """
     settings = settings.rooted()
-    there = runs.runs_in(root, settings.store, write=True)
+    there = runs.runs_in(root, settings.store)
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     if settings.share_texts and not settings.store:
@@ -101,14 +101,9 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     conflicts.check_workers(settings)
     strategy = settings.make_strategy()
     dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
-    # A run may have been begun when rows were numbered by default.
-    if dataset.content != info.facts.get("dataset") and settings.dataset != STDIN:
-        dataset = datasets.load(settings, seed=settings.seed, numbered=True)
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
-    if "rotation" not in info.facts:  # begun when judges took turns: its planned rounds stay so
-        facts.pop("rotation", None)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
@@ -217,13 +212,10 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
     if settings.dataset == STDIN or not trust.owns_dataset(folder, info):
         return None
     try:
-        for numbered in (False, True):  # rows were numbered by default once
-            dataset = datasets.load(settings, seed=settings.seed, download=False, numbered=numbered)
-            if dataset.content == info.facts.get("dataset"):
-                return dataset
+        dataset = datasets.load(settings, seed=settings.seed, download=False)
     except JudgeqError:
-        pass  # gone, changed or unreadable: a run's scores need no texts
-    return None
+        return None  # gone, changed or unreadable: a run's scores need no texts
+    return dataset if dataset.content == info.facts.get("dataset") else None
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
@@ -269,7 +261,7 @@ def _begin(run: Run, emit: Emit) -> None:
             )
         )
     if folder.exists:
-        _look_again(run, folder.info(), emit)
+        _look_again(run, folder.info())
     else:
         _write_down(run)
     if run.settings.share_texts:
@@ -279,16 +271,8 @@ def _begin(run: Run, emit: Emit) -> None:
         folder.share(dataset)
 
 
-def _look_again(run: Run, info: RunInfo, emit: Emit) -> None:
-    """What is to be said or changed of a run that was begun before."""
-    if info.facts.get("ensemble") == "rotate" and "rotation" not in info.facts:
-        emit(
-            Notice(
-                "This run began when judges were asked in turn, which gave each a part of the "
-                "scale. The rounds planned from now on draw them at random; `judgeq run` begins "
-                "a run that does so throughout."
-            )
-        )
+def _look_again(run: Run, info: RunInfo) -> None:
+    """Write down what has changed of a run that was begun before."""
     goal = {name: getattr(run.settings, name) for name in ("until", "batch")}
     changed = info.model_copy(
         update={
@@ -347,7 +331,15 @@ async def _open(
             with within_open_files(run, emit) as run:
                 async with (
                     assembly.sharing(store.keeper, emit) as shared,
-                    assembly.panel(run, totals, stop, emit, out=out, spending=shared) as judge,
+                    assembly.panel(
+                        run,
+                        totals,
+                        stop,
+                        emit,
+                        out=out,
+                        spending=shared,
+                        processes=lambda: store.processes,
+                    ) as judge,
                     AsyncExitStack() as stack,
                 ):
                     people = await _people(run, store, emit)

@@ -19,13 +19,16 @@ from typing import NamedTuple
 
 from judgeq.errors import CallError, RateLimitedError, ServerFullError, StoppedError
 from judgeq.judge.outage import Outage
-from judgeq.judge.spending import OwnSpending, Spending
 
 FIRST_WINDOW = 16
 LONGEST_PAUSE = 60.0
 SHORT_PAUSE = 1.0
 CUT, LEAST, RECOVERY = 0.8, 0.05, 0.01
 """A refusal takes the pace to 80 %, never below 5 %; each second gives 1 % of the full pace back."""
+MARGIN = 0.985
+"""Of a limit that is used: the network delivers evenly spaced calls a little less evenly."""
+SLACK = 0.2
+"""Seconds that a wake-up may be late without the pace being lost."""
 
 
 class RateHeaders(NamedTuple):
@@ -53,8 +56,8 @@ class Permit(NamedTuple):
 class Limiter:
     """Hands out permits, in the order asked for. One event loop.
 
-    `rpm` and `tpm` are the user's limits; the server's own (`believe`) hold as well. They are those of a
-    `bucket` of `spending`. `notify` is called with sentences for the user.
+    `rpm` and `tpm` are the user's limits; the server's own (`believe`) hold as well. This process takes
+    its part of them, of as many `processes` as there are. `notify` gets sentences for the user.
     """
 
     def __init__(
@@ -66,26 +69,26 @@ class Limiter:
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
         notify: Callable[[str], None] = lambda _: None,
-        spending: Spending | None = None,
-        bucket: str = "",
+        processes: Callable[[], int] = lambda: 1,
     ) -> None:
         self._concurrency = concurrency
         self._given = (rpm, tpm)
         self._clock = clock
         self._sleep = sleep
         self._notify = notify
-        now = clock()
-        self._spending = spending or OwnSpending(clock=clock)
-        self._bucket = bucket
-        self._spending.set_limits(bucket, rpm, tpm)
+        self._processes = processes
+        self._pace_at = clock()
+        self._requests, self._tokens = _Bucket(self._pace_at), _Bucket(self._pace_at)
+        self._requests.set_limit(rpm)
+        self._tokens.set_limit(tpm)
         self._believed: tuple[float | None, float | None] = (None, None)
+        self._at_once = math.inf  # calls that the server allows in flight, those of all processes
         self._window = float(concurrency)
         self._slow_above = float(concurrency)
         self.outage = Outage(clock)
         self._tries_in_flight = 0
         self._cuts = 0
         self._pace = 1.0
-        self._pace_at = now
         self._paused_until = -math.inf
         self._waiting: deque[tuple[float, asyncio.Future[Permit]]] = deque()
         self._timer: asyncio.Task[None] | None = None
@@ -96,17 +99,19 @@ class Limiter:
     @property
     def window(self) -> int:
         """Calls that may be in flight now."""
-        return 1 if self.outage.trying else int(self._window)
+        if self.outage.trying:
+            return 1
+        return int(min(self._window, max(1.0, self._at_once / self._processes())))
 
     @property
     def rpm(self) -> float | None:
-        """Requests a minute in force."""
-        return self._spending.limits(self._bucket)[0]
+        """Requests a minute in force, for all processes."""
+        return self._requests.limit
 
     @property
     def tpm(self) -> float | None:
-        """Tokens a minute in force."""
-        return self._spending.limits(self._bucket)[1]
+        """Tokens a minute in force, for all processes."""
+        return self._tokens.limit
 
     async def acquire(self, tokens: float) -> Permit:
         """Wait for leave to send a call of about so many tokens. Raises StoppedError after `abort`."""
@@ -129,11 +134,10 @@ class Limiter:
     def release(self, permit: Permit, used: float | None) -> None:
         """The call is over, and took `used` tokens (None: unknown, the estimate stands)."""
         self.in_flight -= 1
-        self._spending.ended(self._bucket)
         if permit.tries:
             self._tries_in_flight -= 1
         if used is not None:
-            self._spending.settle_tokens(self._bucket, used - permit.tokens)
+            self._tokens.take(used - permit.tokens)
         if self._waiting:
             self._serve()
 
@@ -174,11 +178,9 @@ class Limiter:
         if retry_after is not None and retry_after > 0:
             pause = min(retry_after, LONGEST_PAUSE)
             self._paused_until = max(self._paused_until, self._clock() + pause)
-            self._spending.pause(self._bucket, pause)
         if permit.cuts < self._cuts:
             return
         self._cuts += 1
-        self._spending.slow_down(self._bucket)
         if not self.outage.trying:
             self._window = max(1.0, self._window / 2)
             self._slow_above = self._window
@@ -192,7 +194,7 @@ class Limiter:
         A refusal of what was sent before says nothing new then.
         """
         most = max(1, int(calls))
-        self._spending.set_calls(self._bucket, most)
+        self._at_once = min(self._at_once, most)
         if most >= self._concurrency:
             return
         self._concurrency = most
@@ -244,13 +246,13 @@ class Limiter:
         ]
         pause = min(SHORT_PAUSE, max(resets, default=SHORT_PAUSE))
         self._paused_until = max(self._paused_until, self._clock() + pause)
-        self._spending.pause(self._bucket, pause)
 
     def _adopt(self, limits: tuple[float | None, float | None]) -> None:
         first = self._believed == (None, None)
         self._believed = limits
         rpm, tpm = (_lower(*pair) for pair in zip(self._given, limits, strict=True))
-        self._spending.set_limits(self._bucket, rpm, tpm)
+        self._requests.set_limit(rpm)
+        self._tokens.set_limit(tpm)
         if first and (rpm, tpm) != self._given:
             said = [
                 f"{limit:,.0f} {what}"
@@ -268,7 +270,7 @@ class Limiter:
         if self.outage.trying:
             if self._tries_in_flight or self.in_flight >= self._concurrency:
                 return math.inf
-        elif self.in_flight >= int(self._window):
+        elif self.in_flight >= self.window:
             return math.inf
         if self._paused_until == -math.inf == self.outage.next_try:
             return 0.0
@@ -279,8 +281,15 @@ class Limiter:
         delay = self._delay()
         if delay > 0:
             return delay
-        pace = 1.0 if self._pace == 1.0 else self._paced(self._clock())
-        return self._spending.take(self._bucket, tokens, pace)
+        if self._requests.limit is self._tokens.limit is None:
+            return 0.0
+        now = self._clock()
+        pace = self._paced(now) / self._processes()
+        wait = max(self._requests.gather(now, 1.0, pace), self._tokens.gather(now, tokens, pace))
+        if wait <= 0:
+            self._requests.take(1.0)
+            self._tokens.take(tokens)
+        return wait
 
     def _grant(self, tokens: float) -> Permit:
         self.in_flight += 1
@@ -317,6 +326,43 @@ class Limiter:
         await self._sleep(delay)
         self._timer = None
         self._serve()
+
+
+class _Bucket:
+    """So much a minute, evenly (None: any number). `level` is what may go now; it is negative while a
+    debt is paid off."""
+
+    __slots__ = ("_at", "_largest", "_level", "limit")
+
+    def __init__(self, now: float) -> None:
+        self.limit: float | None = None
+        self._largest = 0.0
+        self._level = 0.0
+        self._at = now
+
+    def set_limit(self, limit: float | None) -> None:
+        """What has gathered under the limit before is kept; None is as before."""
+        self.limit = self.limit if limit is None else limit
+
+    def gather(self, now: float, amount: float, pace: float) -> float:
+        """Let gather what came until now; seconds until `amount` may go, 0 if it may go now."""
+        if self.limit is None:
+            return 0.0
+        # What is larger than a quarter of a minute goes out when that much has gathered, as a debt.
+        needed = min(amount, self.limit / 4)
+        if needed > self._largest:
+            self._level += needed - self._largest if not self._largest else 0.0
+            self._largest = needed
+        full = self.limit / 60 * MARGIN
+        rate = full * pace
+        gathered = self._level + max(0.0, now - self._at) * rate
+        self._level = min(gathered, self._largest + full * SLACK)
+        self._at = now
+        short = needed - self._level
+        return short / rate if short > 1e-9 else 0.0
+
+    def take(self, amount: float) -> None:
+        self._level -= amount
 
 
 def _lower(given: float | None, said: float | None) -> float | None:

@@ -11,11 +11,15 @@ import math
 import time
 from collections.abc import Callable
 from contextlib import suppress
+from typing import NamedTuple, Protocol
 
 from judgeq.errors import RunError
-from judgeq.judge.leases import POLL, Bucket, Keeper, Limits, Slice
 from judgeq.judge.spending import GRANTED, NEVER, Grant
 
+POLL = 0.02
+"""Seconds until a call asks again for what is being reserved."""
+LOOK = 5.0
+"""Seconds between two questions at most: somebody may have changed the cap."""
 AGAIN = 0.3
 """Seconds until money that wasn't left is asked for again."""
 LOW = 0.5
@@ -29,6 +33,43 @@ MORE = 1.25
 FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
 """Seconds between two questions while the store can't be reached: the first wait, doubled up to the
 longest."""
+
+
+class Slice(NamedTuple):
+    """Of the run's cap, `granted` nano-dollars more are this worker's. It `held` (with what it spent)
+    so many in all then; None: it is over, or not yet there. What all workers `spent`, of which `at_risk`
+    isn't certain. `pending`: others hold some that may come back."""
+
+    granted: int
+    held: int | None
+    cap: int | None
+    spent: int
+    at_risk: int
+    pending: bool
+
+
+class Keeper(Protocol):
+    """A store that keeps for several processes what they may spend together. Raises RunError where it
+    can't be reached; what was asked may then have been done or not."""
+
+    @property
+    def worker(self) -> int | None:
+        """The worker whose money this process spends; None before it has one."""
+
+    async def set_cap(self, cap: int | None) -> None:
+        """The run may cost so many nano-dollars from now on (None: any number)."""
+
+    def on_settled(self, settled: Callable[[int, int], None]) -> None:
+        """Have `settled` called when outcomes were committed, with the nano-dollars that had been
+        reserved for their calls, and those of them that are the worker's to spend again."""
+
+    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
+        """Give the worker, which has `held` so many nano-dollars in all by now, `wanted` more of the
+        cap, or as many as are left, but nothing where that is under `least`. It has `reserved` so many
+        for calls that aren't settled."""
+
+    async def close(self) -> None:
+        """Let go."""
 
 
 class Purse:
@@ -88,19 +129,19 @@ class Purse:
                 self._wake()
 
     def due(self, now: float) -> float:
-        """When to ask next; infinite: not until something happens."""
+        """When to ask next."""
+        due = self._asked_at + LOOK
         if self.cap is None:
-            return math.inf
-        if self._changed:
-            return self._next
-        if self._needs:
-            return max(self._next, self._asked_at + SOON)
-        low = self._gross and self.free < self._target / 2
-        if low:
-            return max(self._next, self._asked_at + LOW)
-        if self.free > 0 or not (self.reserved or self._said_none):
-            return max(self._next, self._asked_at + IDLE, self._used_at + IDLE)
-        return math.inf
+            pass
+        elif self._changed:
+            due = self._next
+        elif self._needs:
+            due = self._asked_at + SOON
+        elif self._gross and self.free < self._target / 2:
+            due = self._asked_at + LOW
+        elif self.free > 0 or not (self.reserved or self._said_none):
+            due = min(due, max(self._asked_at, self._used_at) + IDLE)
+        return max(self._next, due)
 
     def ask(self, now: float) -> tuple[int | None, int, int, int]:
         """What the worker holds; at least, and best, more of the cap; and what it has reserved.
@@ -128,16 +169,21 @@ class Purse:
 
     def answered(self, now: float, given: Slice) -> None:
         """The keeper gave so much."""
+        self._changed = None not in (self.cap, given.cap) and self.cap != given.cap
+        if given.cap is None or self.cap is None:
+            self.reset()
         self.cap, self.spent, self.at_risk = given.cap, given.spent, given.at_risk
-        self._held = given.held
         self._never, self._needs = None, 0  # whoever still waits says so again
+        self._next = now
+        if given.cap is None:
+            return
+        self._held = given.held
         if given.held is None:
             self.free = 0
             self._next = now + AGAIN
             return
         self.free += given.granted
         self._said_none = not (given.granted or self.reserved)
-        self._next = now
         if self._asked and not given.granted:
             if self.reserved or given.pending:
                 self._next = now + AGAIN
@@ -147,15 +193,6 @@ class Purse:
     def unanswered(self, now: float, again: float) -> None:
         """The keeper can't be reached: ask again in so many seconds."""
         self._next = now + again
-
-    def capped(self, cap: int | None) -> None:
-        """The run's cap is this now."""
-        if cap == self.cap:
-            return
-        if self.cap is None or cap is None:
-            self.reset()
-        self.cap = cap
-        self._changed = True
 
     def farewell(self) -> tuple[int | None, int, int, int]:
         """What to ask at the end: nothing, and hold nothing any more."""
@@ -184,14 +221,13 @@ class SharedSpending:
         self._notify = notify
         self._wake = asyncio.Event()
         self._purse = Purse(self._wake.set)
-        self._buckets: dict[str, Bucket] = {}
         self._worker: int | None = None
         self._task: asyncio.Task[None] | None = None
         self._wait = 0.0
         self._reported = False
         keeper.on_settled(self._purse.settled)
 
-    # What Budget and Limiter use
+    # What Budget uses
 
     @property
     def cap(self) -> int | None:
@@ -224,40 +260,6 @@ class SharedSpending:
         """See Spending."""
         self._purse.release(amount)
 
-    def set_limits(self, bucket: str, requests: float | None, tokens: float | None) -> None:
-        """See Spending."""
-        shared = self._buckets.setdefault(bucket, Bucket(self._wake.set))
-        shared.say(shared.said._replace(requests=requests, tokens=tokens))
-
-    def set_calls(self, bucket: str, calls: int) -> None:
-        """See Spending."""
-        shared = self._buckets[bucket]
-        shared.say(shared.said.lowest(Limits(calls=calls)))
-
-    def limits(self, bucket: str) -> tuple[float | None, float | None]:
-        """See Spending: the lowest that any process knows of."""
-        return self._buckets[bucket].limits[:2]
-
-    def take(self, bucket: str, tokens: float, pace: float) -> float:
-        """See Spending. The pace is that of all processes, and in what is leased."""
-        return self._buckets[bucket].take(self._clock(), tokens)
-
-    def ended(self, bucket: str) -> None:
-        """See Spending."""
-        self._buckets[bucket].ended()
-
-    def settle_tokens(self, bucket: str, tokens: float) -> None:
-        """See Spending."""
-        self._buckets[bucket].settle_tokens(tokens)
-
-    def slow_down(self, bucket: str) -> None:
-        """See Spending."""
-        self._buckets[bucket].refuse()
-
-    def pause(self, bucket: str, seconds: float) -> None:
-        """See Spending."""
-        self._buckets[bucket].pause(self._clock(), seconds)
-
     # The task that gets the slices
 
     async def open(self) -> None:
@@ -272,11 +274,8 @@ class SharedSpending:
             with suppress(asyncio.CancelledError):
                 await self._task
         with suppress(RunError):
-            now = self._clock()
             if self.cap is not None and self._purse.free > 0:
                 await self._keeper.reserve(*self._purse.farewell())
-            for name, bucket in self._buckets.items():
-                await self._keeper.leave(name, bucket.farewell(now))
         await self._keeper.close()
 
     async def _run(self) -> None:
@@ -285,28 +284,16 @@ class SharedSpending:
             delay = self.due() - self._clock()
             if delay > 0:
                 with suppress(TimeoutError):
-                    await asyncio.wait_for(self._wake.wait(), None if delay == math.inf else delay)
+                    await asyncio.wait_for(self._wake.wait(), delay)
                 continue
             await self.turn()
 
     def due(self) -> float:
         """When the store is to be asked next."""
-        now = self._clock()
-        return min([self._purse.due(now), *[bucket.due(now) for bucket in self._buckets.values()]])
+        return self._purse.due(self._clock())
 
     async def turn(self) -> None:
-        """Ask for all that is due."""
-        try:
-            await self._money()
-            for name, bucket in self._buckets.items():
-                await self._lease(name, bucket)
-            self._wait, self._reported = 0.0, False
-        except RunError as error:
-            if not self._reported:
-                self._reported = True
-                self._notify(f"{error} Calls wait for it once what is allowed by now is used up.")
-
-    async def _money(self) -> None:
+        """Ask the store for what is due."""
         purse, now = self._purse, self._clock()
         if purse.due(now) > now:
             return
@@ -317,24 +304,12 @@ class SharedSpending:
         question = purse.ask(now)
         try:
             given = await self._keeper.reserve(*question)
-        except RunError:
-            purse.unanswered(self._clock(), self._longer())
-            raise
-        purse.answered(self._clock(), given)
-
-    async def _lease(self, name: str, bucket: Bucket) -> None:
-        now = self._clock()
-        if bucket.due(now) > now:
+        except RunError as error:
+            self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
+            purse.unanswered(self._clock(), self._wait)
+            if not self._reported:
+                self._reported = True
+                self._notify(f"{error} Calls wait for it once what is allowed by now is used up.")
             return
-        ask = bucket.ask(now)
-        try:
-            lease = await self._keeper.lease(name, ask)
-        except RunError:
-            bucket.unanswered(self._clock(), ask, self._longer())
-            raise
-        bucket.answered(self._clock(), lease)
-        self._purse.capped(lease.cap)
-
-    def _longer(self) -> float:
-        self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
-        return self._wait
+        self._wait, self._reported = 0.0, False
+        purse.answered(self._clock(), given)

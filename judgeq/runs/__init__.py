@@ -3,25 +3,20 @@
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TypeAlias
 
 from judgeq.runs.folders import FolderRuns as FolderRuns
 from judgeq.runs.folders import RunFolder as RunFolder
 from judgeq.runs.folders import network_file_system as network_file_system
+from judgeq.runs.folders import whoami as whoami
 from judgeq.runs.info import RunInfo as RunInfo
-from judgeq.runs.places import RunPlace as RunPlace
-from judgeq.runs.places import Runs as Runs
-from judgeq.runs.places import whoami as whoami
+from judgeq.runs.stored import StoredRun, StoredRuns
+
+RunPlace: TypeAlias = RunFolder | StoredRun
+Runs: TypeAlias = FolderRuns | StoredRuns
 
 
-def runs_in(root: Path, store: str | None = None, *, write: bool = False) -> Runs:
+def runs_in(root: Path, store: str | None = None) -> Runs:
     """The runs under a folder; or in the PostgreSQL database of this address, whose results then go
-    under the folder; "" is none. What an older judgeq made of a database is brought up to date for who
-    is about to write. Raises UsageError for an address that is none, and then RunError."""
-    if not store:
-        return FolderRuns(root)
-    from judgeq.runs.stored import StoredRuns  # not needed for folders
-
-    stored = StoredRuns.at(store, root)
-    if write:
-        stored.bring_up_to_date()
-    return stored
+    under the folder; "" is none. Raises UsageError for an address that is none."""
+    return StoredRuns.at(store, root) if store else FolderRuns(root)

@@ -13,7 +13,6 @@ from judgeq import prompts
 from judgeq.errors import DataError, RunError, UsageError
 from judgeq.files import refuse_linked_folder
 from judgeq.runs.folders import FolderRuns, RunFolder
-from judgeq.runs.places import RunPlace, Runs
 from judgeq.runs.stored import StoredRun, StoredRuns
 from judgeq.store.postgres import copying
 
@@ -36,7 +35,7 @@ def beside(root: Path, name: str) -> Iterator[RunFolder]:
         shutil.rmtree(temporary)
 
 
-def put(made: RunFolder, place: RunPlace) -> bool:
+def put(made: RunFolder, place: RunFolder | StoredRun) -> bool:
     """Put a run that was made in a folder in its place, whole or not at all; False where there is one,
     which another process has just put there. Raises as the store does."""
     if isinstance(place, StoredRun):
@@ -56,7 +55,7 @@ def put(made: RunFolder, place: RunPlace) -> bool:
     return True
 
 
-def copy(run: RunPlace, to: Runs) -> RunPlace:
+def copy(run: RunFolder | StoredRun, to: FolderRuns | StoredRuns) -> RunFolder | StoredRun:
     """Copy a run between a folder and a store. The copy's place.
 
     Raises RunError while a process leads or works on the run, and where one of its name is there

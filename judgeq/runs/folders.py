@@ -7,10 +7,12 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterator
+import socket
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -25,16 +27,66 @@ from judgeq.files import (
     write_new,
 )
 from judgeq.runs.info import RunInfo
-from judgeq.runs.places import choose, id_of, whoami
 from judgeq.store import DATABASE, Store, make_store, open_store
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
 
 
+class _Named(Protocol):
+    @property
+    def id(self) -> str: ...
+
+    def info(self) -> RunInfo: ...
+
+
+P = TypeVar("P", bound=_Named)
+
+
+def id_of(name: str, fingerprint: str) -> str:
+    """The run id of the first run with this fingerprint, which begins with `name`."""
+    name = re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:200]  # file systems allow 255 bytes
+    return f"{name.strip('-.') or 'run'}-{fingerprint[:10]}"
+
+
+def choose(runs: Sequence[P], name: str, where: str, listing: str = "judgeq runs") -> P:
+    """The run meant by its id, a unique beginning of it, or "last", of those listed `where`. Raises
+    RunError when there is none, or several; the command `listing` lists them."""
+    if not runs:
+        raise RunError(f"there are no runs in {where}; `judgeq run --dataset demo` makes one.")
+    if name == "last":
+        return _last(runs)
+    exact = [run for run in runs if run.id == name]
+    meant = exact or [run for run in runs if run.id.startswith(name)]
+    if len(meant) == 1:
+        return meant[0]
+    if not meant:
+        raise RunError(f"there is no run {name!r} in {where}; `{listing}` lists them.")
+    listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
+    raise RunError(f"{name!r} begins {len(meant)} runs: {listed}. Give more of the id.")
+
+
+def _last(runs: Sequence[P]) -> P:
+    """The latest run. Raises RunError naming it when it can't be read: another isn't meant."""
+    try:
+        runs[0].info()
+    except RunError as error:
+        hint = f" The latest before it is {runs[1].id}." if len(runs) > 1 else ""
+        raise RunError(
+            f"the last run, {runs[0].id}, can't be read: {error} Name the run that you mean "
+            f"(`judgeq runs` lists them), or move that folder away.{hint}"
+        ) from error
+    return runs[0]
+
+
+def whoami() -> str:
+    """This process, for another's error message."""
+    return f"process {os.getpid()} on {socket.gethostname()}"
+
+
 @dataclass(frozen=True, slots=True)
 class RunFolder:
-    """One run's folder; see `RunPlace`."""
+    """One run's folder. Reading one that can't be read raises RunError."""
 
     path: Path
     accept_damage: bool = field(default=False, compare=False)
@@ -56,47 +108,47 @@ class RunFolder:
 
     @property
     def shown(self) -> str:
-        """See RunPlace."""
+        """The place, for messages; never with a password."""
         return str(self.path)
 
     @property
     def ledger(self) -> str:
-        """See RunPlace."""
+        """Where the calls and verdicts are, for messages."""
         return str(self.database)
 
     @property
     def config(self) -> str:
-        """See RunPlace."""
+        """Where `info` is kept, for messages."""
         return str(self.path / "config.json")
 
     @property
     def argument(self) -> str:
-        """See RunPlace."""
+        """How a command is given the run: `judgeq resume {argument}`."""
         return self.id
 
     @property
     def words(self) -> tuple[str, ...]:
-        """See RunPlace."""
+        """The same from anywhere, word by word."""
         return (str(self.path),)
 
     @property
     def kind(self) -> str:
-        """See RunPlace."""
+        """ "folder" or "store", for messages."""
         return "folder"
 
     @property
     def here(self) -> str:
-        """See RunPlace."""
+        """Where a user may have begun the run, for messages."""
         return "in this folder"
 
     @property
     def identity(self) -> str:
-        """See RunPlace: the path without links."""
+        """What no other place has: by it a user's own settings for the run are remembered."""
         return os.fsencode(self.path.resolve()).decode("utf-8", "backslashreplace")
 
     @property
     def owner(self) -> int | None:
-        """See RunPlace."""
+        """The user (uid) whom the place belongs to; None where that isn't known."""
         try:
             return self.path.stat().st_uid
         except OSError:  # not there
@@ -104,21 +156,22 @@ class RunFolder:
 
     @property
     def exists(self) -> bool:
-        """See RunPlace."""
+        """Whether it is written down there what the run is."""
         return os.path.lexists(self.path / "config.json")
 
     @property
     def taken(self) -> bool:
-        """See RunPlace."""
+        """Whether anything is there, so that no other run can be put there."""
         return self.path.exists()
 
     def anew(self) -> RunFolder:
-        """See RunPlace."""
+        """The same place, of which nothing is known: a run that was listed may know what was there
+        then."""
         return self
 
     @property
     def store_address(self) -> None:
-        """See RunPlace."""
+        """Of a folder there is none."""
 
     def info(self) -> RunInfo:
         """What the run is. Raises RunError when config.json isn't there or can't be read."""
@@ -144,15 +197,16 @@ class RunFolder:
             file.write(info.model_dump_json(indent=2) + "\n")
 
     def prompt(self) -> str | None:
-        """See RunPlace."""
+        """The prompt set as it was written down; None where it is to be had as the settings say."""
         return None
 
     def share(self, dataset: Dataset) -> None:
-        """See RunPlace. Raises UsageError: a folder has one user."""
+        """Keep the dataset's texts beside the ledger, for workers on other machines."""
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
 
     def dataset(self) -> Dataset | None:
-        """See RunPlace."""
+        """The items with their texts, where these are shared. Raises RunError for other texts than the
+        run was begun with."""
         return None
 
     def touched(self) -> float:
@@ -208,7 +262,7 @@ class RunFolder:
             lock.release()
 
     def caution(self) -> str | None:
-        """See RunPlace."""
+        """Why the place is unsafe for a run; None if it isn't."""
         kind = network_file_system(self.path)
         if kind is None:
             return None
@@ -218,7 +272,8 @@ class RunFolder:
         )
 
     def store(self, *, read_only: bool = False) -> Store:
-        """See RunPlace. Raises RunError if it can't be opened."""
+        """The ledger; for a writer, which must hold the run, it is migrated. Raises RunError if it can't
+        be opened, was lost, or doesn't add up (unless the place accepts that, for a reader)."""
         accept = read_only and self.accept_damage
         new = not self.exists
         return open_store(self.path, read_only=read_only, make=new, accept_damage=accept)
@@ -233,17 +288,20 @@ class RunFolder:
 
 @dataclass(frozen=True, slots=True)
 class FolderRuns:
-    """The runs in folders under `root`; see `Runs`."""
+    """The runs in folders under `root`."""
 
     root: Path
 
     @property
     def shown(self) -> str:
-        """See Runs."""
+        """The place, for messages."""
         return str(self.root)
 
     def place(self, name: str, fingerprint: str, new: bool) -> RunFolder:
-        """See Runs."""
+        """The place of the run with this fingerprint: the latest there is, or one to be made.
+
+        `name` begins the run id. Raises RunError when the id's place holds another run.
+        """
         base = id_of(name, fingerprint)
         number, folder = 1, RunFolder(self.root / base)
         while os.path.lexists(folder.path):
@@ -253,7 +311,7 @@ class FolderRuns:
         return folder if new or number == 1 else latest
 
     def all(self) -> list[RunFolder]:
-        """See Runs. Raises RunError when `root` can't be looked into."""
+        """All runs, the latest first; also those that can't be read, whose `info` says why."""
         if not self.root.is_dir():
             return []
         try:
@@ -263,7 +321,11 @@ class FolderRuns:
         return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
 
     def find(self, name: str, accept_damage: bool = False) -> RunFolder:
-        """See Runs; also by the path of a run's folder."""
+        """The run a user means: its id, a unique beginning of it, or "last"; read also where it doesn't
+        add up, if that is accepted.
+
+        Raises RunError when there is none, or several.
+        """
         with suppress(OSError):  # no name of a folder at all
             if name and (Path(name) / "config.json").is_file():
                 return RunFolder(Path(name).resolve(), accept_damage)

@@ -20,8 +20,8 @@ from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import content_of
 from judgeq.errors import RunError
 from judgeq.files import refuse_linked_folder, unwritable
+from judgeq.runs.folders import choose, id_of
 from judgeq.runs.info import RunInfo
-from judgeq.runs.places import choose, id_of
 from judgeq.store import Store, open_stored
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
@@ -34,7 +34,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
 @dataclass(frozen=True, slots=True)
 class StoredRun:
-    """One run in a store; see `RunPlace`. `seen` is its row of a moment ago, where it was listed."""
+    """One run in a store; see `RunFolder`. `seen` is its row of a moment ago, where it was listed."""
 
     address: Address
     id: str
@@ -44,67 +44,67 @@ class StoredRun:
 
     @property
     def path(self) -> Path:
-        """See RunPlace."""
+        """See RunFolder."""
         return self.root / self.id
 
     @property
     def scores(self) -> Path:
-        """See RunPlace."""
+        """See RunFolder."""
         return self.path / "scores.csv"
 
     @property
     def shown(self) -> str:
-        """See RunPlace."""
+        """See RunFolder."""
         return f"{self.address.shown}#{self.id}"
 
     @property
     def ledger(self) -> str:
-        """See RunPlace."""
+        """See RunFolder."""
         return self.shown
 
     @property
     def config(self) -> str:
-        """See RunPlace."""
+        """See RunFolder."""
         return self.shown
 
     @property
     def argument(self) -> str:
-        """See RunPlace."""
+        """See RunFolder."""
         return shlex.join(self.words)
 
     @property
     def words(self) -> tuple[str, ...]:
-        """See RunPlace: without the password, which may come from $PGPASSWORD or ~/.pgpass."""
+        """See RunFolder: without the password, which may come from $PGPASSWORD or ~/.pgpass."""
         return (self.id, "--store", self.address.shown)
 
     @property
     def kind(self) -> str:
-        """See RunPlace."""
+        """See RunFolder."""
         return "store"
 
     @property
     def here(self) -> str:
-        """See RunPlace."""
+        """See RunFolder."""
         return "from this machine"
 
     @property
     def identity(self) -> str:
-        """See RunPlace: by all of the address, since any of it may lead to another database."""
+        """See RunFolder: by all of the address, since any of it may lead to another database."""
         return self.shown
 
     @property
     def owner(self) -> int | None:
-        """See RunPlace: a store is there to be shared."""
+        """See RunFolder: a store is there to be shared."""
         return None
 
     @property
     def exists(self) -> bool:
-        """See RunPlace."""
+        """See RunFolder."""
         return self._row is not None
 
     @property
     def taken(self) -> bool:
-        """See RunPlace."""
+        """See RunFolder."""
         return self.exists
 
     @property
@@ -119,16 +119,16 @@ class StoredRun:
         return row
 
     def anew(self) -> StoredRun:
-        """See RunPlace."""
+        """See RunFolder."""
         return replace(self, seen=None)
 
     @property
     def store_address(self) -> str:
-        """See RunPlace."""
+        """The address of its store, without a password."""
         return self.address.shown
 
     def info(self) -> RunInfo:
-        """See RunPlace."""
+        """See RunFolder."""
         row = self.row()
         info = RunInfo.read(row.info, self.shown)
         if info.fingerprint != row.fingerprint:
@@ -136,23 +136,23 @@ class StoredRun:
         return info
 
     def write_info(self, info: RunInfo, prompt: str | None = None) -> None:
-        """See RunPlace. The same run, just written by another process, stays as that wrote it."""
+        """See RunFolder. The same run, just written by another process, stays as that wrote it."""
         text = info.model_dump_json(indent=2)
         row = rows.write(self.address, self.id, info.fingerprint, text, prompt)
         if row.info != text and replace(self, seen=row).info().created == info.created:
             rows.rewrite(self.address, row.run, text)
 
     def prompt(self) -> str | None:
-        """See RunPlace."""
+        """See RunFolder."""
         return self.row().prompt
 
     def share(self, dataset: Dataset) -> None:
-        """See RunPlace."""
+        """See RunFolder."""
         if dataset.texts is not None:
             rows.share(self.address, self.row().run, dataset.texts)
 
     def dataset(self) -> Dataset | None:
-        """See RunPlace."""
+        """See RunFolder."""
         row, info = self.row(), self.info()
         kept = rows.shared(self.address, row.run) if row.texts else None
         if kept is None:
@@ -179,11 +179,11 @@ class StoredRun:
         )
 
     def touched(self) -> float:
-        """See RunPlace."""
+        """See RunFolder."""
         return self.row().touched
 
     def is_running(self) -> bool:
-        """See RunPlace. Workers go on where the process that led is gone."""
+        """See RunFolder. Workers go on where the process that led is gone."""
         row = self.row()
         return row.leader is not None or row.workers > 0
 
@@ -198,11 +198,11 @@ class StoredRun:
         yield
 
     def caution(self) -> str | None:
-        """See RunPlace."""
+        """See RunFolder."""
         return None
 
     def store(self, *, read_only: bool = False) -> Store:
-        """See RunPlace."""
+        """See RunFolder."""
         run = self.row().run
         damage = rows.damage(self.address, run)
         if not (read_only and self.accept_damage):
@@ -212,7 +212,7 @@ class StoredRun:
 
 @dataclass(frozen=True, slots=True)
 class StoredRuns:
-    """The runs in a store, whose results go under `root`; see `Runs`."""
+    """The runs in a store, whose results go under `root`; see `FolderRuns`."""
 
     address: Address
     root: Path
@@ -224,11 +224,11 @@ class StoredRuns:
 
     @property
     def shown(self) -> str:
-        """See Runs."""
+        """See FolderRuns."""
         return self.address.shown
 
     def place(self, name: str, fingerprint: str, new: bool) -> StoredRun:
-        """See Runs."""
+        """See FolderRuns."""
         base = id_of(name, fingerprint)
         there = {run.id: run for run in self.all()}
         number, run = 1, StoredRun(self.address, base, self.root)
@@ -240,7 +240,7 @@ class StoredRuns:
         return run if new or number == 1 else latest
 
     def all(self) -> list[StoredRun]:
-        """See Runs; without rows whose name judgeq doesn't give."""
+        """See FolderRuns; without rows whose name judgeq doesn't give."""
         listed = [
             StoredRun(self.address, row.name, self.root, row)
             for row in rows.listed(self.address)
@@ -248,16 +248,12 @@ class StoredRuns:
         ]
         return sorted(listed, key=_latest, reverse=True)
 
-    def bring_up_to_date(self) -> None:
-        """Migrate what an older judgeq made, if that is so: before anything is written."""
-        rows.bring_up_to_date(self.address)
-
     def lookout(self) -> Lookout:
         """What says which runs have work now."""
         return Lookout(self.address)
 
     def find(self, name: str, accept_damage: bool = False) -> StoredRun:
-        """See Runs."""
+        """See FolderRuns."""
         listing = shlex.join(("judgeq", "runs", "--store", self.shown))
         found = choose(self.all(), name, self.shown, listing)
         return replace(found, seen=None, accept_damage=accept_damage)

@@ -178,8 +178,7 @@ class Simulation(Declarations):
 
 
 def simulation_facts(settings: Simulation) -> dict[str, Any]:
-    """What decides the simulated judge's answers, as plain JSON; what came after version 0.1.0 is left
-    out where it changes nothing, so that earlier runs and studies are found again."""
+    """What decides the simulated judge's answers, as plain JSON; a bias only where there is one."""
     facts = settings.model_dump(include=set(Simulation.model_fields))
     if not settings.sim_position_bias:
         del facts["sim_position_bias"]

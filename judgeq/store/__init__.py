@@ -23,8 +23,8 @@ DATABASE = "run.db"
 def open_store(
     folder: Path, *, read_only: bool = False, make: bool = True, accept_damage: bool = False
 ) -> Store:
-    """The store of the run in `folder`; for a writer, which must hold the run's lock, it is migrated,
-    and made if it may be. Raises RunError if it can't be opened, or is damaged and that isn't
+    """The store of the run in `folder`; a writer must hold the run's lock, and makes it if it
+    may be. Raises RunError if it can't be opened, or is damaged and that isn't
     accepted."""
     path = folder / DATABASE
     return SqliteStore(path, read_only=read_only, make=make, accept_damage=accept_damage)

@@ -22,7 +22,6 @@ class WorkerState:
     name: str
     host: str
     pid: int
-    judges: str = field(metadata=LEFT_OUT)
     since: float
     seen: float
     over: bool = field(metadata=LEFT_OUT)
@@ -81,29 +80,12 @@ class Cap:
 
 
 @dataclass(frozen=True, slots=True)
-class Bucket:
-    """Limits that processes share just now, of all runs of the store: how many processes; what is
-    allowed a minute and in flight (None: not known to be limited); calls in flight, about; the part of
-    the limits that is used since the server refused calls, and for how many seconds nothing is sent."""
-
-    name: str
-    processes: int
-    requests_a_minute: float | None
-    tokens_a_minute: float | None
-    calls_at_once: int | None
-    in_flight: int
-    pace: float
-    paused: float
-
-
-@dataclass(frozen=True, slots=True)
 class Crew:
     """All of it; workers in the order in which they came."""
 
     leader: Leader | None
     workers: Sequence[WorkerState]
     cap: Cap
-    limits: Sequence[Bucket]
     JSON_KEYS: ClassVar = {"calls_a_second": "rate"}
 
     @property

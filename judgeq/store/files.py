@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import os
 import sqlite3
-from contextlib import closing
 from pathlib import Path
 
 from judgeq.errors import RunError
@@ -18,8 +17,7 @@ from judgeq.store import damage, schema, vetting
 def connect(
     path: Path, *, read_only: bool, make: bool = True, accept_damage: bool = False
 ) -> sqlite3.Connection:
-    """A connection to `path`; a writer migrates it, and may `make` it; a reader sees an older one as
-    migrated.
+    """A connection to `path`, which a writer may `make`.
 
     Raises RunError for a file that is no run's, or was changed by another program, or, unless that is
     accepted, doesn't add up; and OSError or sqlite3.Error as they come.
@@ -41,7 +39,7 @@ def connect(
         if not make or not empty:
             schema.check(connection, path)
             vetting.check(connection, path)
-            if not accept_damage and schema.version(connection) == schema.VERSION:
+            if not accept_damage:
                 damage.refuse(str(path), damage.of(connection))
         if not read_only:
             refuse_links(*files)  # nobody put one there meanwhile
@@ -49,7 +47,7 @@ def connect(
     except BaseException:
         connection.close()
         raise
-    return _of_today(connection) if read_only else connection
+    return connection
 
 
 def _refuse_lost(path: Path) -> None:
@@ -64,22 +62,6 @@ def _refuse_lost(path: Path) -> None:
         raise RunError(f"{path} is empty: {schema.LOST}")
 
 
-def _of_today(connection: sqlite3.Connection) -> sqlite3.Connection:
-    """The same facts in today's schema: a run of an older version is read from a copy in memory, for
-    nobody but a writer changes its file."""
-    if schema.version(connection) == schema.VERSION:
-        return connection
-    copy = sqlite3.connect(":memory:", isolation_level=None)
-    try:
-        with closing(connection):
-            connection.backup(copy)
-        schema.prepare(copy)
-    except BaseException:
-        copy.close()
-        raise
-    return copy
-
-
 def _make_writable(connection: sqlite3.Connection, empty: bool) -> None:
     if empty:  # a kill must leave no journal behind: see _refuse_journal
         connection.execute("PRAGMA journal_mode = MEMORY")
@@ -88,7 +70,8 @@ def _make_writable(connection: sqlite3.Connection, empty: bool) -> None:
     connection.execute("PRAGMA wal_autocheckpoint = 0")
     connection.execute("PRAGMA temp_store = MEMORY")  # a file more might be one too many
     connection.execute("PRAGMA secure_delete = ON")  # a forgotten name isn't left in the file
-    schema.prepare(connection)
+    if empty:
+        schema.make(connection)
 
 
 def _refuse_journal(path: Path) -> None:

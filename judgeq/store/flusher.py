@@ -7,15 +7,66 @@ database on a connection of its own, so that no commit ever waits for a disk.
 
 from __future__ import annotations
 
+import os
 import sqlite3
+import sys
 import threading
 from pathlib import Path
-
-from judgeq.store.place import Log
 
 INTERVAL = 0.1
 CHECKPOINT_EVERY = 20  # intervals
 RESTART_BYTES = 64 * 1024 * 1024
+
+
+class Log:
+    """A database's write-ahead log, held open from when it is first there until `close`.
+
+    Only the log is opened by hand: closing a second handle on the database itself would drop
+    SQLite's own locks on it (POSIX locks belong to the process, not the handle).
+    """
+
+    def __init__(self, database: Path) -> None:
+        self._path = database.with_name(database.name + "-wal")
+        self._handle: int | None = None
+
+    def open(self) -> int | None:
+        """Its file descriptor; None while it is not there."""
+        if self._handle is None:
+            try:
+                self._handle = os.open(self._path, os.O_RDWR | getattr(os, "O_NOFOLLOW", 0))
+            except FileNotFoundError:
+                return None
+        return self._handle
+
+    def written(self) -> tuple[int, int] | None:
+        """Its size, and when it was last written; None while it is not there."""
+        handle = self.open()
+        if handle is None:
+            return None
+        stat = os.fstat(handle)
+        return stat.st_size, stat.st_mtime_ns
+
+    def sync(self) -> None:
+        """Push its bytes to the disk."""
+        handle = self.open()
+        if handle is None:
+            return
+        if sys.platform == "darwin":
+            import fcntl
+
+            fcntl.fcntl(handle, fcntl.F_FULLFSYNC)  # fsync alone stops at the drive's cache there
+        else:
+            os.fsync(handle)
+
+    def is_deleted(self) -> bool:
+        """Whether no folder holds it any longer."""
+        return self._handle is None or not os.fstat(self._handle).st_nlink
+
+    def close(self) -> None:
+        """Let go of it."""
+        if self._handle is not None:
+            os.close(self._handle)
+            self._handle = None
 
 
 class Flusher(threading.Thread):

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from judgeq.events import Event
-from judgeq.judge.leases import Keeper
+from judgeq.judge.shared_spending import Keeper
 from judgeq.people import Check, Handed, Person
 from judgeq.store.crew import Crew
 from judgeq.types import (
@@ -93,6 +93,10 @@ class Store(Protocol):
     def keeper(self) -> Keeper | None:
         """What the processes that work on the run share; None where only one does."""
 
+    @property
+    def processes(self) -> int:
+        """How many processes work on the runs of the store now, this one included."""
+
     def report_to(self, emit: Callable[[Event], None]) -> None:
         """Have the user notified of what they should know of the store, from now on."""
 
@@ -136,7 +140,7 @@ class Store(Protocol):
 
     async def active(self, round: int) -> Bools | None:
         """The items that could be asked about in a planned round, shape (n,); None before it is
-        planned, and where that wasn't kept (a run of an older version)."""
+        planned."""
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
         """The verdicts of one round, or of all, in match order.
@@ -191,10 +195,6 @@ class Store(Protocol):
         StoreAwayError where the store can't be reached or can't commit just now: it may have been
         committed all the same.
         """
-
-    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
-        """Put outcomes that the store can't take just now in a safe place on this machine, until this
-        worker's transaction number `turn`, or a later one, has committed them."""
 
     async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
         """After StoreAwayError, wait until the store is back. None where this worker's transaction

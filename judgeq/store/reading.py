@@ -139,10 +139,7 @@ class SqliteReader:
             kept = self._db.execute(
                 "SELECT active FROM rounds WHERE round = ?", (round,)
             ).fetchone()
-            if kept is None or kept[0] is None:
-                return None
-            n = self._db.execute("SELECT count(*) FROM items").fetchone()[0]
-            return rows.active(kept[0], n)
+            return None if kept is None else rows.active(kept[0], self._n())
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
         """See Store."""

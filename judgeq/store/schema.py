@@ -1,15 +1,12 @@
-"""The SQLite schema of a run, and how an older one is brought up to date.
+"""The SQLite schema of a run.
 
-`user_version` carries the version and `application_id` says whose file it is. To change the schema,
-put new columns last into their tables in SCHEMA and, word by word, into ADDED, or a new table into
-SCHEMA and its name into CREATED, raise VERSION, and say in `migrate` what older runs hold in them; an
-old version is SCHEMA without what was added later.
+`user_version` carries its version, `application_id` says whose file it is. Whoever changes SCHEMA raises
+VERSION: a file of another version is refused.
 """
 
 from __future__ import annotations
 
 import sqlite3
-from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 
 from judgeq.errors import RunError
@@ -24,7 +21,7 @@ INSERT INTO totals SELECT 1, count(*), total(input + cached + output + reasoning
 """
 """Adds up all calls that there are."""
 APPLICATION_ID = 0x6A716462  # "jqdb"
-VERSION = 7
+VERSION = 8
 
 # No STRICT, RETURNING and the like: clusters run Python 3.11 over SQLite 3.26.
 # Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot:
@@ -33,8 +30,7 @@ VERSION = 7
 # cost `at_risk` nano-dollars more, and `unbounded` of them an unknown amount. Of several judges
 # `judge` is the one that is asked; `repeat` counts the jobs before it that ask it the same. `ordered`
 # is 0 where the order presented isn't known (an import may say so). `active` of a round says which
-# items could be asked about in it, one bit an item, the first in the lowest bit; NULL in rounds that
-# version 3 or older planned. `buckets` is unused: a process that has the run to itself keeps limits.
+# items could be asked about in it, one bit an item, the first in the lowest bit.
 # A batch is a worker that never dies: a running job whose `worker` is a batch's name has no lease, and
 # is nobody else's before it is settled. `sent` are its lines, packed (batches.py).
 # A person's question is handed out by `handed`, and its job stays pending until it is answered.
@@ -49,7 +45,8 @@ CREATE TABLE items (row INTEGER PRIMARY KEY, id TEXT NOT NULL, gold REAL);
 CREATE TABLE subsets (name TEXT NOT NULL, row INTEGER NOT NULL,
                       PRIMARY KEY (name, row)) WITHOUT ROWID;
 CREATE TABLE rounds (round INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
-                     epoch INTEGER NOT NULL, ratings BLOB NOT NULL, active BLOB);
+                     epoch INTEGER NOT NULL, ratings BLOB NOT NULL,
+                     active BLOB NOT NULL);
 CREATE TABLE jobs (id INTEGER PRIMARY KEY, items BLOB NOT NULL,
                    state TEXT NOT NULL DEFAULT 'pending',
                    attempts INTEGER NOT NULL DEFAULT 0, unusable INTEGER NOT NULL DEFAULT 0,
@@ -64,9 +61,6 @@ CREATE TABLE calls (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, attempt INTEGE
                     latency REAL NOT NULL, reply TEXT, at REAL NOT NULL, answered_by INTEGER);
 CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB,
                        score REAL, answered_by INTEGER);
-CREATE TABLE buckets (name TEXT PRIMARY KEY, requests_a_minute REAL NOT NULL,
-                      tokens_a_minute REAL NOT NULL, requests REAL NOT NULL, tokens REAL NOT NULL,
-                      at REAL NOT NULL);
 CREATE TABLE batches (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, judge INTEGER NOT NULL,
                       api TEXT NOT NULL, address TEXT NOT NULL, form TEXT NOT NULL,
                       made REAL NOT NULL,
@@ -86,107 +80,35 @@ CREATE TABLE totals (id INTEGER PRIMARY KEY CHECK (id = 1), calls INTEGER NOT NU
                      tokens REAL NOT NULL, cost REAL NOT NULL);
 """
 
-ADDED: Mapping[int, Sequence[tuple[str, str]]] = {
-    2: (
-        ("jobs", "open INTEGER NOT NULL DEFAULT 0"),
-        ("jobs", "at_risk INTEGER NOT NULL DEFAULT 0"),
-        ("jobs", "unbounded INTEGER NOT NULL DEFAULT 0"),
-    ),
-    # Before, there was one judge, and no text was judged alone.
-    3: (("jobs", "judge INTEGER NOT NULL DEFAULT 0"), ("verdicts", "score REAL")),
-    # Before, the active items of a round were computed from the verdicts each time, the order
-    # presented was always known, and what was asked again took its answer from the cache.
-    4: (
-        ("rounds", "active BLOB"),
-        ("jobs", "ordered INTEGER NOT NULL DEFAULT 1"),
-        ("jobs", "repeat INTEGER NOT NULL DEFAULT 0"),
-    ),
-    5: (),
-    # Before, no person was a judge.
-    6: (("calls", "answered_by INTEGER"), ("verdicts", "answered_by INTEGER")),
-    7: (),
-}
-"""The columns that came with each version, by table, as they stand in SCHEMA."""
-CREATED: Mapping[str, int] = {
-    "batches": 5, "people": 6, "handed": 6, "checks": 6, "totals": 7,
-}  # fmt: skip
-"""The version with which a table came, of those that version 1 lacks."""
-
-
-def migrate(connection: sqlite3.Connection, old: int) -> None:
-    """From version `old` to the next."""
-    for table, statement in _statements(old + 1):
-        if CREATED.get(table) == old + 1:
-            connection.execute(statement)
-    for table, column in ADDED[old + 1]:
-        connection.execute(f"ALTER TABLE {table} ADD COLUMN {column}")
-    if old == 1:  # which knew only the simulated judge, that costs nothing
-        connection.execute(
-            "UPDATE jobs SET open = max(0, attempts - coalesce((SELECT calls FROM "
-            "(SELECT job, count(*) AS calls FROM calls GROUP BY job) WHERE job = jobs.id), 0)) "
-            "WHERE attempts > 0"
-        )
-    if old == 6:  # whose calls are believed as they are
-        connection.execute(TOTAL)
-
 
 def is_empty(connection: sqlite3.Connection) -> bool:
     """Whether nothing was written into the file yet."""
     tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    return bool(version(connection) == tables == 0)
+    return bool(_version(connection) == tables == 0)
 
 
-def make(connection: sqlite3.Connection, version: int) -> None:
-    """Make the schema of this version in an empty database."""
-    for _, statement in _statements(version):
-        connection.execute(statement)
+def make(connection: sqlite3.Connection) -> None:
+    """Make the schema in an empty database, in one transaction."""
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
+        f"PRAGMA user_version = {VERSION}; COMMIT"
+    )
 
 
-def _statements(version: int) -> Iterator[tuple[str, str]]:
-    """What makes the schema of this version: the table or index, and its statement."""
-    statements = " ".join(SCHEMA.split())
-    for later in range(version + 1, VERSION + 1):
-        for _, column in ADDED[later]:
-            statements = statements.replace(f", {column}", "")
-    for statement in statements.split(";")[:-1]:
-        name = statement.split()[2]
-        if CREATED.get(name, 1) <= version:
-            yield name, statement
-
-
-def prepare(connection: sqlite3.Connection) -> None:
-    """Make the schema in an empty file, or migrate an older one, in one transaction."""
-    connection.execute("BEGIN IMMEDIATE")
-    try:
-        if is_empty(connection):
-            make(connection, VERSION)
-            connection.execute(f"PRAGMA application_id = {APPLICATION_ID}")
-        else:
-            for old in range(version(connection), VERSION):
-                migrate(connection, old)
-        connection.execute(f"PRAGMA user_version = {VERSION}")
-        connection.execute("COMMIT")
-    except BaseException:
-        if connection.in_transaction:
-            connection.execute("ROLLBACK")
-        raise
-
-
-def version(connection: sqlite3.Connection) -> int:
-    """The schema's version that a database says it has."""
+def _version(connection: sqlite3.Connection) -> int:
     return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise RunError unless the file is a run's, of a version from 1 to VERSION."""
+    """Raise RunError unless the file is a run's, of this version."""
     if is_empty(connection):
         raise RunError(f"{path} is empty: {LOST}")
     application = connection.execute("PRAGMA application_id").fetchone()[0]
-    if application != APPLICATION_ID or version(connection) < 1:
+    version = _version(connection)
+    if application != APPLICATION_ID or version < 1:
         raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")
-    if version(connection) > VERSION:
+    if version != VERSION:
         raise RunError(
-            f"{path} has schema version {version(connection)}, and this judgeq knows only up to "
-            f"{VERSION}: it was made by a newer judgeq. Upgrade judgeq to go on with it; nothing was "
-            "changed."
+            f"{path} has schema version {version}, and this judgeq writes version {VERSION}: continue "
+            "it with the judgeq that made it, or begin anew with --new. Nothing was changed."
         )

@@ -19,8 +19,7 @@ from judgeq.errors import RunError
 from judgeq.events import Event
 from judgeq.people import Check, Handed, Person
 from judgeq.store import batches, people, rows
-from judgeq.store.flusher import Flusher
-from judgeq.store.place import Log, Place
+from judgeq.store.flusher import Flusher, Log
 from judgeq.store.protocol import Items
 from judgeq.store.reading import SqliteReader
 from judgeq.types import (
@@ -41,6 +40,7 @@ class SqliteStore(SqliteReader):
     blocking = True
     lease = 600.0
     keeper = None
+    processes = 1
 
     def __init__(
         self,
@@ -51,7 +51,7 @@ class SqliteStore(SqliteReader):
         accept_damage: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open `path`; a writer migrates it, and may `make` it. A reader may `accept_damage`. Raises
+        """Open `path`; a writer may `make` it. A reader may `accept_damage`. Raises
         RunError if it can't be."""
         super().__init__(path, read_only=read_only, make=make, accept_damage=accept_damage)
         self._clock = clock
@@ -60,8 +60,10 @@ class SqliteStore(SqliteReader):
         self._judges: list[int] | None = None
         if read_only:
             return
-        self.place = Place(path, log := Log(path))
-        self._flusher = Flusher(path, log)
+        self._place, self._log = path.resolve(), Log(path)
+        self._log.open()  # now: its handle moves with the folder
+        self._identity = self._seen()
+        self._flusher = Flusher(path, self._log)
         self._flusher.start()
 
     @contextmanager
@@ -94,7 +96,7 @@ class SqliteStore(SqliteReader):
     @asynccontextmanager
     async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
         """See Store."""
-        self.place.check()
+        self.check()
         with self._transaction():
             self._together = True
             try:
@@ -197,9 +199,6 @@ class SqliteStore(SqliteReader):
             rounds = self._rounds_of([row[0] for row in pending])
             n = self._n()
             return [rows.job(row, round, n) for row, round in zip(pending, rounds, strict=True)]
-
-    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
-        """See Store. The file is always there."""
 
     async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
         """See Store. What raised was not committed."""
@@ -304,9 +303,30 @@ class SqliteStore(SqliteReader):
         with self._transaction() as db:
             return db.execute(f"{batches.GIVE_BACK} AND lease < ?", (self._clock(),)).rowcount
 
+    def _seen(self) -> tuple[int, int] | None:
+        try:
+            stat = self._place.stat()
+        except OSError:
+            return None
+        return stat.st_dev, stat.st_ino
+
     def check(self) -> None:
-        """See Store."""
-        self.place.check(now=True)
+        """See Store. SQLite would go on writing to a file that was deleted or moved."""
+        if self._seen() == self._identity:
+            return
+        folder = self._place.parent
+        if self._log.is_deleted():
+            raise RunError(
+                f"{folder} was deleted, or its run.db replaced, while the run was going on: it is "
+                "stopped, and its ledger is lost, with the answers that were in flight. Replies are "
+                "still in the cache, unless --no-cache was given: the same command begins anew with "
+                "them."
+            )
+        raise RunError(
+            f"{folder} was moved while the run was going on: it is stopped. Nothing is lost: all that "
+            "was answered is in it, also what was in flight. Move it back, or go on with `judgeq resume "
+            "PATH`."
+        )
 
     async def close(self) -> None:
         """See Store. The log is synced, moved into the database and removed."""

@@ -25,15 +25,15 @@ _STORED = {"INTEGER": "integer", "REAL": "real", "TEXT": "text", "BLOB": "blob"}
 
 
 def objects(connection: sqlite3.Connection) -> list[Object]:
-    """All that a database's schema holds. ALTER TABLE edits the SQL's text: white space is nothing."""
+    """All that a database's schema holds. White space is nothing."""
     rows = connection.execute("SELECT type, name, sql FROM sqlite_master")
     return [(str(kind), str(name), tuple(_TOKEN.findall(sql or ""))) for kind, name, sql in rows]
 
 
-def expected(version: int) -> list[Object]:
-    """What the schema of this version holds, as judgeq makes and migrates it."""
+def expected() -> list[Object]:
+    """What the schema holds, as judgeq makes it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        schema.make(connection, version)
+        schema.make(connection)
         return objects(connection)
 
 
@@ -42,7 +42,7 @@ def check(connection: sqlite3.Connection, path: Path) -> None:
 
     Reads every table once, but not the long texts in it.
     """
-    ours = expected(schema.version(connection))
+    ours = expected()
     _check_schema(objects(connection), ours, path)
     for kind, name, _ in ours:
         if kind == "table":

@@ -30,7 +30,7 @@ from judgeq.datasets import synthetic
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.files import ordinary, replacing
 from judgeq.judge import error_model
-from judgeq.rating import BT_SIGMA, CHOICES, ESTIMATORS, Parameters, comparisons, correlation
+from judgeq.rating import CHOICES, ESTIMATORS, Parameters, comparisons, correlation
 from judgeq.settings import Simulation, simulation_facts
 from judgeq.strategies import History, Strategy
 from judgeq.study import processes
@@ -95,13 +95,10 @@ class Grid(BaseModel):
 
     @property
     def fingerprint(self) -> str:
-        """Of all that decides the results. Where σ is that of Bradley-Terry alone it has its first name,
-        so that studies of before keep theirs."""
-        given = self.sigma is not None and "pl" in self.ratings
+        """Of all that decides the results."""
         facts = {
             "version": 1,
-            **self.model_dump(mode="json", exclude={"sigma"}),
-            "sigma" if given else "bt_sigma": BT_SIGMA if self.sigma is None else self.sigma,
+            **self.model_dump(mode="json"),
             "judge": simulation_facts(self.judge),
         }
         return sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from judgeq.store.crew import Bucket, Crew, WorkerState
+from judgeq.store.crew import Crew, WorkerState
 from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.text import count, duration, money, rate, several
 
@@ -13,7 +13,7 @@ AT_MOST = 30
 
 
 def crew(crew: Crew) -> Iterator[Section]:
-    """Who leads, the workers, the cap, the limits."""
+    """Who leads, the workers, the cap."""
     here = [worker for worker in crew.workers if not worker.over]
     yield Section(facts=list(_facts(crew, len(here))))
     if here:
@@ -27,15 +27,6 @@ def crew(crew: Crew) -> Iterator[Section]:
             ],
             rows=[_worker(worker) for worker in here[:AT_MOST]],
             notes=[f"And {count(more)} more: --json lists all."] if more > 0 else [],
-        )
-    if crew.limits:
-        yield Section(
-            columns=[
-                *words("limits shared", at_most=60),
-                *numbers("processes", "requests/min", "tokens/min", "in flight"),
-                *words("now"),
-            ],
-            rows=[_limit(bucket) for bucket in crew.limits],
         )
 
 
@@ -60,15 +51,3 @@ def _worker(worker: WorkerState) -> tuple[str | int, ...]:
     seen = f"{duration(worker.now - worker.seen)} ago"
     numbers = (worker.done, worker.calls, rate(worker.rate), worker.errors)
     return worker.shown, does, seen, *numbers, money(worker.spent / 1e9)
-
-
-def _limit(bucket: Bucket) -> tuple[str | int, ...]:
-    requests, tokens = (
-        "–" if most is None else f"{most:,.0f}"
-        for most in (bucket.requests_a_minute, bucket.tokens_a_minute)
-    )
-    of = "" if bucket.calls_at_once is None else f" of {count(bucket.calls_at_once)}"
-    now = "" if bucket.pace >= 1 else f"{bucket.pace:.0%} of the limits since calls were refused"
-    if bucket.paused > 0:
-        now = f"paused for {duration(bucket.paused)} more: calls were refused"
-    return bucket.name, bucket.processes, requests, tokens, f"{count(bucket.in_flight)}{of}", now

@@ -1,4 +1,4 @@
-"""What is shown of a PostgreSQL store: its check, its runs, a vacuum."""
+"""What is shown of a PostgreSQL store: its check, and its runs."""
 
 from __future__ import annotations
 
@@ -6,9 +6,8 @@ from collections.abc import Iterator, Sequence
 from datetime import UTC, datetime
 
 from judgeq.runs.stored import StoredRun
-from judgeq.store.postgres.upkeep import MOST_SKEW, Overview, Table
+from judgeq.store.postgres.upkeep import MOST_SKEW, Overview
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import several
 
 
 def check(overview: Overview, runs: Sequence[StoredRun]) -> Iterator[Section]:
@@ -51,10 +50,7 @@ def _run(run: StoredRun) -> tuple[str, str, str, str, int]:
 def _schema(overview: Overview) -> str:
     if overview.version is None:
         return f"{overview.address.schema}: not there yet; the first `judgeq run --store` makes it"
-    text = f"{overview.address.schema}, version {overview.version}"
-    if overview.migrated_from is not None:
-        text += f" (brought up to date from version {overview.migrated_from})"
-    return text
+    return f"{overview.address.schema}, version {overview.version}"
 
 
 def _rights(overview: Overview) -> str:
@@ -70,13 +66,3 @@ def _rights(overview: Overview) -> str:
 
 def _moment(seconds: float) -> str:
     return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")
-
-
-def vacuum(before: Sequence[Table], after: Sequence[Table]) -> str:
-    """A vacuum in a sentence."""
-    dead = sum(table.dead for table in before)
-    sizes = (sum(table.bytes for table in tables) / 1e6 for tables in (before, after))
-    return (
-        f"{several(len(after), 'table')} vacuumed and analyzed: about {dead:,} dead rows before, "
-        f"{' → '.join(f'{size:,.1f} MB' for size in sizes)}."
-    )

@@ -1,10 +1,9 @@
-"""Columns between NumPy, Python and PostgreSQL: matches for COPY, arrays for statements, and blocks of
-rows that the database has packed."""
+"""Columns between NumPy, Python and PostgreSQL: arrays for statements, and blocks of rows that the
+database has packed."""
 
 from __future__ import annotations
 
-import struct
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from itertools import chain
 from typing import Any
 
@@ -16,56 +15,11 @@ from judgeq.types import Attempt, JobState, Matches, Outcome
 
 BLOCK = 100_000
 """Rows of a block."""
-_HEADER = b"PGCOPY\n\xff\r\n\0" + struct.pack("!ii", 0, 0)
-_TRAILER = struct.pack("!h", -1)
 
 
 def array(values: Iterable[float | bool | None]) -> str:
     """Numbers as an array's text; made in a third of psycopg's time."""
     return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
-
-
-def copied(matches: Matches, run: int, first: int) -> Iterator[bytes]:
-    """Matches in the binary format of COPY, as (run, id, items, judge, ordered, repeat), in blocks."""
-    count = len(matches)
-    zeros = np.zeros(count, dtype=np.int32)
-    judges = zeros if matches.judges is None else matches.judges
-    ordered = ~zeros.astype(np.bool_) if matches.ordered is None else matches.ordered
-    repeats = zeros if matches.repeats is None else matches.repeats
-    items, sizes = matches.items.astype("<i4", copy=False), matches.sizes
-    yield _HEADER
-    for start in range(0, count, BLOCK):
-        numbers = np.arange(start, min(start + BLOCK, count))
-        for size in np.unique(sizes[numbers]).tolist():
-            alike = numbers[sizes[numbers] == size]
-            block = np.zeros(len(alike), dtype=_row(size))
-            block["fields"] = 6
-            for name, width in (("run", 4), ("id", 8), ("items", 4 * size), ("judge", 4)):
-                block[f"{name} length"] = width
-            block["ordered length"], block["repeat length"] = 1, 4
-            block["run"], block["id"] = run, first + alike
-            places = matches.offsets[alike][:, None] + np.arange(size)
-            block["items"] = items[places]
-            block["judge"], block["ordered"] = judges[alike], ordered[alike]
-            block["repeat"] = repeats[alike]
-            yield block.tobytes()
-    yield _TRAILER
-
-
-def _row(size: int) -> np.dtype[Any]:
-    """A match of so many items: each field's length, then the field."""
-    fields: list[Any] = [("fields", ">i2")]
-    for name, kind in (
-        ("run", ">i4"),
-        ("id", ">i8"),
-        ("items", ("<i4", (size,))),
-        ("judge", ">i4"),
-        ("ordered", "?"),
-        ("repeat", ">i4"),
-    ):
-        fields.append((f"{name} length", ">i4"))
-        fields.append((name, *kind) if isinstance(kind, tuple) else (name, kind))
-    return np.dtype(fields)
 
 
 def unpacked(blocks: Sequence[Sequence[bytes | None]], column: int, kind: str) -> Any:

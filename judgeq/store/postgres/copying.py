@@ -144,7 +144,7 @@ class _Inward:
             *(self._ledger.execute("SELECT epoch, holder FROM lead").fetchone() or (0, COPIER)),
         )
         for table, select in _IN.items():
-            self._rows(table, self._typed(table, self._ledger.execute(select)))
+            self._rows(table, self._ledger.execute(select))
         for name, members in self._subsets():
             self._execute("INSERT INTO @.subsets VALUES (%s, %s, %s)", name, members)
         copier = self._worker(COPIER)
@@ -163,13 +163,6 @@ class _Inward:
             self._calls(copier),
         )
         self._count(copier)
-
-    def _typed(self, table: str, read: Iterable[Sequence[Any]]) -> Iterable[Sequence[Any]]:
-        if not table.startswith("matches"):
-            return read
-        return (
-            (number, items, judge, bool(ordered), n) for number, items, judge, ordered, n in read
-        )
 
     def _execute(self, statement: str, *values: object) -> Any:
         query: Any = in_schema(statement, self._address.schema)

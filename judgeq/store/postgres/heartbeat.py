@@ -1,8 +1,8 @@
 """The thread that renews what a process holds in a PostgreSQL store: its workers' leases, and the
 scheduler's. It has a connection of its own: a busy or paused event loop must not lose a lease.
 
-It also looks for workers that gave no sign of life: the jobs and the money that they hold may be what
-everybody else waits for.
+It also counts the processes at work, which divide a server's limits, and looks for workers that gave no
+sign of life: the jobs and the money that they hold may be what everybody else waits for.
 """
 
 from __future__ import annotations
@@ -21,6 +21,8 @@ if TYPE_CHECKING:
 
 PART = 4
 """Leases are renewed when this part of them has passed."""
+SOON = 1.0
+"""Seconds until they are for the first time."""
 
 
 class Heartbeat:
@@ -32,6 +34,7 @@ class Heartbeat:
         self._lock = threading.Lock()
         self._workers: set[int] = set()
         self._epoch: int | None = None
+        self.processes = 1  # with a live worker in the store, when last counted
         self._last: float | None = None  # when leases were last renewed; None: they couldn't be
         self._steady = 0.0  # since when that was in time
         self._ended = threading.Event()
@@ -72,7 +75,7 @@ class Heartbeat:
         import psycopg
 
         connection: psycopg.Connection[Any] | None = None
-        wait = self._address.lease / PART
+        wait = min(SOON, self._address.lease / PART)  # whoever began together with us is there then
         while not self._ended.wait(wait):
             wait = self._address.lease / PART
             try:
@@ -97,6 +100,7 @@ class Heartbeat:
         lease = self._address.lease
         if workers:
             connection.execute(self._sql(statements.RENEW), (lease, workers))
+            ((self.processes,),) = connection.execute(self._sql(statements.PROCESSES)).fetchall()
         if epoch is not None:
             connection.execute(self._sql(statements.RENEW_LEAD), (lease, self._run, epoch))
 

@@ -8,7 +8,15 @@ from __future__ import annotations
 import asyncio
 import random
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Iterable,
+    Iterator,
+    Mapping,
+    Sequence,
+)
 from contextlib import asynccontextmanager, contextmanager, suppress
 from typing import TYPE_CHECKING, Any, TypeVar
 
@@ -123,7 +131,7 @@ class Link:
             await cursor.execute(self.sql(statement), values or None)
             return await cursor.fetchall() if cursor.description else []
 
-    async def copy_in(self, statement: str, blocks: Iterator[bytes]) -> None:
+    async def copy_in(self, statement: str, rows: Iterable[Sequence[object]]) -> None:
         """COPY … FROM STDIN, in a transaction of this task."""
         if self._connection is None:
             raise RuntimeError("COPY outside of a transaction")
@@ -131,8 +139,8 @@ class Link:
             self._connection.cursor() as cursor,
             cursor.copy(self.sql(statement)) as copy,
         ):
-            for block in blocks:
-                await copy.write(block)
+            for row in rows:
+                await copy.write_row(row)
 
     async def again(self, work: Callable[[], Awaitable[T]]) -> T:
         """What `work` returns, tried again while the database is away; in a transaction only once.

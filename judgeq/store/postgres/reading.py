@@ -16,9 +16,8 @@ import numpy as np
 
 from judgeq.errors import RunError
 from judgeq.events import Event
-from judgeq.judge.limiter import RECOVERY
 from judgeq.store import answers, batches, rows
-from judgeq.store.crew import Bucket, Cap, Crew, Leader, WorkerState
+from judgeq.store.crew import Cap, Crew, Leader, WorkerState
 from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.link import Link
 from judgeq.store.protocol import Items, Spent
@@ -193,7 +192,7 @@ class PostgresReader:
         )
         n = await self._n()
         with self._reading():
-            return None if kept is None or kept[0] is None else rows.active(kept[0], n)
+            return None if kept is None else rows.active(kept[0], n)
 
     async def totals(self) -> Totals:
         """See Store."""
@@ -268,16 +267,13 @@ class PostgresReader:
     async def crew(self) -> Crew:
         """See Store."""
         cap, *gone = await self._row(statements.MONEY, self._run, self._run)
-        query, given = self._link.query_named, {"run": self._run, "recovery": RECOVERY}
-        limits = await self._link.again(lambda: query(statements.LIMITS, given))
         leader, workers = await self.leader(), await self.workers()
-        with self._reading():
-            spending = Cap(None if cap is None else cap / 1e9, *(part / 1e9 for part in gone))
-            return Crew(leader, workers, spending, [Bucket(*_finite(row)) for row in limits])
+        spending = Cap(None if cap is None else cap / 1e9, *(part / 1e9 for part in gone))
+        return Crew(leader, workers, spending)
 
 
 def _finite(row: Sequence[Any]) -> Sequence[Any]:
     """The row. Raises ValueError for a number that can't be."""
     if not all(math.isfinite(cell) for cell in row if isinstance(cell, float)):
-        raise ValueError("a worker, or a limit, has a time or a number that can't be")
+        raise ValueError("a worker has a time or a number that can't be")
     return row

@@ -65,7 +65,7 @@ class RunRow:
 
 @contextmanager
 def connected(address: Address, *, write: bool = False) -> Iterator[psycopg.Connection[Any]]:
-    """A connection to a store whose schema is there; a writer makes or migrates it.
+    """A connection to a store whose schema is there; a writer makes it.
 
     Raises UsageError without psycopg, and RunError where the database can't be used, or has no such
     schema.
@@ -115,21 +115,11 @@ def _again(
 
 
 @_again
-def bring_up_to_date(address: Address) -> None:
-    """Before anything is written: migrate a schema that an older judgeq made, if there is one."""
-    with opened(address) as connection:
-        version = schema.version_of(connection, address)
-        if version is not None and version < schema.VERSION:
-            schema.prepare(connection, address)
-
-
-@_again
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
     with opened(address) as connection:
         if not schema.made(connection, address):
             return []
-        schema.check(connection, address)
         rows = connection.execute(in_schema(_ROWS, address.schema))
         return [RunRow(*row) for row in rows]
 
@@ -140,7 +130,6 @@ def read(address: Address, name: str) -> RunRow | None:
     with opened(address) as connection:
         if not schema.made(connection, address):
             return None
-        schema.check(connection, address)
         return _read(connection, address, name)
 
 

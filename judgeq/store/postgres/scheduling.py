@@ -112,8 +112,8 @@ class PostgresScheduler(PostgresReader):
                 last = first + len(matches) - 1
                 row = (self._run, round, first, last, epoch, *rows.standings(standings))
                 await self._link.query(statements.INSERT_ROUND, *row)
-                blocks = columns.copied(matches, self._run, first)
-                await self._link.copy_in(statements.COPY_MATCHES, blocks)
+                jobs = ((self._run, *job) for job in rows.jobs(matches, first))
+                await self._link.copy_in(statements.COPY_MATCHES, jobs)
                 await self._link.query(statements.INSERT_JOBS, self._run, first, last)
                 await self._link.query(statements.TOUCH, self._run)
                 # Only now: meanwhile the lease must be renewed.

@@ -1,18 +1,16 @@
-"""The PostgreSQL schema of a store, which holds many runs, and how an older one is brought up to date.
+"""The PostgreSQL schema of a store, which holds many runs.
 
-To change it, raise VERSION, change SCHEMA, and say in MIGRATIONS how the version before becomes the
-new one.
+Whoever changes SCHEMA raises VERSION: a store of another version is refused.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
 from typing import Any
 
 from judgeq.errors import RunError
 from judgeq.store.postgres.address import Address, in_schema
 
-VERSION = 3
+VERSION = 4
 
 # What is written once (matches, verdicts, calls) lies apart from what changes (jobs, workers). Row
 # numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot, all as in
@@ -32,37 +30,7 @@ VERSION = 3
 # batch's `free`. `sent` are its lines, packed (store/batches.py).
 # People are as in run.db: their jobs stay pending, by `handed`; they are no workers.
 # `turn` numbers a worker's transactions: after a connection broke in a COMMIT it says whether it held.
-#
-# A bucket is what a provider counts together: its limits a minute and in flight (the lowest that any
-# living holder says, in `shares`), what is leased of them ahead of `at` (`requests_level`,
-# `tokens_level`), and how a refusal slows all: `pace`, since `slowed`, and `paused_until`. A holder is a
-# process that sends calls; it may have `calls` in flight, and wants `wanted`.
-_BATCHES = """
-CREATE TABLE @.batches (
-    run int NOT NULL, worker bigint NOT NULL, judge int NOT NULL, api text NOT NULL,
-    address text NOT NULL, form text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,
-    tokens float8 NOT NULL, state text NOT NULL, remote text, status text NOT NULL, total int NOT NULL,
-    done int NOT NULL, failed int NOT NULL, seen float8, expires float8, cost float8 NOT NULL,
-    answered int NOT NULL, error text, sent bytea NOT NULL, PRIMARY KEY (run, worker))
-"""
-_PEOPLE = """
-CREATE TABLE @.people (
-    run int NOT NULL, number int NOT NULL, name text NOT NULL, token bytea NOT NULL, quota int,
-    state text NOT NULL, since float8 NOT NULL, PRIMARY KEY (run, number), UNIQUE (run, name),
-    UNIQUE (run, token))
-"""
-_HANDED = """
-CREATE TABLE @.handed (
-    run int NOT NULL, person int NOT NULL, lease text NOT NULL, at float8 NOT NULL, job bigint,
-    checking int, PRIMARY KEY (run, person), UNIQUE (run, job), UNIQUE (run, checking))
-"""
-_CHECKS = """
-CREATE TABLE @.checks (
-    run int NOT NULL, number int NOT NULL, items bytea NOT NULL, person int, repeats bigint,
-    known bytea NOT NULL, lease text NOT NULL, ranking bytea, ties bytea, score float8,
-    seconds float8 NOT NULL, at float8 NOT NULL, PRIMARY KEY (run, number))
-"""
-SCHEMA = f"""
+SCHEMA = """
 CREATE TABLE @.meta (one boolean PRIMARY KEY DEFAULT true CHECK (one), version int NOT NULL);
 CREATE TABLE @.runs (
     run int GENERATED ALWAYS AS IDENTITY PRIMARY KEY, name text NOT NULL UNIQUE,
@@ -79,7 +47,7 @@ CREATE TABLE @.subsets (run int NOT NULL, name text NOT NULL, members bytea NOT 
                         PRIMARY KEY (run, name));
 CREATE TABLE @.rounds (
     run int NOT NULL, round int NOT NULL, first bigint NOT NULL, last bigint NOT NULL,
-    epoch bigint NOT NULL, ratings bytea NOT NULL, active bytea, PRIMARY KEY (run, round));
+    epoch bigint NOT NULL, ratings bytea NOT NULL, active bytea NOT NULL, PRIMARY KEY (run, round));
 CREATE TABLE @.matches (
     run int NOT NULL, id bigint NOT NULL, items bytea NOT NULL, judge int NOT NULL,
     ordered boolean NOT NULL, repeat int NOT NULL, PRIMARY KEY (run, id));
@@ -104,49 +72,42 @@ CREATE TABLE @.verdicts (
 CREATE TABLE @.workers (
     worker bigint GENERATED ALWAYS AS IDENTITY PRIMARY KEY,
     run int NOT NULL REFERENCES @.runs ON DELETE CASCADE, name text NOT NULL,
-    judges text NOT NULL DEFAULT '', host text NOT NULL DEFAULT '', pid int NOT NULL DEFAULT 0,
+    host text NOT NULL DEFAULT '', pid int NOT NULL DEFAULT 0,
     since timestamptz NOT NULL DEFAULT now(), seen timestamptz NOT NULL DEFAULT now(),
     until timestamptz NOT NULL, over boolean NOT NULL DEFAULT false, turn bigint NOT NULL DEFAULT 0,
     done bigint NOT NULL DEFAULT 0, calls bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,
     spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
     reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0, UNIQUE (run, name))
     WITH (fillfactor = 50, autovacuum_vacuum_threshold = 200);
-{_BATCHES};
-{_PEOPLE};
-{_HANDED};
-{_CHECKS};
-CREATE TABLE @.buckets (
-    bucket text PRIMARY KEY, requests float8, tokens float8, calls int,
-    requests_level float8 NOT NULL DEFAULT 0, tokens_level float8 NOT NULL DEFAULT 0,
-    pace float8 NOT NULL DEFAULT 1, slowed timestamptz, paused_until timestamptz,
-    at timestamptz NOT NULL DEFAULT now()) WITH (fillfactor = 50);
-CREATE TABLE @.shares (
-    bucket text NOT NULL REFERENCES @.buckets ON DELETE CASCADE, holder text NOT NULL,
-    requests float8, tokens float8, most int, calls int NOT NULL, wanted int NOT NULL,
-    until timestamptz NOT NULL, PRIMARY KEY (bucket, holder))
-    WITH (fillfactor = 50);
+CREATE TABLE @.batches (
+    run int NOT NULL, worker bigint NOT NULL, judge int NOT NULL, api text NOT NULL,
+    address text NOT NULL, form text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,
+    tokens float8 NOT NULL, state text NOT NULL, remote text, status text NOT NULL, total int NOT NULL,
+    done int NOT NULL, failed int NOT NULL, seen float8, expires float8, cost float8 NOT NULL,
+    answered int NOT NULL, error text, sent bytea NOT NULL, PRIMARY KEY (run, worker));
+CREATE TABLE @.people (
+    run int NOT NULL, number int NOT NULL, name text NOT NULL, token bytea NOT NULL, quota int,
+    state text NOT NULL, since float8 NOT NULL, PRIMARY KEY (run, number), UNIQUE (run, name),
+    UNIQUE (run, token));
+CREATE TABLE @.handed (
+    run int NOT NULL, person int NOT NULL, lease text NOT NULL, at float8 NOT NULL, job bigint,
+    checking int, PRIMARY KEY (run, person), UNIQUE (run, job), UNIQUE (run, checking));
+CREATE TABLE @.checks (
+    run int NOT NULL, number int NOT NULL, items bytea NOT NULL, person int, repeats bigint,
+    known bytea NOT NULL, lease text NOT NULL, ranking bytea, ties bytea, score float8,
+    seconds float8 NOT NULL, at float8 NOT NULL, PRIMARY KEY (run, number));
 """
 TABLES = (
     *("lead", "items", "texts", "subsets", "rounds", "matches", "jobs", "calls", "verdicts"),
     *("people", "handed", "checks", "batches", "workers"),
 )
 """The tables whose rows belong to a run."""
-MIGRATIONS: Mapping[int, Sequence[str]] = {
-    2: (_BATCHES, "ALTER TABLE @.workers ADD COLUMN handed bigint NOT NULL DEFAULT 0"),
-    3: (
-        *(_PEOPLE, _HANDED, _CHECKS),
-        "ALTER TABLE @.calls ADD COLUMN answered_by int",
-        "ALTER TABLE @.verdicts ADD COLUMN answered_by int",
-    ),
-}
-"""The statements that bring a schema from the version before to this one."""
-_LOCK = 0x6A716462  # "jqdb": only one process makes or migrates a schema at a time
+_LOCK = 0x6A716462  # "jqdb": only one process makes a schema at a time
 
 
 def prepare(connection: Any, address: Address) -> None:
-    """Make the schema where there is none, or bring an older one up to date; in one transaction, on a
-    psycopg connection. Raises RunError for one of a newer judgeq, or another program's, and in a
-    database that can't hold every text."""
+    """Make the schema where there is none; in one transaction, on a psycopg connection. Raises RunError
+    as `made`, and in a database that can't hold every text."""
     encoding = connection.info.parameter_status("server_encoding")
     if encoding not in ("UTF8", "SQL_ASCII"):
         raise RunError(
@@ -155,50 +116,29 @@ def prepare(connection: Any, address: Address) -> None:
         )
     with connection.transaction():
         connection.execute("SELECT pg_advisory_xact_lock(%s)", (_LOCK,))
-        before = version_of(connection, address)
-        if before is None:
-            there = connection.execute(
-                "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (address.schema,)
-            ).fetchone()
-            if not there[0]:  # IF NOT EXISTS would want the right to make it all the same
-                connection.execute(f'CREATE SCHEMA "{address.schema}"')
-            connection.execute(in_schema(SCHEMA, address.schema))
-            connection.execute(
-                in_schema("INSERT INTO @.meta (version) VALUES (%s)", address.schema), (VERSION,)
-            )
+        if made(connection, address):
             return
-        for later in range(before + 1, VERSION + 1):
-            for statement in MIGRATIONS[later]:
-                connection.execute(in_schema(statement, address.schema))
-        if before < VERSION:
-            connection.execute(
-                in_schema("UPDATE @.meta SET version = %s", address.schema), (VERSION,)
-            )
-
-
-def made(connection: Any, address: Address) -> bool:
-    """Whether the schema is there, of whatever version up to this one. Raises RunError as `prepare`."""
-    return version_of(connection, address) is not None
+        there = connection.execute(
+            "SELECT count(*) FROM pg_namespace WHERE nspname = %s", (address.schema,)
+        ).fetchone()
+        if not there[0]:  # IF NOT EXISTS would want the right to make it all the same
+            connection.execute(f'CREATE SCHEMA "{address.schema}"')
+        connection.execute(in_schema(SCHEMA, address.schema))
+        connection.execute(
+            in_schema("INSERT INTO @.meta (version) VALUES (%s)", address.schema), (VERSION,)
+        )
 
 
 def check(connection: Any, address: Address) -> None:
-    """Raise RunError unless the schema is there and of this version: of a reader, which changes
-    nothing."""
-    version = version_of(connection, address)
-    if version is None:
+    """Raise RunError unless the schema is there: of a reader, which changes nothing."""
+    if not made(connection, address):
         raise RunError(
             f"there are no runs in {address.shown}: it has no schema {address.schema!r}."
         )
-    if version < VERSION:
-        raise RunError(
-            f"{address.shown} is of an older judgeq (version {version} of its schema). The next `judgeq "
-            "run`, `resume` or `worker`, or `judgeq store check` brings it up to date."
-        )
 
 
-def version_of(connection: Any, address: Address) -> int | None:
-    """The version of the schema; None where there is none. Raises RunError for what isn't ours, or is
-    newer."""
+def made(connection: Any, address: Address) -> bool:
+    """Whether the schema is there. Raises RunError for what isn't ours, or is of another version."""
     there = connection.execute(
         "SELECT to_regclass(%s) IS NOT NULL, count(*) FROM pg_class c JOIN pg_namespace n "
         "ON n.oid = c.relnamespace WHERE n.nspname = %s",
@@ -210,12 +150,13 @@ def version_of(connection: Any, address: Address) -> int | None:
                 f"the schema {address.schema!r} of {address.shown} is another program's: it holds "
                 "tables, but none of judgeq's. --store …?schema=NAME names another."
             )
-        return None
+        return False
     row = connection.execute(in_schema("SELECT version FROM @.meta", address.schema)).fetchone()
     version = row[0] if row else 0
-    if version > VERSION:
+    if version != VERSION:
         raise RunError(
-            f"{address.shown} has version {version} of judgeq's schema, and this judgeq knows only up "
-            f"to {VERSION}: it was made by a newer judgeq. Upgrade judgeq; nothing was changed."
+            f"{address.shown} has version {version} of judgeq's schema, and this judgeq writes version "
+            f"{VERSION}: use the judgeq that made it, or another schema (--store …?schema=NAME). "
+            "Nothing was changed."
         )
-    return int(version)
+    return True

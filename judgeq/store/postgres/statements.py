@@ -27,9 +27,7 @@ SELECT coalesce(max(round), 0), coalesce(max(last), -1) + 1,
     (SELECT epoch FROM @.rounds WHERE run = %s AND round = %s) FROM @.rounds WHERE run = %s
 """
 INSERT_ROUND = "INSERT INTO @.rounds VALUES (%s, %s, %s, %s, %s, %s, %s)"
-COPY_MATCHES = """
-COPY @.matches (run, id, items, judge, ordered, repeat) FROM STDIN (FORMAT binary)
-"""
+COPY_MATCHES = "COPY @.matches (run, id, items, judge, ordered, repeat) FROM STDIN"
 INSERT_JOBS = """
 INSERT INTO @.jobs (run, id, judge)
 SELECT run, id, judge FROM @.matches WHERE run = %s AND id BETWEEN %s AND %s ORDER BY id
@@ -164,8 +162,8 @@ SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL ena
 SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off
 """
 REGISTER = """
-INSERT INTO @.workers (run, name, judges, host, pid, since, seen, until)
-VALUES (%s, %s, %s, %s, %s, @now, @now, @now + make_interval(secs => %s))
+INSERT INTO @.workers (run, name, host, pid, since, seen, until)
+VALUES (%s, %s, %s, %s, @now, @now, @now + make_interval(secs => %s))
 ON CONFLICT (run, name) DO UPDATE SET seen = excluded.seen RETURNING worker
 """
 # Whoever holds this row's lock is not found dead.
@@ -342,6 +340,10 @@ RENEW = """
 UPDATE @.workers SET seen = @now, until = greatest(until, @now + make_interval(secs => %s))
 WHERE worker = ANY(%s) AND NOT over
 """
+PROCESSES = """
+SELECT greatest(1, count(DISTINCT (host, pid)))::int FROM @.workers
+WHERE NOT over AND until > @now AND until < 'infinity'
+"""
 # After a start of the server live workers are given time to say so. Who has its row locked is alive.
 REAP = """
 WITH dead AS (
@@ -362,7 +364,6 @@ UPDATE @.jobs SET state = 'pending'
 WHERE run = %s AND state = 'running' AND worker IN (SELECT worker FROM ours)
 """
 TURN = "SELECT turn FROM @.workers WHERE worker = %s FOR UPDATE"
-TURN_OF = "SELECT turn FROM @.workers WHERE worker = %s AND run = %s AND name = %s FOR UPDATE"
 GIVE_BACK = """
 UPDATE @.jobs SET state = 'pending'
 WHERE run = %s AND state = 'running' AND worker = %s AND NOT id = ANY(%s::bigint[])
@@ -381,7 +382,7 @@ span AS (
 made AS (
     SELECT worker, count(*) AS n FROM latest, span
     WHERE outcome <> 'cached' AND at > now - 60 GROUP BY worker)
-SELECT w.worker, w.name, w.host, w.pid, w.judges, extract(epoch FROM w.since)::float8,
+SELECT w.worker, w.name, w.host, w.pid, extract(epoch FROM w.since)::float8,
     extract(epoch FROM w.seen)::float8, w.over, w.until < @now, w.done, w.calls, w.errors,
     (SELECT count(*) FROM @.jobs j WHERE j.run = w.run AND j.state = 'running' AND j.worker = w.worker),
     now, (coalesce(m.n, 0)
@@ -395,16 +396,4 @@ SELECT (SELECT cap FROM @.runs WHERE run = %s), coalesce(sum(spent), 0)::bigint,
     coalesce(sum(at_risk), 0)::bigint,
     coalesce(sum(greatest(free, 0)) FILTER (WHERE NOT over), 0)::bigint
 FROM @.workers WHERE run = %s
-"""
-# Judges without a server have limits of their own in each run.
-LIMITS = """
-SELECT b.bucket, s.processes, b.requests, b.tokens, b.calls, s.calls,
-    least(1, b.pace + greatest(0, extract(epoch FROM now() - b.at)) * %(recovery)s)::float8,
-    coalesce(greatest(0, extract(epoch FROM b.paused_until - now())), 0)::float8
-FROM @.buckets b JOIN (
-    SELECT bucket, count(*) AS processes, sum(calls)::bigint AS calls FROM @.shares
-    WHERE until > now() GROUP BY bucket) s USING (bucket)
-WHERE NOT EXISTS (SELECT FROM @.runs r WHERE r.run <> %(run)s
-    AND right(b.bucket, length(r.name) + 4) = ' in ' || r.name)
-ORDER BY b.bucket
 """

@@ -15,21 +15,17 @@ import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
-from pathlib import Path
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.events import Notice
 from judgeq.judge.spending import rounded_up
-from judgeq.paths import user_state
 from judgeq.store import batches, rows
-from judgeq.store.postgres import columns, spool, statements
+from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.heartbeat import PART, Heartbeat
 from judgeq.store.postgres.link import Link
 from judgeq.store.postgres.people import PostgresPeople
 from judgeq.store.postgres.scheduling import PostgresScheduler
 from judgeq.store.postgres.sharing import Sharing
-from judgeq.store.postgres.spool import Spool
 from judgeq.types import Attempt, Batch, Job, JobState, Line, Outcome
 
 _NOTHING = (0, 0, 0, 0, 0, 0)
@@ -65,8 +61,8 @@ class _Worker:
 
 
 class PostgresStore(PostgresScheduler, PostgresPeople):
-    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, `judges` are
-    the numbers of those that claims are for (None: all), and `label` names them to other users."""
+    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users, and `judges`
+    are the numbers of those that claims are for (None: all)."""
 
     blocking = False
 
@@ -78,10 +74,8 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         name: str = "",
         read_only: bool = False,
         judges: Sequence[int] | None = None,
-        label: str = "",
         clock: Callable[[], float] | None = None,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        spool_folder: Path | None = None,
         damage: Sequence[str] = (),
     ) -> None:
         token, heartbeat = secrets.token_hex(4), Heartbeat(address, run)
@@ -90,16 +84,18 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         self.damage = damage
         self.lease = address.lease
         self._judges = None if judges is None else list(judges)
-        self._label = label
         self._workers: dict[str, _Worker] = {}
         self._turns = 0
         self._failures: list[StoreAwayError] = []  # of the last transactions
         self._turn: _Turn | None = None
-        folder = spool_folder or user_state() / "waiting"
-        self._spool = Spool(folder, address, run, token)
         self._row_now: int | None = None
         self._in_doubt: _Turn | None = None
         self.keeper = Sharing(address, run, lambda: self._row_now, self._link.again)
+
+    @property
+    def processes(self) -> int:
+        """See Store."""
+        return self._heartbeat.processes
 
     def turn(self) -> int:
         """See Store."""
@@ -110,16 +106,12 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
     async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
         """See Store."""
         try:
-            if worker is not None:
-                await self._hand_in_first(worker)
             async with self._writing(_Turn(worker, turn)):
                 yield
         except StoreAwayError as error:
             self._failures.append(error)
             raise
         self._failures.clear()
-        if turn and self._spool.kept:
-            self._spool.clear()
 
     @asynccontextmanager
     async def _writing(self, new: _Turn | None = None) -> AsyncIterator[_Turn]:
@@ -185,7 +177,7 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
 
         known = self._known(worker)
         name = self._name(worker, len(known.rows))
-        given = (self._label, socket.gethostname(), os.getpid(), known.lease)
+        given = (socket.gethostname(), os.getpid(), known.lease)
         try:
             ((row,),) = await self._link.query(statements.REGISTER, self._run, name, *given)
         except ForeignKeyViolation as error:
@@ -195,6 +187,7 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         known.rows.append(row)
         turn.fenced.add(row)
         self._row_now = int(row)
+        ((self._heartbeat.processes,),) = await self._link.query(statements.PROCESSES)
         self._heartbeat.hold(row)
         return int(row)
 
@@ -204,7 +197,6 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
 
     async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
         """See Store."""
-        await self._hand_in_first(worker)
         self._known(worker).lease = lease
         async with self._writing() as turn:
             row = await self.row_of(worker)
@@ -325,25 +317,6 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
             return 0
         return int((await self._row(statements.REAP, self._run, grace, self._run))[0])
 
-    # While the database is away
-
-    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
-        """See Store."""
-        known = self._workers.get(worker)
-        if known is None or not known.rows:
-            return
-        lines = []
-        for outcome in outcomes:
-            row = known.jobs.get(outcome.job, known.rows[-1])
-            name = worker if known.batch else self._name(worker, known.rows.index(row))
-            lines.append(spool.Line(row, name, turn, outcome))
-        try:
-            self._spool.add(lines)
-        except RunError as error:  # they are in memory
-            self._link.emit(
-                Notice(f"{error} They are lost if this process ends now.", warning=True)
-            )
-
     async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
         """See Store."""
         known = self._known(worker)
@@ -370,39 +343,6 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
             self._committed(doubtful)
         return ours
 
-    async def _hand_in_first(self, worker: str) -> None:
-        """As `_hand_in`, before a worker begins. Files are removed, so not in a transaction that may yet
-        fail."""
-        if worker not in self._workers and not self._link.inside:
-            await self._hand_in()
-
-    async def _hand_in(self) -> None:
-        """Settle what earlier processes of this machine could not."""
-        for path in self._spool.left():
-            try:
-                with spool.taken(path) as lines:
-                    for row in sorted({line.worker for line in lines}):
-                        await self._hand_in_of(row, [line for line in lines if line.worker == row])
-            except StoreAwayError:
-                raise
-            except RunError as error:
-                self._link.emit(Notice(f"{path} waits to be handed in: {error}", warning=True))
-
-    async def _hand_in_of(self, row: int, lines: Sequence[spool.Line]) -> None:
-        async with self._writing() as turn:
-            found = await self._link.query(statements.TURN_OF, row, self._run, lines[0].name)
-            if not found:
-                raise RunError(
-                    f"answers wait for {self._link.address.shown}, which doesn't know their worker "
-                    f"{lines[0].name}: it was restored from a copy, or is another database."
-                )
-            outcomes = [line.outcome for line in lines if line.turn > found[0][0]]
-            await self._settle(turn, outcomes, lambda job: row)
-            last = max(line.turn for line in lines)
-            await self._link.query(
-                "UPDATE @.workers SET turn = greatest(turn, %s) WHERE worker = %s", last, row
-            )
-
     def check(self) -> None:
         """See Store. A database has no place that could change."""
 
@@ -411,12 +351,8 @@ class PostgresStore(PostgresScheduler, PostgresPeople):
         self._heartbeat.stop()
         workers = [worker for worker in self._workers.values() if not worker.batch]
         ours = [row for worker in workers for row in worker.rows]
-        kept = self._spool.kept
-        self._spool.close()
         try:
             with suppress(StoreAwayError):
-                if kept:  # the database may be back
-                    await self._hand_in()
                 if ours:
                     await self._link.query(statements.LEAVE, ours, self._run)
                 await self._end_lead()

@@ -1,4 +1,4 @@
-"""A store looked after: what state it is in, and its tables vacuumed."""
+"""The state of a store, for `judgeq store check`."""
 
 from __future__ import annotations
 
@@ -38,14 +38,13 @@ class Table(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """The state of a store: the server's version, the schema's (None: it isn't there) and from which
-    it was brought up to date just now, whether this user may make it and write to it, the seconds by
-    which the database's clock is ahead of this machine's, and its tables."""
+    """The state of a store: the server's version, the schema's (None: it isn't there), whether this user
+    may make it and write to it, the seconds by which the database's clock is ahead of this machine's,
+    and its tables."""
 
     address: Address = field(metadata=LEFT_OUT)
     server: str
     version: int | None
-    migrated_from: int | None
     may_create: bool
     may_write: bool
     ahead: float
@@ -64,11 +63,9 @@ class Overview:
 
 
 def check(address: Address) -> Overview:
-    """Look at a store, and bring an older schema up to date. Raises as `connected`."""
+    """Look at a store. Raises as `connected`."""
     with opened(address) as connection:
-        before = schema.version_of(connection, address)
-        if before is not None and before < schema.VERSION:
-            schema.prepare(connection, address)
+        made = schema.made(connection, address)
         sent = time.time()
         ((now,),) = connection.execute("SELECT extract(epoch FROM now())::float8").fetchall()
         ahead = now - (sent + time.time()) / 2
@@ -77,33 +74,18 @@ def check(address: Address) -> Overview:
         return Overview(
             address=address,
             server=f"PostgreSQL {server}",
-            version=None if before is None else schema.VERSION,
-            migrated_from=before if before is not None and before < schema.VERSION else None,
-            may_create=may_create if before is None else on_schema,
-            may_write=on_schema or _may_write(connection, address),
+            version=schema.VERSION if made else None,
+            may_create=on_schema if made else may_create,
+            may_write=on_schema or (made and _may_write(connection, address)),
             ahead=ahead,
             tables=_tables(connection, address),
         )
 
 
 def _may_write(connection: Any, address: Address) -> bool:
-    if schema.version_of(connection, address) is None:
-        return False
     query = in_schema("SELECT has_table_privilege('@.jobs', 'UPDATE')", address.schema)
     return bool(connection.execute(query).fetchone()[0])
 
 
 def _tables(connection: Any, address: Address) -> list[Table]:
     return [Table(*row) for row in connection.execute(_TABLES, (address.schema,)).fetchall()]
-
-
-def vacuum(address: Address) -> tuple[list[Table], list[Table]]:
-    """Have PostgreSQL vacuum and analyze the store's tables, while all goes on; how they were before,
-    and how they are. Raises as `connected`."""
-    with opened(address) as connection:
-        schema.check(connection, address)
-        before = _tables(connection, address)
-        for table in before:
-            query: Any = f'VACUUM (ANALYZE) "{address.schema}"."{table.name}"'
-            connection.execute(query)
-        return before, _tables(connection, address)

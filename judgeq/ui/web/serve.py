@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine
+from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
 from contextlib import asynccontextmanager, suppress
 from importlib.metadata import version
 from typing import Any, TypeVar
@@ -170,7 +170,8 @@ class Server:
     async def _find(self, request: web.Request) -> RunPlace:
         """The run of an address. Raises RunError where runs can't be listed."""
         key = request.match_info["run"]
-        for run in await asyncio.to_thread(self._runs.all):
+        runs: Sequence[RunPlace] = await asyncio.to_thread(lambda: self._runs.all())
+        for run in runs:
             if key_of(run) == key:
                 return run
         raise web.HTTPNotFound
