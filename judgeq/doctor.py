@@ -130,7 +130,7 @@ def _cache(settings: Settings) -> Check:
     return Check(
         "cache",
         "ok",
-        f"{several(kept.entries, 'reply', 'replies')}, {kept.bytes / 1e6:,.1f} MB in {folder}",
+        f"{several(kept.replies, 'reply', 'replies')}, {kept.bytes / 1e6:,.1f} MB in {folder}",
     )
 
 

@@ -117,7 +117,7 @@ def test_two_at_a_time_share_a_folder(tmp_path: Path) -> None:
         await second.close()
 
     assert using(tmp_path, both) == []
-    assert overview(tmp_path).entries == 201
+    assert overview(tmp_path).replies == 201
 
 
 def test_who_only_looks_keeps_nothing_and_makes_no_folder(tmp_path: Path) -> None:
@@ -172,7 +172,7 @@ def test_notes_are_recalled_for_a_week(tmp_path: Path) -> None:
 
     assert recalled(1000.0 + 6 * 86_400) == {"structured": "json"}
     assert recalled(1000.0 + 8 * 86_400) is None
-    assert overview(tmp_path).entries == 0  # a note is no reply
+    assert overview(tmp_path).replies == 0  # a note is no reply
 
 
 # `judgeq cache`
@@ -188,8 +188,8 @@ def test_overview_prune_and_clear(tmp_path: Path) -> None:
     using(tmp_path, put)
     lookups(tmp_path, "a0", "a1", "z")
     found = overview(tmp_path)
-    assert found.entries == 5
-    assert found.by_model == {"model a": (4, 1.0), "model b": (1, None)}
+    assert found.replies == 5
+    assert found.models == {"model a": (4, 1.0), "model b": (1, None)}
     assert (found.hits, found.misses) == (2, 2)
     assert found.bytes > 0
     assert found.oldest is not None
@@ -199,7 +199,7 @@ def test_overview_prune_and_clear(tmp_path: Path) -> None:
     assert prune(tmp_path, older_than=None, model="model b", now=later) == 1
     assert prune(tmp_path, older_than=50, model="model b", now=later) == 0
     assert prune(tmp_path, older_than=50, model=None, now=later) == 4
-    assert overview(tmp_path).entries == 0
+    assert overview(tmp_path).replies == 0
     assert (overview(tmp_path).hits, overview(tmp_path).misses) == (2, 2)
     filled(tmp_path)
     assert clear(tmp_path) == 1
@@ -208,7 +208,7 @@ def test_overview_prune_and_clear(tmp_path: Path) -> None:
 
 def test_a_folder_that_is_not_there_is_empty(tmp_path: Path) -> None:
     folder = tmp_path / "none"
-    assert overview(folder).entries == 0
+    assert overview(folder).replies == 0
     assert prune(folder, older_than=0, model=None, now=0) == 0
     assert clear(folder) == 0
     assert not folder.exists()
@@ -362,8 +362,8 @@ def test_times_and_costs_that_we_never_wrote_are_left_out(tmp_path: Path, time: 
     execute(tmp_path, "UPDATE Cache SET store_time = ?, tag = 'o' WHERE key = 'k'", time)
     execute(tmp_path, "UPDATE Cache SET value = ? WHERE key = 'k'", b'{"cost": 1e999}')
     shown = overview(tmp_path)
-    assert (shown.entries, shown.oldest, shown.newest) == (2, 5000.0, 5000.0)
-    assert shown.by_model == {"m": (1, 0.25), "o": (1, None)}
+    assert (shown.replies, shown.oldest, shown.newest) == (2, 5000.0, 5000.0)
+    assert shown.models == {"m": (1, 0.25), "o": (1, None)}
 
 
 @pytest.mark.parametrize(
@@ -392,7 +392,7 @@ def test_nothing_is_evicted_whatever_the_file_says(tmp_path: Path) -> None:
     for setting in (("eviction_policy", "least-recently-used"), ("size_limit", 1)):
         execute(tmp_path, "INSERT OR REPLACE INTO Settings VALUES (?, ?)", *setting)
     filled(tmp_path, **{f"k{number}": REPLY for number in range(300)})
-    assert overview(tmp_path).entries == 301
+    assert overview(tmp_path).replies == 301
 
 
 # Several processes
@@ -414,7 +414,7 @@ def test_several_that_make_the_file_at_a_time_share_it(tmp_path: Path) -> None:
     folder = tmp_path / "new" / "cache"
     with ThreadPoolExecutor(4) as pool:
         list(pool.map(lambda number: filled(folder, **{f"k{number}": REPLY}), range(8)))
-    assert overview(folder).entries == 8
+    assert overview(folder).replies == 8
 
 
 def test_while_another_process_writes_replies_wait_and_none_is_lost(

@@ -198,7 +198,7 @@ def clear_cache(
     from judgeq.judge import cache as replies
 
     folder = _folder(flags)
-    entries = replies.overview(folder).entries
+    entries = replies.overview(folder).replies
     question = f"Remove {_replies(entries)} from {folder}? They were paid for."
     if entries and not yes and not typer.confirm(question, err=True):
         raise UsageError("nothing was removed.")

@@ -16,7 +16,7 @@ from contextlib import closing, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any
+from typing import Any, NamedTuple
 
 import diskcache
 import orjson
@@ -262,15 +262,22 @@ def _reply_in(value: bytes | None) -> Cached | None:
 # `judgeq cache`
 
 
+class Kept(NamedTuple):
+    """How many replies of a model are kept, and the dollars they once cost (None: not known of all)."""
+
+    replies: int
+    cost: float | None
+
+
 @dataclass(frozen=True, slots=True)
 class Overview:
-    """What a cache holds: replies and the dollars they once cost by model (None: not known of all),
-    bytes on disk, times in seconds since the epoch, hits and misses of all runs."""
+    """What a cache holds: replies, also by model, bytes on disk, times in seconds since the epoch, hits
+    and misses of all runs."""
 
     folder: Path
-    entries: int = 0
+    replies: int = 0
     bytes: int = 0
-    by_model: Mapping[str, tuple[int, float | None]] = field(default_factory=dict)
+    models: Mapping[str, Kept] = field(default_factory=dict)
     oldest: float | None = None
     newest: float | None = None
     hits: int = 0
@@ -298,10 +305,10 @@ def overview(folder: Path) -> Overview:
     times = [time for row in models for time in row[2:4] if _is_number(time, LAST_TIME)]
     return Overview(
         folder=folder,
-        entries=sum(row[1] for row in models),
+        replies=sum(row[1] for row in models),
         bytes=sum(path.stat().st_size for path in folder.glob(f"{DATABASE}*")),
-        by_model={
-            str(name): (
+        models={
+            str(name): Kept(
                 replies,
                 None if unpriced or not _is_number(cost, MOST_PAID) else float(cost),
             )
@@ -327,7 +334,7 @@ def prune(folder: Path, *, older_than: float | None, model: str | None, now: flo
 
 def clear(folder: Path) -> int:
     """Remove all replies and notes; how many replies they were."""
-    replies = overview(folder).entries
+    replies = overview(folder).replies
     _remove(folder, "true")
     return replies
 

@@ -198,7 +198,7 @@ def cache(cache: Overview) -> Iterator[Section]:
     yield Section(
         facts=[
             ("folder", str(cache.folder)),
-            ("replies", count(cache.entries)),
+            ("replies", count(cache.replies)),
             ("size", f"{cache.bytes / 1e6:,.1f} MB"),
             ("hits", f"{count(cache.hits)}, and {count(cache.misses)} misses"),
         ]
@@ -209,7 +209,7 @@ def cache(cache: Overview) -> Iterator[Section]:
         columns=[*words("model", whole=True), *numbers("replies", "once paid")],
         rows=[
             (name, replies, "unknown" if dollars is None else money(dollars))
-            for name, (replies, dollars) in sorted(cache.by_model.items())
+            for name, (replies, dollars) in sorted(cache.models.items())
         ],
         notes=[f"From {_day(cache.oldest)} to {_day(cache.newest)}."],
         close=True,

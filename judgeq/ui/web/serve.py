@@ -170,7 +170,7 @@ class Server:
     async def _find(self, request: web.Request) -> RunPlace:
         """The run of an address. Raises RunError where runs can't be listed."""
         key = request.match_info["run"]
-        runs: Sequence[RunPlace] = await asyncio.to_thread(lambda: self._runs.all())
+        runs: Sequence[RunPlace] = await asyncio.to_thread(self._runs.all)
         for run in runs:
             if key_of(run) == key:
                 return run
