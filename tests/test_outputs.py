@@ -18,8 +18,7 @@ from typer.main import get_command
 from judgeq import config
 from judgeq.cli import app
 from judgeq.engine import session
-from judgeq.engine.estimate import Estimate
-from judgeq.engine.samples import Range
+from judgeq.engine.estimate import Estimate, Range
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.runs.info import Ended

@@ -7,8 +7,8 @@ ask them again, and a second pilot asks only what the first did not.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 from judgeq.engine.assembly import Run
 from judgeq.engine.runner import Session, first_questions
@@ -70,8 +70,7 @@ def ask(
             error, counts = raised, await session.store.round_state(1) or Counts()
         if not counts.done:
             raise error or JudgeError(await _none(session, counts))
-        senders = [judge.sender for judge in session.judge.asked]
-        limiters = {id(sender.limiter): sender.limiter for sender in senders}.values()
+        limiters = {judge.sender.limiter for judge in session.judge.asked}
         return Pilot(
             min(questions, counts.total),
             counts,
@@ -107,19 +106,12 @@ def _sum(limits: Sequence[float | None]) -> float | None:
 
 def _since(before: Totals, after: Totals) -> Totals:
     """What was spent between the two."""
-    at_risk = None
-    if before.at_risk is not None and after.at_risk is not None:
-        at_risk = max(0.0, after.at_risk - before.at_risk)
+
+    def less(new: Any, old: Any) -> Any:
+        if isinstance(new, Usage):
+            return Usage(*map(less, new, old))
+        return None if None in (new, old) else max(0, new - old)
+
     return Totals(
-        calls=after.calls - before.calls,
-        retries=after.retries - before.retries,
-        usage=Usage(*(new - old for new, old in zip(after.usage, before.usage, strict=True))),
-        cost=after.cost - before.cost,
-        unpriced=after.unpriced - before.unpriced,
-        unknown=after.unknown - before.unknown,
-        at_risk=at_risk,
-        hits=after.hits - before.hits,
-        saved=after.saved - before.saved,
-        unusable=after.unusable - before.unusable,
-        uncounted=after.uncounted - before.uncounted,
+        *(less(getattr(after, each.name), getattr(before, each.name)) for each in fields(Totals))
     )

@@ -11,37 +11,50 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
+
 from judgeq.certainty import Certainty
-from judgeq.engine import batch, extent, knowing, questions, results
+from judgeq.engine import batch, knowing, questions, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_collecting import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.people import People
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
-from judgeq.engine.ranking import round_rated
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError, StoreAwayError
-from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
+from judgeq.events import (
+    EndedEarly,
+    Event,
+    Notice,
+    PeopleHere,
+    Placed,
+    RoundRated,
+    RoundStarted,
+    RunStarted,
+)
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
-from judgeq.rating import GoOn, comparisons
+from judgeq.rating import GoOn, comparisons, correlation
 from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import Counts, Matches
+from judgeq.types import Counts, Floats, Matches
 
 BARRIER_WAIT = 1.0
 """Seconds between two looks at jobs that other workers hold."""
+SHOWN = 3
+"""So many items are reported from each end of the ranking."""
+_TEXT = 200
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -293,8 +306,8 @@ async def first_questions(session: Session, number: int) -> Counts:
 async def _started(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
     run, items, people = session.run, len(session.run.dataset), session.people
-    planned, _ = await extent.planned(session.store)
-    sizes = extent.sizes(run.strategy, run.settings, items)
+    planned, _ = await questions.planned(session.store)
+    sizes = questions.sizes(run.strategy, run.settings, items)
     return RunStarted(
         run=run.folder.id,
         items=items,
@@ -398,3 +411,31 @@ async def _state(session: Session, round: int) -> Counts:
             "on it."
         )
     return counts
+
+
+def round_rated(
+    round: int,
+    before: Floats,
+    after: Floats,
+    ids: Sequence[str],
+    texts: Sequence[str] | None,
+    known: Certainty | None = None,
+) -> RoundRated:
+    """A round that took the ratings from `before` to `after`, both of shape (items,); an item without a
+    rating (nan) counts as 0."""
+    after = np.nan_to_num(after)
+    moved = (
+        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
+    )
+
+    def placed(rows: Sequence[int]) -> list[Placed]:
+        shown = (None if texts is None else texts[row][:_TEXT] for row in rows)
+        return [
+            Placed(ids[row], text, float(after[row])) for row, text in zip(rows, shown, strict=True)
+        ]
+
+    order = np.lexsort((np.arange(len(after)), -after)).tolist()
+    shown = min(SHOWN, len(after))
+    return RoundRated(
+        round, moved, placed(order[:shown]), placed(order[len(order) - shown :]), known
+    )
