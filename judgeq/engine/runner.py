@@ -11,12 +11,10 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
-
-import numpy as np
 
 from judgeq.certainty import Certainty
 from judgeq.engine import batch, knowing, questions, results
@@ -29,32 +27,20 @@ from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError, StoreAwayError
-from judgeq.events import (
-    EndedEarly,
-    Event,
-    Notice,
-    PeopleHere,
-    Placed,
-    RoundRated,
-    RoundStarted,
-    RunStarted,
-)
+from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
-from judgeq.rating import GoOn, comparisons, correlation
+from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import Counts, Floats, Matches
+from judgeq.types import Counts, Matches
 
 BARRIER_WAIT = 1.0
 """Seconds between two looks at jobs that other workers hold."""
-SHOWN = 3
-"""So many items are reported from each end of the ranking."""
-_TEXT = 200
 Sleep = Callable[[float], Awaitable[None]]
 
 
@@ -181,7 +167,7 @@ async def _all_rounds(session: Session, epoch: int) -> History:
             known = await _known(session, history)
         dataset = run.dataset
         session.emit(
-            round_rated(round, before, history.latest[1], dataset.ids, dataset.texts, known)
+            results.round_rated(round, before, history.latest[1], dataset.ids, dataset.texts, known)
         )
         if known is not None and knowing.enough(history, known):
             await _ended(session, history, known)
@@ -218,7 +204,7 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     await people.finish()
     history, dataset = await results.replayed(run.folder.info(), store), run.dataset
     start, ratings = plan.standings.elo, history.latest[1]
-    session.emit(round_rated(1, start, ratings, dataset.ids, dataset.texts))
+    session.emit(results.round_rated(1, start, ratings, dataset.ids, dataset.texts))
     return history
 
 
@@ -411,31 +397,3 @@ async def _state(session: Session, round: int) -> Counts:
             "on it."
         )
     return counts
-
-
-def round_rated(
-    round: int,
-    before: Floats,
-    after: Floats,
-    ids: Sequence[str],
-    texts: Sequence[str] | None,
-    known: Certainty | None = None,
-) -> RoundRated:
-    """A round that took the ratings from `before` to `after`, both of shape (items,); an item without a
-    rating (nan) counts as 0."""
-    after = np.nan_to_num(after)
-    moved = (
-        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
-    )
-
-    def placed(rows: Sequence[int]) -> list[Placed]:
-        shown = (None if texts is None else texts[row][:_TEXT] for row in rows)
-        return [
-            Placed(ids[row], text, float(after[row])) for row, text in zip(rows, shown, strict=True)
-        ]
-
-    order = np.lexsort((np.arange(len(after)), -after)).tolist()
-    shown = min(SHOWN, len(after))
-    return RoundRated(
-        round, moved, placed(order[:shown]), placed(order[len(order) - shown :]), known
-    )

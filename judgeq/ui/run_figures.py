@@ -69,17 +69,6 @@ def _legend(axes: Axes) -> None:
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _logarithmic(axes: Axes, x: Floats) -> None:
-    """Across, with plain numbers: Matplotlib's own are formulas."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_xscale("log")
-    wide = len(x) > 0 and x.max() > WIDE * x.min()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
-
-
 def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
     """How the scores are spread; by the classes of the gold labels, where they are few."""
     name, values = scores.main
@@ -222,7 +211,8 @@ def by_length(axes: Axes, scores: Scores, texts: Sequence[str]) -> None:
     rows = scores.scored
     axes.set(xlabel="Characters", ylabel=f"Score ({scores.main[0]})")
     long = np.maximum(lengths(texts)[rows], 1)
-    _logarithmic(axes, long)
+    wide = len(long) > 0 and long.max() > WIDE * long.min()
+    drawing.logarithmic(axes, (1,) if wide else (1, 2, 5))
     _scatter(axes, long, scores.main[1][rows])
 
 
