@@ -18,7 +18,8 @@ from typer.main import get_command
 from judgeq import config
 from judgeq.cli import app
 from judgeq.engine import session
-from judgeq.engine.estimate import Estimate, Range
+from judgeq.engine.estimate import Estimate
+from judgeq.engine.pilot import Range
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.runs.info import Ended

@@ -11,7 +11,8 @@ from typing import Any
 import pytest
 
 import judgeq
-from judgeq.engine.estimate import Estimate, Range, plausible
+from judgeq.engine.estimate import Estimate
+from judgeq.engine.pilot import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
 from judgeq.judge.model import REASON
 from judgeq.ui.json import plain

@@ -19,14 +19,13 @@ from typing import Any, ClassVar, NamedTuple, TypeAlias
 from judgeq import seeds
 from judgeq.engine import assembly, questions, results
 from judgeq.engine.assembly import Run
-from judgeq.engine.pilot import Pilot
+from judgeq.engine.pilot import NOTHING, Pilot, Range, mean_of, plausible
 from judgeq.engine.queue import Stop
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
 from judgeq.judge.spending import MARGIN
-from judgeq.rating import student
 from judgeq.store import Store
 from judgeq.store.protocol import Spent
 from judgeq.strategies import Strategy
@@ -43,20 +42,6 @@ BYTES_A_TOKEN = (4.8, 3.0)
 """Of English text with its JSON around it; other scripts take more tokens a byte, up to one each."""
 REASONING = 2_000
 """Tokens that a call may take for reasoning, where no limit is set and nothing is known."""
-FAR = 4
-"""A mean is never said to be further off than by this factor."""
-
-
-@dataclass(frozen=True, slots=True)
-class Range:
-    """From `low` to `high`, and what is `expected` where answers tell."""
-
-    low: float
-    high: float
-    expected: float | None = None
-
-
-NOTHING = Range(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -298,7 +283,7 @@ def _taken(prepared: Run, judge: Panel, kinds: Sequence[_Kind], least: int) -> _
     many, else by rule of thumb."""
     each, asked = list[_Taken](), [kind for kind in kinds if kind.calls] or kinds[-1:]
     for kind in asked:
-        size = _mean(kind.sizes or _like(prepared, judge, later=kind is kinds[-1]))
+        size = mean_of(kind.sizes or _like(prepared, judge, later=kind is kinds[-1]))
         if len(kind.judged + kind.cached) >= least:
             taken = _from_samples(prepared, kind, size)
         else:
@@ -349,7 +334,7 @@ def _by_rule_of_thumb(prepared: Run, kind: _Kind, size: float) -> _Taken:
     cost = None
     if len(known) == len(prepared.pricing):
         low, high = (
-            _mean(
+            mean_of(
                 [pricing.cost(Usage(math.ceil(read), 0, math.ceil(written))) for pricing in known]
             )
             for read, written in ((input_.low, output.low), (input_.high, output.high))
@@ -363,49 +348,32 @@ def _time(
 ) -> tuple[Range | None, Range | None]:
     """How long the calls may take, from all in flight that may be, to as many as the pilot had; and what
     one took. None where no answer tells."""
-    calls = sum(kind.calls for kind in kinds)
+    calls, settings, pricing = (
+        sum(kind.calls for kind in kinds),
+        prepared.settings,
+        prepared.pricing,
+    )
     latencies = [spent.latency for kind in kinds for _, spent in kind.judged if spent.latency]
-    if taken.input.expected is None or not prepared.settings.models:
+    if taken.input.expected is None or not latencies:
         return None, None
-    seen = Range(min(latencies), max(latencies), _mean(latencies)) if latencies else None
-    if prepared.settings.batch or seen is None or not calls:
-        return (None if calls or prepared.settings.batch else NOTHING), seen
-    tokens = _sum([taken.input, taken.output], [1 / calls] * 2)
-    settings, rounds, models = prepared.settings, max(1, rounds_open), len(prepared.pricing)
-    at_once = proven = settings.concurrency * models
-    rpm, tpm = (limit and limit * models for limit in (settings.rpm, settings.tpm))
+    seen = Range(min(latencies), max(latencies), mean_of(latencies))
+    if settings.batch or not calls:
+        return None, seen
+    at_once = proven = settings.concurrency * len(pricing)
+    rpm, tpm = (limit and limit * len(pricing) for limit in (settings.rpm, settings.tpm))
     if pilot is not None:
         proven = min(proven, pilot.questions)
         rpm, tpm = pilot.requests_a_minute, pilot.tokens_a_minute
-    latency = plausible(latencies, calls, 0.1)
+    latency, rounds = plausible(latencies, calls, 0.1), max(1, rounds_open)
 
     def lasting(in_flight: int, latency: float, tokens: float, last: float) -> float:
-        paced = max(60 / rpm if rpm else 0, 60 * tokens / tpm if tpm else 0) * calls / MARGIN
-        in_turn = latency * max(1, calls / rounds / in_flight)
-        return max(paced, rounds * (in_turn + last))
+        needed = ((calls, rpm), (tokens, tpm))
+        paced = max(60 * n / limit / MARGIN if limit else 0.0 for n, limit in needed)
+        return max(paced, rounds * (latency * max(1, calls / rounds / in_flight) + last))
 
-    seconds = Range(
-        lasting(at_once, latency.low, tokens.low, 0),
-        lasting(proven, latency.high, tokens.high, seen.high),
-    )
-    return seconds, seen
-
-
-def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
-    """What the mean of so many values to come may be: within a 95 % prediction interval, and at least
-    the share `least` to either side, for later rounds ask about more similar texts.
-
-    The interval is by factors, since a few questions may take many times what most do, and seldom are
-    among the first. As if one value more had been seen, a whole mean off: a few that happen to be alike,
-    or one alone, don't tell how far others may lie.
-    """
-    n, mean = len(values), _mean(values)
-    if not mean:
-        return NOTHING
-    off = sum((value / mean - 1) ** 2 for value in values) + 1
-    margin = student.quantile(0.95, n) * math.sqrt(off / n * (1 / n + 1 / max(1, to_come)))
-    factor = math.exp(min(margin, math.log(FAR)))
-    return Range(mean * min(1 / factor, 1 - least), mean * max(factor, 1 + least), mean)
+    low = lasting(at_once, latency.low, taken.input.low + taken.output.low, 0)
+    high = lasting(proven, latency.high, taken.input.high + taken.output.high, seen.high)
+    return Range(low, high), seen
 
 
 def _sum(ranges: Sequence[Range], times: Sequence[float]) -> Range:
@@ -416,8 +384,3 @@ def _sum(ranges: Sequence[Range], times: Sequence[float]) -> Range:
 
     low, high, expected = zip(*map(astuple, ranges), strict=True)
     return Range(of(low), of(high), of(expected))
-
-
-def _mean(values: Sequence[float]) -> float:
-    """The mean; 0 of none."""
-    return sum(values) / len(values) if values else 0.0

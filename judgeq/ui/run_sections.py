@@ -10,7 +10,8 @@ from typing import Any
 import numpy as np
 
 from judgeq.certainty import Certainty
-from judgeq.engine.estimate import Estimate, Range
+from judgeq.engine.estimate import Estimate
+from judgeq.engine.pilot import Range
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
