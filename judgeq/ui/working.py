@@ -9,7 +9,7 @@ from rich.console import Console
 from judgeq.engine.working import Tally
 from judgeq.events import Event, Notice, RunStarted
 from judgeq.ui.dashboard import Clock, Face, write, write_notices
-from judgeq.ui.text import count, money, rate, several
+from judgeq.ui.text import count, dotted, money, rate, several
 from judgeq.untrusted import plain
 
 _WIDTH = 1000
@@ -47,14 +47,15 @@ class WorkerLines(Face):
 
 def summary(tally: Tally) -> str:
     """What a worker did, on one line."""
-    parts = [f"{several(tally.done, 'job')} done"]
-    parts += [f"{count(tally.failed)} failed"] if tally.failed else []
-    parts += [f"{count(tally.invalid)} invalid"] if tally.invalid else []
-    parts.append(several(tally.calls, "call"))
-    parts += [several(tally.cached, "cache hit")] if tally.cached else []
-    if tally.unpriced == tally.calls and tally.calls:
-        parts.append("cost unknown")
-    else:
-        more = f" and {several(tally.unpriced, 'call')} of unknown cost" if tally.unpriced else ""
-        parts.append(money(tally.cost) + more)
-    return " · ".join(parts)
+    cost, unpriced = money(tally.cost), several(tally.unpriced, "call")
+    if tally.unpriced:
+        known = tally.unpriced < tally.calls
+        cost = f"{cost} and {unpriced} of unknown cost" if known else "cost unknown"
+    return dotted(
+        (1, f"{several(tally.done, 'job')} done"),
+        (tally.failed, f"{count(tally.failed)} failed"),
+        (tally.invalid, f"{count(tally.invalid)} invalid"),
+        (1, several(tally.calls, "call")),
+        (tally.cached, several(tally.cached, "cache hit")),
+        (1, cost),
+    )
