@@ -272,7 +272,7 @@ def test_a_stream_that_closes_takes_the_bar_with_it_and_not_the_run() -> None:
     bar = ProgressBar(terminal)
     bar(Notice("one"))
     bar.draw()
-    assert terminal.getvalue() == "\rone\n"
+    assert terminal.getvalue() == "one\n"
     terminal.close()
     bar(Notice("two"))
     with bar:

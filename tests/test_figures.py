@@ -17,8 +17,8 @@ from judgeq.errors import RunError
 from judgeq.judge.error_model import probability_correct
 from judgeq.settings import Simulation
 from judgeq.study.simulation import StudyRow
-from judgeq.ui import figures
-from judgeq.ui.figures import Ranked
+from judgeq.ui import study_figures as figures
+from judgeq.ui.study_figures import Ranked
 
 JUDGE = Simulation(sim_pmax=0.99, sim_distance=100, sim_accuracy=0.75)
 NAMES = ["rho_by_cost", "rho_by_pairs", "win_probability", "ranking"]
@@ -237,7 +237,7 @@ def test_matplotlib_is_imported_when_drawing_and_pyplot_never(tmp_path: Path) ->
     code = (
         "import sys\n"
         "from pathlib import Path\n"
-        "from judgeq.ui import figures\n"
+        "from judgeq.ui import study_figures as figures\n"
         "assert 'matplotlib' not in sys.modules\n"
         "from tests.test_figures import JUDGE, Run\n"
         "figures.write([Run()], Path(sys.argv[1]), JUDGE)\n"

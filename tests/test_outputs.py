@@ -19,7 +19,7 @@ from judgeq import config
 from judgeq.cli import app
 from judgeq.engine import session
 from judgeq.engine.estimate import Estimate
-from judgeq.engine.samples import Range
+from judgeq.engine.pilot import Range
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.runs.info import Ended

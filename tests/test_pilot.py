@@ -12,7 +12,7 @@ import pytest
 
 import judgeq
 from judgeq.engine.estimate import Estimate
-from judgeq.engine.samples import Range, plausible
+from judgeq.engine.pilot import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
 from judgeq.judge.model import REASON
 from judgeq.ui.json import plain

@@ -47,25 +47,28 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
             told["input_tokens"]["low"] < result["tokens"]["input"] < told["input_tokens"]["high"]
         )
 
-        # All of it is in the cache now; and done, in the run itself.
+        # The first round is in the cache now; and all is done, in the run itself.
         again = estimated(tmp_path, *flags, "--new")
-        assert (again["calls"], again["from_cache"]) == (0, 72)
-        assert again["cost"] == NOTHING
+        assert (again["calls"], again["from_cache"]) == (48, 24)
+        assert again["cost"]["low"] < result["cost"] * 48 / 72 < again["cost"]["high"]
+        first = estimated(tmp_path, *flags, "--new", "--rounds", "1")
+        assert (first["calls"], first["from_cache"]) == (0, 24)
+        assert first["cost"] == NOTHING
         done = estimated(tmp_path, *flags)
         assert (done["calls"], done["jobs_done"]) == (0, 72)
+        assert done["cost"] == NOTHING
         assert done["cost_so_far"] == result["cost"]
         without = estimated(tmp_path, *flags, "--new", "--no-cache")
         assert (without["calls"], without["from_cache"]) == (72, 0)
 
 
-def test_what_the_cache_knows_in_part_is_found_round_by_round(tmp_path: Path) -> None:
+def test_what_the_cache_knows_of_the_first_round_is_not_counted(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
         flags = ("--base-url", url, *PRICES)
         judgeq(tmp_path, "run", *DEMO, *flags, "--rounds", "1", "--quiet")
         told = estimated(tmp_path, *flags)
-        # The first round is known, and so is who meets whom in the second.
         assert (told["calls"], told["from_cache"]) == (48, 24)
-        assert told["rounds_not_looked_into"] == 1
+        assert told["rounds_not_looked_into"] == 2
         assert "24 calls in the cache" in told["basis"]
 
 

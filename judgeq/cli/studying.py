@@ -66,8 +66,7 @@ def simulate(
       judgeq simulate --grid my.toml --out mine
     """
     from judgeq.study import processes, simulation
-    from judgeq.ui import figures as drawing
-    from judgeq.ui import study_sections
+    from judgeq.ui import study_figures, study_sections
 
     chosen = simulation.load_grid(grid)
     if seeds is not None:
@@ -85,8 +84,8 @@ def simulate(
     simulation.write_table(rows, table)
     drawn = []
     if figures:
-        drawn = drawing.write(rows, out / "figures", chosen.judge)
-    ranked = drawing.ranked(rows)
+        drawn = study_figures.write(rows, out / "figures", chosen.judge)
+    ranked = study_figures.ranked(rows)
     if as_json:
         written = {"rows": len(rows), "table": table, "figures": drawn}
         print_json({"grid": chosen, **written, "ranking": ranked})

@@ -1,9 +1,8 @@
 """What a run would take, told before anything is sent: calls, tokens, dollars, and how long.
 
-As far as the answers are known already (from the run's ledger, or from the cache) the rounds are
-played through, so that what need not be asked is found exactly. From the first round with an unknown
-answer on, nobody can tell who will meet whom: those rounds are taken to be as large as the strategy
-makes them, and their questions as long as the others.
+Calls × tokens × price. What was answered is counted by the run's ledger. What is planned, or else the
+first round, is looked up in the cache; nobody can tell who will meet whom in later rounds, which are
+taken to be as large as the strategy makes them, and their questions as long as others of theirs.
 
 What a question takes is told by those that were answered: of this run, where a pilot may have asked
 the first ones (pilot.py), and in the cache; else by rule of thumb, which spans a factor of twenty.
@@ -13,29 +12,30 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar, NamedTuple
+from dataclasses import astuple, dataclass, field
+from operator import mul
+from typing import Any, ClassVar, NamedTuple, TypeAlias
 
 from judgeq import seeds
-from judgeq.config import Settings
-from judgeq.engine import assembly, extent, questions, results
-from judgeq.engine.assembly import Prices, Run
-from judgeq.engine.looked import MOST, Kinds, Looked
-from judgeq.engine.pilot import Pilot
+from judgeq.engine import assembly, questions, results
+from judgeq.engine.assembly import Run
+from judgeq.engine.pilot import NOTHING, Pilot, Range, mean_of, plausible
 from judgeq.engine.queue import Stop
-from judgeq.engine.samples import NOTHING, Range, Sample, mean_of, plausible, total
-from judgeq.events import Event
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
-from judgeq.store import Store, answers, rows
-from judgeq.strategies import History
+from judgeq.store import Store
+from judgeq.store.protocol import Spent
+from judgeq.strategies import Strategy
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import Match, Matches, Rows, Totals, Usage, Verdict, Verdicts
+from judgeq.types import Match, Matches, Totals, Usage
 
-AT_ONCE = 1000
+MOST = 2_000
+"""So many answered questions of a run are looked at."""
+LIKE = 1000
+"""So many questions tell how long others are."""
 ENOUGH = 20
 """So many answers tell better than a rule of thumb what one takes, where no pilot was asked for."""
 BYTES_A_TOKEN = (4.8, 3.0)
@@ -73,7 +73,7 @@ class Estimate:
         "judge": "judge",
         "strategy": "prepared.strategy.name",
         "items": "items",
-        "rounds": "rounds",
+        "rounds": "prepared.strategy.rounds",
         "max_cost": "prepared.settings.max_cost",
         "jobs_done": "done",
         "from_cache": "hits",
@@ -103,10 +103,10 @@ class Estimate:
     @property
     def price_source(self) -> str | None:
         """Where the prices come from; None where one is unknown."""
-        known = [pricing for pricing in self.prepared.pricing.values() if pricing is not None]
+        known = [pricing.source for pricing in self.prepared.pricing.values() if pricing]
         if not known or len(known) < len(self.prepared.pricing):
             return None
-        return "; ".join(dict.fromkeys(pricing.source for pricing in known))
+        return "; ".join(dict.fromkeys(known))
 
     @property
     def judge(self) -> str:
@@ -118,10 +118,36 @@ class Estimate:
         """How many there are."""
         return len(self.prepared.dataset)
 
+
+_Sized: TypeAlias = tuple[int, Spent]
+"""The bytes of a question, and what it took."""
+
+
+@dataclass(slots=True)
+class _Kind:
+    """Questions of one kind, named where a run has two, each about so many `items`: the `sizes`, in
+    bytes, of those to be asked, as many as are `later` in rounds that can't be looked into, and what
+    those took that were `judged`, or answered by the cache, by as many `hits`."""
+
+    name: str
+    items: float
+    later: int = 0
+    hits: int = 0
+    sizes: list[int] = field(default_factory=list)
+    judged: list[_Sized] = field(default_factory=list)
+    cached: list[_Sized] = field(default_factory=list)
+
     @property
-    def rounds(self) -> int:
-        """All rounds, at most."""
-        return self.prepared.strategy.rounds
+    def calls(self) -> int:
+        """How many are to be asked."""
+        return len(self.sizes) + self.later
+
+    @property
+    def source(self) -> str:
+        """Where the sample comes from."""
+        parts = ((len(self.judged), "of this run"), (len(self.cached), "in the cache"))
+        told = [f"{n:,} call{'' if n == 1 else 's'} {where}" for n, where in parts if n]
+        return f"from {' and '.join(told)}"
 
 
 async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
@@ -129,115 +155,102 @@ async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
 
     Raises UsageError or RunError as `judgeq run` would.
     """
-    looked, totals = Kinds.of(prepared), Totals()
-    store = None
-    if prepared.folder.exists:
-        store = prepared.folder.store(read_only=True)
+    store = prepared.folder.store(read_only=True) if prepared.folder.exists else None
     try:
-        if store is not None:
-            totals = await store.totals()
-        async with assembly.panel(prepared, totals, Stop(), _ignore, look_only=True) as judge:
-            if store is not None and prepared.settings.models:
-                await _sample(judge, store, looked)
-            open_rounds = await _look(prepared, judge, store, looked)
+        totals = Totals() if store is None else await store.totals()
+        panel = assembly.panel(prepared, totals, Stop(), lambda event: None, look_only=True)
+        async with panel as judge:
+            return await _estimate(prepared, judge, store, totals, pilot)
     finally:
         if store is not None:
             await store.close()
-    return _estimated(prepared, looked, totals, open_rounds, pilot)
 
 
-async def _sample(judge: Panel, store: Store, looked: Kinds) -> None:
-    """Look at what the questions that were judged took."""
-    for match, usage, cost, latency in await store.spent(MOST):
-        if not judge.is_sent(match):
-            continue
-        size = len(_prepared(judge, match)[1].body)
-        looked.of_round(match.round).add(Sample(match.judge, size, usage, cost, latency))
-
-
-async def _look(prepared: Run, judge: Panel, store: Store | None, looked: Kinds) -> int:
-    """Play the known part of the run through. How many rounds remain that nobody can look into."""
-    n, strategy, settings = len(prepared.dataset), prepared.strategy, prepared.settings
-    history = results.begin(n, strategy, settings)
-    repeats, rounds = Repeats(), strategy.rounds
-    first = 0
-    for round in history.to_come():
-        counts = None
-        if store is not None:
-            counts = await results.fold_round(history, store, len(settings.panelists))
-        if store is not None and counts is not None:
-            looked.of_round(round).done += counts.total - counts.left
-            looked.gave += _by_people(history.asked[-1], settings)
-            first += counts.total
-            left = await store.left(round)
-            if left:
-                _ask_cache(judge, left, looked.of_round(round))
-                if await store.round_state(round + 1) is None:  # people's are all planned
-                    _like_later(history, judge, looked, round)
-                    return rounds - round
-            continue
+async def _estimate(
+    prepared: Run, judge: Panel, store: Store | None, totals: Totals, pilot: Pilot | None
+) -> Estimate:
+    settings, strategy, n = prepared.settings, prepared.strategy, len(prepared.dataset)
+    planned, over = ([], False) if store is None else await questions.planned(store)
+    if store is not None and (planned or over):
+        left = [match for round in range(len(planned)) for match in await store.left(round + 1)]
+    else:
+        history = results.begin(n, strategy, settings)
         matches = questions.of_round(history, settings)
-        matches = await questions.numbered(matches, repeats, store, round)
-        of_round = looked.of_round(round)
-        verdicts = _ask_cache(judge, _numbered(matches, round, first), of_round)
-        if len(verdicts) < len(matches):
-            _like_later(history, judge, looked, round)
-            return rounds - round
-        history.add(_verdicts(verdicts, matches, first, n), len(matches))
-        first += len(matches)
-    return 0
+        left = _matches(await questions.numbered(matches, Repeats(), None, 1))
+    most = questions.most_calls(strategy, settings, n)
+    answers = round(most * questions.share_of_people(settings))
+    if answers and store is not None:
+        judges = (await store.verdicts()).judges
+        answers -= 0 if judges is None else int((judges >= len(settings.panelists)).sum())
+    rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
+    kinds = _kinds(strategy, n)
+    if rounds_open:
+        to_come = most - (sum(counts.total for counts in planned) or len(left))
+        kinds[-1].later = max(0, round(to_come * questions.share_sent(settings)))
+    if settings.models:
+        await _look(judge, store, left, kinds)
+        taken = _taken(prepared, judge, kinds, ENOUGH if pilot is None else 1)
+    else:
+        kinds[0].sizes = [0] * len(left)
+        basis = "the simulated judge costs nothing"
+        if settings.people is not None:
+            basis = "people answer, and nothing is sent"
+        taken = _Taken(NOTHING, NOTHING, NOTHING, basis)
+    seconds, latency = _time(prepared, kinds, rounds_open, pilot, taken)
+    return Estimate(
+        prepared,
+        sum(counts.total - counts.left for counts in planned),
+        sum(kind.calls for kind in kinds),
+        sum(kind.hits for kind in kinds),
+        rounds_open,
+        totals,
+        *taken,
+        seconds,
+        latency,
+        pilot,
+        max(0, answers),
+    )
 
 
-def _by_people(verdicts: Verdicts, settings: Settings) -> int:
-    """How many of a round's answers are people's."""
-    numbers = _or_0(verdicts.judges, verdicts)
-    return sum(judge >= len(settings.panelists) for judge in numbers)
+def _kinds(strategy: Strategy, n: int) -> list[_Kind]:
+    """What a strategy asks about n items: one kind of questions, or one of the first round, about items
+    alone, and one of the others."""
+    calls, items = strategy.calls(n), 2 * strategy.cost(n)
+    if strategy.mixed:
+        return [_Kind("texts alone", 1), _Kind("lists", (items - n) / max(1, calls - n))]
+    return [_Kind("", items / max(1, calls))]
 
 
-def _like_later(history: History, judge: Panel, looked: Kinds, round: int) -> None:
-    """Where the rounds after this one ask otherwise than it, look at some questions like theirs."""
-    if looked.of_round(round) is looked.others or history.strategy is None or not judge.asked:
-        return
-    sent = judge.judges.index(judge.asked[0])
-    matches = history.strategy.later(history, seeds.rng(history.seed, "estimate"))
-    for match in _numbered(matches, round + 1, 0)[:AT_ONCE]:
-        looked.others.like.append(len(_prepared(judge, match._replace(judge=sent))[1].body))
+def _matches(matches: Matches) -> list[Match]:
+    """A round's questions one by one."""
+    judges, repeats = (
+        [0] * len(matches) if column is None else column.tolist()
+        for column in (matches.judges, matches.repeats)
+    )
+    each = enumerate(zip(matches, judges, repeats, strict=True))
+    return [Match(m, 1, tuple(of.tolist()), judge, repeat) for m, (of, judge, repeat) in each]
 
 
-def _numbered(matches: Matches, round: int, first: int) -> list[Match]:
-    return [
-        Match(first + number, round, tuple(items.tolist()), judge, repeat)
-        for number, (items, judge, repeat) in enumerate(
-            zip(
-                matches,
-                _or_0(matches.judges, matches),
-                _or_0(matches.repeats, matches),
-                strict=True,
-            )
-        )
-    ]
-
-
-def _or_0(column: Rows | None, matches: Matches | Verdicts) -> list[int]:
-    return [0] * len(matches) if column is None else column.tolist()
-
-
-def _ask_cache(judge: Panel, matches: Sequence[Match], looked: Looked) -> list[Verdict]:
-    """The verdicts that the cache knows; the others' sizes are noted. People are sent nothing, and count
-    where no model is asked."""
-    verdicts = []
-    sent = [match for match in matches if judge.is_sent(match)]
-    if looked.share == 1:
-        looked.sizes += [0] * (len(matches) - len(sent))
-    for match in sent:
-        verdict, sample = _cached(judge, match)
-        if verdict is None:
-            looked.sizes.append(sample.size)
-        else:
-            looked.hits += 1
-            looked.cached += looked.add(sample)
-            verdicts.append(verdict)
-    return verdicts
+async def _look(
+    judge: Panel, store: Store | None, left: Sequence[Match], kinds: Sequence[_Kind]
+) -> None:
+    """Look at what the questions took that were judged, and which of those `left` the cache knows;
+    people are sent nothing."""
+    for spent in [] if store is None else await store.spent(MOST):
+        if judge.is_sent(spent.match) and spent.usage.output:
+            size = len(_prepared(judge, spent.match)[1].body)
+            kinds[-1 if spent.match.round > 1 else 0].judged.append((size, spent))
+    for match in filter(judge.is_sent, left):
+        kind = kinds[-1 if match.round > 1 else 0]
+        request, prepared = _prepared(judge, match)
+        size, known = len(prepared.body), judge.of(match).recall(request, prepared)
+        if known is None:
+            kind.sizes.append(size)
+            continue
+        kind.hits += 1
+        reply, _ = known
+        if reply.usage.output:
+            kind.cached.append((size, Spent(match, reply.usage, reply.cost, 0.0)))
 
 
 def _prepared(judge: Panel, match: Match) -> tuple[Request, Prepared]:
@@ -247,179 +260,127 @@ def _prepared(judge: Panel, match: Match) -> tuple[Request, Prepared]:
     return request, asked.backend.prepare(request)
 
 
-def _cached(judge: Panel, match: Match) -> tuple[Verdict | None, Sample]:
-    """What the cache knows of a question, and what it took."""
-    request, prepared = _prepared(judge, match)
-    known = judge.of(match).recall(request, prepared)
-    size = len(prepared.body)
-    if known is None:
-        return None, Sample(match.judge, size, Usage(), None, 0.0)
-    reply, verdict = known
-    return verdict, Sample(match.judge, size, reply.usage, reply.cost, 0.0)
-
-
-def _verdicts(verdicts: Sequence[Verdict], matches: Matches, first: int, n: int) -> Verdicts:
-    """A whole round's verdicts, as the ledger would give them."""
-    presented = matches.items.astype("<i4", copy=False).tobytes()
-    bounds = (matches.offsets * 4).tolist()
-    stored = [
-        (*rows.verdict(first + m, verdict), presented[bounds[m] : bounds[m + 1]], judge, 1)
-        for m, (verdict, judge) in enumerate(
-            zip(verdicts, _or_0(matches.judges, matches), strict=True)
-        )
-    ]
-    return answers.verdicts(stored, n)
-
-
-def _estimated(
-    prepared: Run, looked: Kinds, totals: Totals, open_rounds: int, pilot: Pilot | None
-) -> Estimate:
-    done, hits = sum(kind.done for kind in looked), sum(kind.hits for kind in looked)
-    calls = sum(kind.calls(open_rounds) for kind in looked)
-    most = extent.most_calls(prepared.strategy, prepared.settings, len(prepared.dataset))
-    people = max(0, round(most * extent.share_of_people(prepared.settings)) - looked.gave)
-    if not prepared.settings.models:
-        basis = "the simulated judge costs nothing"
-        if prepared.settings.people is not None:
-            basis = "people answer, and nothing is sent"
-        nothing = (NOTHING, NOTHING, NOTHING)
-        return Estimate(
-            prepared, done, calls, 0, open_rounds, totals, *nothing, basis, answers=people
-        )
-    least = ENOUGH if pilot is None else 1
-    taken = [_taken(prepared, kind, kind.calls(open_rounds), least) for kind in looked]
-    asked = [one for one, kind in zip(taken, looked, strict=True) if kind.calls(open_rounds)]
-    asked = asked or taken[-1:]
-    input_, output = total([one.input for one in asked]), total([one.output for one in asked])
-    costs = [one.cost for one in asked if one.cost is not None]
-    seconds = latency = None
-    if all(one.sampled for one in asked):
-        each = 1 / max(1, calls)
-        tokens = input_.times(each), output.times(each)
-        if not prepared.settings.batch:
-            seconds = _seconds(prepared, looked.latencies, calls, open_rounds, pilot, *tokens)
-        if latencies := looked.latencies:
-            latency = Range(min(latencies), max(latencies), mean_of(latencies))
-    return Estimate(
-        prepared,
-        done,
-        calls,
-        hits,
-        open_rounds,
-        totals,
-        input_,
-        output,
-        total(costs) if len(costs) == len(asked) else None,
-        "; ".join(one.basis for one in asked),
-        seconds,
-        latency,
-        pilot,
-        people,
-    )
+def _like(prepared: Run, judge: Panel, *, later: bool) -> list[int]:
+    """Bytes of questions like those of the first round, or of `later` ones."""
+    strategy, sent = prepared.strategy, judge.judges.index(judge.asked[0])
+    history = results.begin(len(prepared.dataset), strategy, prepared.settings)
+    ask = strategy.later if later else strategy.next_round
+    matches = _matches(ask(history, seeds.rng(history.seed, "estimate")))[:LIKE]
+    return [len(_prepared(judge, match._replace(judge=sent))[1].body) for match in matches]
 
 
 class _Taken(NamedTuple):
-    """What all questions of a kind to be asked take, and where that comes from."""
+    """What questions take: tokens in and out, dollars (None: unknown), and where that comes from."""
 
     input: Range
     output: Range
     cost: Range | None
     basis: str
-    sampled: bool
 
 
-def _taken(prepared: Run, looked: Looked, calls: int, least: int) -> _Taken:
-    """By the answered questions of this kind, if there are at least so many, else by rule of thumb."""
-    sampled = len(looked.samples) >= least
-    if sampled:
-        input_, output, cost = _from_samples(prepared, looked, calls)
-        basis = looked.source + (", reasons included" if prepared.settings.reasons else "")
-    else:
-        input_, output, basis = _by_rule_of_thumb(prepared, looked)
-        cost = _priced(prepared.pricing, input_, output)
-    if looked.name:
-        basis = f"{looked.name}: {basis}"
-    dollars = None if cost is None else cost.times(calls)
-    return _Taken(input_.times(calls), output.times(calls), dollars, basis, sampled)
+def _taken(prepared: Run, judge: Panel, kinds: Sequence[_Kind], least: int) -> _Taken:
+    """What all questions to be asked take: by the answered ones of each kind, if there are at least so
+    many, else by rule of thumb."""
+    each, asked = list[_Taken](), [kind for kind in kinds if kind.calls] or kinds[-1:]
+    for kind in asked:
+        size = mean_of(kind.sizes or _like(prepared, judge, later=kind is kinds[-1]))
+        if len(kind.judged + kind.cached) >= least:
+            taken = _from_samples(prepared, kind, size)
+        else:
+            taken = _by_rule_of_thumb(prepared, kind, size)
+        if kind.name:
+            taken = taken._replace(basis=f"{kind.name}: {taken.basis}")
+        each.append(taken)
+    inputs, outputs, costs, sources = zip(*each, strict=True)
+    times = [kind.calls for kind in asked]
+    cost = None if None in costs else _sum(costs, times)
+    return _Taken(_sum(inputs, times), _sum(outputs, times), cost, "; ".join(sources))
 
 
-def _from_samples(prepared: Run, looked: Looked, calls: int) -> tuple[Range, Range, Range | None]:
-    """Tokens in and out and dollars of one question, as those in the sample suggest."""
-    samples, settings = looked.samples, prepared.settings
-    size = looked.size or mean_of([sample.size for sample in samples])
-    scaled = [sample.of_size(size) for sample in samples]
-    input_ = plausible([sample.usage.input + sample.usage.cached for sample in scaled], calls, 0.03)
-    output = plausible([sample.usage.output for sample in scaled], calls, 0.1)
-    costs = []
-    for sample in scaled:
-        pricing = prepared.pricing.get(settings.panelists[sample.judge].judge)
-        costs.append(sample.cost if pricing is None else pricing.cost(sample.usage))
+def _from_samples(prepared: Run, kind: _Kind, size: float) -> _Taken:
+    """One question of so many bytes, as those in the sample suggest."""
+    usages, costs = list[Usage](), list[float | None]()
+    for its_size, spent in kind.judged + kind.cached:
+        input_, cached, *output = spent.usage
+        longer = size / max(1, its_size)
+        usage = Usage(round(longer * input_), round(longer * cached), *output)
+        pricing = prepared.pricing.get(prepared.settings.panelists[spent.match.judge].judge)
+        usages.append(usage)
+        costs.append(spent.cost if pricing is None else pricing.cost(usage))
     known = [cost for cost in costs if cost is not None]
-    cost = plausible(known, calls, 0.05) if len(known) == len(costs) else None
-    return input_, output, cost
-
-
-def _seconds(
-    prepared: Run,
-    latencies: Sequence[float],
-    calls: int,
-    open_rounds: int,
-    pilot: Pilot | None,
-    input_: Range,
-    output: Range,
-) -> Range | None:
-    """How long the calls may take: from all in flight that may be, to as many as the pilot had."""
-    if not latencies or not calls:
-        return None if calls else NOTHING
-    settings, rounds = prepared.settings, max(1, open_rounds)
-    models = len(prepared.pricing)
-    at_once = proven = settings.concurrency * models
-    rpm, tpm = (limit and limit * models for limit in (settings.rpm, settings.tpm))
-    if pilot is not None:
-        proven = min(proven, pilot.questions)
-        rpm, tpm = pilot.requests_a_minute, pilot.tokens_a_minute
-    latency = plausible(latencies, calls, 0.1)
-
-    def lasting(in_flight: int, latency: float, tokens: float, last: float) -> float:
-        paced = max(60 / rpm if rpm else 0, 60 * tokens / tpm if tpm else 0) * calls / MARGIN
-        in_turn = latency * max(1, calls / rounds / in_flight)
-        return max(paced, rounds * (in_turn + last))
-
-    return Range(
-        lasting(at_once, latency.low, input_.low + output.low, 0),
-        lasting(proven, latency.high, input_.high + output.high, max(latencies)),
+    source = kind.source + (", reasons included" if prepared.settings.reasons else "")
+    return _Taken(
+        plausible([usage.input + usage.cached for usage in usages], kind.calls, 0.03),
+        plausible([usage.output for usage in usages], kind.calls, 0.1),
+        plausible(known, kind.calls, 0.05) if len(known) == len(costs) else None,
+        source,
     )
 
 
-def _by_rule_of_thumb(prepared: Run, looked: Looked) -> tuple[Range, Range, str]:
-    """Tokens in and out of one call, and where that comes from."""
-    size, labels = looked.size, looked.labels
+def _by_rule_of_thumb(prepared: Run, kind: _Kind, size: float) -> _Taken:
+    """One question; each judge gets about as many as any other."""
     reason = REASON if prepared.settings.reasons else (0, 0)
     # Between a label with its marks as one token, and as four.
-    answer, shortest = 8 + 4 * labels + reason[1], 3 + labels + reason[0]
+    answer, shortest = 8 + 4 * kind.items + reason[1], 3 + kind.items + reason[0]
     longest = prepared.settings.output_limit or answer + REASONING
     more = f", {reason[0]} to {reason[1]} of them for a reason" if reason[1] else ""
     source = (
         f"by rule of thumb: {BYTES_A_TOKEN[0]:g} to {BYTES_A_TOKEN[1]:g} bytes a token; an answer "
         f"without reasoning, or with it {longest:,.0f} tokens{more}; no retries"
     )
-    input_range = Range(size / BYTES_A_TOKEN[0], size / BYTES_A_TOKEN[1])
-    return input_range, Range(min(shortest, longest), longest), source
+    input_ = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN))
+    output = Range(min(shortest, longest), longest)
+    known = [pricing for pricing in prepared.pricing.values() if pricing is not None]
+    cost = None
+    if len(known) == len(prepared.pricing):
+        low, high = (
+            mean_of(
+                [pricing.cost(Usage(math.ceil(read), 0, math.ceil(written))) for pricing in known]
+            )
+            for read, written in ((input_.low, output.low), (input_.high, output.high))
+        )
+        cost = Range(low, high)
+    return _Taken(input_, output, cost, source)
 
 
-def _priced(pricing: Prices, input_: Range, output: Range) -> Range | None:
-    """What a call costs, each judge getting about as many as any other; None where a price is
-    unknown."""
-    known = [each for each in pricing.values() if each is not None]
-    if len(known) < len(pricing):
-        return None
+def _time(
+    prepared: Run, kinds: Sequence[_Kind], rounds_open: int, pilot: Pilot | None, taken: _Taken
+) -> tuple[Range | None, Range | None]:
+    """How long the calls may take, from all in flight that may be, to as many as the pilot had; and what
+    one took. None where no answer tells."""
+    calls, settings, pricing = (
+        sum(kind.calls for kind in kinds),
+        prepared.settings,
+        prepared.pricing,
+    )
+    latencies = [spent.latency for kind in kinds for _, spent in kind.judged if spent.latency]
+    if taken.input.expected is None or not latencies:
+        return None, None
+    seen = Range(min(latencies), max(latencies), mean_of(latencies))
+    if settings.batch or not calls:
+        return None, seen
+    at_once = proven = settings.concurrency * len(pricing)
+    rpm, tpm = (limit and limit * len(pricing) for limit in (settings.rpm, settings.tpm))
+    if pilot is not None:
+        proven = min(proven, pilot.questions)
+        rpm, tpm = pilot.requests_a_minute, pilot.tokens_a_minute
+    latency, rounds = plausible(latencies, calls, 0.1), max(1, rounds_open)
 
-    def mean(tokens_in: float, tokens_out: float) -> float:
-        usage = Usage(math.ceil(tokens_in), 0, math.ceil(tokens_out))
-        return mean_of([each.cost(usage) for each in known])
+    def lasting(in_flight: int, latency: float, tokens: float, last: float) -> float:
+        needed = ((calls, rpm), (tokens, tpm))
+        paced = max(60 * n / limit / MARGIN if limit else 0.0 for n, limit in needed)
+        return max(paced, rounds * (latency * max(1, calls / rounds / in_flight) + last))
 
-    return Range(mean(input_.low, output.low), mean(input_.high, output.high))
+    low = lasting(at_once, latency.low, taken.input.low + taken.output.low, 0)
+    high = lasting(proven, latency.high, taken.input.high + taken.output.high, seen.high)
+    return Range(low, high), seen
 
 
-def _ignore(event: Event) -> None:
-    """No face."""
+def _sum(ranges: Sequence[Range], times: Sequence[float]) -> Range:
+    """Each so many times, all together; what is expected where it is known of all."""
+
+    def of(values: Sequence[Any]) -> Any:
+        return None if None in values else sum(map(mul, values, times))
+
+    low, high, expected = zip(*map(astuple, ranges), strict=True)
+    return Range(of(low), of(high), of(expected))

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
-from judgeq.engine import extent
+from judgeq.engine import questions
 from judgeq.rating import LIMITS, Parameters, certainty, comparisons
 from judgeq.strategies import History
 from judgeq.types import Counts, Totals
@@ -48,9 +48,9 @@ def how_well(
     calls = _next_calls(history)
     growth = None
     if calls:
-        growth = 1 + calls * extent.asked_by(settings) / _so_far(history)
+        growth = 1 + calls * questions.asked_by(settings) / _so_far(history)
     known = certainty.known(posterior, judged, growth, history.goal.top)
-    calls *= extent.times(settings)
+    calls *= questions.times(settings)
     return Certainty(
         round=len(history.verdicts),
         rho=known.rho,

@@ -1,14 +1,16 @@
 """A pilot: the first questions of a run are asked, so that an estimate knows what one takes.
 
 They are the run's own: kept in its ledger, as all that is paid for, and in the cache. The run doesn't
-ask them again, and a second pilot asks only what the first did not.
+ask them again, and a second pilot asks only what the first did not. What answers took says within
+which range others lie.
 """
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
-from typing import ClassVar
+from dataclasses import dataclass, field, fields
+from typing import Any, ClassVar
 
 from judgeq.engine.assembly import Run
 from judgeq.engine.runner import Session, first_questions
@@ -17,7 +19,23 @@ from judgeq.engine.stopping import Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Notice
 from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.rating import student
 from judgeq.types import Counts, Totals, Usage
+
+FAR = 4
+"""A mean is never said to be further off than by this factor."""
+
+
+@dataclass(frozen=True, slots=True)
+class Range:
+    """From `low` to `high`, and what is `expected` where answers tell."""
+
+    low: float
+    high: float
+    expected: float | None = None
+
+
+NOTHING = Range(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,8 +88,7 @@ def ask(
             error, counts = raised, await session.store.round_state(1) or Counts()
         if not counts.done:
             raise error or JudgeError(await _none(session, counts))
-        senders = [judge.sender for judge in session.judge.asked]
-        limiters = {id(sender.limiter): sender.limiter for sender in senders}.values()
+        limiters = {judge.sender.limiter for judge in session.judge.asked}
         return Pilot(
             min(questions, counts.total),
             counts,
@@ -107,19 +124,34 @@ def _sum(limits: Sequence[float | None]) -> float | None:
 
 def _since(before: Totals, after: Totals) -> Totals:
     """What was spent between the two."""
-    at_risk = None
-    if before.at_risk is not None and after.at_risk is not None:
-        at_risk = max(0.0, after.at_risk - before.at_risk)
+
+    def less(new: Any, old: Any) -> Any:
+        if isinstance(new, Usage):
+            return Usage(*map(less, new, old))
+        return None if None in (new, old) else max(0, new - old)
+
     return Totals(
-        calls=after.calls - before.calls,
-        retries=after.retries - before.retries,
-        usage=Usage(*(new - old for new, old in zip(after.usage, before.usage, strict=True))),
-        cost=after.cost - before.cost,
-        unpriced=after.unpriced - before.unpriced,
-        unknown=after.unknown - before.unknown,
-        at_risk=at_risk,
-        hits=after.hits - before.hits,
-        saved=after.saved - before.saved,
-        unusable=after.unusable - before.unusable,
-        uncounted=after.uncounted - before.uncounted,
+        *(less(getattr(after, each.name), getattr(before, each.name)) for each in fields(Totals))
     )
+
+
+def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
+    """What the mean of so many values to come may be: within a 95 % prediction interval, and at least
+    the share `least` to either side, for later rounds ask about more similar texts.
+
+    The interval is by factors, since a few questions may take many times what most do, and seldom are
+    among the first. As if one value more had been seen, a whole mean off: a few that happen to be alike,
+    or one alone, don't tell how far others may lie.
+    """
+    n, mean = len(values), mean_of(values)
+    if not mean:
+        return NOTHING
+    off = sum((value / mean - 1) ** 2 for value in values) + 1
+    margin = student.quantile(0.95, n) * math.sqrt(off / n * (1 / n + 1 / max(1, to_come)))
+    factor = math.exp(min(margin, math.log(FAR)))
+    return Range(mean * min(1 / factor, 1 - least), mean * max(factor, 1 + least), mean)
+
+
+def mean_of(values: Sequence[float]) -> float:
+    """The mean; 0 of none."""
+    return sum(values) / len(values) if values else 0.0

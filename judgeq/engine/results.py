@@ -18,6 +18,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
+from judgeq.events import Placed, RoundRated
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.people import Said
 from judgeq.rating import (
@@ -26,6 +27,7 @@ from judgeq.rating import (
     GoOn,
     Parameters,
     comparisons,
+    correlation,
     position_bias,
     position_effect,
 )
@@ -38,8 +40,11 @@ from judgeq.runs.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History, Strategy
-from judgeq.types import Counts, Totals, Verdicts
+from judgeq.types import Counts, Floats, Totals, Verdicts
 
+SHOWN = 3
+"""So many items are reported from each end of a ranking."""
+_TEXT = 200
 _NEAR, _LOOKED_AT = 200, 50_000
 """Ids of so many characters at most, of the first so many items, are looked at for near ones."""
 
@@ -399,3 +404,31 @@ async def fold_round(history: History, store: Store, judges: int) -> Counts | No
     active = await store.active(round + 1)
     history.add(verdicts, counts.total, active)
     return counts
+
+
+def round_rated(
+    round: int,
+    before: Floats,
+    after: Floats,
+    ids: Sequence[str],
+    texts: Sequence[str] | None,
+    known: Certainty | None = None,
+) -> RoundRated:
+    """A round that took the ratings from `before` to `after`, both of shape (items,); an item without a
+    rating (nan) counts as 0."""
+    after = np.nan_to_num(after)
+    moved = (
+        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
+    )
+
+    def placed(rows: Sequence[int]) -> list[Placed]:
+        shown = (None if texts is None else texts[row][:_TEXT] for row in rows)
+        return [
+            Placed(ids[row], text, float(after[row])) for row, text in zip(rows, shown, strict=True)
+        ]
+
+    order = np.lexsort((np.arange(len(after)), -after)).tolist()
+    shown = min(SHOWN, len(after))
+    return RoundRated(
+        round, moved, placed(order[:shown]), placed(order[len(order) - shown :]), known
+    )

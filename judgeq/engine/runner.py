@@ -17,14 +17,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from judgeq.certainty import Certainty
-from judgeq.engine import batch, extent, knowing, questions, results
+from judgeq.engine import batch, knowing, questions, results
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
 from judgeq.engine.people import People
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
-from judgeq.engine.ranking import round_rated
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError, LedError, RunError, StoppedError, StoreAwayError
@@ -168,7 +167,7 @@ async def _all_rounds(session: Session, epoch: int) -> History:
             known = await _known(session, history)
         dataset = run.dataset
         session.emit(
-            round_rated(round, before, history.latest[1], dataset.ids, dataset.texts, known)
+            results.round_rated(round, before, history.latest[1], dataset.ids, dataset.texts, known)
         )
         if known is not None and knowing.enough(history, known):
             await _ended(session, history, known)
@@ -205,7 +204,7 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     await people.finish()
     history, dataset = await results.replayed(run.folder.info(), store), run.dataset
     start, ratings = plan.standings.elo, history.latest[1]
-    session.emit(round_rated(1, start, ratings, dataset.ids, dataset.texts))
+    session.emit(results.round_rated(1, start, ratings, dataset.ids, dataset.texts))
     return history
 
 
@@ -293,8 +292,8 @@ async def first_questions(session: Session, number: int) -> Counts:
 async def _started(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
     run, items, people = session.run, len(session.run.dataset), session.people
-    planned, _ = await extent.planned(session.store)
-    sizes = extent.sizes(run.strategy, run.settings, items)
+    planned, _ = await questions.planned(session.store)
+    sizes = questions.sizes(run.strategy, run.settings, items)
     return RunStarted(
         run=run.folder.id,
         items=items,

@@ -10,7 +10,7 @@ from typing import ClassVar
 
 from judgeq.certainty import Certainty
 from judgeq.engine import knowing, results
-from judgeq.engine.extent import planned
+from judgeq.engine.questions import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating.certainty import LARGE

@@ -82,8 +82,8 @@ class Strategy:
         raise NotImplementedError
 
     def later(self, history: History, rng: np.random.Generator) -> Matches:
-        """Of a `mixed` strategy, questions like those of the rounds after the first, for an estimate."""
-        raise NotImplementedError
+        """Questions like those of the rounds after the first, for an estimate."""
+        return self.next_round(history, rng)
 
     def stay(self, history: History, rng: np.random.Generator) -> Bools:
         """Which items stay active after the rounds so far, shape (items,)."""

@@ -193,51 +193,43 @@ class PlainLines(Face):
 
     def __call__(self, event: Event) -> None:
         """Fold the event; write a line for those that come once in a while."""
-        now = self._clock()
-        was_stopping = self.progress.stopping
-        self.progress.fold(event, now)
+        now, progress = self._clock(), self.progress
+        was_stopping = progress.stopping
+        progress.fold(event, now)
         if type(event) in _FREQUENT:
             return
         match event:
             case RunStarted():
-                self._write(start_line(self.progress), now)
+                self._write(start_line(progress), now)
             case RoundRated():
-                self._write(round_line(self.progress), now)
+                self._write(round_line(progress), now)
             case BatchesOpen():
-                self._write_batches(now)
+                state = tuple((one.name, one.status, one.done) for one in progress.batches)
+                if state != self._batches or now - self._written >= SELDOM:
+                    self._batches = state
+                    self._write(progress_line(progress, now), now)
             case Stopping() if not was_stopping:
-                self._write(stopping_line(self.progress), self._written)
+                self._write(stopping_line(progress), self._written)
             case _:
                 pass
 
     def __exit__(self, *exc: object) -> None:
-        self._write_notices()
+        write_notices(self._console, self.progress)
         if self.progress.rated < self.progress.round:  # cut short: say how far it came
             self._write(progress_line(self.progress, self._clock()), self._clock())
 
     def draw(self) -> None:
         """Write the notices that came, and how far the run is if no line lately said so."""
-        self._write_notices()
+        write_notices(self._console, self.progress)
         now = self._clock()
         moving = self.progress.round and not self.progress.batches
         if moving and now - self._written >= self._between:
             self._write(progress_line(self.progress, now), now)
 
-    def _write_batches(self, now: float) -> None:
-        """Write how far batches are: when that has changed, or no line lately said so."""
-        state = tuple((batch.name, batch.status, batch.done) for batch in self.progress.batches)
-        if state != self._batches or now - self._written >= SELDOM:
-            self._batches = state
-            self._write(progress_line(self.progress, now), now)
-
     def _write(self, line: str, now: float) -> None:
-        self._write_notices()
+        write_notices(self._console, self.progress)
         self._written = now
-        _write(self._console, line)
-
-    def _write_notices(self) -> None:
-        for notice in self.progress.take_notices():
-            _write(self._console, _notice(notice).plain)
+        write(self._console, line)
 
 
 class Quiet(Face):
@@ -250,7 +242,7 @@ class Quiet(Face):
     def __call__(self, event: Event) -> None:
         """Write the event if it is such a notice."""
         if isinstance(event, Notice) and (event.warning or event.needed):
-            _write(self._console, _notice(event).plain)
+            write(self._console, _notice(event).plain)
 
 
 # The picture
@@ -265,7 +257,9 @@ def picture(progress: Progress, now: float, width: int, height: int) -> Renderab
     room = max(4, height - 1)
     if progress.started is None:
         return _line().append("judgeq", "bold").append(" · starting", "dim")
-    head = [_title(progress, width)]
+    title = _line().append("judgeq", "bold")
+    title.append(" · ", "dim").append(plain(progress.run, max(8, width // 2)))
+    title.append(" · ", "dim").append(plain(progress.judge, width), "cyan")
     foot = []
     if progress.stopping and not progress.finished:
         text = stopping_line(progress)
@@ -274,43 +268,31 @@ def picture(progress: Progress, now: float, width: int, height: int) -> Renderab
         foot.append(_line().append(text, "yellow"))
     label = len(progress.place(progress.round)) + 2
     bars = _bars(progress, label)
-    room -= len(head) + len(foot) + bars.row_count
-    figures = _figures(progress, now, label, width)[:room]
-    room -= len(figures)
+    room -= 1 + len(foot) + bars.row_count
+    rows = [
+        line
+        for name, parts in figures(progress, now).items()
+        for line in _rows(name.ljust(label), parts, width)
+    ][:room]
+    room -= len(rows)
+    gap: list[RenderableType] = [""] if room > 0 else []
     ends = _ends(progress, label, width)
-    body: list[RenderableType] = [bars, *figures]
-    if room > 0:
-        body.insert(1, "")
-        room -= 1
-    if ends and room > len(ends):
-        body += ["", *ends]
-    return Constrain(Group(*head, *body, *foot), width)
-
-
-def _title(progress: Progress, width: int) -> Text:
-    title = _line().append("judgeq", "bold")
-    title.append(" · ", "dim").append(plain(progress.run, max(8, width // 2)))
-    title.append(" · ", "dim").append(plain(progress.judge, width), "cyan")
-    return title
-
-
-def bars(progress: Progress) -> list[tuple[str, int, int, str]]:
-    """What is under way, the smallest first: its name, jobs done, jobs in all, and "~" before a number
-    that is only expected."""
-    of_run, expected = progress.of_run, progress.expected
-    rows = [("run", of_run.done, expected, "~" if expected > of_run.total else "")]
-    if progress.round:
-        rows.insert(0, (progress.place(progress.round), progress.done, progress.total, ""))
-    return rows
+    below: list[RenderableType] = ["", *ends] if ends and room - 1 > len(ends) else []
+    return Constrain(Group(title, bars, *gap, *rows, *below, *foot), width)
 
 
 def _bars(progress: Progress, label: int) -> Table:
+    """What is under way: the round, and the run, of whose jobs "~" so many are only expected."""
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True, width=label - 1)
     grid.add_column(ratio=1, no_wrap=True)
     grid.add_column(justify="right", no_wrap=True)
     grid.add_column(justify="right", no_wrap=True, width=5)
-    for name, done, total, about in bars(progress):
+    of_run, expected = progress.of_run, progress.expected
+    rows = [("run", of_run.done, expected, "~" if expected > of_run.total else "")]
+    if progress.round:
+        rows.insert(0, (progress.place(progress.round), progress.done, progress.total, ""))
+    for name, done, total, about in rows:
         bar = ProgressBar(max(total, 1), done, complete_style="cyan", finished_style="green")
         share = Text(f"{percent(done, total)} %", "bold")
         grid.add_row(Text(name), bar, Text(f"{count(done)}/{about}{count(total)}"), share)
@@ -352,14 +334,6 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
         rows["known"] = [(part, "") for part in certainty(progress.known, people=progress.people)]
     left_out = _OF_CALLS if progress.people else ("answers",)
     return {name: parts for name, parts in rows.items() if parts and name not in left_out}
-
-
-def _figures(progress: Progress, now: float, label: int, width: int) -> list[Text]:
-    return [
-        line
-        for name, parts in figures(progress, now).items()
-        for line in _rows(name.ljust(label), parts, width)
-    ]
 
 
 def _tokens(progress: Progress) -> list[Part]:
@@ -421,12 +395,19 @@ def _notice(notice: Notice) -> Text:
     return Text(f"warning: {text}", "yellow") if notice.warning else Text(text)
 
 
-def _write(console: Console, line: str) -> None:
-    """Write a line as it is; rich would wrap it, and end the process at a closed pipe."""
+def write_notices(console: Console, progress: Progress) -> None:
+    """Write the notices that came."""
+    for notice in progress.take_notices():
+        write(console, _notice(notice).plain)
+
+
+def write(console: Console, line: str, end: str = "\n") -> None:
+    """Write a line as it is; rich would wrap it, and end the process at a closed pipe. A stream that
+    can't be written to any longer is left alone."""
     if console.quiet:
         return
     try:
-        console.file.write(f"{line}\n")
+        console.file.write(f"{line}{end}")
         console.file.flush()
-    except OSError:
+    except (OSError, ValueError):
         console.quiet = True

@@ -7,12 +7,13 @@ part in it: the same data give the same bytes.
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from io import BytesIO
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 # Okabe and Ito's colours, distinct to the colour-blind too; yellow last, as it is faint on white.
@@ -43,6 +44,16 @@ def style(**more: Any) -> Iterator[None]:
 
     with matplotlib.style.context(["default", STYLE | more]):
         yield
+
+
+def logarithmic(axes: Axes, at: Sequence[float]) -> None:
+    """Across, with plain numbers `at` so many times each power of ten: Matplotlib's own are formulas."""
+    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
+
+    axes.set_xscale("log")
+    axes.xaxis.set_major_locator(LogLocator(subs=at))
+    axes.xaxis.set_minor_locator(NullLocator())
+    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
 
 
 def content(figure: Figure, kind: str, *, clear: bool = False, **more: Any) -> bytes:

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
+from operator import attrgetter
 
 from judgeq.certainty import Certainty
 from judgeq.events import (
@@ -265,18 +266,26 @@ class Progress:
                 self._earlier, self._sizes = len(event.planned), tuple(event.sizes)
                 self._planned = dict(enumerate(event.planned, start=1))
                 self.before = event.totals
-                self._take_over(event.totals)
+                self.calls, self.retries = event.totals.calls, event.totals.retries
+                self.input, self.cached, self.output, self.reasoning = event.totals.usage
+                self.cost, self.unpriced = event.totals.cost, event.totals.unpriced
+                self.unusable, self.uncounted = event.totals.unusable, event.totals.uncounted
                 self._turn(now)
             case RoundStarted():
                 if self.working_since is None:
                     self.working_since = now
-                self._start_round(event.round, event.counts)
+                if self.round:
+                    self._planned[self.round] = self.of_round
+                self.round, counts = event.round, event.counts
+                self._planned[event.round], self.total = counts, counts.total
+                self.done, self.invalid, self.failed = counts.done, counts.invalid, counts.failed
             case RoundRated():
+                rating = attrgetter("rating")
                 self.rated, self.rated_at, self.moved = event.round, now, event.moved
                 self.known = event.known or self.known
                 self.batches = ()
-                self.top = tuple(sorted(event.top, key=_rating, reverse=True)[:ENDS])
-                self.bottom = tuple(sorted(event.bottom, key=_rating)[:ENDS][::-1])
+                self.top = tuple(sorted(event.top, key=rating, reverse=True)[:ENDS])
+                self.bottom = tuple(sorted(event.bottom, key=rating)[:ENDS][::-1])
             case EndedEarly():
                 self.rounds = event.rounds
             case PeopleHere():
@@ -291,23 +300,6 @@ class Progress:
             case _:
                 pass
 
-    def _take_over(self, totals: Totals) -> None:
-        """Begin with what was spent."""
-        self.calls, self.retries = totals.calls, totals.retries
-        self.input, self.cached, self.output, self.reasoning = totals.usage
-        self.cost, self.unpriced = totals.cost, totals.unpriced
-        self.unusable, self.uncounted = totals.unusable, totals.uncounted
-
-    def _start_round(self, round: int, counts: Counts) -> None:
-        if self.round:
-            self._planned[self.round] = self.of_round
-        self._planned[round] = counts
-        self._begin_round(round, counts)
-
-    def _begin_round(self, round: int, counts: Counts) -> None:
-        self.round, self.total = round, counts.total
-        self.done, self.invalid, self.failed = counts.done, counts.invalid, counts.failed
-
     def _turn(self, now: float) -> None:
         """Begin the time slot of `now`: note where the calls stood, also for slots slept through.
 
@@ -321,7 +313,3 @@ class Progress:
             self._ring[passed % SLOTS] = self.calls
         self._slot = max(self._slot, slot)
         self._slot_end = (self._slot + 1) * SLOT
-
-
-def _rating(placed: Placed) -> float:
-    return placed.rating

@@ -69,17 +69,6 @@ def _legend(axes: Axes) -> None:
     axes.legend(frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def _logarithmic(axes: Axes, x: Floats) -> None:
-    """Across, with plain numbers: Matplotlib's own are formulas."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    axes.set_xscale("log")
-    wide = len(x) > 0 and x.max() > WIDE * x.min()
-    axes.xaxis.set_major_locator(LogLocator(subs=(1,) if wide else (1, 2, 5)))
-    axes.xaxis.set_minor_locator(NullLocator())
-    axes.xaxis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
-
-
 def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
     """How the scores are spread; by the classes of the gold labels, where they are few."""
     name, values = scores.main
@@ -121,7 +110,7 @@ def caterpillar(axes: Axes, scores: Scores) -> None:
             axes.vlines(place, sure.low[rows], sure.high[rows], color=PALETTE[4], linewidth=1.2)
         axes.plot(place, values[rows], "o", ms=2.5, color=PALETTE[0])
         return
-    at = np.unique(np.linspace(0, len(rows) - 1, EACH).round().astype(int))
+    at = _some(len(rows))
     if sure is not None:
         band = _smooth(sure.low[rows], at), _smooth(sure.high[rows], at)
         axes.fill_between(place[at], *band, color=PALETTE[4], alpha=0.5, lw=0)
@@ -157,27 +146,20 @@ def roc(axes: Axes, scores: Scores, gold: Gold) -> None:
         values = ratings[both]
         if np.isnan(values).any():
             continue
-        order = np.argsort(-values, kind="stable")
-        new = np.append(values[order][1:] != values[order][:-1], True)
-        true = np.cumsum(positive[order])[new] / max(1, positive.sum())
-        false = np.cumsum(~positive[order])[new] / max(1, (~positive).sum())
-        keep = np.unique(np.linspace(0, len(true) - 1, EACH).round().astype(int))
-        axes.plot([0, *false[keep]], [0, *true[keep]], color=colour, label=name)
+        _, over, true = _by_threshold(values, positive)
+        recall = true / max(1, positive.sum())
+        false = (over - true) / max(1, (~positive).sum())
+        axes.plot([0, *false], [0, *recall], color=colour, label=name)
     axes.legend(frameon=False, loc="lower right")
 
 
 def thresholds(axes: Axes, scores: Scores, gold: Gold, chosen: float | None) -> None:
     """Precision, recall and F1 by the score over which an item is labelled positive."""
     both, positive = _labelled(scores, gold)
-    name, values = scores.main[0], scores.main[1][both]
-    order = np.argsort(-values, kind="stable")
-    cut = values[order]
-    true = np.cumsum(positive[order])
-    labelled = np.arange(1, len(cut) + 1)
-    keep = np.flatnonzero(np.append(cut[1:] != cut[:-1], True))
-    keep = keep[np.unique(np.linspace(0, len(keep) - 1, EACH).round().astype(int))]
-    recall, precision = true / max(1, positive.sum()), true / labelled
-    f1 = 2 * true / (labelled + positive.sum())
+    name, ratings = scores.main
+    cut, over, true = _by_threshold(ratings[both], positive)
+    recall, precision = true / max(1, positive.sum()), true / over
+    f1 = 2 * true / (over + positive.sum())
     axes.set(xlabel=f"Threshold ({name})", ylim=(0, 1.02))
     axes.grid(color=GRID, linewidth=0.6)
     for label, measure, colour in (
@@ -185,10 +167,25 @@ def thresholds(axes: Axes, scores: Scores, gold: Gold, chosen: float | None) -> 
         ("recall", recall, PALETTE[1]),
         ("F1", f1, PALETTE[2]),
     ):
-        axes.plot(cut[keep], measure[keep], color=colour, label=label)
+        axes.plot(cut, measure, color=colour, label=label)
     if chosen is not None:
         axes.axvline(chosen, color=FAINT, linestyle="--", linewidth=1)
     _legend(axes)
+
+
+def _by_threshold(values: Floats, positive: Bools) -> tuple[Floats, Offsets, Offsets]:
+    """Some of the values from high to low, and how many items, and how many positive ones, have at least
+    that."""
+    order = np.argsort(-values, kind="stable")
+    cut, true = values[order], np.cumsum(positive[order], dtype=np.int64)
+    last = np.flatnonzero(np.append(cut[1:] != cut[:-1], True))
+    keep = last[_some(len(last))].astype(np.int64)
+    return cut[keep], keep + 1, true[keep]
+
+
+def _some(n: int) -> Offsets:
+    """Of n places so many, evenly, as are drawn one by one."""
+    return np.unique(np.linspace(0, n - 1, EACH).round().astype(np.int64))
 
 
 def _labelled(scores: Scores, gold: Gold) -> tuple[Bools, Bools]:
@@ -222,7 +219,8 @@ def by_length(axes: Axes, scores: Scores, texts: Sequence[str]) -> None:
     rows = scores.scored
     axes.set(xlabel="Characters", ylabel=f"Score ({scores.main[0]})")
     long = np.maximum(lengths(texts)[rows], 1)
-    _logarithmic(axes, long)
+    wide = len(long) > 0 and long.max() > WIDE * long.min()
+    drawing.logarithmic(axes, (1,) if wide else (1, 2, 5))
     _scatter(axes, long, scores.main[1][rows])
 
 

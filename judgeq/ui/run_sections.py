@@ -11,8 +11,8 @@ import numpy as np
 
 from judgeq.certainty import Certainty
 from judgeq.engine.estimate import Estimate
+from judgeq.engine.pilot import Range
 from judgeq.engine.results import Result
-from judgeq.engine.samples import Range
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart

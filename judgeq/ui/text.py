@@ -104,24 +104,26 @@ def progress_line(progress: Progress, now: float) -> str:
     if progress.people:
         answers = f"{count(progress.done)}/{count(progress.total)} answers"
         return " · ".join([answers, *people(progress)])
-    parts = [
-        progress.place(progress.round),
-        f"{count(progress.done)}/{count(progress.total)} jobs",
-    ]
-    parts += [f"{count(progress.failed)} failed"] if progress.failed else []
-    parts += [f"{count(progress.invalid)} invalid"] if progress.invalid else []
-    parts.append(f"{rate(progress.call_rate(now))} calls/s")
-    parts.append(several(progress.retries, "retry", "retries"))
-    if progress.unusable:
-        parts.append(several(progress.unusable, "unusable reply", "unusable replies"))
-    parts += [failing(progress)] if progress.unanswered else []
-    parts += [batches_out(progress, now)] if progress.batches else []
-    parts += [several(progress.cache_hits, "cache hit")] if progress.cache_hits else []
-    parts.append(", ".join(spent(progress)))
     left = progress.time_left(now)
-    if left and not progress.stopping:
-        parts.append(f"{duration(left)} left")
-    return " · ".join(parts)
+    return dotted(
+        (1, progress.place(progress.round)),
+        (1, f"{count(progress.done)}/{count(progress.total)} jobs"),
+        (progress.failed, f"{count(progress.failed)} failed"),
+        (progress.invalid, f"{count(progress.invalid)} invalid"),
+        (1, f"{rate(progress.call_rate(now))} calls/s"),
+        (1, several(progress.retries, "retry", "retries")),
+        (progress.unusable, several(progress.unusable, "unusable reply", "unusable replies")),
+        (progress.unanswered, failing(progress)),
+        (progress.batches, batches_out(progress, now)),
+        (progress.cache_hits, several(progress.cache_hits, "cache hit")),
+        (1, ", ".join(spent(progress))),
+        (left and not progress.stopping, f"{duration(left or 0)} left"),
+    )
+
+
+def dotted(*parts: tuple[object, str]) -> str:
+    """Those on one line that there are."""
+    return " · ".join(text for there, text in parts if there)
 
 
 def people(progress: Progress) -> list[str]:

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import csv
 import math
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
 from io import StringIO
 from pathlib import Path
@@ -27,31 +27,18 @@ from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
-    from matplotlib.axis import XAxis
     from matplotlib.figure import Figure
 
 MARKERS = dict(zip(ESTIMATORS, "os^Dv", strict=False))
-OTHER_MARKER, MEAN_MARKER, MEAN_AREA = "^", "X", 42.0
+OTHER_MARKER, MEAN_MARKER, MEAN_SIZE = "^", "X", 6.5
 AXES = {
     "cost": "Cost-equivalent calls (1 a pair, k/2 a list of k)",
     "implied_pairs": "Comparisons that the answers imply",
 }
 RHO = "Spearman’s ρ against the latent order"
-HEADS = [
-    "",
-    "Strategy",
-    "Parameters",
-    "Rating",
-    "ρ",
-    "s.e.",
-    "Pairs",
-    "Lists",
-    "Cost",
-    "Score",
-    "Runs",
-]
+HEADS = ["Strategy", "Parameters", "Rating", "ρ", "s.e.", "Pairs", "Lists", "Cost", "Score", "Runs"]
 GAPS = np.arange(601.0)  # at which the win curve is drawn
-CELL, LABEL = 44, 28  # characters of a row's text that are shown, in the table and elsewhere
+LABEL = 28  # characters of a row's text that are shown
 
 Thing = TypeVar("Thing")
 Key = TypeVar("Key")
@@ -101,10 +88,8 @@ def win_curve(judge: Simulation) -> Figure:
         axes.axhline(judge.sim_pmax, color=FAINT, linestyle="--", linewidth=1)
         axes.plot(GAPS, probability_correct(GAPS, judge), color=PALETTE[0], linewidth=2)
         axes.plot(distance, accuracy, "o", color=PALETTE[1], ms=8, mec="white", clip_on=False)
-        label = f"calibrated to {accuracy:g} at {distance:g}"
-        axes.text(distance + 12, accuracy - 0.03, label, color=FAINT)
-        label = f"pmax = {judge.sim_pmax:g}"
-        axes.text(GAPS[-1], judge.sim_pmax + 0.01, label, ha="right", color=FAINT)
+        axes.text(distance + 12, accuracy - 0.03, f"calibrated to {accuracy:g} at {distance:g}")
+        axes.text(GAPS[-1], judge.sim_pmax + 0.01, f"pmax = {judge.sim_pmax:g}", ha="right")
         axes.set(xlabel="Gap between the two items", ylabel="Probability of a correct answer")
         axes.set(xlim=(0, max(GAPS[-1], distance)), ylim=(0.5, 1.04))
         figure.draw_without_rendering()  # ticks take their style when first drawn
@@ -132,16 +117,18 @@ def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
 
 
 def ranked_table(ranked: Sequence[Ranked], most: int = 20) -> Figure:
-    """The first `most` of them as a table, between three rules."""
+    """The first `most` of them as a table."""
     from matplotlib.figure import Figure
 
-    rows = []
-    for place, one in enumerate(ranked[:most], start=1):
-        names = [plain(one.strategy, CELL), plain(one.parameters, CELL), _rating(one.rating)]
-        error = "–" if one.rho_se is None else f"{one.rho_se:.4f}"
-        asked = [f"{mean:,.0f}" for mean in (one.pairs, one.lists, one.cost)]
-        numbers = [f"{one.rho:z.3f}", error, *asked, f"{one.score:z.3f}", f"{one.runs:,}"]
-        rows.append([str(place), *names, *numbers])
+    rows = [
+        [
+            *(plain(one.strategy, LABEL), plain(one.parameters, LABEL), _rating(one.rating)),
+            *(f"{one.rho:z.3f}", "–" if one.rho_se is None else f"{one.rho_se:.4f}"),
+            *(f"{mean:,.0f}" for mean in (one.pairs, one.lists, one.cost)),
+            *(f"{one.score:z.3f}", f"{one.runs:,}"),
+        ]
+        for one in ranked[:most]
+    ]
     with drawing.style():
         figure = Figure(figsize=(4, 0.3))  # the table is larger, and is drawn whole
         axes = figure.subplots()
@@ -150,13 +137,6 @@ def ranked_table(ranked: Sequence[Ranked], most: int = 20) -> Figure:
         table.auto_set_font_size(False)
         table.scale(1, 1.4)
         table.auto_set_column_width(list(range(len(HEADS))))
-        for (row, column), cell in table.get_celld().items():
-            cell.visible_edges = {0: "TB", len(rows): "B"}.get(row, "")
-            cell.set_text_props(
-                ha="left" if 1 <= column <= 3 else "right",
-                fontweight="bold" if row == 0 else "normal",
-                parse_math=False,
-            )
     return figure
 
 
@@ -228,17 +208,24 @@ def _rating(name: str) -> str:
 
 def panels(rows: Sequence[StudyRow], x: str) -> Figure:
     """ρ by a column of AXES, a panel a distribution in the order in which they occur; both axes are
-    shared."""
+    shared. Colours are strategies, shapes are ratings, and points of a larger bias are larger."""
     from matplotlib.figure import Figure
+    from matplotlib.lines import Line2D
 
     drawn = points(rows, x)
     panels = _grouped(drawn, lambda point: point.distribution)
     colours = _colours(sorted({point.strategy for point in drawn}))
-    areas = _areas(sorted({point.bias for point in drawn if point.bias is not None}))
+    biases = sorted({point.bias for point in drawn if point.bias is not None})
+    sizes = {bias: 7 * place / len(biases) for place, bias in enumerate(biases, start=1)}
     columns = math.ceil(math.sqrt(len(panels)))
     lines = math.ceil(len(panels) / columns)
+    entries = [(plain(name, LABEL), "o", colour, 6.0) for name, colour in colours.items()]
+    ratings = sorted({point.rating for point in drawn}, reverse=True)
+    entries += [(_rating(one), MARKERS.get(one, OTHER_MARKER), FAINT, 6.0) for one in ratings]
+    entries += [(f"{bias:,} items seen wrongly", "o", FAINT, sizes[bias]) for bias in biases]
+    entries.append(("mean over these and seeds", MEAN_MARKER, FAINT, MEAN_SIZE))
     with drawing.style():
-        height = max(2.8 * lines, 0.2 * (len(colours) + len(areas) + 10)) + 0.4  # panels, legend
+        height = max(2.8 * lines, 0.2 * len(entries)) + 0.4
         figure = Figure(figsize=(3 * columns + 2.4, height), layout="constrained")
         grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
         for axes in grid[len(panels) :]:
@@ -246,90 +233,51 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
         for axes in figure.axes[-columns:]:  # nothing is below them
             axes.tick_params(labelbottom=True)
         for axes, (distribution, inside) in zip(figure.axes, panels.items(), strict=True):
-            axes.set_title(plain(distribution, LABEL), fontsize=9, parse_math=False)
-            _scatter(axes, inside, colours, areas)
-        _scale(figure.axes[0].xaxis, [point.x for point in drawn])
-        _legend(figure, list(_entries(drawn, colours, areas)))
-        across, down = figure.supxlabel(AXES[x], fontsize=9), figure.supylabel(RHO, fontsize=9)
-        figure.draw_without_rendering()  # only now is known where the panels are
-        first, last = grid[0].get_position(), grid[len(panels) - 1].get_position()
-        across.set_x((first.x0 + grid[columns - 1].get_position().x1) / 2)
-        down.set_y((first.y1 + last.y0) / 2)
+            axes.set_title(plain(distribution, LABEL), fontsize=9)
+            _scatter(axes, inside, colours, sizes)
+        if 0 < 10 * min(point.x for point in drawn) <= max(point.x for point in drawn):
+            drawing.logarithmic(figure.axes[0], (1, 3))
+        handles = [
+            Line2D([], [], ls="", marker=m, c=c, ms=size, mew=0) for _, m, c, size in entries
+        ]
+        # Labels are set afterwards: a legend leaves out those that begin with an underscore.
+        legend = figure.legend(
+            handles, ["."] * len(handles), loc="outside right upper", frameon=False
+        )
+        for text, (label, *_) in zip(legend.get_texts(), entries, strict=True):
+            text.set_text(label)
+        figure.supxlabel(AXES[x], fontsize=9)
+        figure.supylabel(RHO, fontsize=9)
+        figure.draw_without_rendering()  # ticks take their style when first drawn
     return figure
 
 
 def _colours(strategies: Sequence[str]) -> dict[str, str]:
     """A colour each; past eight strategies from a scale, which the colour-blind can read too."""
-    if len(strategies) <= len(PALETTE):
-        return dict(zip(strategies, PALETTE, strict=False))
     from matplotlib import colormaps
     from matplotlib.colors import to_hex
 
-    last = len(strategies) - 1
-    return {name: to_hex(colormaps["viridis"](i / last)) for i, name in enumerate(strategies)}
-
-
-def _areas(biases: Sequence[int]) -> dict[int, float]:
-    """The area of each bias’s points, in square points of print: larger for a larger bias."""
-    return {bias: 48 * (place / len(biases)) ** 2 for place, bias in enumerate(biases, start=1)}
+    shades = PALETTE
+    if len(strategies) > len(PALETTE):
+        shades = [
+            to_hex(shade) for shade in colormaps["viridis"](np.linspace(0, 1, len(strategies)))
+        ]
+    return dict(zip(strategies, shades, strict=False))
 
 
 def _scatter(
-    axes: Axes, points: Sequence[_Point], colours: Mapping[str, str], areas: Mapping[int, float]
+    axes: Axes, points: Sequence[_Point], colours: Mapping[str, str], sizes: Mapping[int, float]
 ) -> None:
     """The runs, the smaller points over the larger, and the means over them all."""
     axes.grid(color=GRID, linewidth=0.6)
     for (rating, bias), group in _grouped(points, lambda p: (p.rating, p.bias)).items():
-        axes.scatter(
-            [point.x for point in group],
-            [point.rho for point in group],
-            s=MEAN_AREA if bias is None else areas[bias],
-            c=[colours[point.strategy] for point in group],
-            marker=MEAN_MARKER if bias is None else MARKERS.get(rating, OTHER_MARKER),
-            alpha=1 if bias is None else 0.45,
-            edgecolors="white" if bias is None else "none",
-            linewidths=0.6,
-            zorder=3 if bias is None else 2 + 1 / areas[bias],
-        )
-
-
-def _scale(axis: XAxis, xs: Sequence[float]) -> None:
-    """Of the shared axes: logarithmic when the largest is ten times the smallest or more."""
-    from matplotlib.ticker import FuncFormatter, LogLocator, NullLocator
-
-    if 0 < 10 * min(xs) <= max(xs):
-        axis.axes.set_xscale("log")
-        axis.set_major_locator(LogLocator(subs=(1, 3)))
-        axis.set_minor_locator(NullLocator())
-    axis.set_major_formatter(FuncFormatter(lambda x, _: f"{x:,.10g}"))
-
-
-def _entries(
-    points: Sequence[_Point], colours: Mapping[str, str], areas: Mapping[int, float]
-) -> Iterator[tuple[str, str, str, float]]:
-    """Label, marker, colour and area of all by which points differ; headings have no marker."""
-    yield "Strategy", "", FAINT, 0
-    for strategy, colour in colours.items():
-        yield plain(strategy, LABEL), "o", colour, 36
-    yield "\nRating", "", FAINT, 0
-    for rating in sorted({point.rating for point in points}, reverse=True):
-        yield _rating(rating), MARKERS.get(rating, OTHER_MARKER), FAINT, 36
-    yield "\nItems always seen wrongly", "", FAINT, 0
-    for bias, area in areas.items():
-        yield f"{bias:,}", "o", FAINT, area
-    yield "", "", FAINT, 0
-    yield "mean over these and seeds", MEAN_MARKER, FAINT, MEAN_AREA
-
-
-def _legend(figure: Figure, entries: Sequence[tuple[str, str, str, float]]) -> None:
-    """One column right of the panels."""
-    from matplotlib.lines import Line2D
-
-    lines = [Line2D([], [], ls="", marker=m, c=c, ms=a**0.5, mew=0) for _, m, c, a in entries]
-    # Labels are set afterwards: a legend leaves out those that begin with an underscore.
-    legend = figure.legend(lines, ["."] * len(lines), loc="outside right upper", frameon=False)
-    for text, (label, marker, _, _) in zip(legend.get_texts(), entries, strict=True):
-        text.set(parse_math=False, text=label, fontweight="normal" if marker else "bold")
+        size, look = MEAN_SIZE, {"marker": MEAN_MARKER, "edgecolors": "white", "zorder": 3.0}
+        if bias is not None:
+            size, marker = sizes[bias], MARKERS.get(rating, OTHER_MARKER)
+            look = {"marker": marker, "edgecolors": "none", "zorder": 3 - size / 8, "alpha": 0.45}
+        across, up = [point.x for point in group], [point.rho for point in group]
+        shades = [colours[point.strategy] for point in group]
+        axes.scatter(across, up, size**2, shades, linewidths=0.6, **look)  # type: ignore[arg-type]
 
 
 def _csv(header: Sequence[str], data: Iterable[Iterable[object]]) -> bytes:
