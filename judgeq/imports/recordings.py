@@ -377,18 +377,18 @@ def lines(
         return row if by == "row" else ids[row]
 
     for round_, of_round in groupby(judgments, key=lambda judgment: judgment.round):
-        for group, (_, presented, verdict, judge, ordered) in enumerate(of_round):
+        for number, (_, presented, verdict, judge, ordered) in enumerate(of_round):
             shown = [name(row) for row in presented]
-            line: dict[str, Any] = {"round": round_, "group": group, "presented": shown}
+            groups = [[name(row) for row in group] for group in verdict.groups]
+            line: dict[str, Any] = {"round": round_, "group": number, "presented": shown}
             if verdict.score is not None:
                 line["score"] = verdict.score
             elif len(presented) == 2:
                 tie = None if TIE in shown else TIE
-                line["winner"] = tie if verdict.tied else name(verdict.items[0])
+                line["winner"] = tie if verdict.tied else groups[0][0]
             else:
-                groups = [[name(row) for row in places] for places in verdict.groups]
                 kind = "partial_ranking" if verdict.partial else "ranking"
-                line[kind] = [places[0] if len(places) == 1 else places for places in groups]
+                line[kind] = [group[0] if len(group) == 1 else group for group in groups]
             if judge is not None:
                 line["judge"] = judge
             if not ordered:

@@ -13,7 +13,8 @@ then the order isn't known.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
+from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -95,137 +96,142 @@ def read(
     return _Answers(cells, columns).recording()
 
 
+class _Row(NamedTuple):
+    """A row that can be read: its number, its items by their columns, the answers by theirs: the item
+    that each means as a text, or as a side; and whether it says that the items are tied."""
+
+    i: int
+    items: dict[str, int]
+    answers: dict[str, dict[Named, int | None]]
+    tie: bool
+
+
 class _Answers:
     """A table of answers on its way to judgments."""
 
     def __init__(self, cells: Cells, columns: Columns) -> None:
         self._cells = cells
         self._columns = columns
-        self._answers = [name for name in (columns.best, columns.worst) if name is not None]
         self._votes = columns.ties is not None
         self._kind = VOTES if self._votes else BEST_WORST
         self._ties = {word.strip().casefold() for word in columns.ties or ()}
-        self._places: dict[str, str] = {}
-        if self._votes:
-            self._ties |= TIES
-            for column, words in zip(columns.items, SIDES, strict=True):
-                self._places |= dict.fromkeys(words, column)
-        for place, column in enumerate(columns.items, start=1):
-            self._places |= {str(place): column, column.casefold(): column}
-        self._rows = [self._shown(i) for i in range(len(cells.table))]
+        self._ties |= TIES if self._votes else frozenset()
+        sides = zip_longest(columns.items, SIDES if self._votes else (), fillvalue=())
+        self._places = {
+            word: column
+            for place, (column, words) in enumerate(sides, start=1)
+            for word in (str(place), *words)
+        }
+        self._places |= {column.casefold(): column for column in columns.items}
 
     def recording(self) -> Recording:
         """The judgments in the order of their rounds, numbered from 1. Raises DataError for bad rows,
         and where there are no judgments."""
-        cells, columns, table = self._cells, self._columns, self._cells.table
-        says = columns.says or self._says()
+        cells, columns, kind = self._cells, self._columns, self._kind
+        rows = [row for i in range(len(cells.table)) if (row := self._row(i)) is not None]
+        says = columns.says or self._says(rows)
         ordered = columns.best not in columns.items
         judgments = []
         empty = itself = 0
-        for i, items in enumerate(self._rows):
-            if not items:
-                continue
-            presented = tuple(items.values())
-            if not any(cells.word(i, column).strip() for column in self._answers):
+        for row in rows:
+            presented = tuple(row.items.values())
+            if not row.answers:
                 empty += 1
             elif len(set(presented)) == 1:
                 itself += 1
-            elif (verdict := self._verdict(i, items, says)) is not None:
-                judgment = Judgment(cells.round(i), presented, verdict, cells.judge(i), ordered)
-                judgments.append(judgment)
-        table.check()
+            elif (verdict := self._verdict(row, says)) is not None:
+                of = cells.round(row.i), presented, verdict, cells.judge(row.i), ordered
+                judgments.append(Judgment(*of))
+        cells.table.check()
         if not judgments:
-            raise DataError(f"{table.name} holds no {self._kind.name}.")
-        left_out = ((empty, self._kind.empty), (itself, "rows that compare a text with itself"))
-        notices = [f"{what} were left out: {count:,}." for count, what in left_out if count]
+            raise DataError(f"{cells.table.name} holds no {kind.name}.")
         alike = len(judgments) - len(set(judgments))
-        if alike:
-            notices.append(
-                f"{alike:,} of the {self._kind.name} repeat another, by the same judge: each counts."
+        notices = [
+            f"{cells.table.name}: {notice}"
+            for count, notice in (
+                (empty, f"{kind.empty} were left out: {empty:,}."),
+                (itself, f"rows that compare a text with itself were left out: {itself:,}."),
+                (
+                    alike,
+                    f"{alike:,} of the {kind.name} repeat another, by the same judge: each counts.",
+                ),
             )
+            if count
+        ]
         judgments.sort(key=lambda judgment: judgment.round)
-        return Recording(
-            renumbered(judgments), tuple(f"{table.name}: {notice}" for notice in notices)
-        )
+        return Recording(renumbered(judgments), tuple(notices))
 
-    def _shown(self, i: int) -> dict[str, int]:
-        """The items of a row, by their columns; none where something is wrong, which is reported."""
-        cells, columns = self._cells, self._columns.items
-        there = [name for name in columns if self._votes or cells.word(i, name).strip()]
+    def _row(self, i: int) -> _Row | None:
+        """A row; None where its items aren't as they should, which is reported."""
+        cells, columns = self._cells, self._columns
+        there = [name for name in columns.items if self._votes or cells.word(i, name).strip()]
         items = {name: item for name in there if (item := cells.item(i, name)) is not None}
         if len(items) < len(there):
-            return {}
+            return None
         found = list(items.values())
-        twice = [name for name in items if found.count(items[name]) > 1]
-        if twice and not self._votes:
+        twice = [name for name, item in items.items() if found.count(item) > 1]
+        if len(found) < 2:
+            cells.report(i, "fewer than two texts are shown", "Leave such rows out.")
+        elif twice and not self._votes:
             wrong = f"{' and '.join(twice[:2])} are the same text"
             cells.report(i, wrong, "A text can be shown once in a row.")
-            return {}
-        if len(items) < 2:
-            cells.report(i, "fewer than two texts are shown", "Leave such rows out.")
-            return {}
-        return items
+        else:
+            answers = [name for name in (columns.best, columns.worst) if name is not None]
+            words = {name: cells.word(i, name) for name in answers if cells.word(i, name).strip()}
+            tie = any(word.strip().casefold() in self._ties for word in words.values())
+            means = {name: self._means(i, word, items) for name, word in words.items()}
+            return _Row(i, items, means, tie)
+        return None
 
-    def _says(self) -> Named:
-        """What answers name: what all of them can be read as, and only that.
+    def _means(self, i: int, cell: str, items: dict[str, int]) -> dict[Named, int | None]:
+        """The item that an answer means where it names a text, and where it names a side."""
+        cells, word = self._cells, cell.strip()
+        named = [item for name, item in items.items() if cells.word(i, name).strip() == word]
+        if not named and not self._votes:
+            named = [item for item in items.values() if item == cells.known(cell)]
+        side = items.get(self._places.get(word.casefold(), ""))
+        return {"text": named[0] if named else None, "side": side}
+
+    def _says(self, rows: Sequence[_Row]) -> Named:
+        """What answers name: what all of them that are no ties can be read as, and only that.
 
         Raises DataError where they can be read as both, and the two differ.
         """
-        differing = None
-        as_text = as_side = True
-        for i, column, items in self._given():
-            text, side = (self._item(i, column, items, says) for says in ("text", "side"))
-            as_text, as_side = as_text and text is not None, as_side and side is not None
-            if None not in (text, side) and text != side and differing is None:
-                differing = f"{self._cells.table.at(i)}: {column}"
-        if as_text and as_side and differing is not None:
-            raise DataError(
-                f"{differing} may name a text or a side: --winner-is text or --winner-is side says "
-                "which."
-            )
-        return "text" if as_text or not as_side else "side"
+        answers = [
+            (means["text"], means["side"], row.i, column)
+            for row in rows
+            for column, means in row.answers.items()
+            if not row.tie
+        ]
+        if any(side is None for _, side, *_ in answers):
+            return "text"
+        if any(text is None for text, *_ in answers):
+            return "side"
+        for text, side, i, column in answers:
+            if text != side:
+                raise DataError(
+                    f"{self._cells.table.at(i)}: {column} may name a text or a side: --winner-is text "
+                    "or --winner-is side says which."
+                )
+        return "text"
 
-    def _given(self) -> Iterator[tuple[int, str, dict[str, int]]]:
-        """The row, the column and the items of each answer that is there, and no tie."""
-        for i, items in enumerate(self._rows):
-            for column in self._answers if items else ():
-                word = self._cells.word(i, column).strip()
-                if word and word.casefold() not in self._ties:
-                    yield i, column, items
-
-    def _item(self, i: int, column: str, items: dict[str, int], says: str) -> int | None:
-        """The item of a row that an answer names by its text, or by its place."""
-        word = self._cells.word(i, column)
-        if says == "side":
-            return items.get(self._places.get(word.strip().casefold(), ""))
-        for name, item in items.items():
-            if self._cells.word(i, name).strip() == word.strip():
-                return item
-        known = None if self._votes else self._cells.known(word)
-        return known if known in items.values() else None
-
-    def _verdict(self, i: int, items: dict[str, int], says: Named) -> Verdict | None:
+    def _verdict(self, row: _Row, says: Named) -> Verdict | None:
         """What a row says; None where it can't be read, which is reported."""
-        cells, kind = self._cells, self._kind
-        ends: dict[str, int] = {}
-        for column in self._answers:
-            word = cells.word(i, column).strip()
-            item = self._item(i, column, items, says) if word else None
+        ends: dict[str | None, list[int]] = {}
+        for column, means in row.answers.items():
+            item = means[says]
             if item is not None:
-                ends[column] = item
-            elif word.casefold() in self._ties:
-                return Verdict.of([tuple(items.values())])
-            elif word:
-                why = kind.no_text if says == "text" else kind.no_place
-                cells.wrong(i, column, why, kind.remedy)
+                ends[column] = [item]
+            elif row.tie:
+                return Verdict.of([tuple(row.items.values())])
+            else:
+                why = self._kind.no_text if says == "text" else self._kind.no_place
+                self._cells.wrong(row.i, column, why, self._kind.remedy)
                 return None
-        if len(set(ends.values())) < len(ends):
-            wrong = f"{' and '.join(ends)} name the same text"
-            cells.report(i, wrong, "Correct the row, or leave it out.")
+        best, worst = ends.get(self._columns.best, []), ends.get(self._columns.worst, [])
+        if best and best == worst:
+            wrong = f"{self._columns.best} and {self._columns.worst} name the same text"
+            self._cells.report(row.i, wrong, "Correct the row, or leave it out.")
             return None
-        best, worst = (
-            [[ends[column]] for column in (name,) if column in ends]
-            for name in (self._columns.best, self._columns.worst)
-        )
-        others = [item for item in items.values() if item not in ends.values()]
-        return Verdict.of([*best, *([others] if others else []), *worst], partial=True)
+        others = [item for item in row.items.values() if item not in (*best, *worst)]
+        return Verdict.of(filter(None, (best, others, worst)), partial=True)
