@@ -38,10 +38,6 @@ def load_file(name: str, content: str | bytes, **settings: object) -> Dataset:
     return load(DatasetSpec.model_validate({"dataset": put(name, content), **settings}))
 
 
-def numbered(name: str, content: str) -> Dataset:
-    return load(DatasetSpec(dataset=put(name, content)), numbered=True)
-
-
 # Files
 
 
@@ -368,7 +364,6 @@ def test_the_column_id_holds_the_ids_where_it_can() -> None:
     data = load_file("a.jsonl", '{"id":7,"text":"a"}\n{"text":"b"}')
     assert (list(data.ids), len(data.notices)) == (["0", "1"], 1)
     assert list(load_file("a.csv", "id,text\n1,x\n2,y\n", gold_column="id").ids) == ["0", "1"]
-    assert list(numbered("a.csv", "id,text\nx,one\ny,two\n").ids) == ["0", "1"]
 
 
 def test_ids_without_texts_are_a_dataset() -> None:
@@ -398,7 +393,7 @@ def test_content_tells_items_apart() -> None:
         "id,text\na,bc\nd,e\nf,g\n",
     ]
     contents = [load_file("a.csv", table, id_column="id").content for table in tables]
-    contents.append(numbered("a.csv", tables[0]).content)
+    contents.append(load_file("a.csv", tables[0].replace("id,", "name,")).content)
     assert len(set(contents)) == len(contents)
     assert load_file("b.csv", tables[0], id_column="id").content == contents[0]
 

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.datasets import corpora, synthetic
-from judgeq.datasets.bad_rows import BadRows
 from judgeq.datasets.columns import (
     is_empty,
     read_gold,
@@ -27,6 +26,7 @@ from judgeq.datasets.synthetic import MEANING, SHAPES, SYNTHETIC
 from judgeq.datasets.tables import (
     FORMATS,
     SUFFIXES,
+    BadRows,
     Format,
     Table,
     did_you_mean,
@@ -69,11 +69,9 @@ def load(
     seed: int = 0,
     download: bool = True,
     base: Path | None = None,
-    numbered: bool = False,
     frame: Frame | None = None,
 ) -> Dataset:
     """The dataset that `spec` names; paths are relative to `base` (default: the current folder).
-    `numbered` has a file's rows numbered where no column of ids is named, as older versions did.
     `frame` is the table that "-" stands for, in place of standard input.
 
     Raises DataError where a file is missing or can't be read, naming row and column, and UsageError
@@ -83,11 +81,11 @@ def load(
     if spec.dataset == STDIN and frame is not None:
         refuse(spec, ("n",), "is for synthetic datasets only")
         refuse(spec, ("delimiter", "encoding"), "is for files")
-        return part(_table(spec, "python", frame, numbered), spec, seed)
-    return part(_whole(spec, seed, download, base or Path.cwd(), numbered), spec, seed)
+        return part(_table(spec, "python", frame), spec, seed)
+    return part(_whole(spec, seed, download, base or Path.cwd()), spec, seed)
 
 
-def _whole(spec: DatasetSpec, seed: int, download: bool, base: Path, numbered: bool) -> Dataset:
+def _whole(spec: DatasetSpec, seed: int, download: bool, base: Path) -> Dataset:
     if f"{spec.dataset}:".startswith(SYNTHETIC):
         return synthetic.load(spec, seed)
     refuse(spec, ("n",), "is for synthetic datasets only")
@@ -95,14 +93,14 @@ def _whole(spec: DatasetSpec, seed: int, download: bool, base: Path, numbered: b
     if spec.dataset in known_names:
         return _known(spec, base, download)
     if spec.dataset == STDIN:
-        return _table(spec, "stdin", _on_stdin(spec), numbered)
+        return _table(spec, "stdin", _on_stdin(spec))
     path = _user_path(spec.dataset, base, known_names)
     form = FORMATS[path.suffix.lower()]
     if form not in ("csv", "tsv"):
         refuse(spec, ("delimiter",), "is for CSV and TSV")
     if form == "parquet":
         refuse(spec, ("encoding",), "is for tables in text")
-    return _table(spec, path.stem, _reader(spec, path, form), numbered)
+    return _table(spec, path.stem, _reader(spec, path, form))
 
 
 def known(data_dir: Path | None = None) -> list[DatasetInfo]:
@@ -192,7 +190,7 @@ def _user_path(name: str, base: Path, known_names: Sequence[str]) -> Path:
     )
 
 
-def _table(spec: DatasetSpec, name: str, reader: Reader, numbered: bool) -> Dataset:
+def _table(spec: DatasetSpec, name: str, reader: Reader) -> Dataset:
     text = spec.text_column or TEXT
     levels = _levels(spec)
     if spec.id_column == text:
@@ -206,10 +204,10 @@ def _table(spec: DatasetSpec, name: str, reader: Reader, numbered: bool) -> Data
     ):
         if column is not None:
             wanted.setdefault(column, f"Name the right one with {flag}.")
-    looked_for = {text} | (set() if numbered or spec.id_column else {ID})
+    looked_for = {text} | (set() if spec.id_column else {ID})
     table = reader(wanted, optional=sorted(looked_for - wanted.keys()))
     table, skipped = _skip_empty(table, text) if spec.skip_empty else (table, ())
-    id_column, notices = _id_column(table, spec, text, numbered)
+    id_column, notices = _id_column(table, spec, text)
     missing = ""
     if text not in table.columns:
         # Judgments of items, and a simulated judge's, need no texts: ids say which items are meant.
@@ -249,12 +247,10 @@ def _skip_empty(table: Table, text: str) -> tuple[Table, tuple[str, ...]]:
     )
 
 
-def _id_column(
-    table: Table, spec: DatasetSpec, text: str, numbered: bool
-) -> tuple[str | None, tuple[str, ...]]:
+def _id_column(table: Table, spec: DatasetSpec, text: str) -> tuple[str | None, tuple[str, ...]]:
     """The column of ids, None for row numbers; and a notice where "id" can't be that column."""
     taken = (text, spec.gold_column, spec.latent_column)
-    if spec.id_column is not None or numbered or ID not in table.columns or ID in taken:
+    if spec.id_column is not None or ID not in table.columns or ID in taken:
         return spec.id_column, ()
     tried = replace(table, bad=BadRows(table.name))
     read_ids(tried, ID)

@@ -213,16 +213,14 @@ def _dataset(
     """
     looked_at = []
     for spec in _specs(place, info, own):
-        for numbered in (False, True):  # rows were numbered by default once
-            try:
-                dataset = datasets.load(spec, seed=spec.seed, numbered=numbered)
-            except JudgeqError as error:
-                looked_at.append(f"{spec.dataset}: {error}")
-                break
-            if _fits(dataset, info):
-                return dataset
-        else:
-            looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
+        try:
+            dataset = datasets.load(spec, seed=spec.seed)
+        except JudgeqError as error:
+            looked_at.append(f"{spec.dataset}: {error}")
+            continue
+        if _fits(dataset, info):
+            return dataset
+        looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
     try:
         dataset_there = shared()
     except RunError as error:

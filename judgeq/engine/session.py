@@ -103,9 +103,6 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     conflicts.check_workers(settings)
     strategy = settings.make_strategy()
     dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
-    # A run may have been begun when rows were numbered by default.
-    if dataset.content != info.facts.get("dataset") and settings.dataset != STDIN:
-        dataset = datasets.load(settings, seed=settings.seed, numbered=True)
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
     facts = config.deciding_facts(settings, strategy, dataset, prompt)
@@ -219,13 +216,10 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
     if settings.dataset == STDIN or not trust.owns_dataset(folder, info):
         return None
     try:
-        for numbered in (False, True):  # rows were numbered by default once
-            dataset = datasets.load(settings, seed=settings.seed, download=False, numbered=numbered)
-            if dataset.content == info.facts.get("dataset"):
-                return dataset
+        dataset = datasets.load(settings, seed=settings.seed, download=False)
     except JudgeqError:
-        pass  # gone, changed or unreadable: a run's scores need no texts
-    return None
+        return None  # gone, changed or unreadable: a run's scores need no texts
+    return dataset if dataset.content == info.facts.get("dataset") else None
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:

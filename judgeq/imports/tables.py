@@ -73,7 +73,7 @@ class Cells:
             return None
         name = self.word(i, self._judge).strip()
         if not name:
-            self.report(
+            self.table.report(
                 i, f"{self._judge} is empty", "Name every judge, or leave --judge-column out."
             )
         return name
@@ -92,10 +92,4 @@ class Cells:
     def wrong(self, i: int, column: str, why: str, remedy: str) -> None:
         """Report what is wrong with a cell of a row."""
         cell = self.table.columns[column][i]
-        self.report(i, f"{column} is {shown(cell)}, {why}", remedy)
-
-    def report(self, i: int, wrong: str, remedy: str) -> None:
-        """Report what is wrong with a row."""
-        bad, number = self.table.bad, self.table.numbers[i]
-        if bad.wanted(number):
-            bad.add(number, f"{self.table.place(i)}: {wrong}", remedy)
+        self.table.report(i, f"{column} is {shown(cell)}, {why}", remedy)

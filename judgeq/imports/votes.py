@@ -14,7 +14,6 @@ then the order isn't known.
 from __future__ import annotations
 
 from collections.abc import Sequence
-from itertools import zip_longest
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
@@ -26,7 +25,7 @@ from judgeq.types import Verdict
 Named: TypeAlias = Literal["text", "side"]
 """What an answer's cell names: a text, as its row does, or the side or place where it stood."""
 
-SIDES = (("left", "l", "a", "first"), ("right", "r", "b", "second"))
+SIDES: Sequence[tuple[str, ...]] = (("left", "l", "a", "first"), ("right", "r", "b", "second"))
 TIES = frozenset(("tie", "tied", "draw", "equal", "same", "="))
 
 
@@ -116,10 +115,10 @@ class _Answers:
         self._kind = VOTES if self._votes else BEST_WORST
         self._ties = {word.strip().casefold() for word in columns.ties or ()}
         self._ties |= TIES if self._votes else frozenset()
-        sides = zip_longest(columns.items, SIDES if self._votes else (), fillvalue=())
+        sides = SIDES if self._votes else ((),) * len(columns.items)
         self._places = {
             word: column
-            for place, (column, words) in enumerate(sides, start=1)
+            for place, (column, words) in enumerate(zip(columns.items, sides, strict=True), start=1)
             for word in (str(place), *words)
         }
         self._places |= {column.casefold(): column for column in columns.items}
@@ -171,10 +170,10 @@ class _Answers:
         found = list(items.values())
         twice = [name for name, item in items.items() if found.count(item) > 1]
         if len(found) < 2:
-            cells.report(i, "fewer than two texts are shown", "Leave such rows out.")
+            cells.table.report(i, "fewer than two texts are shown", "Leave such rows out.")
         elif twice and not self._votes:
             wrong = f"{' and '.join(twice[:2])} are the same text"
-            cells.report(i, wrong, "A text can be shown once in a row.")
+            cells.table.report(i, wrong, "A text can be shown once in a row.")
         else:
             answers = [name for name in (columns.best, columns.worst) if name is not None]
             words = {name: cells.word(i, name) for name in answers if cells.word(i, name).strip()}
@@ -197,6 +196,7 @@ class _Answers:
 
         Raises DataError where they can be read as both, and the two differ.
         """
+        table = self._cells.table
         answers = [
             (means["text"], means["side"], row.i, column)
             for row in rows
@@ -210,8 +210,8 @@ class _Answers:
         for text, side, i, column in answers:
             if text != side:
                 raise DataError(
-                    f"{self._cells.table.at(i)}: {column} may name a text or a side: --winner-is text "
-                    "or --winner-is side says which."
+                    f"{table.name}, {table.place(i)}: {column} may name a text or a side: "
+                    "--winner-is text or --winner-is side says which."
                 )
         return "text"
 
@@ -231,7 +231,7 @@ class _Answers:
         best, worst = ends.get(self._columns.best, []), ends.get(self._columns.worst, [])
         if best and best == worst:
             wrong = f"{self._columns.best} and {self._columns.worst} name the same text"
-            self._cells.report(row.i, wrong, "Correct the row, or leave it out.")
+            self._cells.table.report(row.i, wrong, "Correct the row, or leave it out.")
             return None
         others = [item for item in row.items.values() if item not in (*best, *worst)]
         return Verdict.of(filter(None, (best, others, worst)), partial=True)
