@@ -16,11 +16,12 @@ from typing import Any, NamedTuple, Self
 import orjson
 from pydantic import ValidationError, model_validator
 
-from judgeq import judge, recordings, strategies
+from judgeq import judge, strategies
 from judgeq.datasets import Dataset
 from judgeq.datasets.tables import FORMATS
 from judgeq.errors import DataError, UsageError
 from judgeq.files import read_toml
+from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts

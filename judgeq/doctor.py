@@ -12,14 +12,13 @@ import shutil
 import sqlite3
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
 from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
-
-import orjson
 
 from judgeq import prompts, runs
 from judgeq.config import Settings
@@ -48,7 +47,6 @@ STEPS_DOWN = 4
 PAIR = Match(0, 1, (0, 1))
 NO_KEY = "none, which a server of your own may not need"
 REFUSED_KEY = "there (not shown), but the server doesn't accept it"
-CONTRARY = ("left", "right")
 TEXTS = ("The council met on Monday.", "The shameful council finally bothered to meet on Monday.")
 
 
@@ -61,16 +59,26 @@ class Check:
     report: str
 
 
+STRUCTURED = {
+    "schema": Check("structured", "ok", "strict schemas are accepted"),
+    "json": Check("structured", "warning", "JSON, but no schemas"),
+    "text": Check("structured", "warning", "none"),
+}
+
+
 async def examine(settings: Settings, runs_dir: Path) -> list[Check]:
     """All checks; those of a model only where `settings.judge` names one (the first)."""
     checks = [_program(), _disk(runs_dir), _cache(settings)]
     if not settings.models:
         return checks
-    key = _key(settings)
-    if key.state == "failed":
-        return [*checks, key]
-    rates: list[RateHeaders] = []
     name = settings.judge[0]
+    try:
+        report = NO_KEY if api_key(name, settings, settings) is None else "there (not shown)"
+        extra_headers(settings)
+    except JudgeqError as error:
+        return [*checks, Check("key", "failed", str(error))]
+    key = Check("key", "ok", report)
+    rates: list[RateHeaders] = []
     pricing = assembly.price_of(settings, name)
     make = assembly.backend_of(settings, name)
     backend = make(name, settings, settings, pricing, believe=rates.append)
@@ -84,7 +92,7 @@ async def examine(settings: Settings, runs_dir: Path) -> list[Check]:
         await backend.close()
     # A server may guard its list of models, or only its answers: what the call says counts.
     if refused if refused_call is None else refused_call:
-        refusal = "none, and the server wants one" if key.report == NO_KEY else REFUSED_KEY
+        refusal = "none, and the server wants one" if report == NO_KEY else REFUSED_KEY
         key = Check("key", "failed", refusal)
     if refused_call is False:
         asked.append(_limits(rates))
@@ -106,17 +114,14 @@ def _disk(folder: Path) -> Check:
     while not there.exists():
         there = there.parent
     free = shutil.disk_usage(there).free
-    report = f"{free / 1e9:,.1f} GB free for {folder}"
     if not os.access(there, os.W_OK):
         return Check("disk", "failed", f"{there} can't be written to: set --runs-dir.")
+    report = f"{free / 1e9:,.1f} GB free for {folder}"
     kind = runs.network_file_system(there)
     if kind is not None:
-        return Check(
-            "disk",
-            "warning",
-            f"{report}; a network file system ({kind}): SQLite is not safe there.",
-        )
-    return Check("disk", "warning" if free < LITTLE_SPACE else "ok", report)
+        report += f"; a network file system ({kind}): SQLite is not safe there."
+    little = kind is not None or free < LITTLE_SPACE
+    return Check("disk", "warning" if little else "ok", report)
 
 
 def _cache(settings: Settings) -> Check:
@@ -127,22 +132,8 @@ def _cache(settings: Settings) -> Check:
         kept = replies.overview(folder)
     except JudgeqError as error:
         return Check("cache", "failed", str(error))
-    return Check(
-        "cache",
-        "ok",
-        f"{several(kept.replies, 'reply', 'replies')}, {kept.bytes / 1e6:,.1f} MB in {folder}",
-    )
-
-
-def _key(settings: Settings) -> Check:
-    try:
-        key = api_key(settings.judge[0], settings, settings)
-        extra_headers(settings)
-    except JudgeqError as error:
-        return Check("key", "failed", str(error))
-    if key is None:
-        return Check("key", "ok", NO_KEY)
-    return Check("key", "ok", "there (not shown)")
+    found = several(kept.replies, "reply", "replies")
+    return Check("cache", "ok", f"{found}, {kept.bytes / 1e6:,.1f} MB in {folder}")
 
 
 async def _listed(backend: ModelBackend) -> tuple[list[Check], bool]:
@@ -161,28 +152,19 @@ async def _listed(backend: ModelBackend) -> tuple[list[Check], bool]:
     except KeyRefusedError:
         return [there], True
     except JudgeqError as error:
-        return [
-            there,
-            Check("model", "warning", f"the server doesn't list its models: {error}"),
-        ], False
-    return [
-        there,
-        _model(backend.name, listed.names),
-        from_clock(listed.date, time.time()),
-    ], False
+        report = f"the server doesn't list its models: {error}"
+        return [there, Check("model", "warning", report)], False
+    model = _model(backend.name, listed.names)
+    return [there, model, from_clock(listed.date, time.time())], False
 
 
 def _model(name: str, names: list[str]) -> Check:
     if name in names:
         return Check("model", "ok", f"{name} is known to the server")
-    near = get_close_matches(name, names, 3)
-    known = near or names[:5]
-    return Check(
-        "model",
-        "warning",
-        f"{name} is not among the server's {len(names)} models"
-        + (f"; there is {', '.join(known)}" if known else ""),
-    )
+    known = ", ".join(get_close_matches(name, names, 3) or names[:5])
+    hint = f"; there is {known}" if known else ""
+    report = f"{name} is not among the server's {len(names)} models{hint}"
+    return Check("model", "warning", report)
 
 
 def from_clock(date: str | None, now: float) -> Check:
@@ -200,64 +182,36 @@ async def _asked(backend: ModelBackend, pricing: Pricing | None) -> tuple[list[C
     """One tiny question, as a run would ask it; whether the key was refused (None: not known)."""
     started = time.monotonic()
     try:
-        reply, contrary = await _answer(backend)
-    except KeyRefusedError as error:
-        return [Check("call", "failed", str(error))], True
+        reply = await _answer(backend)
     except JudgeqError as error:
-        return [Check("call", "failed", str(error))], None
-    seconds = time.monotonic() - started
-    return list(_of_call(reply, backend.mode, contrary, seconds, pricing)), False
+        refused = True if isinstance(error, KeyRefusedError) else None
+        return [Check("call", "failed", str(error))], refused
+    return list(_of_call(reply, backend.mode, time.monotonic() - started, pricing)), False
 
 
-async def _answer(backend: ModelBackend) -> tuple[Reply, bool]:
-    """The reply, and whether a schema that contradicts the prompt was sent."""
+async def _answer(backend: ModelBackend) -> Reply:
     prompt = prompts.load("bias")
     request = Request(PAIR, 1, 1, lambda: prompts.messages(prompt, TEXTS))
     for _ in range(STEPS_DOWN):
-        prepared = backend.prepare(request)
-        contrary = backend.mode == "schema"
-        if contrary:
-            prepared = prepared._replace(body=_contradicted(backend, prepared.body))
-        try:
-            return await backend.complete(request, prepared), contrary
-        except SteppedDownError as error:
-            last = error
-    raise last
+        with suppress(SteppedDownError):
+            return await backend.complete(request, backend.prepare(request))
+    return await backend.complete(request, backend.prepare(request))
 
 
-def _contradicted(backend: ModelBackend, body: bytes) -> bytes:
-    """The same question with a schema that allows other words than the prompt asks for: a server
-    that doesn't keep to schemas is known by answering as the prompt says."""
-    sent = orjson.loads(body)
-    backend.schema_in(sent)["properties"]["winner"]["enum"] = list(CONTRARY)
-    return orjson.dumps(sent)
-
-
-def _keeps_to_schema(text: str) -> bool:
-    try:
-        answer = orjson.loads(text)
-    except orjson.JSONDecodeError:
-        return False
-    return isinstance(answer, dict) and answer.get("winner") in CONTRARY
-
-
-def _of_call(
-    reply: Reply, mode: str, contrary: bool, seconds: float, pricing: Pricing | None
-) -> Iterator[Check]:
+def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -> Iterator[Check]:
     usage = reply.usage
     tokens = f"{usage.input + usage.cached:,} tokens in, {usage.output:,} out"
     if usage.reasoning:
         tokens += f" ({usage.reasoning:,} of them reasoning)"
-    kept = contrary and reply.problem is None and _keeps_to_schema(reply.text)
-    usable = kept
+    structured = STRUCTURED[mode]
     try:
         if reply.problem is not None:
             raise UnusableReplyError(reply.problem)
-        if not kept:
-            prompts.parse(reply.text, PAIR)
-            usable = True
+        prompts.parse(reply.text, PAIR)
     except UnusableReplyError as error:
         yield Check("call", "failed", f"answered in {seconds:.1f} s, but not usably: {error}")
+        if mode == "schema":
+            structured = Check("structured", "warning", "not known, as the reply is not usable")
     else:
         yield Check("call", "ok", f"answered in {seconds:.1f} s; {tokens}")
     if reply.cost is None:
@@ -271,22 +225,7 @@ def _of_call(
         yield Check("price", "warning", report)
     else:
         yield Check("price", "ok", f"${reply.cost:.6f} for this call ({pricing.source})")
-    yield _structured(mode, kept=kept, usable=usable)
-
-
-def _structured(mode: str, *, kept: bool, usable: bool) -> Check:
-    if mode != "schema":
-        does = {"json": "JSON, but no schemas", "text": "none"}
-        return Check("structured", "warning", does[mode])
-    if kept:
-        return Check("structured", "ok", "strict schemas")
-    if usable:
-        report = (
-            "schemas are accepted, but replies don't keep to them: more of them may be unusable"
-        )
-    else:
-        report = "not known, as the reply is not usable"
-    return Check("structured", "warning", report)
+    yield structured
 
 
 def _limits(rates: list[RateHeaders]) -> Check:

@@ -6,11 +6,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from judgeq import best_worst
-from judgeq.best_worst import Columns
 from judgeq.errors import DataError
+from judgeq.imports import votes
+from judgeq.imports.recordings import Judgment
+from judgeq.imports.votes import Columns
 from judgeq.rating import correlation
-from judgeq.recordings import Judgment
 from judgeq.types import Verdict
 from tests.cli import judgeq
 from tests.postgres import new_store
@@ -28,7 +28,7 @@ def table(folder: Path, *rows: str, header: str = "a,b,c,d,best,worst,who") -> P
 
 
 def read(path: Path, columns: Columns = NAMED) -> list[Judgment]:
-    return best_worst.read(path, columns, IDS, TEXTS).judgments
+    return votes.read(path, columns, IDS, TEXTS).judgments
 
 
 @pytest.mark.parametrize(
@@ -52,7 +52,7 @@ def test_texts_name_what_was_shown(tmp_path: Path) -> None:
 def test_one_of_the_two_is_enough_and_without_both_it_is_no_answer(tmp_path: Path) -> None:
     rows = ("t1,t2,t3,t4,t2,,Ann", "t1,t2,t3,t4,,t3,Ann", "t1,t2,t3,t4,,,Ann")
     path = table(tmp_path, *rows)
-    recording = best_worst.read(path, NAMED, IDS, TEXTS)
+    recording = votes.read(path, NAMED, IDS, TEXTS)
     best = Verdict.of([[1], [0, 2, 3]], partial=True)
     worst = Verdict.of([[0, 1, 3], [2]], partial=True)
     assert [one.verdict for one in recording.judgments] == [best, worst]
@@ -78,13 +78,13 @@ def test_what_may_be_a_text_or_a_place_is_asked_for(tmp_path: Path) -> None:
     ids = ["1", "2", "3", "4"]
     path = table(tmp_path, "2,1,3,4,1,4,Ann")
     with pytest.raises(DataError, match=r"row 1 \(line 2\): best may name a text or a side"):
-        best_worst.read(path, NAMED, ids, None)
+        votes.read(path, NAMED, ids, None)
     for says, best in (("text", 0), ("side", 1)):
         columns = NAMED._replace(says=says)  # type: ignore[arg-type]
-        (one,) = best_worst.read(path, columns, ids, None).judgments
+        (one,) = votes.read(path, columns, ids, None).judgments
         assert one.verdict.items[0] == best
     # A row that only a text, or only a place can be settles it.
-    (first, _) = best_worst.read(
+    (first, _) = votes.read(
         table(tmp_path, "2,1,3,4,1,4,Ann", "2,1,3,4,d,1,Ann"), NAMED, ids, None
     ).judgments
     assert first.verdict.items[0] == 1
@@ -127,7 +127,7 @@ def test_rounds_are_kept_apart_and_repeats_count(tmp_path: Path) -> None:
     rows = ("t1,t2,t3,t4,t2,t3,9", "t1,t2,t3,t4,t2,t3,4", "t1,t2,t3,t4,t2,t3,9")
     path = table(tmp_path, *rows, header="a,b,c,d,best,worst,r")
     columns = NAMED._replace(judge=None, round="r")
-    recording = best_worst.read(path, columns, IDS, TEXTS)
+    recording = votes.read(path, columns, IDS, TEXTS)
     assert [one.round for one in recording.judgments] == [1, 2, 2]
     assert "1 of the best-worst answers repeat another" in recording.notices[0]
 

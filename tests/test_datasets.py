@@ -393,7 +393,7 @@ def test_content_tells_items_apart() -> None:
         "id,text\na,bc\nd,e\nf,g\n",
     ]
     contents = [load_file("a.csv", table, id_column="id").content for table in tables]
-    contents.append(load_file("a.csv", tables[0].replace("id,", "i,")).content)  # by row numbers
+    contents.append(load_file("a.csv", tables[0].replace("id,", "name,")).content)
     assert len(set(contents)) == len(contents)
     assert load_file("b.csv", tables[0], id_column="id").content == contents[0]
 

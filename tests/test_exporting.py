@@ -17,9 +17,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq import api, recordings, table_files
+from judgeq import api, table_files
 from judgeq.engine import exporting, results
 from judgeq.engine.results import Result
+from judgeq.imports import recordings
 from judgeq.table_files import Batch, Table
 from judgeq.types import Verdicts
 from tests.build import verdicts

@@ -20,12 +20,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq import api, config, prompts, recordings, seeds
+from judgeq import api, config, prompts, seeds
 from judgeq.engine import estimate, importing, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
+from judgeq.imports import recordings
 from judgeq.judge.panel import Panel, by_each, drawn
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer

@@ -13,10 +13,10 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import recordings
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
-from judgeq.recordings import CHANCE, Judgment, as_presented, too_many_as_presented
+from judgeq.imports import recordings
+from judgeq.imports.recordings import CHANCE, Judgment, as_presented, too_many_as_presented
 from judgeq.types import Verdict
 from tests.build import SHARED, grouped, needs_recordings, rankings, verdicts
 

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq import api, config, recordings, runs
+from judgeq import api, config, runs
 from judgeq.engine import importing, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
 from judgeq.errors import DataError, JudgeError, RunError, UsageError
 from judgeq.evaluation.evaluate import evaluated
+from judgeq.imports import recordings
 from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui.json import plain
 from tests.build import SHARED, needs_recordings, recording

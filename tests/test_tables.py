@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from judgeq import runs
 from judgeq.config import Settings, deciding_facts, fingerprint, settle
 from judgeq.datasets import Dataset, DatasetSpec, load
-from judgeq.datasets.text_files import delimiter_of
+from judgeq.datasets.tables import delimiter_of
 from judgeq.engine import session
 from judgeq.errors import DataError, RunError, StoppedError, UsageError
 from judgeq.events import Event, RoundRated

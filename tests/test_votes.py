@@ -7,16 +7,16 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import votes
 from judgeq.errors import DataError
-from judgeq.recordings import Judgment
+from judgeq.imports import votes
+from judgeq.imports.recordings import Judgment
+from judgeq.imports.votes import Columns
 from judgeq.types import Verdict
-from judgeq.votes import Columns
 from tests.cli import judgeq
 
 IDS = ["t1", "t2", "t3"]
 TEXTS = ["Good morning", "Hi, there", "Hello"]
-NAMED = Columns("a", "b", "w", "who")
+NAMED = Columns(("a", "b"), "w", judge="who", ties=())
 
 
 def table(folder: Path, *rows: str, header: str = "a,b,w,who") -> Path:
@@ -55,7 +55,7 @@ def test_the_first_text_wins_by_any_of_its_names(tmp_path: Path, word: str) -> N
 
 def test_texts_name_items_too(tmp_path: Path) -> None:
     path = table(tmp_path, 'Good morning,"Hi, there",right,3', header="text1,text2,pw,annotator")
-    columns = Columns("text1", "text2", "pw", "annotator")
+    columns = Columns(("text1", "text2"), "pw", judge="annotator", ties=())
     assert read(path, columns) == [vote(1, 0, shown=(0, 1), judge="3")]
 
 
@@ -63,7 +63,7 @@ def test_numbers_in_other_tables_are_whole(tmp_path: Path) -> None:
     path = tmp_path / "votes.jsonl"
     rows = [{"a": "t1", "b": "t2", "w": 2.0}, {"a": "t1", "b": "t3", "w": 1}]
     path.write_text("\n".join(map(json.dumps, rows)))
-    assert read(path, Columns("a", "b", "w")) == [
+    assert read(path, Columns(("a", "b"), "w", ties=())) == [
         vote(1, 0, shown=(0, 1)),
         vote(0, 2, shown=(0, 2)),
     ]
@@ -81,7 +81,7 @@ def test_where_the_winner_stands_in_a_column_of_its_own_the_order_is_not_known(
     tmp_path: Path,
 ) -> None:
     path = table(tmp_path, "J7,t2,t3", header="judgeId,chosen,notChosen")
-    (judgment,) = read(path, Columns("chosen", "notChosen", "chosen", "judgeId"))
+    (judgment,) = read(path, Columns(("chosen", "notChosen"), "chosen", judge="judgeId", ties=()))
     assert (judgment.verdict.items, judgment.ordered) == ((1, 2), False)
 
 
@@ -116,7 +116,7 @@ def test_what_is_wrong_is_reported_with_its_row(tmp_path: Path, row: str, wrong:
 
 def test_rounds_are_kept_apart_and_in_order(tmp_path: Path) -> None:
     path = table(tmp_path, "t1,t2,t1,7", "t2,t3,t2,3", header="a,b,w,r")
-    judgments = read(path, Columns("a", "b", "w", round="r"))
+    judgments = read(path, Columns(("a", "b"), "w", round="r", ties=()))
     assert [(one.round, one.presented) for one in judgments] == [(1, (1, 2)), (2, (0, 1))]
 
 

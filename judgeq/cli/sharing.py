@@ -25,9 +25,9 @@ from judgeq.cli.showing import rate_run
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
-    from judgeq import best_worst, votes
     from judgeq.config import Settings
     from judgeq.engine.status import State
+    from judgeq.imports import votes
     from judgeq.runs import RunPlace
 
 VOTES = "Table of votes"
@@ -48,10 +48,10 @@ def _columns(
     judge: str | None,
     round_: str | None,
     says: str | None,
-) -> votes.Columns | best_worst.Columns | None:
+) -> votes.Columns | None:
     """The columns of a table of votes, or of best-worst answers, by the flags of each and those of both;
     None for a recording. Raises UsageError where one is missing."""
-    from judgeq import best_worst, votes
+    from judgeq.imports import votes
 
     if says not in (None, "text", "side"):
         raise UsageError(f"--winner-is {says!r}: give text or side.")
@@ -71,10 +71,10 @@ def _columns(
                 f"{file}: of best-worst answers name the columns: --item-columns a,b,c,d (two or more, "
                 "each once), and --best, --worst or both (and --judge-column)."
             )
-        return best_worst.Columns(named, best, worst, judge, round_, says)  # type: ignore[arg-type]
+        return votes.Columns(named, best, worst, judge, round_, None, says)  # type: ignore[arg-type]
     left, right, winner, ties = of_votes.values()
     if left is not None and right is not None and winner is not None:
-        return votes.Columns(left, right, winner, judge, round_, tuple(ties or ()), says)  # type: ignore[arg-type]
+        return votes.Columns((left, right), winner, None, judge, round_, ties or (), says)  # type: ignore[arg-type]
     named = [*one, *filter(None, (judge, round_, says))]
     if named or file.suffix.lower() in _TABLES:
         raise UsageError(
@@ -286,8 +286,9 @@ def export(
     """
     import asyncio
 
-    from judgeq import files, recordings, runs
+    from judgeq import files, runs
     from judgeq.engine import results
+    from judgeq.imports import recordings
 
     if by not in (None, "row", "id"):
         raise UsageError(f"--by {by!r}: give row or id.")

@@ -11,7 +11,6 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.datasets import corpora, synthetic
-from judgeq.datasets.bad_rows import BadRows
 from judgeq.datasets.columns import (
     is_empty,
     read_gold,
@@ -27,6 +26,7 @@ from judgeq.datasets.synthetic import MEANING, SHAPES, SYNTHETIC
 from judgeq.datasets.tables import (
     FORMATS,
     SUFFIXES,
+    BadRows,
     Format,
     Table,
     did_you_mean,

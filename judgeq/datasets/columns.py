@@ -31,22 +31,16 @@ def read_texts(table: Table, column: str) -> list[str]:
                 cell.encode()
             except UnicodeEncodeError:
                 problem = f"the text holds half a character ({shown(cell)})"
-                _report(table, row, column, problem, "Remove it.")
+                table.report(row, problem, "Remove it.", column)
             texts.append(cell)
         elif cell is not UNUSABLE:
-            _report(table, row, column, *_no_text(cell))
+            table.report(row, *_no_text(cell), column)
     return texts
 
 
 def is_empty(cell: object) -> bool:
     """Whether a cell of texts holds none."""
     return cell is None or (isinstance(cell, str) and not cell.strip())
-
-
-def _report(table: Table, row: int, column: str, problem: str, remedy: str) -> None:
-    if table.bad.wanted(table.numbers[row]):
-        said = f"{table.place(row)}, column {shown(column)}: {problem}"
-        table.bad.add(table.numbers[row], said, remedy)
 
 
 def _no_text(cell: object) -> tuple[str, str]:
@@ -72,7 +66,7 @@ def read_ids(table: Table, column: str) -> list[str]:
             continue
         if cell is not UNUSABLE:
             remedy = "Give every row an id of its own, or name another column with --id-column."
-            _report(table, row, column, wrong, remedy)
+            table.report(row, wrong, remedy, column)
     return list(first)
 
 
@@ -105,10 +99,11 @@ def read_gold(
         value = _number(cell) if number is None else number.get(_label(cell))
         if value is not None:
             gold[row] = value
-        elif table.bad.wanted(table.numbers[row]):
-            why = _no_number(table, column, cell) if number is None else _no_level(cell, number)
-            said = f"{table.place(row)}, column {shown(column)}: {why[0]}"
-            table.bad.add(table.numbers[row], said, why[1])
+        else:
+            why = ("", "")
+            if table.bad.wanted(table.numbers[row]):  # else it is only counted
+                why = _no_number(table, column, cell) if number is None else _no_level(cell, number)
+            table.report(row, *why, column)
     return gold
 
 
@@ -121,7 +116,7 @@ def read_latent(table: Table, column: str) -> Floats:
             latent[row] = value
         elif cell is not UNUSABLE:
             remedy = "A latent column needs one in every row."
-            _report(table, row, column, f"{shown(cell)} is not a number", remedy)
+            table.report(row, f"{shown(cell)} is not a number", remedy, column)
     return latent
 
 

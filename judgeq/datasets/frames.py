@@ -7,8 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from judgeq.datasets.bad_rows import BadRows
-from judgeq.datasets.tables import Table, check_header
+from judgeq.datasets.tables import BadRows, Table, empty_columns
 from judgeq.errors import UsageError
 
 
@@ -33,8 +32,7 @@ class Frame:
 
     def __call__(self, wanted: Mapping[str, str], optional: Sequence[str] = ()) -> Table:
         """The columns. Raises DataError where one that is wanted isn't there."""
-        check_header(self.name, self.header, wanted)
-        names = (*wanted, *(name for name in optional if name in self.header))
+        names = empty_columns(self.name, self.header, wanted, optional)
         cells = {name: [_plain(cell) for cell in self.cells(name)] for name in names}
         rows = max(map(len, cells.values()), default=0)
         return Table(self.name, cells, range(rows), None, BadRows(self.name))

@@ -6,20 +6,22 @@ of items, gold or datasets.
 
 from __future__ import annotations
 
+import codecs
 import csv
 import difflib
+import re
 from array import array
+from bisect import insort
 from codecs import BOM_UTF8
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections import Counter
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from io import BytesIO, TextIOWrapper
 from pathlib import Path
 from types import MappingProxyType
-from typing import BinaryIO, Literal, TypeAlias
+from typing import Any, BinaryIO, Literal, TypeAlias
 
-from judgeq.datasets.bad_rows import BadRows, place
-from judgeq.datasets.text_files import Opener, delimiter_of, encoding_of, undecodable
 from judgeq.errors import DataError, UsageError
 
 Format: TypeAlias = Literal["csv", "tsv", "jsonl", "parquet"]
@@ -30,14 +32,69 @@ FORMATS: Mapping[str, Format] = MappingProxyType(
 SUFFIXES = ", ".join(FORMATS)
 
 
-class Unusable:
-    """In place of the cells of a row that is reported already."""
+Opener = Callable[[], BinaryIO]
+"""Opens the bytes of a table, from their beginning each time."""
+
+# The mark of UTF-32 begins with that of UTF-16.
+_MARKS = (
+    (codecs.BOM_UTF32_LE, "utf-32"),
+    (codecs.BOM_UTF32_BE, "utf-32"),
+    (codecs.BOM_UTF16_LE, "utf-16"),
+    (codecs.BOM_UTF16_BE, "utf-16"),
+)
+_QUOTED = re.compile(r'"[^"]*"?')
 
 
-UNUSABLE = Unusable()
+UNUSABLE: Any = object()
+"""In place of the cells of a row that is reported already."""
 
 # No judge reads a text this long; what does get there is a quotation mark that is never closed.
 MAX_FIELD = 10_000_000
+
+
+MOST_LISTED = 10
+
+
+def place(row: int, line: int | None) -> str:
+    """A row (0-based) and its line, if there are lines, for a message; there rows begin at 1."""
+    return f"row {row + 1}" + ("" if line is None else f" (line {line})")
+
+
+class BadRows:
+    """Problems with the rows of one table: the first ten are kept, the others counted."""
+
+    def __init__(self, table: str) -> None:
+        self.count = 0
+        self._table = table
+        self._first: list[tuple[int, str, str]] = []  # row, what is wrong, what to do
+
+    def wanted(self, row: int) -> bool:
+        """Whether a problem of this row will be listed."""
+        return len(self._first) < MOST_LISTED or row < self._first[-1][0]
+
+    def add(
+        self, row: int, line: int | None, problem: str, remedy: str, column: str | None = None
+    ) -> None:
+        """Count a problem of a row (in a column), and list it if it is one of the first."""
+        self.count += 1
+        if self.wanted(row):
+            where = place(row, line) + ("" if column is None else f", column {shown(column)}")
+            insort(self._first, (row, f"{where}: {problem}", remedy), key=lambda bad: bad[0])
+            del self._first[MOST_LISTED:]
+
+    def check(self) -> None:
+        """Raise DataError listing the problems, if there is one."""
+        if not self.count:
+            return
+        if self.count == 1:
+            _, said, remedy = self._first[0]
+            raise DataError(f"{self._table}, {said}. {remedy}")
+        lines = [f"{self._table}: {self.count:,} problems."]
+        lines += [f"{said}." for _, said, _ in self._first]
+        if self.count > len(self._first):
+            lines.append(f"And {self.count - len(self._first):,} more.")
+        lines += dict.fromkeys(remedy for *_, remedy in self._first)
+        raise DataError("\n".join(lines))
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -63,14 +120,16 @@ class Table:
         number = self.numbers[i]
         return place(number, None if self.lines is None else self.lines[number])
 
-    def at(self, i: int) -> str:
-        """As `place`, with the table's name."""
-        return f"{self.name}, {self.place(i)}"
-
     def rows(self, chosen: Sequence[int]) -> Table:
         """These rows only, by their places here."""
         columns = {name: [cells[i] for i in chosen] for name, cells in self.columns.items()}
         return replace(self, columns=columns, numbers=[self.numbers[i] for i in chosen])
+
+    def report(self, i: int, problem: str, remedy: str, column: str | None = None) -> None:
+        """Note that the i-th row can't be used."""
+        number = self.numbers[i]
+        line = None if self.lines is None else self.lines[number]
+        self.bad.add(number, line, problem, remedy, column)
 
     def check(self) -> None:
         """Raise DataError listing the rows that can't be used, if there is one."""
@@ -154,30 +213,66 @@ def _check_file(path: Path) -> None:
         raise DataError(f"{path} is empty. Expected a table of texts.")
 
 
-def check_header(name: str, header: Sequence[str], wanted: Mapping[str, str]) -> None:
-    """Raise DataError for a table in which a column is wanted and not there, or is there twice."""
-    seen: set[str] = set()
-    for column in header:
-        if column and column in seen:
+def empty_columns(
+    name: str, header: Sequence[str], wanted: Mapping[str, str], optional: Sequence[str]
+) -> dict[str, list[object]]:
+    """A column without cells for each that is wanted, or optional and there. Raises DataError where one
+    that is wanted isn't there, or any is there twice."""
+    for column, times in Counter(header).items():
+        if column and times > 1:
             raise DataError(
                 f"{name} has more than one column {shown(column)}. Rename one of them in its header."
             )
-        seen.add(column)
     for column, remedy in wanted.items():
-        if column not in seen:
+        if column not in header:
             hint = did_you_mean(column, header)
             if len(header) == 1 and any(mark in header[0] for mark in ",;\t|"):
                 hint = " If something else separates its columns, name that with --delimiter."
             raise DataError(
                 f"{name} has no column {shown(column)}; it has {listed(header)}.{hint} {remedy}"
             )
+    return {column: [] for column in (*wanted, *optional) if column in header}
 
 
-def _cells(
-    header: Sequence[str], wanted: Mapping[str, str], optional: Sequence[str]
-) -> dict[str, list[object]]:
-    """An empty column for each that is wanted, or optional and there."""
-    return {name: [] for name in (*wanted, *(name for name in optional if name in header))}
+# Encodings and separators
+
+
+def encoding_of(opened: Opener, named: str | None) -> str:
+    """The encoding that was named; else that of the byte order mark; else UTF-8."""
+    if named is not None:
+        codec = codecs.lookup(named).name
+        return "utf-8-sig" if codec == "utf-8" else codec
+    with opened() as file:
+        start = file.read(4)
+    marked = (encoding for mark, encoding in _MARKS if start.startswith(mark))
+    return next(marked, "utf-8-sig")
+
+
+def delimiter_of(header: str, columns: Container[str]) -> str:
+    """What separates the columns of this header line: a comma; but where it has none outside
+    quotation marks, the one of semicolon and tab that it has. `columns` are those looked for: a
+    line that is one of them is no list of several."""
+    plain = _QUOTED.sub("", header)
+    there = [mark for mark in ";\t" if mark in plain]
+    if "," in plain or len(there) != 1 or header.strip("\r\n\ufeff") in columns:
+        return ","
+    return there[0]
+
+
+def undecodable(name: str, opened: Opener, encoding: str) -> DataError:
+    """The error for a table that isn't in its encoding. Looks again for the line at fault: a decoder
+    that streams doesn't know where it stood."""
+    if encoding != "utf-8-sig":
+        return DataError(f"{name} is not {encoding}. Name its encoding with --encoding.")
+    remedy = "Name its encoding with --encoding (such as windows-1252), or save it as UTF-8."
+    with opened() as file:
+        for number, raw in enumerate(file, 1):
+            try:
+                raw.decode()
+            except UnicodeDecodeError as error:
+                where = f", line {number}, byte {error.start + 1} (0x{raw[error.start]:02x})"
+                return DataError(f"{name}{where}: not UTF-8. {remedy}")
+    return DataError(f"{name} is not UTF-8. {remedy}")
 
 
 # CSV and TSV
@@ -207,10 +302,7 @@ def _without_nul(name: str, lines: Iterable[str]) -> Iterator[str]:
 def _header_line(opened: Opener, encoding: str) -> str:
     """The first line that isn't blank, as far as is needed to see what separates its columns."""
     with TextIOWrapper(opened(), encoding=encoding, newline="") as file:
-        while line := file.readline(MAX_FIELD):
-            if line.strip():
-                return line
-    return ""
+        return next(filter(str.strip, iter(lambda: file.readline(MAX_FIELD), "")), "")
 
 
 def _read_csv(
@@ -232,37 +324,29 @@ def _read_csv(
             header = next(filter(None, reader), None)
             if header is None:
                 raise DataError(f"{name} is empty. Expected a header line and rows.")
-            check_header(name, header, wanted)
-            cells = _cells(header, wanted, optional)
+            cells = empty_columns(name, header, wanted, optional)
             columns = [(header.index(column), into.append) for column, into in cells.items()]
             start = reader.line_num + 1
             for row in reader:
                 if row:  # a blank line is no row
                     if len(row) != len(header):
-                        _report_width(bad, len(lines), start, len(row), len(header))
-                        row = [UNUSABLE] * len(header)  # type: ignore[list-item]
+                        which = "too many" if len(row) > len(header) else "too few"
+                        said = f"{which} fields: {len(row)}, where the header has {len(header)}"
+                        remedy = "Put a field that holds a separator in quotation marks."
+                        bad.add(len(lines), start, said, remedy)
+                        row = [UNUSABLE] * len(header)
                     for column, append in columns:
                         append(row[column])
                     lines.append(start)
                 start = reader.line_num + 1
         except csv.Error as error:
-            if bad.wanted(len(lines)):
-                said = f"{place(len(lines), start)}: broken quoting ({error})"
-                remedy = (
-                    "A quotation mark is opened and never closed, or one inside a quoted field is "
-                    "not doubled; what follows it can't be read."
-                )
-                bad.add(len(lines), said, remedy)
+            remedy = (
+                "A quotation mark is opened and never closed, or one inside a quoted field is "
+                "not doubled; what follows it can't be read."
+            )
+            bad.add(len(lines), start, f"broken quoting ({error})", remedy)
             bad.check()
     return Table(name, cells, range(len(lines)), lines, bad)
-
-
-def _report_width(bad: BadRows, row: int, line: int, width: int, expected: int) -> None:
-    if bad.wanted(row):
-        which = "too many" if width > expected else "too few"
-        problem = f"{which} fields: {width}, where the header has {expected}"
-        remedy = "Put a field that holds a separator in quotation marks."
-        bad.add(row, f"{place(row, line)}: {problem}", remedy)
 
 
 # JSONL
@@ -285,17 +369,14 @@ def _read_jsonl(
         lines.append(number)
         entry = _json_object(raw, row, number, bad)
         if entry is not None and cells is None:
-            check_header(name, list(entry), wanted)
-            cells = _cells(list(entry), wanted, optional)
+            cells = empty_columns(name, list(entry), wanted, optional)
             for column in cells.values():
                 column.extend([UNUSABLE] * row)
         if cells is None:
             continue
         if entry is not None and (lacking := [key for key in wanted if key not in entry]):
-            if bad.wanted(row):
-                said = f"{place(row, number)}: no key {shown(lacking[0])}; it has {listed(entry)}"
-                remedy = "Give every object this key (null where it's unknown)."
-                bad.add(row, said, remedy)
+            remedy = "Give every object this key (null where it's unknown)."
+            bad.add(row, number, f"no key {shown(lacking[0])}; it has {listed(entry)}", remedy)
             entry = None
         for key, column in cells.items():
             column.append(UNUSABLE if entry is None else entry.get(key))
@@ -320,18 +401,15 @@ def _json_object(raw: bytes, row: int, line: int, bad: BadRows) -> dict[str, obj
     """The object that a line holds; None, and a bad row, where it holds none."""
     import orjson
 
-    remedy = "Expected one whole JSON object a line."
     try:
         entry: object = orjson.loads(raw)
-    except orjson.JSONDecodeError as error:
-        raw.decode()  # a line that is not UTF-8 gets that error instead
-        problem = f"broken JSON: {error.msg} at column {error.colno}"
-    else:
         if isinstance(entry, dict):
             return entry
         problem = f"{shown(entry)} is no JSON object"
-    if bad.wanted(row):
-        bad.add(row, f"{place(row, line)}: {problem}", remedy)
+    except orjson.JSONDecodeError as error:
+        raw.decode()  # a line that is not UTF-8 gets that error instead
+        problem = f"broken JSON: {error.msg} at column {error.colno}"
+    bad.add(row, line, problem, "Expected one whole JSON object a line.")
     return None
 
 
@@ -348,8 +426,7 @@ def _read_parquet(path: Path, wanted: Mapping[str, str], optional: Sequence[str]
         ) from error
     try:
         with parquet.ParquetFile(path) as file:
-            check_header(str(path), file.schema_arrow.names, wanted)
-            cells = _cells(file.schema_arrow.names, wanted, optional)
+            cells = empty_columns(str(path), file.schema_arrow.names, wanted, optional)
             rows = range(file.metadata.num_rows)
             for batch in file.iter_batches(columns=list(cells)):
                 for name, column in cells.items():

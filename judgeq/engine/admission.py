@@ -15,7 +15,7 @@ from typing import Any
 import orjson
 from pydantic import ValidationError
 
-from judgeq import config, datasets, judge, prompts, recordings, trust
+from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.synthetic import SYNTHETIC
@@ -24,6 +24,7 @@ from judgeq.engine import assembly
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.files import problems
+from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings.model import PROVIDERS

@@ -10,12 +10,13 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from judgeq import judge, recordings
+from judgeq import judge
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Event, Notice
+from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Budget

@@ -10,12 +10,13 @@ from typing import NamedTuple
 
 import numpy as np
 
-from judgeq import best_worst, config, datasets, recordings, runs, trust, votes
+from judgeq import config, datasets, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
 from judgeq.engine.results import begin, fold_round
 from judgeq.files import refuse_linked_folder
-from judgeq.recordings import Judgment, Numbers, Recording
+from judgeq.imports import recordings, votes
+from judgeq.imports.recordings import Judgment, Numbers, Recording
 from judgeq.runs import RunFolder, RunInfo, RunPlace, copying, whoami
 from judgeq.store import Items
 from judgeq.types import JobState, Matches, Outcome
@@ -37,7 +38,7 @@ def import_file(
     root: Path,
     *,
     numbers: Numbers | None = None,
-    columns: votes.Columns | best_worst.Columns | None = None,
+    columns: votes.Columns | None = None,
     drop_identity: bool = False,
     new: bool = False,
 ) -> Imported:
@@ -48,8 +49,6 @@ def import_file(
     """
 
     def read(dataset: Dataset) -> Recording:
-        if isinstance(columns, best_worst.Columns):
-            return best_worst.read(path, columns, dataset.ids, dataset.texts)
         if columns is not None:
             return votes.read(path, columns, dataset.ids, dataset.texts)
         return recordings.read(path, dataset.ids, numbers)

@@ -7,8 +7,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from judgeq import seeds, votes
+from judgeq import seeds
 from judgeq.errors import DataError, RunError
+from judgeq.imports import votes
 from judgeq.people import Check
 from judgeq.store import Store
 from judgeq.types import Match
@@ -22,7 +23,7 @@ APART = 5
 def known_in(path: Path, ids: Sequence[str], texts: Sequence[str] | None) -> list[tuple[int, ...]]:
     """The rankings of the table that --anchors names, over the dataset with these ids and texts. Raises
     DataError for a table that can't be read so, for ties, and for what it says both ways."""
-    votes_there = votes.read(path, votes.Columns("left", "right", "winner"), ids, texts)
+    votes_there = votes.read(path, votes.Columns(("left", "right"), "winner", ties=()), ids, texts)
     rankings = {vote.verdict.items: vote.verdict for vote in votes_there.judgments}
     for ranking, verdict in rankings.items():
         pair = " and ".join(repr(ids[row]) for row in ranking)

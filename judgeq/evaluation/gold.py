@@ -107,8 +107,8 @@ def read_gold_file(
         hint = " Name the column of the ids with --id-column." if id_column is None else ""
         what = "row number" if id_column is None else "id"
         raise DataError(
-            f"{table.at(0)}: the run has no item of the {what} {shown(names[0])}, nor of any other in "
-            f"the file; its ids are {listed(ids[:3])} …{hint}"
+            f"{table.name}, {table.place(0)}: the run has no item of the {what} {shown(names[0])}, nor "
+            f"of any other in the file; its ids are {listed(ids[:3])} …{hint}"
         )
     for row, name in enumerate(names):
         if name in rows:

@@ -8,12 +8,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from judgeq import prompts, recordings
+from judgeq import prompts
 from judgeq.engine import results, session
 from judgeq.evaluation import trail, whole
 from judgeq.evaluation.evaluate import Plan
 from judgeq.evaluation.trail import Evidence
 from judgeq.evaluation.whole import Evaluation
+from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.store import Store
 from judgeq.types import Call, Floats

@@ -6,8 +6,8 @@ from collections.abc import Sequence
 
 from judgeq import prompts
 from judgeq.errors import JudgeError
+from judgeq.imports.recordings import Judgment
 from judgeq.judge.backend import Prepared, Reply, Request
-from judgeq.recordings import Judgment
 from judgeq.types import Usage
 
 NO_TOKENS = Usage()

@@ -17,15 +17,16 @@ from typing import Any, ClassVar, Literal, NoReturn
 
 import numpy as np
 
-from judgeq import config, recordings
+from judgeq import config
 from judgeq.datasets import Dataset, download
 from judgeq.engine import importing, results
 from judgeq.engine.results import Result
 from judgeq.errors import DataError
 from judgeq.evaluation.evaluate import Plan, evaluate, gold_for
+from judgeq.imports import recordings
+from judgeq.imports.recordings import Judgment, Recording
 from judgeq.json_marks import LEFT_OUT
 from judgeq.paths import user_cache
-from judgeq.recordings import Judgment, Recording
 from judgeq.runs import RunPlace
 from judgeq.types import Floats, Verdict
 

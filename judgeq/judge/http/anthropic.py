@@ -77,11 +77,6 @@ class AnthropicMessages(ModelBackend):
             sent |= {"tools": [tool], "tool_choice": choice}
         return sent | ({"output_config": output} if output else {})
 
-    def schema_in(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """See ModelBackend."""
-        schema: dict[str, Any] = body["output_config"]["format"]["schema"]
-        return schema
-
     def read(self, answer: Mapping[str, Any]) -> Answer:
         """See ModelBackend."""
         return read_message(answer)

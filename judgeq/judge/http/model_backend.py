@@ -119,10 +119,6 @@ class ModelBackend(ABC):
         """What follows in the body of a question about k texts."""
 
     @abstractmethod
-    def schema_in(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """The schema within a body that was prepared with one."""
-
-    @abstractmethod
     def read(self, answer: Mapping[str, Any]) -> Answer:
         """What a successful answer says."""
 

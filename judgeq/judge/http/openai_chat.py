@@ -58,11 +58,6 @@ class OpenAIChat(ModelBackend):
             sent["response_format"] = {"type": "json_object"}
         return sent
 
-    def schema_in(self, body: Mapping[str, Any]) -> dict[str, Any]:
-        """See ModelBackend."""
-        schema: dict[str, Any] = body["response_format"]["json_schema"]["schema"]
-        return schema
-
     def read(self, answer: Mapping[str, Any]) -> Answer:
         """See ModelBackend."""
         return read_completion(answer)

@@ -19,9 +19,10 @@ from __future__ import annotations
 import hashlib
 import json
 import math
+from codecs import BOM_UTF8
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from itertools import groupby
+from itertools import groupby, pairwise
 from pathlib import Path
 from typing import Any, Literal, NamedTuple, TypeAlias
 
@@ -69,17 +70,23 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
     """The judgments of a file over the dataset with these ids. `numbers` says what a number without
     quotes stands for (None: a row, unless it could be another item's id).
 
-    Raises DataError naming the file, and the line of what is wrong.
+    A line is a copy where it repeats another's round, group, judge, items and answer. Without group
+    and judge that can't be known, since several people may have said the same. Raises DataError naming
+    the file, and the line of what is wrong.
     """
     try:
         data = ordinary(path).read_bytes()
     except OSError as error:
         raise DataError(f"{path} can't be read: {error.strerror}.") from error
     items = _Items({name: row for row, name in enumerate(ids)}, numbers)
-    review = _Review()
     judgments: list[Judgment] = []
+    seen: set[tuple[str, Judgment]] = set()
+    itself: list[int] = []
+    copies: list[int] = []
+    alike = 0
+    unknown: Counter[str] = Counter()
     last: Judgment | None = None
-    for number, line in enumerate(data.removeprefix(b"\xef\xbb\xbf").split(b"\n"), start=1):
+    for number, line in enumerate(data.removeprefix(BOM_UTF8).split(b"\n"), start=1):
         if not line.strip():
             continue
         try:
@@ -89,72 +96,49 @@ def read(path: Path, ids: Sequence[str], numbers: Numbers | None = None) -> Reco
         except ValueError as error:
             raise DataError(f"{path}, line {number}: {error}") from error
         last = judgment
-        if review.counts(number, fields, judgment):
+        unknown.update(fields.keys() - KEYS)
+        group = fields.get("group")
+        known = (repr(group), judgment) in seen
+        if _is_of_itself(judgment.presented):
+            itself.append(number)
+        elif known and not (group is None and judgment.judge is None):
+            copies.append(number)
+        else:
+            alike += known
+            seen.add((repr(group), judgment))
             judgments.append(judgment)
     if not judgments:
-        why = " but of items with themselves" if review.itself else ""
+        why = " but of items with themselves" if itself else ""
         raise DataError(f"{path} holds no judgments{why}.")
-    return Recording(_renumbered(judgments), tuple(review.notices(path)))
+    notices = [f"{path}: {text}" for text in _notices(itself, copies, alike, unknown)]
+    return Recording(renumbered(judgments), tuple(notices))
 
 
-class _Review:
-    """Which lines count as judgments, and what is to be reported of the others."""
-
-    def __init__(self) -> None:
-        self.itself: list[int] = []
-        self._copies: list[int] = []
-        self._alike = 0
-        self._unknown: Counter[str] = Counter()
-        self._seen: set[Any] = set()
-
-    def counts(self, number: int, fields: Mapping[str, Any], judgment: Judgment) -> bool:
-        """Whether line `number` is a judgment of its own.
-
-        A line is a copy where it repeats another's round, group, judge, items and answer. Without
-        group and judge that can't be known, since several people may have said the same.
-        """
-        self._unknown.update(fields.keys() - KEYS)
-        if len(judgment.presented) == 2 and judgment.presented[0] == judgment.presented[1]:
-            self.itself.append(number)
-            return False
-        group = fields.get("group")
-        line = (repr(group), judgment)
-        if line not in self._seen:
-            self._seen.add(line)
-        elif group is None and judgment.judge is None:
-            self._alike += 1
-        else:
-            self._copies.append(number)
-            return False
-        return True
-
-    def notices(self, path: Path) -> Iterator[str]:
-        """A sentence or two on each thing that the file's owner should know."""
-        if self.itself:
-            yield (
-                f"{path}: {_lines(self.itself)} compared an item with itself, which says nothing: "
-                "left out."
-            )
-        if self._copies:
-            yield (
-                f"{path}: {_lines(self._copies)} repeated an earlier line (the same round, group, "
-                "judge, items and answer), as a file does that was joined to itself: left out, each "
-                "judgment counts once."
-            )
-        if self._alike:
-            yield (
-                f"{path}: {self._alike:,} of the lines are equal to an earlier one. They name "
-                'neither "group" nor "judge", so that they may be of several people: each counts.'
-            )
-        if self._unknown:
-            names = ", ".join(
-                f"{_shown(name)} ({times:,} line{'s' * (times > 1)})"
-                for name, times in self._unknown.most_common(LISTED)
-            )
-            more = len(self._unknown) - LISTED
-            names += f" and {more:,} more" if more > 0 else ""
-            known = ", ".join(sorted(KEYS))
-            yield f"{path}: keys that aren't known were not read: {names}. Known are {known}."
+def _notices(
+    itself: list[int], copies: list[int], alike: int, unknown: Counter[str]
+) -> Iterator[str]:
+    """A sentence or two on each thing that the file's owner should know."""
+    if itself:
+        yield f"{_lines(itself)} compared an item with itself, which says nothing: left out."
+    if copies:
+        yield (
+            f"{_lines(copies)} repeated an earlier line (the same round, group, judge, items and "
+            "answer), as a file does that was joined to itself: left out, each judgment counts once."
+        )
+    if alike:
+        yield (
+            f"{alike:,} of the lines are equal to an earlier one. They name neither "
+            '"group" nor "judge", so that they may be of several people: each counts.'
+        )
+    if unknown:
+        names = ", ".join(
+            f"{_shown(name)} ({times:,} line{'s' * (times > 1)})"
+            for name, times in unknown.most_common(LISTED)
+        )
+        more = len(unknown) - LISTED
+        names += f" and {more:,} more" if more > 0 else ""
+        known = ", ".join(sorted(KEYS))
+        yield f"keys that aren't known were not read: {names}. Known are {known}."
 
 
 def as_presented(judgment: Judgment) -> bool:
@@ -180,7 +164,7 @@ def without_as_presented(recording: Recording) -> Recording:
         raise DataError(f"every one of the {dropped:,} judgments is a list ranked as presented.")
     lists = sum(len(judgment.presented) >= LIST for judgment in recording.judgments)
     text = f"{dropped:,} of {lists:,} lists were ranked exactly as presented: left out."
-    return Recording(_renumbered(kept), (*recording.notices, text))
+    return Recording(renumbered(kept), (*recording.notices, text))
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
@@ -213,21 +197,21 @@ def beyond_chance(sizes: Sequence[int], count: int) -> str | None:
 def _lines(numbers: Sequence[int]) -> str:
     """ "lines 3, 5 and 7", of which at most LISTED are named."""
     named = [f"{number:,}" for number in numbers[:LISTED]]
-    more = len(numbers) - LISTED
-    if more > 0:
-        named.append(f"{more:,} more")
-    if len(named) == 1:
-        return f"line {named[0]}"
-    return f"lines {', '.join(named[:-1])} and {named[-1]}"
+    if len(numbers) > LISTED:
+        named.append(f"{len(numbers) - LISTED:,} more")
+    *first, last = named
+    return f"lines {', '.join(first)} and {last}" if first else f"line {last}"
 
 
-def _renumbered(judgments: list[Judgment]) -> list[Judgment]:
+def renumbered(judgments: Sequence[Judgment]) -> list[Judgment]:
     """With rounds from 1 without a gap: one whose lines were all left out is none."""
     rounds = dict.fromkeys(judgment.round for judgment in judgments)
-    if len(rounds) == judgments[-1].round:
-        return judgments
     number = {round_: place for place, round_ in enumerate(rounds, start=1)}
     return [judgment._replace(round=number[judgment.round]) for judgment in judgments]
+
+
+def _is_of_itself(presented: Sequence[int]) -> bool:
+    return len(presented) == 2 and presented[0] == presented[1]
 
 
 def _follow(last: Judgment | None, this: Judgment) -> None:
@@ -235,12 +219,10 @@ def _follow(last: Judgment | None, this: Judgment) -> None:
     if last is None:
         if this.round != 1:
             raise ValueError(f"the first round is 1, not {this.round}.")
-        return
-    if this.round not in (last.round, last.round + 1):
+    elif this.round not in (last.round, last.round + 1):
         hint = " Import each recording by itself." if this.round == 1 else ""
         raise ValueError(f"round {this.round} can't follow round {last.round}.{hint}")
-    same = (this.verdict.score is None) == (last.verdict.score is None)
-    if this.round == last.round and not same:
+    elif this.round == last.round and (this.verdict.score is None) != (last.verdict.score is None):
         raise ValueError("scores of single items and comparisons can't stand in one round.")
 
 
@@ -257,16 +239,15 @@ def _fields(line: bytes) -> dict[str, Any]:
 
 def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
     """Raises ValueError that says what is wrong."""
-    round_ = fields.get("round", 1)
-    if type(round_) is not int or round_ < 1:
-        raise ValueError(f'"round" must be a whole number from 1, not {_shown(round_)}.')
-    judge = fields.get("judge")
-    if judge is not None and (not isinstance(judge, str) or not judge):
-        raise ValueError(f'"judge" must be a name, not {_shown(judge)}.')
-    ordered = fields.get("ordered", True)
-    if not isinstance(ordered, bool):
-        raise ValueError(f'"ordered" must be true or false, not {_shown(ordered)}.')
-    given = fields.get("presented")
+    round_, judge = fields.get("round", 1), fields.get("judge")
+    ordered, given = fields.get("ordered", True), fields.get("presented")
+    for name, value, good, expected in (
+        ("round", round_, type(round_) is int and round_ >= 1, "a whole number from 1"),
+        ("judge", judge, judge is None or (judge and isinstance(judge, str)), "a name"),
+        ("ordered", ordered, isinstance(ordered, bool), "true or false"),
+    ):
+        if not good:
+            raise ValueError(f'"{name}" must be {expected}, not {_shown(value)}.')
     if not isinstance(given, list) or not given:
         raise ValueError('"presented" must be an array of an item or more, in the order shown.')
     presented = tuple([items.row(item) for item in given])
@@ -276,33 +257,30 @@ def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
             'exactly one of "ranking", "partial_ranking", "winner" and "score" is expected, not '
             f"{answers}."
         )
-    if len(presented) == 2 and presented[0] == presented[1]:
-        return Judgment(round_, presented, Verdict(presented), judge, ordered)
-    for item, times in Counter(presented).items():
-        if times > 1:
-            raise ValueError(
-                f'"presented" names item {_shown(given[presented.index(item)])} twice.'
-            )
-    verdict = _verdict(answers[0], fields[answers[0]], presented, given, items)
+    verdict = Verdict(presented)
+    if not _is_of_itself(presented):
+        if len(set(presented)) < len(presented):
+            (row, _), *_ = Counter(presented).most_common(1)
+            twice = _shown(given[presented.index(row)])
+            raise ValueError(f'"presented" names item {twice} twice.')
+        verdict = _verdict(answers[0], fields[answers[0]], presented, given, items)
     return Judgment(round_, presented, verdict, judge, ordered)
 
 
 def _verdict(
-    kind: str,
-    answer: Any,
-    presented: tuple[int, ...],
-    given: Sequence[Any],
-    items: _Items,
+    kind: str, answer: Any, presented: tuple[int, ...], given: Sequence[Any], items: _Items
 ) -> Verdict:
+    """What is said of the items presented, as they are given. Raises ValueError as `_judgment`."""
+    n = len(presented)
     if kind == "score":
         if type(answer) not in (int, float) or not 0 <= answer <= 1:
             raise ValueError(f'"score" must be a number from 0 to 1, not {_shown(answer)}.')
-        if len(presented) != 1:
-            raise ValueError(f"a score is of one item, and {len(presented)} were presented.")
+        if n != 1:
+            raise ValueError(f"a score is of one item, and {n} were presented.")
         return Verdict(presented, (), float(answer))
     if kind == "winner":
-        if len(presented) != 2:
-            raise ValueError(f'"winner" is of two items, and {len(presented)} were presented.')
+        if n != 2:
+            raise ValueError(f'"winner" is of two items, and {n} were presented.')
         if answer is None or (answer == TIE and TIE not in given):
             return Verdict.of([presented])
         winner = items.row(answer)
@@ -315,21 +293,20 @@ def _verdict(
         [items.row(item) for item in (place if isinstance(place, list) else [place])]
         for place in answer
     ]
-    flat = Counter(item for group in groups for item in group)
-    if flat != Counter(presented) or not all(groups):
-        missing = [item for item, row in zip(given, presented, strict=True) if row not in flat]
-        more = len(missing), sum(flat.values()), len(presented)
+    flat = [item for group in groups for item in group]
+    if sorted(flat) != sorted(presented) or not all(groups):
+        missing = [
+            _shown(item) for item, row in zip(given, presented, strict=True) if row not in flat
+        ]
+        which = f"; missing: {', '.join(missing[:5])}" if missing else ""
         raise ValueError(
             f'"{kind}" must name each item that was presented exactly once '
-            f"({more[1]} places for {more[2]} items"
-            + (f"; missing: {', '.join(map(_shown, missing[:5]))}" if missing else "")
-            + ")."
+            f"({len(flat)} places for {n} items{which})."
         )
     if kind == "partial_ranking":
         return Verdict.of(groups, partial=True)
-    if len(groups) == 1 and len(presented) == 2:
-        return Verdict.of([presented])  # as a "winner" says it
-    return Verdict.of(groups)
+    # A tie of two is as a "winner" says it.
+    return Verdict.of([presented] if len(groups) == 1 and n == 2 else groups)
 
 
 class _Items(NamedTuple):
@@ -340,16 +317,17 @@ class _Items(NamedTuple):
 
     def row(self, item: Any) -> int:
         """The row of an item as it is named. Raises ValueError where there is none, or no one."""
+        named = self.rows.get(str(item))
         if isinstance(item, str) or (type(item) is int and self.numbers == "ids"):
-            row = self.rows.get(str(item))
-            if row is None:
+            if named is None:
                 raise ValueError(f"the dataset has no item with the id {_shown(str(item))}.")
-            return row
+            return named
         if type(item) is not int:
             raise ValueError(f"an item is a row number or an id in quotes, not {_shown(item)}.")
-        named = None if self.numbers == "rows" else self.rows.get(str(item))
+        if self.numbers == "rows":
+            named = None
         if 0 <= item < len(self.rows):
-            if named is not None and named != item:
+            if named not in (None, item):
                 raise ValueError(
                     f'{item} may be row {item} or the item in row {named}, whose id is "{item}": '
                     "--items rows or --items ids says which. (In quotes it is always an id.)"
@@ -373,15 +351,20 @@ def of(rounds: Iterable[Verdicts], judges: Sequence[str]) -> Iterator[Judgment]:
     for number, verdicts in enumerate(filter(len, rounds), start=1):
         items, presented = verdicts.items.tolist(), verdicts.presented.tolist()
         tied, bounds = verdicts.tied.tolist(), verdicts.offsets.tolist()
-        for v in range(len(verdicts)):
-            span = slice(bounds[v], bounds[v + 1])
+        columns: list[list[Any]] = [
+            [default] * len(verdicts) if values is None else values.tolist()
+            for values, default in (
+                (verdicts.scores, None),
+                (verdicts.partial, False),
+                (verdicts.judges, 0),
+                (verdicts.ordered, True),
+            )
+        ]
+        for ends, score, partial, place, ordered in zip(pairwise(bounds), *columns, strict=True):
+            span = slice(*ends)
             ties = tuple(tied[span])
-            score = None if verdicts.scores is None else float(verdicts.scores[v])
-            partial = verdicts.partial is not None and bool(verdicts.partial[v])
             said = Verdict(tuple(items[span]), ties if any(ties) else (), score, partial)
-            place = 0 if verdicts.judges is None else int(verdicts.judges[v])
             judge = judges[place] or None if judges else None
-            ordered = verdicts.ordered is None or bool(verdicts.ordered[v])
             yield Judgment(number, tuple(presented[span]), said, judge, ordered)
 
 
@@ -394,18 +377,18 @@ def lines(
         return row if by == "row" else ids[row]
 
     for round_, of_round in groupby(judgments, key=lambda judgment: judgment.round):
-        for group, (_, presented, verdict, judge, ordered) in enumerate(of_round):
+        for number, (_, presented, verdict, judge, ordered) in enumerate(of_round):
             shown = [name(row) for row in presented]
-            line: dict[str, Any] = {"round": round_, "group": group, "presented": shown}
+            groups = [[name(row) for row in group] for group in verdict.groups]
+            line: dict[str, Any] = {"round": round_, "group": number, "presented": shown}
             if verdict.score is not None:
                 line["score"] = verdict.score
             elif len(presented) == 2:
                 tie = None if TIE in shown else TIE
-                line["winner"] = tie if verdict.tied else name(verdict.items[0])
+                line["winner"] = tie if verdict.tied else groups[0][0]
             else:
-                groups = [[name(row) for row in places] for places in verdict.groups]
                 kind = "partial_ranking" if verdict.partial else "ranking"
-                line[kind] = [places[0] if len(places) == 1 else places for places in groups]
+                line[kind] = [group[0] if len(group) == 1 else group for group in groups]
             if judge is not None:
                 line["judge"] = judge
             if not ordered:
