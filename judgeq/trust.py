@@ -172,7 +172,7 @@ def _here(name: str) -> str | None:
 def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mark | None) -> str:
     if mark is None:
         why = (
-            f"run {folder.id} wasn't begun by you {folder.here} (or by an older judgeq). What names "
+            f"run {folder.id} wasn't begun by you {folder.here}. What names "
             f"a file, a key or an address, or decides what you pay, is taken from a run's {folder.kind} "
             "only if you gave it."
         )

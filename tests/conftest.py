@@ -32,7 +32,6 @@ FIRST = (
     "test_chaos",
     "test_shared_spending",
     "test_open_files",
-    "test_adaptive",
     "test_report_page",
     "test_reproduction",
     "test_wheel",

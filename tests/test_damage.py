@@ -19,8 +19,8 @@ from tests.test_stored_runs import execute as execute_in
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 RUN = (
-    *("run", "-d", "demo", "--limit", "20", "-s", "pairwise3", "--quiet", "--no-cache"),
-    *("--judge", "m", "--price-in", "1", "--price-out", "10"),
+    *("run", "-d", "demo", "--sample", "20", "-s", "pairwise3", "--quiet", "--no-cache"),
+    *("--judge", "m", "--price", "1,10"),
 )
 DAMAGE = [
     ("DELETE FROM verdicts WHERE job = 7", "answered questions without a verdict: 1"),

@@ -612,7 +612,7 @@ def test_a_run_outlasts_the_loss_of_each_connection(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """Also at its start, and after its last round."""
-    given = ("run", "-d", "demo", "--limit", "12", "-s", "pairwise2", "--quiet")
+    given = ("run", "-d", "demo", "--sample", "12", "-s", "pairwise2", "--quiet")
     with psycopg.connect(parse(store).conninfo, autocommit=True) as connection:
         cuts = Cuts(connection, monkeypatch)
         done = ended(tmp_path, *given, "--store", store)

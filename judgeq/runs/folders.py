@@ -272,7 +272,7 @@ class RunFolder:
         )
 
     def store(self, *, read_only: bool = False) -> Store:
-        """The ledger; for a writer, which must hold the run, it is migrated. Raises RunError if it can't
+        """The ledger. Raises RunError if it can't
         be opened, was lost, or doesn't add up (unless the place accepts that, for a reader)."""
         accept = read_only and self.accept_damage
         new = not self.exists
