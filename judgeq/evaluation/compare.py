@@ -28,9 +28,8 @@ from judgeq.evaluation.evaluate import (
 )
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.noise import Noise, noise
 from judgeq.rating import correlation
-from judgeq.types import Bools, Floats, Offsets
+from judgeq.types import Bools, Offsets
 
 NOTHING = 1e-9
 """A difference up to this is what rounding leaves of none."""
@@ -39,8 +38,7 @@ NOTHING = 1e-9
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
     """`rating` of a run held against `against_rating` of another, over the `n` items that have both
-    scores; both runs by their id, and by their number in the comparison (from 1). `noise` says what the
-    errors of both explain, where these are main ratings that have some."""
+    scores; both runs by their id, and by their number in the comparison (from 1)."""
 
     number: int
     run: str
@@ -50,7 +48,6 @@ class Pair:
     against_rating: str
     n: int
     measures: Mapping[str, Measured]
-    noise: Noise | None = None
     JSON_KEYS: ClassVar = {"zero_outside": "zero_outside"}
 
     @property
@@ -99,10 +96,6 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         {rating.name: assess(rating, gold, items, mask, plan) for rating in of_run}
         for of_run in ratings
     ]
-    errors = [
-        run.scores.se if order is None else run.scores.se[order]
-        for run, order in zip(runs, orders, strict=True)
-    ]
     differences = []
     for run in range(1, len(runs)):
         for this, that in _pairs(ratings[run], ratings[0]):
@@ -126,7 +119,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         assessments=[list(by_name.values()) for by_name in assessments],
         differences=differences,
         agreement=[
-            _agreement(run, this, against, that, mask, (errors[run], errors[against]))
+            _agreement(run, this, against, that, mask)
             for against, run in combinations(range(len(runs)), 2)
             for this, that in _pairs(ratings[run], ratings[against])
         ],
@@ -199,15 +192,8 @@ def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
     return differences
 
 
-def _agreement(
-    run: int,
-    this: Rating,
-    against: int,
-    that: Rating,
-    mask: Bools,
-    errors: tuple[Floats, Floats],
-) -> Pair:
-    """How alike two ratings are; `errors` are those of the runs' main ratings, shape (n,)."""
+def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:
+    """How alike two ratings are."""
     both = _both(this, that, mask)
     n = int(both.sum())
     x, y = this.scores[both], that.scores[both]
@@ -215,8 +201,5 @@ def _agreement(
         name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
         for name in ("kendall", "spearman")
     }
-    own, their = (of_run[both] for of_run in errors)
-    mains = this.main and that.main and n > 1 and not np.isnan(own + their).any()
-    between = noise(x, own, y, their) if mains else None
     here, there = (run + 1, this.run, this.name), (against + 1, that.run, that.name)
-    return Pair(*here, *there, n, measures, between)
+    return Pair(*here, *there, n, measures)

@@ -1,5 +1,5 @@
-"""The evidence behind scores: the judgments that an item was in, what each says of its place, whom it
-met, and what is known of two items.
+"""The evidence behind scores: the judgments that an item was in, what each says of its place,
+and what is known of two items.
 
 `gathered` indexes a run's judgments once; then `trails` are of as many items as one likes. Only what
 the ledger holds beside the verdicts is read again (`from_ledger`).
@@ -111,14 +111,6 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True)
-class Opponent(Met):
-    """An item that was met, and how the one that met it was placed."""
-
-    row: int = field(metadata=LEFT_OUT)
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Trail:
     """The judgments that the item of `row` was in, in the order asked."""
 
@@ -127,7 +119,6 @@ class Trail:
     JSON_KEYS: ClassVar = {
         "judgments": "appearances",
         "argue_most": "argue_most",
-        "opponents": "opponents",
     }
 
     @property
@@ -141,26 +132,6 @@ class Trail:
     def argue_most(self) -> list[int]:
         """The jobs of these."""
         return [one.judgment.job for one in self.against]
-
-    @property
-    def opponents(self) -> list[Opponent]:
-        """The items that it met, those most often met first."""
-        met: dict[int, list[int]] = {}
-        for one in self.appearances:
-            side = 0  # of a group: 0 above this item, 1 tied with it, 2 below
-            for group in one.judgment.groups:
-                mine = self.row in group
-                for row in group:
-                    if row != self.row:
-                        at = side if not mine else 3 if one.judgment.partial else 1
-                        met.setdefault(row, [0, 0, 0, 0])[at] += 1
-                side = 2 if mine else side
-        ids = self.appearances[0].judgment.ids if met else ()
-        opponents = [
-            Opponent(lost + tied + won + unknown, won, lost, tied, row, ids[row])
-            for row, (lost, tied, won, unknown) in met.items()
-        ]
-        return sorted(opponents, key=lambda opponent: (-opponent.met, opponent.row))
 
 
 @dataclass(frozen=True, slots=True)

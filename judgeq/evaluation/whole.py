@@ -41,14 +41,12 @@ class Evaluation:
 def evaluation(
     run: Result,
     plan: Plan,
-    reliability: str = "judgeq",
     splits: int | None = None,
     texts: Sequence[str] | None = None,
 ) -> Evaluation:
-    """All that is known about how good a run is; `reliability` names the recipe of the separation, and
-    `splits` is how often the judgments are halved (None: as `splits_for` says); `texts` are the items'
-    (None: looked for). A run without gold is evaluated without, unless something of the plan is about
-    gold. Raises UsageError or DataError."""
+    """All that is known about how good a run is; `splits` is how often the judgments are halved (None:
+    as `splits_for` says); `texts` are the items' (None: looked for). A run without gold is evaluated
+    without, unless something of the plan is about gold. Raises UsageError or DataError."""
     labelled = run.items.gold is not None and not np.isnan(run.items.gold).all()
     gold = gold_for(run, plan) if labelled or _about_gold(plan) else None
     judges = agreement.of_run(run, plan.resamples, plan.seed)
@@ -59,7 +57,7 @@ def evaluation(
         plan=plan,
         gold=gold,
         assessments=[] if gold is None else evaluate(run, gold, plan, judges),
-        reliability=scale.reliability_of(run, reliability, splits, plan.seed),
+        reliability=scale.reliability_of(run, splits, plan.seed),
         misfit=scale.misfit_of(run),
         judges=judges,
         length=None if texts is None else with_length(run.scores, texts, plan.resamples, plan.seed),

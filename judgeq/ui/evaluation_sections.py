@@ -52,11 +52,6 @@ PAIRED = 4
 LEFT_OUT = 6
 """So many ratings are named that lack the score of an item."""
 
-NOISE = (
-    "Without noise: Spearman's correlation, corrected for the errors of both.",
-    "Beyond noise: items that differ by more than both errors explain (5 % of them named wrongly).",
-)
-
 
 def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     """One run against gold, and how well its judges agree."""
@@ -394,28 +389,19 @@ def _agreement(agreement: Sequence[Pair]) -> Section:
         "Do they rank alike? (gold is no matter)",
         columns=[
             *words("runs", "rating", whole=True),
-            *numbers("Kendall", "Spearman", "without noise", "beyond noise", "n"),
+            *numbers("Kendall", "Spearman", "n"),
         ],
         rows=[
             (
                 f"{pair.against_number} and {pair.number}",
                 _ratings(pair.against_rating, pair.rating, "and"),
                 *(pair.measures["kendall"], pair.measures["spearman"]),
-                *_noise(pair),
                 pair.n,
             )
             for pair in agreement
         ],
-        notes=[*NOISE] if any(pair.noise is not None for pair in agreement) else [],
         close=True,
     )
-
-
-def _noise(pair: Pair) -> tuple[float | None, int | None]:
-    """Spearman's ρ without the noise of both, and how many items differ by more than it."""
-    if pair.noise is None:
-        return None, None
-    return pair.noise.corrected, int(pair.noise.beyond.sum())
 
 
 def _reasons(runs: Sequence[Sequence[Assessment]], *, numbered: bool = False) -> Iterator[Section]:

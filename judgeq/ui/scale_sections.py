@@ -33,9 +33,8 @@ def reliability(found: Reliability) -> Iterator[Section]:
     if one.ssr is None:
         facts = [("SSR", f"–: {one.why}")]
     else:
-        recipe = ", as published studies computed it" if found.recipe == "cj" else ""
         spread = "" if one.g is None else f" (G = {one.g:.2f}: the spread in standard errors)"
-        facts = [("SSR", f"{shown(one.ssr)}{recipe}{spread}")]
+        facts = [("SSR", f"{shown(one.ssr)}{spread}")]
         notes.append("SSR is the share of the variance of the ratings that isn't error.")
     yield Section(
         f"Reliability of the scale ({found.rating}): no gold is used",

@@ -152,14 +152,6 @@ def _met(result: Result, trail: Trail) -> Iterator[tuple[str, str]]:
         "judged",
         f"in {judged}: {count(higher)} for a higher place, {count(lower)} for a lower one",
     )
-    opponents = trail.opponents
-    if opponents:
-        said = several(len(opponents), "other item")
-        often = [one for one in opponents if one.met > 1][:MOST]
-        if often:
-            names = (f"{_name(result.scores.ids[one.row])} ({one.met} times)" for one in often)
-            said += f"; most often {', '.join(names)}"
-        yield "met", said
 
 
 def _judgments(result: Result, appearances: Sequence[Appearance], row: int) -> Section:
@@ -364,15 +356,6 @@ def _replies(result: Result, jobs: Sequence[int], ledger: Ledger) -> Iterator[Se
                 notes=[f"  {line}" for line in shown],
                 close=True,
             )
-
-
-def whole_replies(result: Result, jobs: Sequence[int], ledger: Ledger) -> Section:
-    """The same in full, as blocks."""
-    calls = [(job, call) for job in jobs for call in ledger.calls.get(job, ())]
-    if not calls:
-        return Section("Replies", notes=[NO_CALLS])
-    blocks = [(f"job {job}, {_call(result, call)}", call.reply or "–") for job, call in calls]
-    return Section("Replies", blocks=blocks)
 
 
 def _call(result: Result, call: Call) -> str:
