@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 
 from judgeq import prompts
 from judgeq.engine import people_said
-from judgeq.engine.results import Result
+from judgeq.engine.results import OF_RUN, Result
 from judgeq.errors import RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating import comparisons, misfit
@@ -173,11 +174,6 @@ class Evidence:
     surprise: Floats
     rated: Bools
 
-    def slots_of(self, rows: Collection[int]) -> Offsets:
-        """The slots of these items, item by item."""
-        parts = [self.slots[self.begins[row] : self.begins[row + 1]] for row in rows]
-        return np.concatenate([np.empty(0, np.int64), *parts])
-
     def judgment(self, at: int) -> Judgment:
         """The verdict of this number."""
         verdicts, names = self.verdicts, self.run.judges
@@ -223,7 +219,8 @@ def gathered(run: Result) -> Evidence:
 
 def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
     """The trails of these items, in their order. Judgments that several were in are the same object."""
-    slots, verdicts = evidence.slots_of(rows), evidence.verdicts
+    of_rows = [evidence.slots[evidence.begins[row] : evidence.begins[row + 1]] for row in rows]
+    slots, verdicts = np.concatenate([np.empty(0, np.int64), *of_rows]), evidence.verdicts
     of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
     residual, expected = misfit.residuals(verdicts, evidence.run.scores.main[1], slots)
@@ -236,11 +233,10 @@ def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
         Appearance(judgment := judgments[at], place if judgment.ordered else None, *numbers)
         for at, place, *numbers in zip(*(column.tolist() for column in columns), strict=True)
     ]
-    counts = [int(evidence.begins[row + 1] - evidence.begins[row]) for row in rows]
-    ends = np.cumsum(counts, dtype=np.int64).tolist()
+    following = iter(appearances)
     return [
-        Trail(row, tuple(appearances[end - count : end]))
-        for row, count, end in zip(rows, counts, ends, strict=True)
+        Trail(row, tuple(islice(following, len(part))))
+        for row, part in zip(rows, of_rows, strict=True)
     ]
 
 
@@ -364,3 +360,78 @@ async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, l
                 unanswered[row].append(Match(first + at, round, items, judge))
         first += len(matches)
     return unanswered
+
+
+# All of it, of one item or two
+
+
+def reasons(ledger: Ledger) -> dict[int, str]:
+    """The reasons, and people's notes, that were given, by job."""
+    given = {job: words(answer(calls)) for job, calls in ledger.calls.items()}
+    return {job: said for job, said in given.items() if said is not None}
+
+
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or call.judge >= len(run.judges):
+        return None
+    return run.judges[call.judge]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explained:
+    """The evidence `about` one item, or two, with what the ledger holds of them; the raw replies only
+    `with_replies`."""
+
+    run: Result
+    about: Trail | Versus = field(metadata=INLINE)
+    ledger: Ledger = field(metadata=LEFT_OUT)
+    with_replies: bool = field(metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        **OF_RUN,
+        "items": "items",
+        "elo": "elo",
+        "without_verdict": "without_verdict",
+        "reasons": "reasons",
+        "replies": "replies",
+    }
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items, with the columns of scores.csv."""
+        return self.run.scores.records(self.ledger.rows)
+
+    @property
+    def elo(self) -> list[Floats]:
+        """Of each item its Elo before the first round and after each."""
+        return [*self.ledger.elo.T]
+
+    @property
+    def without_verdict(self) -> list[dict[str, Any]]:
+        """The questions about them that brought no verdict."""
+        names, ids = self.run.judges, self.run.scores.ids
+        matches = {match.id: match for of_item in self.ledger.open.values() for match in of_item}
+        return [
+            {
+                "job": match.id,
+                "round": match.round,
+                "judge": names[match.judge] if 1 < len(names) > match.judge else None,
+                "presented": [ids[row] for row in match.items],
+            }
+            for match in matches.values()
+        ]
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons, and people's notes, that were given, by job."""
+        return reasons(self.ledger)
+
+    @property
+    def replies(self) -> dict[int, list[dict[str, Any]]] | None:
+        """The calls, by job; `judge` is the person whose call it is (None: a model's)."""
+        if not self.with_replies:
+            return None
+        return {
+            job: [call._asdict() | {"judge": who(self.run, call)} for call in calls]
+            for job, calls in self.ledger.calls.items()
+        }

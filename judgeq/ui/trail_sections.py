@@ -7,8 +7,15 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
-from judgeq.evaluation.explained import reasons, who
-from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus
+from judgeq.evaluation.trail import (
+    Appearance,
+    Judgment,
+    Ledger,
+    Trail,
+    Versus,
+    reasons,
+    who,
+)
 from judgeq.types import Call
 from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
