@@ -40,9 +40,9 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
     and its score.
     """
     if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return verdicts.items.astype(np.int64), _judges(verdicts), verdicts.scores
+        return verdicts.items.astype(np.int64), judges_of(verdicts), verdicts.scores
     pairs, verdict, value = _implied(verdicts)
-    return pairs, _judges(verdicts)[verdict], value
+    return pairs, judges_of(verdicts)[verdict], value
 
 
 def krippendorff(unit: Ints, judge: Ints, value: Floats) -> float | None:
@@ -98,11 +98,9 @@ def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
     return matrix
 
 
-def _judges(verdicts: Verdicts) -> Rows:
+def judges_of(verdicts: Verdicts) -> Rows:
     """Which judge gave each verdict, shape (verdicts,)."""
-    if verdicts.judges is None:
-        return np.zeros(len(verdicts), dtype=np.int32)
-    return verdicts.judges
+    return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
 
 
 def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
@@ -124,7 +122,7 @@ def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
     pairs, verdict, value = _implied(verdicts)
     return (
         np.concatenate([pairs, -1 - pairs]),
-        np.tile(_judges(verdicts)[verdict], 2),
+        np.tile(judges_of(verdicts)[verdict], 2),
         np.concatenate([value, 1 - value]),
         np.tile(sets(verdicts)[verdict], 2),
     )
@@ -274,7 +272,7 @@ def panel_agreement(
     n = len(history.standings.elo)
     # Of a pair in both orders each is answered by another person.
     every = comparisons.joined(history.verdicts if people is None else history.asked)
-    counts = np.bincount(_judges(every), minlength=len(names))
+    counts = np.bincount(judges_of(every), minlength=len(names))
     there = [number for number in range(len(names)) if people is None or counts[number]]
     listed = there
     if len(there) > MOST:
@@ -285,7 +283,7 @@ def panel_agreement(
     estimators = rating.of_run(choice, history.basis)
     ratings = []
     for _, group in groups:
-        own = every.where(np.isin(_judges(every), group))
+        own = every.where(np.isin(judges_of(every), group))
         unseen = comparisons.matches_of(own, n) == 0
         ratings.append(
             {

@@ -90,7 +90,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     if gold is None:
         gold = gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
-    orders = [None, *(_order(first, run) for run in runs[1:])]
+    orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
     assessments = [
         {rating.name: assess(rating, gold, items, mask, plan) for rating in of_run}
@@ -127,7 +127,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     )
 
 
-def _notices(runs: Sequence[Result], orders: Sequence[Offsets | None], gold: Gold) -> Iterator[str]:
+def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold) -> Iterator[str]:
     """What the ids don't show: that items of the same id may not be the same, or not labelled so."""
     first = runs[0]
     for run in runs:
@@ -139,29 +139,23 @@ def _notices(runs: Sequence[Result], orders: Sequence[Offsets | None], gold: Gol
                 f"Runs {first.run.id} and {other.run.id} have the same ids, but not the same dataset "
                 f"({first.info.source}, {other.info.source}): are these the same items?"
             )
-        if gold.values is first.items.gold and other.items.gold is not None:
-            theirs = other.items.gold if order is None else other.items.gold[order]
-            if not np.array_equal(gold.values, theirs, equal_nan=True):
-                yield (
-                    f"The gold labels of run {other.run.id} are others; those of {first.run.id} are "
-                    "used."
-                )
+        theirs = other.items.gold
+        own = gold.values is first.items.gold and theirs is not None
+        if own and not np.array_equal(gold.values, theirs[order], equal_nan=True):
+            yield f"The gold labels of run {other.run.id} are others; those of {first.run.id} are used."
 
 
-def _order(first: Result, other: Result) -> Offsets | None:
-    """Where the first run's items stand in the other run; None: at the same places."""
-    if list(first.items.ids) == list(other.items.ids):
-        return None
+def _order(first: Result, other: Result) -> Offsets:
+    """Where the first run's items stand in the other run."""
     rows = {name: row for row, name in enumerate(other.items.ids)}
-    for run, ids, others in (
-        (first, first.items.ids, rows),
-        (other, other.items.ids, set(first.items.ids)),
+    for run, missing in (
+        (first, set(first.items.ids) - rows.keys()),
+        (other, rows.keys() - set(first.items.ids)),
     ):
-        missing = next((name for name in ids if name not in others), None)
-        if missing is not None:
+        if missing:
             raise RunError(
                 f"runs {first.run.id} and {other.run.id} are not over the same items: "
-                f"{shown(missing)} is in {run.run.id} only. Compare runs of one dataset."
+                f"{shown(min(missing))} is in {run.run.id} only. Compare runs of one dataset."
             )
     return np.array([rows[name] for name in first.items.ids], dtype=np.int64)
 

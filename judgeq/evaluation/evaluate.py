@@ -188,8 +188,10 @@ class Rating(NamedTuple):
     component: Offsets | None
 
 
-def ratings_of(run: Result, gold: Gold, plan: Plan, order: Offsets | None = None) -> list[Rating]:
-    """The ratings of a run that are asked for; `order` puts its items in another order."""
+def ratings_of(
+    run: Result, gold: Gold, plan: Plan, rows: Offsets | slice = slice(None)
+) -> list[Rating]:
+    """The ratings of a run that are asked for; `rows` put its items in another order."""
     scores, name = run.scores, run.run.id
     names = list(scores.ratings)
     if plan.rating_name is not None:
@@ -207,7 +209,6 @@ def ratings_of(run: Result, gold: Gold, plan: Plan, order: Offsets | None = None
         raise UsageError(
             f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
         )
-    rows = slice(None) if order is None else order
     ratings = []
     for column in names:
         # What was never judged still has the start's rating, which says nothing of it.

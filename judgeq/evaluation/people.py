@@ -15,7 +15,7 @@ import numpy as np
 from judgeq.engine import results
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.agreement import sets
+from judgeq.evaluation.agreement import judges_of, sets
 from judgeq.evaluation.metrics import Measured
 from judgeq.people import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
@@ -40,7 +40,7 @@ class Couples(NamedTuple):
 
     def where(self, chosen: Bools) -> Couples:
         """Those alone for which `chosen`, shape (m,), is true."""
-        return self._make(column[chosen] for column in self)
+        return Couples._make(column[chosen] for column in self)
 
     def between(self, these: Bools, those: Bools) -> Couples:
         """Those of one of `these` judges and one of `those`, both of shape (judges,)."""
@@ -62,7 +62,7 @@ class Couples(NamedTuple):
 def couples(verdicts: Verdicts, people: Bools) -> Couples:
     """All couples in the verdicts; `people`, shape (judges,), says which judges are people. Without
     items judged alone, which have no order."""
-    judges, question = answerers(verdicts), sets(verdicts)
+    judges, question = judges_of(verdicts), sets(verdicts)
     asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
     place = comparisons.tie_groups(verdicts)
     answers: dict[int, list[tuple[int, Offsets, Bools]]] = defaultdict(list)
@@ -78,13 +78,6 @@ def couples(verdicts: Verdicts, people: Bools) -> Couples:
         answers[int(question[at])].append((judge, mine, known))
     table = np.array(found, dtype=np.float64).reshape(-1, 5).T
     return Couples(*table[:3].astype(np.int64), *table[3:])
-
-
-def answerers(verdicts: Verdicts) -> Offsets:
-    """Which judge gave each verdict, shape (verdicts,)."""
-    if verdicts.judges is None:
-        return np.zeros(len(verdicts), np.int64)
-    return verdicts.judges.astype(np.int64)
 
 
 def _signs(places: Offsets) -> Offsets:
@@ -213,7 +206,7 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
     """Without infit."""
     people = are_people(said, len(names))
     both = couples(verdicts, people)
-    answered = answerers(verdicts)
+    answered = judges_of(verdicts)
     models = np.bincount(answered, minlength=len(names))[: said.first].nonzero()[0].tolist()
     for person in said.people:
         judge = said.first + person.number

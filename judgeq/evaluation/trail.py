@@ -271,13 +271,12 @@ def versus(evidence: Evidence, one: int, other: int) -> Versus:
         if appearance.judgment.job in shared
     )
     run, posterior, why = evidence.run, evidence.run.fit.posterior, None
-    component = run.scores.component
+    component, probability = run.scores.component, None
     if posterior is None:
         why = f"the rating {run.main.name} has no errors"
     elif component[one] != component[other] or not component[one]:
         why = "no judgments connect the two"
-    probability = None
-    if posterior is not None and why is None:
+    else:
         probability = posterior.probability_above(one, other)
     return Versus(one, other, together, probability, why)
 
@@ -356,8 +355,9 @@ async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, l
                 continue
             items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
             judge = 0 if matches.judges is None else int(matches.judges[at])
+            match = Match(first + at, round, items, judge)
             for row in unanswered.keys() & set(items):
-                unanswered[row].append(Match(first + at, round, items, judge))
+                unanswered[row].append(match)
         first += len(matches)
     return unanswered
 

@@ -16,12 +16,11 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.engine.results import Result
-from judgeq.evaluation.agreement import alpha_of, kendall_by_pair
+from judgeq.evaluation.agreement import alpha_of, judges_of, kendall_by_pair
 from judgeq.evaluation.metrics import Measured, interval, resamples
 from judgeq.evaluation.people import (
     Couples,
     PersonRecord,
-    answerers,
     are_people,
     couples,
     people_of,
@@ -94,7 +93,7 @@ def of_run(run: Result, times: int, seed: int) -> Yardstick | None:
     if run.said is None:
         return None
     verdicts = comparisons.joined(run.history.asked)
-    judges = answerers(verdicts)
+    judges = judges_of(verdicts)
     people = are_people(run.said, len(run.judges))
     counts = np.bincount(judges, minlength=len(people))
     models = np.flatnonzero(~people & (counts > 0)).tolist()

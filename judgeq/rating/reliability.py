@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
@@ -177,17 +177,17 @@ def _rated_by_halves(
     half = np.stack([np.where(first, 0, 1) for first in halves]) + 2 * np.arange(copies)[:, None]
     shift = m * np.repeat(half, sizes, axis=1)
     presented = np.searchsorted(rows, verdicts.presented)
-    tiled = Verdicts(
-        matches=np.tile(verdicts.matches, copies),
+    others: dict[str, Any] = {
+        name: np.tile(column, copies)
+        for name in ("matches", "tied", "scores", "judges", "ordered", "rounds", "partial")
+        if (column := getattr(verdicts, name)) is not None
+    }
+    tiled = replace(
+        verdicts,
         items=(item.reshape(-1) + shift).astype(np.int32).reshape(-1),
         offsets=np.append(0, np.cumsum(np.tile(sizes, copies))),
-        tied=np.tile(verdicts.tied, copies),
         presented=(presented + shift).astype(np.int32).reshape(-1),
-        scores=None if verdicts.scores is None else np.tile(verdicts.scores, copies),
-        judges=None if verdicts.judges is None else np.tile(verdicts.judges, copies),
-        ordered=None if verdicts.ordered is None else np.tile(verdicts.ordered, copies),
-        rounds=None if verdicts.rounds is None else np.tile(verdicts.rounds, copies),
-        partial=None if verdicts.partial is None else np.tile(verdicts.partial, copies),
+        **others,
     )
     n = 2 * copies * m
     ratings = rate(tiled, n).reshape(copies, 2, m)
