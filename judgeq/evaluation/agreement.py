@@ -39,8 +39,6 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
     is placed second, ½ for a tie. Sorted like `comparisons.pairs_of`. Of items judged alone: the item,
     and its score.
     """
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return verdicts.items.astype(np.int64), judges_of(verdicts), verdicts.scores
     pairs, verdict, value = _implied(verdicts)
     return pairs, judges_of(verdicts)[verdict], value
 
@@ -73,13 +71,19 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     sound where the judges were asked about the same sets; where each was asked about its own, the
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
-    measure = _Alpha(*_both_ways(verdicts))
-    value = point(measure, measure.groups)
+    pairs, verdict, value = _implied(verdicts)
+    measure = _Alpha(
+        np.concatenate([pairs, -1 - pairs]),
+        np.tile(judges_of(verdicts)[verdict], 2),
+        np.concatenate([value, 1 - value]),
+        np.tile(sets(verdicts)[verdict], 2),
+    )
+    found = point(measure, measure.groups)
     # One set drawn again and again would give an interval of no width.
     if measure.groups < 2 or times < 1:
-        return Measured(value)
+        return Measured(found)
     drawn = resamples(measure.groups, times, rng)
-    return Measured(value, *interval(np.concatenate([measure(weights) for weights in drawn])))
+    return Measured(found, *interval(np.concatenate([measure(weights) for weights in drawn])))
 
 
 def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
@@ -104,7 +108,9 @@ def judges_of(verdicts: Verdicts) -> Rows:
 
 
 def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
-    """Pair, verdict and value, as in `implied`."""
+    """Pair (or item), verdict and value, as in `implied`."""
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
+        return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
     n = int(verdicts.items.max(initial=-1)) + 1
     verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     first, second, tie = pairs_of(verdicts)
@@ -114,18 +120,6 @@ def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
     if tie is not None:
         value[tie] = 0.5
     return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
-
-
-def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
-    """(unit, judge, value, group): what is implied of each pair as (low, high), then as (high, low),
-    and of which set of items it is."""
-    pairs, verdict, value = _implied(verdicts)
-    return (
-        np.concatenate([pairs, -1 - pairs]),
-        np.tile(judges_of(verdicts)[verdict], 2),
-        np.concatenate([value, 1 - value]),
-        np.tile(sets(verdicts)[verdict], 2),
-    )
 
 
 def sets(verdicts: Verdicts) -> Offsets:

@@ -140,8 +140,9 @@ def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold) -> I
                 f"({first.info.source}, {other.info.source}): are these the same items?"
             )
         theirs = other.items.gold
-        own = gold.values is first.items.gold and theirs is not None
-        if own and not np.array_equal(gold.values, theirs[order], equal_nan=True):
+        if theirs is None or gold.values is not first.items.gold:
+            continue
+        if not np.array_equal(gold.values, theirs[order], equal_nan=True):
             yield f"The gold labels of run {other.run.id} are others; those of {first.run.id} are used."
 
 

@@ -47,11 +47,6 @@ class Order:
         return (np.cumsum(sums, axis=1) - sums / 2 + 0.5)[:, self.group]
 
 
-def correlation(x: Floats, y: Floats) -> Mapping[str, Measure]:
-    """Pearson's r, Spearman's ρ and Kendall's τ-b between two ratings of shape (n,), without nan."""
-    return {name: make(x, y) for name, make in CORRELATION.items()}
-
-
 def pearson(x: Floats, y: Floats) -> Measure:
     """Pearson's r between two ratings of shape (n,), without nan."""
     scaled_x, scaled_y = _scaled(x), _scaled(y)
