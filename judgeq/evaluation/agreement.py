@@ -71,13 +71,7 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     sound where the judges were asked about the same sets; where each was asked about its own, the
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
-    pairs, verdict, value = _implied(verdicts)
-    measure = _Alpha(
-        np.concatenate([pairs, -1 - pairs]),
-        np.tile(judges_of(verdicts)[verdict], 2),
-        np.concatenate([value, 1 - value]),
-        np.tile(sets(verdicts)[verdict], 2),
-    )
+    measure = _Alpha(*_both_ways(verdicts))
     found = point(measure, measure.groups)
     # One set drawn again and again would give an interval of no width.
     if measure.groups < 2 or times < 1:
@@ -120,6 +114,18 @@ def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
     if tie is not None:
         value[tie] = 0.5
     return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
+
+
+def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
+    """(unit, judge, value, group): what is implied of each pair as (low, high), then as (high, low),
+    and of which set of items it is."""
+    pairs, verdict, value = _implied(verdicts)
+    return (
+        np.concatenate([pairs, -1 - pairs]),
+        np.tile(judges_of(verdicts)[verdict], 2),
+        np.concatenate([value, 1 - value]),
+        np.tile(sets(verdicts)[verdict], 2),
+    )
 
 
 def sets(verdicts: Verdicts) -> Offsets:

@@ -311,6 +311,12 @@ class Ledger:
     open: Mapping[int, Sequence[Match]]
     calls: Mapping[int, Sequence[Call]]
 
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons, and people's notes, that were given, by job."""
+        given = {job: words(answer(calls)) for job, calls in self.calls.items()}
+        return {job: said for job, said in given.items() if said is not None}
+
 
 async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = False) -> Ledger:
     """What a run's ledger holds of the items of these trails; the calls about them only with
@@ -365,12 +371,6 @@ async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, l
 # All of it, of one item or two
 
 
-def reasons(ledger: Ledger) -> dict[int, str]:
-    """The reasons, and people's notes, that were given, by job."""
-    given = {job: words(answer(calls)) for job, calls in ledger.calls.items()}
-    return {job: said for job, said in given.items() if said is not None}
-
-
 def who(run: Result, call: Call) -> str | None:
     """The person whose call it is; None of a model's."""
     if call.judge is None or call.judge >= len(run.judges):
@@ -390,9 +390,9 @@ class Explained:
     JSON_KEYS: ClassVar = {
         **OF_RUN,
         "items": "items",
-        "elo": "elo",
+        "elo": "ledger.elo.T",
         "without_verdict": "without_verdict",
-        "reasons": "reasons",
+        "reasons": "ledger.reasons",
         "replies": "replies",
     }
 
@@ -400,11 +400,6 @@ class Explained:
     def items(self) -> list[dict[str, Any]]:
         """The items, with the columns of scores.csv."""
         return self.run.scores.records(self.ledger.rows)
-
-    @property
-    def elo(self) -> list[Floats]:
-        """Of each item its Elo before the first round and after each."""
-        return [*self.ledger.elo.T]
 
     @property
     def without_verdict(self) -> list[dict[str, Any]]:
@@ -420,11 +415,6 @@ class Explained:
             }
             for match in matches.values()
         ]
-
-    @property
-    def reasons(self) -> dict[int, str]:
-        """The reasons, and people's notes, that were given, by job."""
-        return reasons(self.ledger)
 
     @property
     def replies(self) -> dict[int, list[dict[str, Any]]] | None:

@@ -13,7 +13,6 @@ from judgeq.evaluation.trail import (
     Ledger,
     Trail,
     Versus,
-    reasons,
     who,
 )
 from judgeq.types import Call
@@ -256,7 +255,7 @@ def _without(result: Result, trail: Trail, ledger: Ledger) -> Section:
 
 
 def _reasons(judgments: Sequence[Judgment], ledger: Ledger) -> Iterator[Section]:
-    said = reasons(ledger)
+    said = ledger.reasons
     facts = [
         (
             f"round {one.round}, job {one.job}" + ("" if one.judge is None else f", {one.judge}"),
