@@ -11,7 +11,7 @@ import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, TypeVar
+from typing import Any, TypeVar
 
 from judgeq import config, datasets, runs
 from judgeq.config import Settings
@@ -146,21 +146,20 @@ def evaluate(
     rating: str | None = None,
     sigma: float | None = None,
     unbias_position: bool | None = None,
-    reliability: Literal["judgeq", "cj"] = "judgeq",
     splits: int | None = None,
     **how: Any,
 ) -> dict[str, Any]:
     """How good a run's scores are: what `judgeq evaluate --json` prints, as a dict.
 
-    Reliability and misfit need no gold: `reliability` is the recipe of the scale separation, `splits` is
-    how often the judgments are halved (None: 100 times, fewer of large runs; 0: not at all).
+    Reliability and misfit need no gold: `splits` is how often the judgments are halved (None: 100
+    times, fewer of large runs; 0: not at all).
     `how` are the flags of `judgeq evaluate` (`threshold="best"`, `subset="critical"`, `resamples=200`
     …). `gold` is a file of labels, or a number for each item in the order of the scores (nan: none); by
     default the run's own. Raises RunError, DataError or UsageError.
     """
     plan = Plan(**how)
     opened = _opened(run, runs_dir, store, rating, sigma, unbias_position)
-    evaluated: dict[str, Any] = plain(whole.evaluation(opened, plan, reliability, splits))
+    evaluated: dict[str, Any] = plain(whole.evaluation(opened, plan, splits))
     return evaluated
 
 

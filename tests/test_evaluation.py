@@ -561,7 +561,7 @@ def test_differences_are_paired(folder: Path) -> None:
     ]  # fmt: skip
     pl = found.differences[1]
     x, y = one_run.scores.ratings["pl"], other.scores.ratings["pl"]
-    a, b = (correlation.correlation(scores, gold.values)["kendall"] for scores in (x, y))
+    a, b = (correlation.Kendall(scores, gold.values) for scores in (x, y))
     drawn = [
         b(weights) - a(weights)
         for weights in metrics.resamples(240, 100, seeds.rng(0, "bootstrap"))

@@ -286,7 +286,6 @@ def test_it_is_evaluated_and_compared(run: Path) -> None:
     assert [one["rating"] for one in found["assessments"]] == ["direct", "elo", "pl", "hybrid"]
     assert found["reliability"]["separation"]["ssr"] > 0.2
     assert found["misfit"]["items"]
-    judgeq(run, "evaluate", place, *flags, "--reliability", "cj", "--splits", "4")
     judgeq(run, "run", *RUN[:4], "-s", "listwise6x4", "-q")
     compared = judgeq(run, "compare", place, only(run, "listwise6x4").name, *flags, "--json")
     pairs = {

@@ -16,7 +16,7 @@ from judgeq.evaluation.metrics import (
     interval,
     resamples,
 )
-from judgeq.rating.correlation import Measure, correlation, pearson, point
+from judgeq.rating.correlation import CORRELATION, Measure, pearson, point
 from judgeq.types import Bools, Floats
 
 NAN = np.nan
@@ -64,6 +64,10 @@ def random_columns(seed: int) -> tuple[Floats, Floats]:
     x = random.normal(size=n)
     y = x + random.normal(size=n)
     return np.round(x, int(random.choice([0, 1, 9]))), [y, np.round(y), np.sign(y)][seed % 3]
+
+
+def correlation(x: Floats, y: Floats) -> dict[str, Measure]:
+    return {name: make(x, y) for name, make in CORRELATION.items()}
 
 
 def all_measures(x: Floats, y: Floats, positive: Bools, threshold: float) -> dict[str, Measure]:

@@ -12,8 +12,7 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.alike import couples
-from judgeq.evaluation.people import Share
+from judgeq.evaluation.people import Share, couples
 from judgeq.people import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them

@@ -15,9 +15,8 @@ from hypothesis import strategies as st
 from judgeq.errors import NotConvergedError
 from judgeq.rating import reliability
 from judgeq.rating.bradley_terry import fit_map
-from judgeq.rating.comparisons import imply
-from judgeq.rating.reliability import Separation, SplitHalf, cj, separation, split_half
-from judgeq.types import Comparisons, Floats, Verdicts
+from judgeq.rating.reliability import Separation, SplitHalf, separation, split_half
+from judgeq.types import Floats, Verdicts
 from tests.build import verdicts
 
 
@@ -162,79 +161,3 @@ def test_few_judges_that_judge_most_are_not_many() -> None:
     uneven = by_judges(pairs, [max(0, at - 188) for at in range(200)])
     assert split_half(even, fit_map, 0, 1).by == "judges"
     assert split_half(uneven, fit_map, 0, 1).by == "judgments"
-
-
-# The published recipe
-
-
-def recipe(pairs: Sequence[tuple[str, str]]) -> tuple[dict[str, float], dict[str, float], float]:
-    """Plain Python from the description of the recipe: θ, se, SSR; pairs are (winner, loser)."""
-    items = sorted({item for pair in pairs for item in pair})
-    asked = {item: sum(item in pair for pair in pairs) for item in items}
-    wins = {item: sum(item == pair[0] for pair in pairs) for item in items}
-    score = {i: 0.3 + (asked[i] - 2 * 0.3) * wins[i] / asked[i] for i in items}
-    raw = {i: (score[i] / asked[i] + 0.1) / 1.2 for i in items}
-    theta = {i: math.log(raw[i] / (1 - raw[i])) for i in items}
-    middle = sum(theta.values()) / len(items)
-    theta = {i: theta[i] - middle for i in items}
-    for iteration in range(1, 401):
-        expected, information = dict.fromkeys(items, 0.0), dict.fromkeys(items, 0.0)
-        for one, other in pairs:
-            p = math.exp(theta[one]) / (math.exp(theta[one]) + math.exp(theta[other]))
-            expected[one] += p
-            expected[other] += 1 - p
-            information[one] += p * (1 - p)
-            information[other] += p * (1 - p)
-        new = {}
-        for i in items:
-            step = (score[i] - expected[i]) / information[i]
-            new[i] = theta[i] + math.copysign(min(abs(step), 0.98**iteration), step)
-        middle = sum(new.values()) / len(items)
-        new = {i: new[i] - middle for i in items}
-        change = max(abs(new[i] - theta[i]) for i in items)
-        theta = new
-        if change <= 1e-4:
-            break
-    se = {i: 1 / math.sqrt(information[i]) for i in items}
-    mean = sum(theta.values()) / len(items)
-    variance = sum((theta[i] - mean) ** 2 for i in items) / (len(items) - 1)
-    return theta, se, 1 - sum(one * one for one in se.values()) / len(items) / variance
-
-
-@pytest.mark.parametrize(("n", "count", "seed"), [(12, 90, 0), (25, 120, 1), (6, 40, 2)])
-def test_cj_is_the_published_recipe(n: int, count: int, seed: int) -> None:
-    """By a second, independent implementation, for items that won or lost everything too."""
-    rng = np.random.default_rng(seed)
-    pairs: list[tuple[int, int]] = []
-    while len(pairs) < count:
-        a, b = (int(row) for row in rng.choice(n, 2, replace=False))
-        pairs.append((a, b) if rng.random() < 1 / (1 + math.exp((a - b) / n * 6)) else (b, a))
-    theta, se = cj(imply(verdicts(pairs)), n + 1)
-    named = [(f"{a:02}", f"{b:02}") for a, b in pairs]
-    by_name, se_by_name, ssr = recipe(named)
-    rows = [int(name) for name in by_name]
-    assert theta[rows] == pytest.approx([*by_name.values()], abs=1e-12)
-    assert se[rows] == pytest.approx([*se_by_name.values()], abs=1e-12)
-    assert separation(theta, se).ssr == pytest.approx(ssr, abs=1e-12)
-    assert np.isnan(theta[n])  # never compared
-    assert np.isnan(se[n])
-
-
-def test_cj_golden_values() -> None:
-    """A small tournament, to the digits that the recipe's plain implementation gave."""
-    pairs = [(0, 1), (0, 2), (0, 3), (1, 2), (1, 3), (3, 2), (1, 0), (2, 3)]
-    theta, se = cj(imply(verdicts(pairs)), 4)
-    expected, _, ssr = recipe([(str(a), str(b)) for a, b in pairs])
-    assert theta == pytest.approx([*expected.values()], abs=1e-13)
-    assert separation(theta, se).ssr == pytest.approx(ssr, abs=1e-13)
-    assert theta.sum() == pytest.approx(0, abs=1e-12)
-
-
-def test_cj_at_its_maximum_is_a_closed_form() -> None:
-    """A ring in which each of three beats the next 3 times of 4: all are equal, p = ½."""
-    ring = [(0, 1), (1, 2), (2, 0)] * 3 + [(1, 0), (2, 1), (0, 2)]
-    theta, se = cj(imply(verdicts(ring)), 3)
-    assert theta == pytest.approx(np.zeros(3))
-    assert se == pytest.approx(np.full(3, 1 / math.sqrt(8 / 4)))
-    none = Comparisons(np.empty(0, np.int32), np.empty(0, np.int32), np.empty(0))
-    assert np.isnan(cj(none, 2)[0]).all()

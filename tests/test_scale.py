@@ -79,21 +79,8 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     assert len(misfits["least_expected"][0]["groups"]) == 6
 
 
-def test_separation_by_the_published_recipe(runs: Path) -> None:
-    flags = ("--reliability", "cj", "--splits", "0", "--resamples", "0")
-    (folder,) = (path for path in (runs / "random").iterdir() if path.is_dir())
-    found = json.loads(judgeq(runs, "evaluate", folder, *flags, "--json").stdout)["reliability"]
-    assert found["recipe"] == "cj"
-    assert 0.5 < found["separation"]["ssr"] < 1
-    assert found["separation"]["g"] == pytest.approx((1 - found["separation"]["ssr"]) ** -0.5)
-    assert found["separation"]["n"] == 60
-    assert "as published studies computed it" in judgeq(runs, "evaluate", folder, *flags).stdout
-    wrong = judgeq(runs, "evaluate", folder, "--reliability", "btm", expect=2)
-    assert "give judgeq or cj" in wrong.stderr
-
-
 def test_a_warning_stands_beside_an_adaptive_designs_separation(runs: Path) -> None:
-    flags = ("--reliability", "cj", "--splits", "0", "--resamples", "0")
+    flags = ("--splits", "0", "--resamples", "0")
     for name, adaptive in (("similar", True), ("random", False)):
         said = judgeq(runs, "evaluate", "--runs-dir", name, *flags).stdout
         assert ("Bramley and Vitello" in said) == adaptive
@@ -130,8 +117,6 @@ def test_items_judged_alone_say_why_there_is_nothing(runs: Path) -> None:
         found["reliability"]["separation"]["why"] == "the estimator direct has no standard errors"
     )
     assert found["reliability"]["split_half"]["why"] == "both halves connect no two items"
-    found = json.loads(judgeq(runs, "evaluate", *flags, "--reliability", "cj").stdout)
-    assert found["reliability"]["separation"]["why"] == "items judged alone imply no comparisons"
     assert "imply no comparisons" in judgeq(runs, "evaluate", *flags[:-1]).stdout
 
 

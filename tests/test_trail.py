@@ -172,7 +172,7 @@ def test_imported_judgments_have_no_slots_and_no_replies(tmp_path: Path) -> None
     assert np.isnan([alone.residual, alone.judgment.surprise]).all()
     assert not alone.judgment.rated
     assert alone not in one.against
-    assert (never.appearances, never.opponents, never.against) == ((), [], [])
+    assert (never.appearances, never.against) == ((), [])
     ledger = asyncio.run(from_ledger(run, [one, never], replies=True))
     assert (ledger.calls, ledger.open) == ({}, {0: [], 8: []})
 

@@ -11,8 +11,8 @@ import numpy as np
 import pytest
 
 from judgeq.evaluation import agreement, yardstick
-from judgeq.evaluation.alike import couples
 from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.people import couples
 from judgeq.evaluation.yardstick import Held, Yardstick
 from judgeq.ui.people_sections import sentence
 from tests import judging as them

@@ -95,15 +95,6 @@ Resamples = Annotated[
     _how("Bootstrap resamples for the 95 % intervals; 0: no intervals.", min=0, max=1_000_000),
 ]
 EvaluationSeed = Annotated[int, _how("The seed of resamples and folds.", "--seed", min=0)]
-ReliabilityRecipe = Annotated[
-    str,
-    _how(
-        "How the scale separation reliability is computed: from the standard errors of the main "
-        "rating (judgeq), or as published studies of comparative judgement did (cj).",
-        "--reliability",
-        metavar="judgeq|cj",
-    ),
-]
 Splits = Annotated[
     int | None,
     _how(
@@ -141,7 +132,6 @@ def evaluate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
-    reliability: ReliabilityRecipe = "judgeq",
     splits: Splits = None,
     csv: CsvFile = None,
     as_json: Json = False,
@@ -166,8 +156,6 @@ def evaluate(
       judgeq evaluate last --gold other.csv --id-column id --gold-levels no,yes
 
       judgeq evaluate last --positive-over 2 --csv numbers.csv
-
-      judgeq evaluate last --reliability cj
     """
     from judgeq.evaluation.whole import evaluation
     from judgeq.ui import evaluation_sections
@@ -175,7 +163,7 @@ def evaluate(
 
     spare(csv, "--csv", flags["gold"])
     plan, (run,) = opened_runs([name], runs_dir, store, **flags)
-    evaluated = evaluation(run, plan, reliability, splits)
+    evaluated = evaluation(run, plan, splits)
     if csv is not None:
         write_csv(csv, [*rows(plain(evaluated), labels={"run": run.run.id})])
     if as_json:

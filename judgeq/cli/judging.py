@@ -103,7 +103,7 @@ def list_judges(
 
     from judgeq import runs
     from judgeq.evaluation import people
-    from judgeq.ui import judge_sections
+    from judgeq.ui import people_sections
     from judgeq.ui.json import plain, rows, write_csv
 
     spare(csv, "--csv")
@@ -116,7 +116,7 @@ def list_judges(
     if as_json:
         print_json(known)
     else:
-        show(judge_sections.listed(place, listed))
+        show(people_sections.listed(place, listed))
 
 
 @command("remove", judges_app)
@@ -164,7 +164,7 @@ def _changed(
     """Make a change, by the process that has the run if there is one, and print what came of it."""
     from judgeq import runs
     from judgeq.engine.registering import Change
-    from judgeq.ui import judge_sections
+    from judgeq.ui import people_sections
     from judgeq.ui.web.guard import is_local
 
     change = Change(what, tuple(names), quota)
@@ -174,7 +174,7 @@ def _changed(
         print_json({"run": place.id, "open": served, "judges": changed})
         return
     here = any(is_local(urlsplit(one.link or "").hostname or "") for one in changed)
-    show(judge_sections.changed(place, change, changed, served, here=here))
+    show(people_sections.changed(place, change, changed, served, here=here))
 
 
 def _made(

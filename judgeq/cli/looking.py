@@ -193,8 +193,7 @@ def explain(
     import asyncio
 
     from judgeq.datasets.tables import shown
-    from judgeq.evaluation.explained import Explained
-    from judgeq.evaluation.trail import Trail, from_ledger, gathered, trails, versus
+    from judgeq.evaluation.trail import Explained, Trail, from_ledger, gathered, trails, versus
     from judgeq.ui import trail_sections
 
     result = _opened(name, runs_dir, store, accept_damage, flags)

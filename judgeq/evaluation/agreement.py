@@ -39,10 +39,8 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
     is placed second, ½ for a tie. Sorted like `comparisons.pairs_of`. Of items judged alone: the item,
     and its score.
     """
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return verdicts.items.astype(np.int64), _judges(verdicts), verdicts.scores
     pairs, verdict, value = _implied(verdicts)
-    return pairs, _judges(verdicts)[verdict], value
+    return pairs, judges_of(verdicts)[verdict], value
 
 
 def krippendorff(unit: Ints, judge: Ints, value: Floats) -> float | None:
@@ -74,12 +72,12 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
     measure = _Alpha(*_both_ways(verdicts))
-    value = point(measure, measure.groups)
+    found = point(measure, measure.groups)
     # One set drawn again and again would give an interval of no width.
     if measure.groups < 2 or times < 1:
-        return Measured(value)
+        return Measured(found)
     drawn = resamples(measure.groups, times, rng)
-    return Measured(value, *interval(np.concatenate([measure(weights) for weights in drawn])))
+    return Measured(found, *interval(np.concatenate([measure(weights) for weights in drawn])))
 
 
 def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
@@ -98,15 +96,15 @@ def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
     return matrix
 
 
-def _judges(verdicts: Verdicts) -> Rows:
+def judges_of(verdicts: Verdicts) -> Rows:
     """Which judge gave each verdict, shape (verdicts,)."""
-    if verdicts.judges is None:
-        return np.zeros(len(verdicts), dtype=np.int32)
-    return verdicts.judges
+    return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
 
 
 def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
-    """Pair, verdict and value, as in `implied`."""
+    """Pair (or item), verdict and value, as in `implied`."""
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
+        return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
     n = int(verdicts.items.max(initial=-1)) + 1
     verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
     first, second, tie = pairs_of(verdicts)
@@ -124,7 +122,7 @@ def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
     pairs, verdict, value = _implied(verdicts)
     return (
         np.concatenate([pairs, -1 - pairs]),
-        np.tile(_judges(verdicts)[verdict], 2),
+        np.tile(judges_of(verdicts)[verdict], 2),
         np.concatenate([value, 1 - value]),
         np.tile(sets(verdicts)[verdict], 2),
     )
@@ -274,7 +272,7 @@ def panel_agreement(
     n = len(history.standings.elo)
     # Of a pair in both orders each is answered by another person.
     every = comparisons.joined(history.verdicts if people is None else history.asked)
-    counts = np.bincount(_judges(every), minlength=len(names))
+    counts = np.bincount(judges_of(every), minlength=len(names))
     there = [number for number in range(len(names)) if people is None or counts[number]]
     listed = there
     if len(there) > MOST:
@@ -285,7 +283,7 @@ def panel_agreement(
     estimators = rating.of_run(choice, history.basis)
     ratings = []
     for _, group in groups:
-        own = every.where(np.isin(_judges(every), group))
+        own = every.where(np.isin(judges_of(every), group))
         unseen = comparisons.matches_of(own, n) == 0
         ratings.append(
             {

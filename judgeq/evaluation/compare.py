@@ -28,9 +28,8 @@ from judgeq.evaluation.evaluate import (
 )
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.noise import Noise, noise
 from judgeq.rating import correlation
-from judgeq.types import Bools, Floats, Offsets
+from judgeq.types import Bools, Offsets
 
 NOTHING = 1e-9
 """A difference up to this is what rounding leaves of none."""
@@ -39,8 +38,7 @@ NOTHING = 1e-9
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
     """`rating` of a run held against `against_rating` of another, over the `n` items that have both
-    scores; both runs by their id, and by their number in the comparison (from 1). `noise` says what the
-    errors of both explain, where these are main ratings that have some."""
+    scores; both runs by their id, and by their number in the comparison (from 1)."""
 
     number: int
     run: str
@@ -50,7 +48,6 @@ class Pair:
     against_rating: str
     n: int
     measures: Mapping[str, Measured]
-    noise: Noise | None = None
     JSON_KEYS: ClassVar = {"zero_outside": "zero_outside"}
 
     @property
@@ -93,15 +90,11 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     if gold is None:
         gold = gold_for(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
-    orders = [None, *(_order(first, run) for run in runs[1:])]
+    orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
     assessments = [
         {rating.name: assess(rating, gold, items, mask, plan) for rating in of_run}
         for of_run in ratings
-    ]
-    errors = [
-        run.scores.se if order is None else run.scores.se[order]
-        for run, order in zip(runs, orders, strict=True)
     ]
     differences = []
     for run in range(1, len(runs)):
@@ -126,7 +119,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
         assessments=[list(by_name.values()) for by_name in assessments],
         differences=differences,
         agreement=[
-            _agreement(run, this, against, that, mask, (errors[run], errors[against]))
+            _agreement(run, this, against, that, mask)
             for against, run in combinations(range(len(runs)), 2)
             for this, that in _pairs(ratings[run], ratings[against])
         ],
@@ -134,7 +127,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     )
 
 
-def _notices(runs: Sequence[Result], orders: Sequence[Offsets | None], gold: Gold) -> Iterator[str]:
+def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold) -> Iterator[str]:
     """What the ids don't show: that items of the same id may not be the same, or not labelled so."""
     first = runs[0]
     for run in runs:
@@ -146,29 +139,24 @@ def _notices(runs: Sequence[Result], orders: Sequence[Offsets | None], gold: Gol
                 f"Runs {first.run.id} and {other.run.id} have the same ids, but not the same dataset "
                 f"({first.info.source}, {other.info.source}): are these the same items?"
             )
-        if gold.values is first.items.gold and other.items.gold is not None:
-            theirs = other.items.gold if order is None else other.items.gold[order]
-            if not np.array_equal(gold.values, theirs, equal_nan=True):
-                yield (
-                    f"The gold labels of run {other.run.id} are others; those of {first.run.id} are "
-                    "used."
-                )
+        theirs = other.items.gold
+        if theirs is None or gold.values is not first.items.gold:
+            continue
+        if not np.array_equal(gold.values, theirs[order], equal_nan=True):
+            yield f"The gold labels of run {other.run.id} are others; those of {first.run.id} are used."
 
 
-def _order(first: Result, other: Result) -> Offsets | None:
-    """Where the first run's items stand in the other run; None: at the same places."""
-    if list(first.items.ids) == list(other.items.ids):
-        return None
+def _order(first: Result, other: Result) -> Offsets:
+    """Where the first run's items stand in the other run."""
     rows = {name: row for row, name in enumerate(other.items.ids)}
-    for run, ids, others in (
-        (first, first.items.ids, rows),
-        (other, other.items.ids, set(first.items.ids)),
+    for run, missing in (
+        (first, set(first.items.ids) - rows.keys()),
+        (other, rows.keys() - set(first.items.ids)),
     ):
-        missing = next((name for name in ids if name not in others), None)
-        if missing is not None:
+        if missing:
             raise RunError(
                 f"runs {first.run.id} and {other.run.id} are not over the same items: "
-                f"{shown(missing)} is in {run.run.id} only. Compare runs of one dataset."
+                f"{shown(min(missing))} is in {run.run.id} only. Compare runs of one dataset."
             )
     return np.array([rows[name] for name in first.items.ids], dtype=np.int64)
 
@@ -199,15 +187,8 @@ def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
     return differences
 
 
-def _agreement(
-    run: int,
-    this: Rating,
-    against: int,
-    that: Rating,
-    mask: Bools,
-    errors: tuple[Floats, Floats],
-) -> Pair:
-    """How alike two ratings are; `errors` are those of the runs' main ratings, shape (n,)."""
+def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:
+    """How alike two ratings are."""
     both = _both(this, that, mask)
     n = int(both.sum())
     x, y = this.scores[both], that.scores[both]
@@ -215,8 +196,5 @@ def _agreement(
         name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
         for name in ("kendall", "spearman")
     }
-    own, their = (of_run[both] for of_run in errors)
-    mains = this.main and that.main and n > 1 and not np.isnan(own + their).any()
-    between = noise(x, own, y, their) if mains else None
     here, there = (run + 1, this.run, this.name), (against + 1, that.run, that.name)
-    return Pair(*here, *there, n, measures, between)
+    return Pair(*here, *there, n, measures)

@@ -178,8 +178,7 @@ def evaluate(
 
 
 class Rating(NamedTuple):
-    """A rating of a run: scores, and which items a threshold labels positive; of shape (n,). `main`: it
-    is the one by which the run's items are ranked."""
+    """A rating of a run: scores, and which items a threshold labels positive; of shape (n,)."""
 
     run: str
     name: str
@@ -187,11 +186,12 @@ class Rating(NamedTuple):
     labelled: Bools | None
     threshold: Threshold | None
     component: Offsets | None
-    main: bool = False
 
 
-def ratings_of(run: Result, gold: Gold, plan: Plan, order: Offsets | None = None) -> list[Rating]:
-    """The ratings of a run that are asked for; `order` puts its items in another order."""
+def ratings_of(
+    run: Result, gold: Gold, plan: Plan, rows: Offsets | slice = slice(None)
+) -> list[Rating]:
+    """The ratings of a run that are asked for; `rows` put its items in another order."""
     scores, name = run.scores, run.run.id
     names = list(scores.ratings)
     if plan.rating_name is not None:
@@ -209,14 +209,12 @@ def ratings_of(run: Result, gold: Gold, plan: Plan, order: Offsets | None = None
         raise UsageError(
             f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
         )
-    rows = slice(None) if order is None else order
     ratings = []
     for column in names:
         # What was never judged still has the start's rating, which says nothing of it.
         values = np.where(scores.judged, scores.ratings[column], np.nan)[rows]
         labels = _labels(column, values, gold, plan)
-        main = column == scores.main[0]
-        ratings.append(Rating(name, column, values, *labels, scores.component[rows], main))
+        ratings.append(Rating(name, column, values, *labels, scores.component[rows]))
     return ratings
 
 

@@ -69,17 +69,17 @@ def detection(scores: Floats, positive: Bools, labelled: Bools) -> Mapping[str, 
 
 def confusion(positive: Bools, labelled: Bools) -> Mapping[str, Measure]:
     """How many items are true and false positive, false and true negative."""
-    return {
-        "tp": _counted(positive & labelled),
-        "fp": _counted(~positive & labelled),
-        "fn": _counted(positive & ~labelled),
-        "tn": _counted(~positive & ~labelled),
+    cells = {
+        "tp": positive & labelled,
+        "fp": ~positive & labelled,
+        "fn": positive & ~labelled,
+        "tn": ~positive & ~labelled,
     }
+    return {name: _counted(cell.astype(np.float64)) for name, cell in cells.items()}
 
 
-def _counted(cell: Bools) -> Measure:
-    ones = cell.astype(np.float64)
-    return lambda weights: weights @ ones
+def _counted(cell: Floats) -> Measure:
+    return lambda weights: weights @ cell
 
 
 def _auc(scores: Floats, positive: Bools) -> Measure:

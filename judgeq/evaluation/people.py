@@ -1,28 +1,97 @@
-"""The people who judge a run, one by one: how much they did, how they fit, and whom they agree with."""
+"""The people who judge a run, one by one: how much they did, how they fit, and whom they agree with:
+how often a person and another judge order the same items alike, question by question."""
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import ClassVar
+from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from judgeq.engine import results
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.alike import Couples, agreeing, couples, signs
+from judgeq.evaluation.agreement import judges_of, sets
 from judgeq.evaluation.metrics import Measured
 from judgeq.people import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.position_bias import wilson
 from judgeq.runs import RunPlace
-from judgeq.types import Bools, Verdict, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
 
 STEP = 1 / 9
 """Scores of single texts that differ by no more are alike: the scale goes from 0 to 9."""
+
+
+class Couples(NamedTuple):
+    """Each two answers of different judges to one question (a set of items), one of them a person's at
+    least: arrays of shape (m,). `one` and `other` are the judges' numbers; of the `pairs` of items whose
+    order both know they order as many `alike` (where one has a tie and the other not, ½)."""
+
+    question: Offsets
+    one: Offsets
+    other: Offsets
+    alike: Floats
+    pairs: Floats
+
+    def where(self, chosen: Bools) -> Couples:
+        """Those alone for which `chosen`, shape (m,), is true."""
+        return Couples._make(column[chosen] for column in self)
+
+    def between(self, these: Bools, those: Bools) -> Couples:
+        """Those of one of `these` judges and one of `those`, both of shape (judges,)."""
+        one, other = self.one, self.other
+        return self.where((these[one] & those[other]) | (those[one] & these[other]))
+
+    @property
+    def questions(self) -> int:
+        """About how many questions they are."""
+        return len(np.unique(self.question))
+
+    @property
+    def share(self) -> float | None:
+        """The share of the pairs of items that they order alike; None without any."""
+        pairs = float(self.pairs.sum())
+        return float(self.alike.sum()) / pairs if pairs else None
+
+
+def couples(verdicts: Verdicts, people: Bools) -> Couples:
+    """All couples in the verdicts; `people`, shape (judges,), says which judges are people. Without
+    items judged alone, which have no order."""
+    judges, question = judges_of(verdicts), sets(verdicts)
+    asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
+    place = comparisons.tie_groups(verdicts)
+    answers: dict[int, list[tuple[int, Offsets, Bools]]] = defaultdict(list)
+    found: list[tuple[float, ...]] = []
+    for at in np.flatnonzero(asked).tolist():
+        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
+        judge, mine = int(judges[at]), _signs(place[slots][np.argsort(verdicts.items[slots])])
+        known = mine != 0 if verdicts.partial is not None and verdicts.partial[at] else mine == mine
+        for other, theirs, also in answers[int(question[at])]:
+            if other != judge and (people[other] or people[judge]):
+                alike, both = _agreeing(mine, theirs), known & also
+                found.append((question[at], other, judge, alike[both].sum(), both.sum()))
+        answers[int(question[at])].append((judge, mine, known))
+    table = np.array(found, dtype=np.float64).reshape(-1, 5).T
+    return Couples(*table[:3].astype(np.int64), *table[3:])
+
+
+def _signs(places: Offsets) -> Offsets:
+    """How each two of k items are ordered by their `places`: -1, 0 (tied) or 1, shape (k(k−1)/2,)."""
+    low, high = np.triu_indices(len(places), 1)
+    ordered: Offsets = np.sign(places[low] - places[high])
+    return ordered
+
+
+def _agreeing(first: Offsets, second: Offsets) -> Floats:
+    """By how much two agree on each pair of items, of which they have the signs: 1 where they order it
+    alike, ½ where one of them alone has a tie."""
+    same: Floats = 1 - np.abs(first - second) / 2
+    return same
 
 
 @dataclass(frozen=True, slots=True)
@@ -52,6 +121,11 @@ class Agreement:
 
     share: float | None = None
     questions: int = 0
+
+    @classmethod
+    def of(cls, couples: Couples) -> Agreement:
+        """That of these couples."""
+        return cls(couples.share, couples.questions)
 
 
 @dataclass(frozen=True, slots=True)
@@ -132,7 +206,7 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
     """Without infit."""
     people = are_people(said, len(names))
     both = couples(verdicts, people)
-    answered = np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
+    answered = judges_of(verdicts)
     models = np.bincount(answered, minlength=len(names))[: said.first].nonzero()[0].tolist()
     for person in said.people:
         judge = said.first + person.number
@@ -150,35 +224,34 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
             skipped=said.skipped.get(person.number, 0),
             seconds=median(seconds) if seconds else None,
             first=_first(own),
-            others=_agreement(both.between(me, people)),
+            others=Agreement.of(both.between(me, people)),
             models={
-                names[model]: _agreement(both.between(me, np.arange(len(names)) == model))
+                names[model]: Agreement.of(both.between(me, np.arange(len(names)) == model))
                 for model in models
             },
             repeats=repeats,
             same_place=same_place,
-            known=_known(checks),
+            known=sum(
+                (
+                    Share(_alike(Verdict(check.known), check.verdict), 1)
+                    for check in checks
+                    if check.known and check.verdict is not None
+                ),
+                Share(),
+            ),
         )
-
-
-def _agreement(both: Couples) -> Agreement:
-    return Agreement(both.share, both.questions)
 
 
 def _first(own: Verdicts) -> tuple[float, ...]:
     """The share of answers that put the text of each slot first; a tie for it counts by parts."""
     own = own.where(np.diff(own.offsets) > 1)
-    if not len(own):
-        return ()
-    sizes = np.diff(own.offsets)
-    first = np.zeros(int(sizes.max()))
-    begins = own.offsets[:-1]
-    group = comparisons.tie_groups(own)
-    best = group == np.repeat(group[begins], sizes)
-    slot = comparisons.presented_at(own) - np.repeat(begins, sizes)
-    parts = np.add.reduceat(best.astype(np.float64), begins)
-    np.add.at(first, slot[best], (1 / np.repeat(parts, sizes))[best])
-    return tuple((first / len(own)).tolist())
+    first = [0.0] * int(np.diff(own.offsets).max(initial=0))
+    for at, begin in enumerate(own.offsets[:-1].tolist()):
+        presented = own.presented[begin : own.offsets[at + 1]].tolist()
+        best, *_ = comparisons.groups_of(own, at)
+        for item in best:
+            first[presented.index(item)] += 1 / len(best) / len(own)
+    return tuple(first)
 
 
 def _repeats(checks: Sequence[Check], own: Verdicts) -> tuple[Share, Share]:
@@ -204,16 +277,6 @@ def _repeats(checks: Sequence[Check], own: Verdicts) -> tuple[Share, Share]:
     return same, place
 
 
-def _known(checks: Sequence[Check]) -> Share:
-    """How many known answers were right."""
-    shares = (
-        Share(_alike(Verdict(check.known), check.verdict), 1)
-        for check in checks
-        if check.known and check.verdict is not None
-    )
-    return sum(shares, Share())
-
-
 def _alike(one: Verdict, other: Verdict) -> float:
     """The share of the pairs of items that two verdicts order alike, a tie of one alone being half of
     it; of single texts whether the scores are alike."""
@@ -224,5 +287,5 @@ def _alike(one: Verdict, other: Verdict) -> float:
         {item: at for at, group in enumerate(verdict.groups) for item in group}
         for verdict in (one, other)
     ]
-    first, second = (signs(np.array([place[item] for item in one.items])) for place in places)
-    return float(agreeing(first, second).mean())
+    first, second = (_signs(np.array([place[item] for item in one.items])) for place in places)
+    return float(_agreeing(first, second).mean())

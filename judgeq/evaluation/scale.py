@@ -5,7 +5,6 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
-from typing import Literal, TypeAlias
 
 import numpy as np
 
@@ -16,8 +15,6 @@ from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
 from judgeq.types import Floats, Verdicts
 
-Recipe: TypeAlias = Literal["judgeq", "cj"]
-RECIPES: tuple[Recipe, ...] = ("judgeq", "cj")
 LEAST_EXPECTED = 10
 """So many of the judgments that are least expected are named."""
 _QUICK = {"bt-mm": "bt"}
@@ -26,7 +23,7 @@ _QUICK = {"bt-mm": "bt"}
 
 @dataclass(frozen=True, slots=True)
 class Reliability:
-    """How reliable the rating `rating` is: its separation by a `recipe`, and split halves, each rated by
+    """How reliable the rating `rating` is: its separation, and split halves, each rated by
     the estimator `halves_by`.
 
     `adaptive`: earlier answers decided what was asked later, which makes the separation too high; None
@@ -34,7 +31,6 @@ class Reliability:
     """
 
     rating: str
-    recipe: Recipe
     separation: Separation
     split_half: SplitHalf
     halves_by: str
@@ -66,21 +62,15 @@ class Misfit:
     why: str | None = None
 
 
-def reliability_of(
-    run: Result, recipe: str = "judgeq", splits: int | None = None, seed: int = 0
-) -> Reliability:
+def reliability_of(run: Result, splits: int | None = None, seed: int = 0) -> Reliability:
     """How reliable a run's main rating is; `splits` as of `split_half`. Raises UsageError."""
-    for one in RECIPES:
-        if recipe == one:
-            break
-    else:
-        raise UsageError(f"--reliability {recipe}: give {' or '.join(RECIPES)}.")
     if splits is not None and splits < 0:
         raise UsageError(f"--splits {splits}: give 0 or more.")
     history = run.history
     verdicts = comparisons.joined(history.verdicts)
     halves = ESTIMATORS[_QUICK.get(run.main.name, run.main.name)]
-    parameters = _parameters(run)
+    # σ as it was chosen from all judgments.
+    parameters = Parameters(run.parameters.sigma if run.fit.sigma is None else run.fit.sigma)
 
     def rate(half: Verdicts, n: int) -> Floats:
         return halves.fit(half, n, parameters).theta
@@ -88,25 +78,14 @@ def reliability_of(
     strategy = history.strategy
     return Reliability(
         rating=run.main.column,
-        recipe=one,
-        separation=_separation(run, one, verdicts),
+        separation=_separation(run),
         split_half=reliability.split_half(verdicts, rate, seed, splits),
         halves_by=halves.name,
         adaptive=None if strategy is None else strategy.adaptive,
     )
 
 
-def _parameters(run: Result) -> Parameters:
-    """Those by which parts of the judgments are rated: σ as it was chosen from all of them."""
-    return Parameters(run.parameters.sigma if run.fit.sigma is None else run.fit.sigma)
-
-
-def _separation(run: Result, recipe: Recipe, verdicts: Verdicts) -> Separation:
-    n = len(run.scores.ids)
-    if recipe == "cj":
-        if run.history.alone:
-            return Separation(None, None, 0, "items judged alone imply no comparisons")
-        return reliability.separation(*reliability.cj(comparisons.imply(verdicts), n))
+def _separation(run: Result) -> Separation:
     se, component = run.scores.se, run.scores.component
     if np.isnan(se).all():
         return Separation(None, None, 0, f"the estimator {run.main.name} has no standard errors")

@@ -1,5 +1,5 @@
-"""The evidence behind scores: the judgments that an item was in, what each says of its place, whom it
-met, and what is known of two items.
+"""The evidence behind scores: the judgments that an item was in, what each says of its place,
+and what is known of two items.
 
 `gathered` indexes a run's judgments once; then `trails` are of as many items as one likes. Only what
 the ledger holds beside the verdicts is read again (`from_ledger`).
@@ -9,13 +9,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import ClassVar
+from itertools import islice
+from typing import Any, ClassVar
 
 import numpy as np
 
 from judgeq import prompts
 from judgeq.engine import people_said
-from judgeq.engine.results import Result
+from judgeq.engine.results import OF_RUN, Result
 from judgeq.errors import RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating import comparisons, misfit
@@ -111,14 +112,6 @@ class Met:
 
 
 @dataclass(frozen=True, slots=True)
-class Opponent(Met):
-    """An item that was met, and how the one that met it was placed."""
-
-    row: int = field(metadata=LEFT_OUT)
-    id: str
-
-
-@dataclass(frozen=True, slots=True)
 class Trail:
     """The judgments that the item of `row` was in, in the order asked."""
 
@@ -127,7 +120,6 @@ class Trail:
     JSON_KEYS: ClassVar = {
         "judgments": "appearances",
         "argue_most": "argue_most",
-        "opponents": "opponents",
     }
 
     @property
@@ -141,26 +133,6 @@ class Trail:
     def argue_most(self) -> list[int]:
         """The jobs of these."""
         return [one.judgment.job for one in self.against]
-
-    @property
-    def opponents(self) -> list[Opponent]:
-        """The items that it met, those most often met first."""
-        met: dict[int, list[int]] = {}
-        for one in self.appearances:
-            side = 0  # of a group: 0 above this item, 1 tied with it, 2 below
-            for group in one.judgment.groups:
-                mine = self.row in group
-                for row in group:
-                    if row != self.row:
-                        at = side if not mine else 3 if one.judgment.partial else 1
-                        met.setdefault(row, [0, 0, 0, 0])[at] += 1
-                side = 2 if mine else side
-        ids = self.appearances[0].judgment.ids if met else ()
-        opponents = [
-            Opponent(lost + tied + won + unknown, won, lost, tied, row, ids[row])
-            for row, (lost, tied, won, unknown) in met.items()
-        ]
-        return sorted(opponents, key=lambda opponent: (-opponent.met, opponent.row))
 
 
 @dataclass(frozen=True, slots=True)
@@ -201,11 +173,6 @@ class Evidence:
     begins: Offsets
     surprise: Floats
     rated: Bools
-
-    def slots_of(self, rows: Collection[int]) -> Offsets:
-        """The slots of these items, item by item."""
-        parts = [self.slots[self.begins[row] : self.begins[row + 1]] for row in rows]
-        return np.concatenate([np.empty(0, np.int64), *parts])
 
     def judgment(self, at: int) -> Judgment:
         """The verdict of this number."""
@@ -252,7 +219,8 @@ def gathered(run: Result) -> Evidence:
 
 def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
     """The trails of these items, in their order. Judgments that several were in are the same object."""
-    slots, verdicts = evidence.slots_of(rows), evidence.verdicts
+    of_rows = [evidence.slots[evidence.begins[row] : evidence.begins[row + 1]] for row in rows]
+    slots, verdicts = np.concatenate([np.empty(0, np.int64), *of_rows]), evidence.verdicts
     of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
     residual, expected = misfit.residuals(verdicts, evidence.run.scores.main[1], slots)
@@ -265,11 +233,10 @@ def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
         Appearance(judgment := judgments[at], place if judgment.ordered else None, *numbers)
         for at, place, *numbers in zip(*(column.tolist() for column in columns), strict=True)
     ]
-    counts = [int(evidence.begins[row + 1] - evidence.begins[row]) for row in rows]
-    ends = np.cumsum(counts, dtype=np.int64).tolist()
+    following = iter(appearances)
     return [
-        Trail(row, tuple(appearances[end - count : end]))
-        for row, count, end in zip(rows, counts, ends, strict=True)
+        Trail(row, tuple(islice(following, len(part))))
+        for row, part in zip(rows, of_rows, strict=True)
     ]
 
 
@@ -304,13 +271,12 @@ def versus(evidence: Evidence, one: int, other: int) -> Versus:
         if appearance.judgment.job in shared
     )
     run, posterior, why = evidence.run, evidence.run.fit.posterior, None
-    component = run.scores.component
+    component, probability = run.scores.component, None
     if posterior is None:
         why = f"the rating {run.main.name} has no errors"
     elif component[one] != component[other] or not component[one]:
         why = "no judgments connect the two"
-    probability = None
-    if posterior is not None and why is None:
+    else:
         probability = posterior.probability_above(one, other)
     return Versus(one, other, together, probability, why)
 
@@ -344,6 +310,12 @@ class Ledger:
     elo: Floats
     open: Mapping[int, Sequence[Match]]
     calls: Mapping[int, Sequence[Call]]
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons, and people's notes, that were given, by job."""
+        given = {job: words(answer(calls)) for job, calls in self.calls.items()}
+        return {job: said for job, said in given.items() if said is not None}
 
 
 async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = False) -> Ledger:
@@ -389,7 +361,67 @@ async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, l
                 continue
             items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
             judge = 0 if matches.judges is None else int(matches.judges[at])
+            match = Match(first + at, round, items, judge)
             for row in unanswered.keys() & set(items):
-                unanswered[row].append(Match(first + at, round, items, judge))
+                unanswered[row].append(match)
         first += len(matches)
     return unanswered
+
+
+# All of it, of one item or two
+
+
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or call.judge >= len(run.judges):
+        return None
+    return run.judges[call.judge]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explained:
+    """The evidence `about` one item, or two, with what the ledger holds of them; the raw replies only
+    `with_replies`."""
+
+    run: Result
+    about: Trail | Versus = field(metadata=INLINE)
+    ledger: Ledger = field(metadata=LEFT_OUT)
+    with_replies: bool = field(metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        **OF_RUN,
+        "items": "items",
+        "elo": "ledger.elo.T",
+        "without_verdict": "without_verdict",
+        "reasons": "ledger.reasons",
+        "replies": "replies",
+    }
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items, with the columns of scores.csv."""
+        return self.run.scores.records(self.ledger.rows)
+
+    @property
+    def without_verdict(self) -> list[dict[str, Any]]:
+        """The questions about them that brought no verdict."""
+        names, ids = self.run.judges, self.run.scores.ids
+        matches = {match.id: match for of_item in self.ledger.open.values() for match in of_item}
+        return [
+            {
+                "job": match.id,
+                "round": match.round,
+                "judge": names[match.judge] if 1 < len(names) > match.judge else None,
+                "presented": [ids[row] for row in match.items],
+            }
+            for match in matches.values()
+        ]
+
+    @property
+    def replies(self) -> dict[int, list[dict[str, Any]]] | None:
+        """The calls, by job; `judge` is the person whose call it is (None: a model's)."""
+        if not self.with_replies:
+            return None
+        return {
+            job: [call._asdict() | {"judge": who(self.run, call)} for call in calls]
+            for job, calls in self.ledger.calls.items()
+        }

@@ -16,10 +16,15 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.engine.results import Result
-from judgeq.evaluation.agreement import alpha_of, kendall_by_pair
-from judgeq.evaluation.alike import Couples, couples
+from judgeq.evaluation.agreement import alpha_of, judges_of, kendall_by_pair
 from judgeq.evaluation.metrics import Measured, interval, resamples
-from judgeq.evaluation.people import PersonRecord, are_people, people_of
+from judgeq.evaluation.people import (
+    Couples,
+    PersonRecord,
+    are_people,
+    couples,
+    people_of,
+)
 from judgeq.rating import Parameters, comparisons
 from judgeq.types import Floats, Offsets, Verdicts
 
@@ -88,7 +93,7 @@ def of_run(run: Result, times: int, seed: int) -> Yardstick | None:
     if run.said is None:
         return None
     verdicts = comparisons.joined(run.history.asked)
-    judges = np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
+    judges = judges_of(verdicts)
     people = are_people(run.said, len(run.judges))
     counts = np.bincount(judges, minlength=len(people))
     models = np.flatnonzero(~people & (counts > 0)).tolist()

@@ -47,11 +47,6 @@ class Order:
         return (np.cumsum(sums, axis=1) - sums / 2 + 0.5)[:, self.group]
 
 
-def correlation(x: Floats, y: Floats) -> Mapping[str, Measure]:
-    """Pearson's r, Spearman's ρ and Kendall's τ-b between two ratings of shape (n,), without nan."""
-    return {name: make(x, y) for name, make in CORRELATION.items()}
-
-
 def pearson(x: Floats, y: Floats) -> Measure:
     """Pearson's r between two ratings of shape (n,), without nan."""
     scaled_x, scaled_y = _scaled(x), _scaled(y)
@@ -109,33 +104,30 @@ def _pearson(x: Floats, y: Floats, weights: Floats) -> Floats:
 def within(x: Floats, y: Floats, component: Offsets) -> tuple[float | None, float | None, int]:
     """Pearson's r and Spearman's ρ within components, and over how many items: the mean over those
     components that have a correlation, weighted by their items. All of shape (n,), without nan."""
-    part = (np.cumsum(np.bincount(component) > 0) - 1)[component]
+    part = np.unique(component, return_inverse=True)[1].reshape(-1)
     count = np.bincount(part)
 
-    def centred(values: Floats) -> tuple[Floats, Floats]:
+    def scaled(values: Floats) -> Floats:
+        """Of mean 0 and length 1 within each component; nan where all are the same."""
         off = values - (np.bincount(part, values) / count)[part]
         largest = np.zeros(len(count))
         np.maximum.at(largest, part, np.abs(off))
         off = off / np.where(largest > 0, largest, 1)[part]
-        squares: Floats = np.bincount(part, off * off).astype(np.float64)
-        return off, squares
+        squares = np.bincount(part, off * off)
+        near: Floats = off / np.sqrt(np.where(squares > _DOUBTFUL, squares, np.nan))[part]
+        return near
 
     def ranks(values: Floats) -> Floats:
         # Ranks of all items, component by component: within each the same but for a constant.
-        group = Order(values).group
-        by_part = Order((part * len(values) + group).astype(np.float64))
+        by_part = Order((part * len(values) + Order(values).group).astype(np.float64))
         ranked: Floats = by_part.ranks(np.ones((1, len(part))))[0]
         return ranked
 
     def mean(x: Floats, y: Floats) -> tuple[float | None, int]:
-        (x, x_squares), (y, y_squares) = centred(x), centred(y)
-        known = (x_squares > _DOUBTFUL) & (y_squares > _DOUBTFUL)
-        if not known.any():
-            return None, 0
-        products = np.bincount(part, x * y)[known]
-        r = np.clip(products / np.sqrt(x_squares[known] * y_squares[known]), -1, 1)
+        r = np.bincount(part, scaled(x) * scaled(y))
+        known = ~np.isnan(r)
         n = int(count[known].sum())
-        return float((r * count[known]).sum() / n), n
+        return (float(np.clip(r[known], -1, 1) @ count[known]) / n if n else None), n
 
     pearson, n = mean(x, y)
     return pearson, mean(ranks(x), ranks(y))[0], n

@@ -8,15 +8,15 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import ClassVar, TypeAlias
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar, TypeAlias
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.errors import NotConvergedError
 from judgeq.rating.comparisons import scale_components
-from judgeq.types import Bools, Comparisons, Floats, Offsets, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 Rate: TypeAlias = Callable[[Verdicts, int], Floats]
 """From verdicts on n items, and n, to their ratings, shape (n,): each component's by itself."""
@@ -28,9 +28,6 @@ _AT_ONCE = 100_000
 """Splits of so many entries are rated together."""
 MANY_JUDGES = 10
 """From so many judges on, the judges are halved instead of their judgments."""
-CJ_EPSILON = 0.3
-_CJ_ITERATIONS = 400
-_CJ_TOLERANCE = 1e-4
 
 
 @dataclass(frozen=True, slots=True)
@@ -180,17 +177,17 @@ def _rated_by_halves(
     half = np.stack([np.where(first, 0, 1) for first in halves]) + 2 * np.arange(copies)[:, None]
     shift = m * np.repeat(half, sizes, axis=1)
     presented = np.searchsorted(rows, verdicts.presented)
-    tiled = Verdicts(
-        matches=np.tile(verdicts.matches, copies),
+    others: dict[str, Any] = {
+        name: np.tile(column, copies)
+        for name in ("matches", "tied", "scores", "judges", "ordered", "rounds", "partial")
+        if (column := getattr(verdicts, name)) is not None
+    }
+    tiled = replace(
+        verdicts,
         items=(item.reshape(-1) + shift).astype(np.int32).reshape(-1),
         offsets=np.append(0, np.cumsum(np.tile(sizes, copies))),
-        tied=np.tile(verdicts.tied, copies),
         presented=(presented + shift).astype(np.int32).reshape(-1),
-        scores=None if verdicts.scores is None else np.tile(verdicts.scores, copies),
-        judges=None if verdicts.judges is None else np.tile(verdicts.judges, copies),
-        ordered=None if verdicts.ordered is None else np.tile(verdicts.ordered, copies),
-        rounds=None if verdicts.rounds is None else np.tile(verdicts.rounds, copies),
-        partial=None if verdicts.partial is None else np.tile(verdicts.partial, copies),
+        **others,
     )
     n = 2 * copies * m
     ratings = rate(tiled, n).reshape(copies, 2, m)
@@ -213,44 +210,3 @@ def _correlated(x: Floats, y: Floats, one: Offsets, other: Offsets) -> tuple[flo
         return math.nan, len(x), groups
     r = float((x * y).sum()) / math.sqrt(size[0] * size[1])
     return max(-1.0, min(1.0, r)), len(x), groups
-
-
-# The recipe of the published studies
-
-
-def cj(comparisons: Comparisons, n: int) -> tuple[Floats, Floats]:
-    """θ and its standard error as the published studies of comparative judgement estimated them, each of
-    shape (n,), nan for items that were never compared: `separation` of both is their SSR.
-
-    It is what `btm` of the R package sirt (Robitzsch) does by default, without its parameters for ties
-    and home advantage: wins are drawn in by ε, each iteration takes a Newton step of every item at once,
-    of 0.98^iteration at most, and centres; standard errors are from the diagonal of the information
-    of the last step, as if all other items were known. A tie counts half a win each way.
-    """
-    compared = np.unique(np.concatenate([comparisons.winner, comparisons.loser]))
-    theta, se = np.full(n, np.nan), np.full(n, np.nan)
-    if not len(compared):
-        return theta, se
-    row = np.zeros(n, dtype=np.int64)
-    row[compared] = np.arange(len(compared))
-    winner, loser, weight = row[comparisons.winner], row[comparisons.loser], comparisons.weight
-    both, items = np.concatenate([winner, loser]), len(compared)
-    wins = np.bincount(winner, weight, items)
-    asked = np.bincount(both, np.tile(weight, 2), items)
-    score = CJ_EPSILON + (asked - 2 * CJ_EPSILON) * wins / asked
-    share = (score / asked + 0.1) / 1.2
-    values = np.log(share / (1 - share))
-    values -= values.mean()
-    for iteration in range(1, _CJ_ITERATIONS + 1):
-        p = 1 / (1 + np.exp(values[loser] - values[winner]))
-        expected = np.bincount(both, np.concatenate([weight * p, weight * (1 - p)]), items)
-        information = np.bincount(both, np.tile(weight * p * (1 - p), 2), items)
-        largest = 0.98**iteration
-        stepped = values + np.clip((score - expected) / information, -largest, largest)
-        stepped -= stepped.mean()
-        change = float(np.abs(stepped - values).max())
-        values = stepped
-        if change <= _CJ_TOLERANCE:
-            break
-    theta[compared], se[compared] = values, 1 / np.sqrt(information)
-    return theta, se

@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
-from itertools import combinations
+from collections.abc import Callable, Iterator, Mapping, Sequence
 
 import numpy as np
 
@@ -21,10 +20,9 @@ from judgeq.evaluation.evaluate import (
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.evaluation.whole import Evaluation
-from judgeq.ui import judge_sections, people_sections, scale_sections
-from judgeq.ui.order_sections import order
+from judgeq.ui import people_sections, scale_sections
 from judgeq.ui.run_sections import cautions
-from judgeq.ui.sections import Section, numbers, shown, words
+from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
 from judgeq.ui.text import count, listed, several
 
 NAMES: Mapping[str, str] = {
@@ -46,35 +44,35 @@ NAMES: Mapping[str, str] = {
 POSITIVE, BOTH = DETECTION[:3], DETECTION[3:]
 PAPER = ("recall", "accuracy", "precision", "f1", "macro_f1", "auc", *CORRELATION)
 SHORT = {**NAMES, "f1": "F1", "auc": "AUC"}
-
-PAIRED = 4
-"""Of more judges than this the agreement is shown as a matrix."""
 LEFT_OUT = 6
 """So many ratings are named that lack the score of an item."""
+RULES = {
+    "best": f"chosen by {FOLDS}-fold cross-validation for the highest F1",
+    "mixture": "where two Gaussian components of the scores cross (the gold isn't used)",
+}
 
-NOISE = (
-    "Without noise: Spearman's correlation, corrected for the errors of both.",
-    "Beyond noise: items that differ by more than both errors explain (5 % of them named wrongly).",
-)
+Runs = Sequence[Sequence[Assessment]]
+"""The assessments of each run; of several runs their numbers stand beside the ratings."""
 
 
 def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     """One run against gold, and how well its judges agree."""
-    run, gold, assessments = evaluation.run, evaluation.gold, evaluation.assessments
+    run, gold = evaluation.run, evaluation.gold
     note = apart(run.scores)
     yield Section(f"{run.run.id}: {run.state}", warnings=[] if note is None else [note])
     if gold is None:
         note = "There are no gold labels to hold the scores against: --gold names a file of them."
         yield Section(notes=[note], close=True)
     else:
-        yield Section(facts=[*gold_facts(gold, evaluation.plan, [assessments])], close=True)
+        facts = gold_facts(gold, evaluation.plan, [evaluation.assessments])
+        yield Section(facts=[*facts], close=True)
         yield from against_gold(evaluation)
     if evaluation.judges is not None:
         yield from agreement_of_judges(evaluation.judges)
     yield from people(evaluation)
-    yield from scale_sections.reliability(evaluation.reliability)
+    yield scale_sections.reliability(evaluation.reliability)
     yield from scale_sections.misfit(evaluation.misfit)
-    yield from order(run)
+    yield from scale_sections.order(run)
     if evaluation.length is not None:
         yield length(run.scores.main[0], evaluation.length)
     yield from cautions(run)
@@ -84,22 +82,77 @@ def people(evaluation: Evaluation) -> Iterator[Section]:
     """How well people who judged agree, models with them, and each of them."""
     if evaluation.people is not None:
         yield from people_sections.people(evaluation.people)
-        yield judge_sections.listed(evaluation.run.run, evaluation.people.each)
+        yield people_sections.listed(evaluation.run.run, evaluation.people.each)
 
 
 def against_gold(evaluation: Evaluation) -> Iterator[Section]:
     """Detection and correlation, where there is gold."""
-    gold, assessments = evaluation.gold, evaluation.assessments
+    gold, runs = evaluation.gold, [evaluation.assessments]
     if gold is None:
         return
-    if gold.positive is not None:
-        yield _measures("Detection: the positive items", POSITIVE, assessments, close=False)
-        yield _measures("Detection: both classes", BOTH, assessments)
-        yield _measures("Confusion counts", COUNTS, assessments)
-    title = "Correlation with the gold labels"
-    yield _measures(title, CORRELATION, assessments, close=gold.positive is not None)
-    yield from _within([assessments])
-    yield from _reasons([assessments])
+    detected = gold.positive is not None
+    if detected:
+        yield _measures("Detection: the positive items", POSITIVE, runs, close=False)
+        yield _measures("Detection: both classes", BOTH, runs)
+        columns = numbers(*(NAMES[name] for name in COUNTS), "n")
+        yield _table("Confusion counts", columns, runs, lambda one: (*_values(one, COUNTS), one.n))
+    yield _measures("Correlation with the gold labels", CORRELATION, runs, close=detected)
+    yield from _within(runs)
+    yield _reasons(runs)
+
+
+def _table(
+    title: str,
+    columns: Sequence[Column],
+    runs: Runs,
+    cells: Callable[[Assessment], Sequence[Cell]],
+    *,
+    close: bool = True,
+) -> Section:
+    """A row each rating (and run, or items, where there are several), with cells under the columns."""
+    several_runs = len(runs) > 1
+    with_items = not several_runs and any(one.items != "all" for one in runs[0])
+    left = {"run": several_runs, "items": with_items, "rating": True}
+    names = [name for name, there in left.items() if there]
+    rows = []
+    for at, of_run in enumerate(runs, start=1):
+        for one in of_run:
+            labels = {"run": str(at), "items": one.items, "rating": one.rating}
+            rows.append((*(labels[name] for name in names), *cells(one)))
+    return Section(title, columns=[*words(*names, whole=True), *columns], rows=rows, close=close)
+
+
+def _measures(title: str, names: Sequence[str], runs: Runs, *, close: bool = True) -> Section:
+    """A column each measure with its interval."""
+    columns = numbers(*(NAMES[name] for name in names), "n")
+    return _table(
+        title,
+        columns,
+        runs,
+        lambda one: (*(one.measures[name] for name in names), one.n),
+        close=close,
+    )
+
+
+def _values(assessment: Assessment, names: Sequence[str]) -> list[float | None]:
+    """The measures without their intervals."""
+    return [assessment.measures[name].value for name in names]
+
+
+def _within(runs: Runs) -> Iterator[Section]:
+    """Correlation within components, where there are several."""
+    parts = [[one for one in of_run if one.within_components is not None] for of_run in runs]
+    if any(parts):
+        yield _table(
+            "Correlation within components (their mean, weighted by items)",
+            numbers("Pearson", "Spearman", "components", "n"),
+            parts,
+            lambda one: (
+                ()
+                if (within := one.within_components) is None
+                else (within.pearson, within.spearman, within.components, within.n)
+            ),
+        )
 
 
 def length(rating: str, measured: Measured) -> Section:
@@ -107,71 +160,47 @@ def length(rating: str, measured: Measured) -> Section:
     if measured.value is None:
         return Section(notes=[f"Length of the texts: {measured.why}."])
     said = f"Spearman's correlation of the scores ({rating}) with the length of the texts:"
-    reach = measured.low is not None and measured.high is not None
-    sure = reach and zero_outside(measured)
-    rewarded = "longer" if measured.value > 0 else "shorter"
-    means = (
-        f"{rewarded} texts score higher, which may be the judge's fault or the texts' own"
-        if sure
-        else "none that chance wouldn't give"
-        if reach
-        else "no interval was computed"
-    )
+    if measured.low is None:
+        means = "no interval was computed"
+    elif zero_outside(measured):
+        rewarded = "longer" if measured.value > 0 else "shorter"
+        means = f"{rewarded} texts score higher, which may be the judge's fault or the texts' own"
+    else:
+        means = "none that chance wouldn't give"
     return Section(notes=[f"{said} {shown(measured)}; {means}."])
 
 
 def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
-    """How well several judges of a run agree: pair by pair, or as a matrix for each rating."""
-    if len(judges.names) > PAIRED:
-        places = range(len(judges.names))
-        for rating, matrix in judges.kendall.items():
-            yield Section(
-                f"Kendall's τ-b between the judges' ratings ({rating})",
-                columns=[
-                    *words(""),
-                    *words("judge", whole=True, at_most=24),
-                    *numbers(*(str(place) for place in places[1:]), whole=True),
-                ],
-                rows=[
-                    (
-                        *(str(place + 1), judges.names[place]),
-                        *(float(matrix[place, at]) if at < place else "" for at in places[:-1]),
-                    )
-                    for place in places
-                ],
-            )
-    else:
-        pairs = [*combinations(range(len(judges.names)), 2)]
+    """How well several judges of a run agree: a matrix for each rating."""
+    places = range(len(judges.names))
+    for rating, matrix in judges.kendall.items():
         yield Section(
-            "Agreement between the judges' ratings",
+            f"Kendall's τ-b between the judges' ratings ({rating})",
             columns=[
-                *words("rating", whole=True),
-                *words("judge", "judge"),
-                *numbers("Kendall's τ-b"),
+                *words(""),
+                *words("judge", whole=True, at_most=24),
+                *numbers(*(str(place) for place in places[1:]), whole=True),
             ],
             rows=[
-                (rating, judges.names[one], judges.names[other], float(matrix[one, other]))
-                for rating, matrix in judges.kendall.items()
-                for one, other in pairs
+                (
+                    *(str(place + 1), judges.names[place]),
+                    *(float(matrix[place, at]) if at < place else "" for at in places[:-1]),
+                )
+                for place in places
             ],
         )
-    what = (
-        "items"
-        if judges.kendall.keys() == {"direct"}
-        else "pairs of items, which their answers imply"
-    )
+    direct = judges.kendall.keys() == {"direct"}
+    what = "items" if direct else "pairs of items, which their answers imply"
     alpha = shown(judges.alpha) if judges.shared else "– (they judged nothing in common)"
-    notes = [f"Krippendorff's α {alpha}, on {count(judges.shared)} {what}, judged by several."]
     by = [
         f"{count(verdicts)} by {name}"
         for name, verdicts in zip(judges.names, judges.verdicts, strict=True)
     ]
+    notes = [f"Krippendorff's α {alpha}, on {count(judges.shared)} {what}, judged by several."]
     if judges.others:
         by.append(f"{count(judges.others_verdicts)} by {several(judges.others, 'other judge')}")
-    notes.append(f"Verdicts: {listed(by)}.")
-    if judges.others:
         notes.append(f"Listed are the {len(judges.names)} with the most verdicts; α is of all.")
-    yield Section(notes=notes, close=True)
+    yield Section(notes=[*notes, f"Verdicts: {listed(by)}."], close=True)
 
 
 def comparison(compared: Comparison) -> Iterator[Section]:
@@ -185,46 +214,82 @@ def comparison(compared: Comparison) -> Iterator[Section]:
         close=True,
     )
     yield Section(facts=[*gold_facts(gold, compared.plan, assessments)])
-    yield _side_by_side(compared)
-    yield from _within(assessments, numbered=True)
+    if gold.positive is None:
+        columns, parts = numbers(*(NAMES[name] for name in CORRELATION)), [CORRELATION]
+        title = "Correlation with the gold labels"
+        yield _table(
+            title,
+            columns,
+            assessments,
+            lambda one: [one.measures[name] for name in CORRELATION],
+            close=False,
+        )
+    else:  # the paper's table: nine measures leave no room for intervals
+        columns, parts = numbers(*(SHORT[name] for name in PAPER)), [POSITIVE, BOTH, CORRELATION]
+        title = "Detection of, and correlation with, the gold labels"
+        yield _table(title, columns, assessments, lambda one: _values(one, PAPER), close=False)
+    yield from _within(assessments)
     if compared.differences:
         title = "Differences to run 1"
         if compared.plan.resamples:
             title += " (paired: the same items are drawn for both; *: 0 is outside the interval)"
         yield Section(notes=[title], close=True)
-        parts = (POSITIVE, BOTH, CORRELATION) if gold.positive is not None else (CORRELATION,)
         for names in parts:
-            yield _differences(names, compared.differences)
+            columns = numbers(*(NAMES[name] for name in names), show=difference)
+            yield _pairs("", columns, compared.differences, names, "−")
     if compared.agreement:
-        yield _agreement(compared.agreement)
-    yield from _reasons(assessments, numbered=True)
+        title, names = "Do they rank alike? (gold is no matter)", ("kendall", "spearman")
+        yield _pairs(title, numbers("Kendall", "Spearman", "n"), compared.agreement, names, "and")
+    yield _reasons(assessments)
     yield from cautions(*runs)
 
 
-def gold_facts(
-    gold: Gold, plan: Plan, runs: Sequence[Sequence[Assessment]]
-) -> Iterator[tuple[str, str]]:
-    """What the numbers are made from; `runs` are the assessments of each."""
+def _pairs(
+    title: str, columns: Sequence[Column], pairs: Sequence[Pair], names: Sequence[str], sign: str
+) -> Section:
+    """A row each two ratings that are held together: these measures, and n where it has a column."""
+    rows: list[Sequence[Cell]] = []
+    for pair in pairs:
+        one, other = (pair.number, pair.rating), (pair.against_number, pair.against_rating)
+        if sign == "and":
+            one, other = other, one
+        rating = one[1] if one[1] == other[1] else f"{one[1]} {sign} {other[1]}"
+        cells: list[Cell] = [pair.measures[name] for name in names]
+        cells += [pair.n] if len(columns) > len(cells) else []
+        rows.append((f"{one[0]} {sign} {other[0]}", rating, *cells))
+    heads = [*words("runs" if title else "run", "rating", whole=True), *columns]
+    return Section(title, columns=heads, rows=rows, close=True)
+
+
+def gold_facts(gold: Gold, plan: Plan, runs: Runs) -> Iterator[tuple[str, str]]:
+    """What the numbers are made from."""
     labelled = int((~np.isnan(gold.values)).sum())
     others = f"; {several(gold.others, 'row')} of it not in the run" if gold.others else ""
     yield "gold", f"{several(labelled, 'label')} of {gold.source}{others}"
+    all_of = [
+        (one, one.rating if len(runs) == 1 else f"run {at}, {one.rating}")
+        for at, of_run in enumerate(runs, start=1)
+        for one in of_run
+        if one.items == of_run[0].items
+    ]
     if gold.positive is None:
         yield "detection", f"none: {gold.classes}"
     else:
         yield "positive", gold.classes
-        yield from _thresholds(runs)
+        thresholds = [_threshold(one, name) for one, name in all_of]
+        yield from (("threshold", said) for said in dict.fromkeys(thresholds))
+        rule = RULES.get(str(plan.threshold))
+        yield from [] if rule is None else [("", rule)]
     if plan.resamples:
         how = f"percentile bootstrap over items, {several(plan.resamples, 'resample')}"
         yield "intervals", f"{LEVEL * 100:g} %, {how}"
-    first = [[one for one in of_run if one.items == of_run[0].items] for of_run in runs]
-    unlabelled = first[0][0].without_gold
+    unlabelled = all_of[0][0].without_gold
+    left = [f"{several(unlabelled, 'item')} without a gold label"] if unlabelled else []
     lacking = [
-        f"{several(one.without_score, 'item')} without a score ({_which(one, at, len(runs))})"
-        for at, of_run in enumerate(first, start=1)
-        for one in of_run
+        f"{several(one.without_score, 'item')} without a score ({name})"
+        for one, name in all_of
         if one.without_score
     ]
-    left = [f"{several(unlabelled, 'item')} without a gold label"] if unlabelled else []
     left += lacking[:LEFT_OUT]
     if len(lacking) > LEFT_OUT:
         left.append(f"items of {several(len(lacking) - LEFT_OUT, 'rating')} more")
@@ -232,144 +297,20 @@ def gold_facts(
         yield "left out", "; ".join(left)
 
 
-def _which(assessment: Assessment, number: int, runs: int) -> str:
-    return assessment.rating if runs == 1 else f"run {number}, {assessment.rating}"
-
-
-def _thresholds(runs: Sequence[Sequence[Assessment]]) -> Iterator[tuple[str, str]]:
-    fixed: dict[str, str] = {}
-    chosen: dict[str, str] = {}
-    crossing: dict[str, str] = {}
-    for at, of_run in enumerate(runs, start=1):
-        for one in of_run:
-            threshold = one.threshold
-            if threshold is None:
-                continue
-            if threshold.rule == "mixture":
-                at_value = (
-                    f"none: {threshold.why}"
-                    if threshold.value is None
-                    else f"{threshold.value:.5g}"
-                )
-                crossing[_which(one, at, len(runs))] = at_value
-            elif threshold.low is None or threshold.high is None:
-                given = " (given)" if threshold.rule == "given" else ""
-                fixed[one.rating] = f"{one.rating} > {threshold.value:g}{given}"
-            else:
-                chosen[_which(one, at, len(runs))] = (
-                    f"median {threshold.value:.5g}, from {threshold.low:.5g} to {threshold.high:.5g}"
-                )
-    if fixed:
-        yield "threshold", ", ".join(fixed.values())
-    if chosen:
-        yield "threshold", f"chosen by {FOLDS}-fold cross-validation for the highest F1"
-        yield from chosen.items()
-    if crossing:
-        yield "threshold", "where two Gaussian components of the scores cross (the gold isn't used)"
-        yield from crossing.items()
-
-
-def _value(measured: Measured) -> str:
-    """Without its interval."""
-    return shown(measured.value)
-
-
-def _measures(
-    title: str, names: Sequence[str], assessments: Sequence[Assessment], *, close: bool = True
-) -> Section:
-    """A row each rating, a column each measure with its interval; counts as whole numbers."""
-    with_items = any(one.items != "all" for one in assessments)
-    show = _value if names is COUNTS else None
-    return Section(
-        title,
-        columns=[
-            *words(*(("items",) if with_items else ()), "rating", whole=True),
-            *numbers(*(NAMES[name] for name in names), show=show),
-            *numbers("n"),
-        ],
-        rows=[
-            (
-                *((one.items,) if with_items else ()),
-                one.rating,
-                *(one.measures[name] for name in names),
-                one.n,
-            )
-            for one in assessments
-        ],
-        close=close,
-    )
-
-
-def _within(runs: Sequence[Sequence[Assessment]], *, numbered: bool = False) -> Iterator[Section]:
-    """Correlation within components, where there are several."""
-    apart = [
-        (at, one, one.within_components)
-        for at, of_run in enumerate(runs, start=1)
-        for one in of_run
-        if one.within_components is not None
-    ]
-    if not apart:
-        return
-    with_items = any(one.items != "all" for _, one, _ in apart)
-    left = {"run": numbered, "items": with_items, "rating": True}
-    yield Section(
-        "Correlation within components (their mean, weighted by items)",
-        columns=[
-            *words(*(name for name, there in left.items() if there), whole=True),
-            *numbers("Pearson", "Spearman", "components", "n"),
-        ],
-        rows=[
-            (
-                *((str(at),) if numbered else ()),
-                *((one.items,) if with_items else ()),
-                *(one.rating, within.pearson, within.spearman, within.components, within.n),
-            )
-            for at, one, within in apart
-        ],
-        close=True,
-    )
-
-
-def _side_by_side(compared: Comparison) -> Section:
-    """The paper's table: a row each run and rating. Nine measures leave no room for intervals."""
-    detected = compared.gold.positive is not None
-    names = PAPER if detected else CORRELATION
-    what = "Detection of, and correlation with," if detected else "Correlation with"
-    head, show = (SHORT, _value) if detected else (NAMES, None)
-    return Section(
-        f"{what} the gold labels",
-        columns=[
-            *words("run", "rating", whole=True),
-            *numbers(*(head[name] for name in names), show=show),
-        ],
-        rows=[
-            (str(at), one.rating, *(one.measures[name] for name in names))
-            for at, of_run in enumerate(compared.assessments, start=1)
-            for one in of_run
-        ],
-    )
-
-
-def _differences(names: Sequence[str], differences: Sequence[Pair]) -> Section:
-    return Section(
-        columns=[
-            *words("run", "rating", whole=True),
-            *numbers(*(NAMES[name] for name in names), show=difference),
-        ],
-        rows=[
-            (
-                f"{pair.number} − {pair.against_number}",
-                _ratings(pair.rating, pair.against_rating, "−"),
-                *(pair.measures[name] for name in names),
-            )
-            for pair in differences
-        ],
-        close=True,
-    )
-
-
-def _ratings(one: str, other: str, between: str) -> str:
-    return one if one == other else f"{one} {between} {other}"
+def _threshold(assessment: Assessment, name: str) -> str:
+    """Over which score an item is positive; `name` is the rating's, with its run."""
+    threshold = assessment.threshold
+    if threshold is None:
+        return f"{name}: none"
+    if threshold.value is None:
+        return f"{name}: none: {threshold.why}"
+    if threshold.rule not in RULES:
+        given = " (given)" if threshold.rule == "given" else ""
+        return f"{assessment.rating} > {threshold.value:g}{given}"
+    if threshold.low is None:
+        return f"{name}: {threshold.value:.5g}"
+    reach = f"from {threshold.low:.5g} to {threshold.high:.5g}"
+    return f"{name}: median {threshold.value:.5g}, {reach}"
 
 
 def difference(measured: Measured) -> str:
@@ -389,45 +330,15 @@ def _bound(value: float) -> str:
     return next(text for digits in range(3, 12) if float(text := f"{value:.{digits}f}") != 0)
 
 
-def _agreement(agreement: Sequence[Pair]) -> Section:
-    return Section(
-        "Do they rank alike? (gold is no matter)",
-        columns=[
-            *words("runs", "rating", whole=True),
-            *numbers("Kendall", "Spearman", "without noise", "beyond noise", "n"),
-        ],
-        rows=[
-            (
-                f"{pair.against_number} and {pair.number}",
-                _ratings(pair.against_rating, pair.rating, "and"),
-                *(pair.measures["kendall"], pair.measures["spearman"]),
-                *_noise(pair),
-                pair.n,
-            )
-            for pair in agreement
-        ],
-        notes=[*NOISE] if any(pair.noise is not None for pair in agreement) else [],
-        close=True,
-    )
-
-
-def _noise(pair: Pair) -> tuple[float | None, int | None]:
-    """Spearman's ρ without the noise of both, and how many items differ by more than it."""
-    if pair.noise is None:
-        return None, None
-    return pair.noise.corrected, int(pair.noise.beyond.sum())
-
-
-def _reasons(runs: Sequence[Sequence[Assessment]], *, numbered: bool = False) -> Iterator[Section]:
+def _reasons(runs: Runs) -> Section:
     """Why there is a dash."""
     reasons: dict[str, dict[str, None]] = {}
     for at, of_run in enumerate(runs, start=1):
         for one in of_run:
-            where = f"run {at}, {one.rating}" if numbered else one.rating
-            if one.items != "all":
-                where += f" over {one.items}"
+            where = one.rating if len(runs) == 1 else f"run {at}, {one.rating}"
+            where += "" if one.items == "all" else f" over {one.items}"
             for name, measured in one.measures.items():
                 if measured.why is not None:
                     reasons.setdefault(measured.why, {})[f"{NAMES[name]} of {where}"] = None
     notes = [f"–: {reason} ({', '.join(places)})." for reason, places in reasons.items()]
-    yield Section(notes=notes, close=True)
+    return Section(notes=notes, close=True)

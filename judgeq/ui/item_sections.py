@@ -11,18 +11,12 @@ from judgeq.engine.scores import TEXT, Scores
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
 from judgeq.evaluation.metrics import Measured
-from judgeq.types import Floats
 from judgeq.ui.sections import Cell, Column, Section, numbers
 from judgeq.ui.text import count, several
 from judgeq.untrusted import plain
 
 Further = tuple[Column, Sequence[Cell]]
 """A column, and its cell for each row of the table."""
-SINGLE = {
-    "uncertain": "whose ratings are least certain",
-    "contested": "whose judgments contradict one another most",
-    "against gold": "that judge and gold place furthest apart",
-}
 NOTES = {
     "spread": "spread: the standard deviation of the scores that the item was given.",
     "infit": "Infit, with the range in which 95 % are expected, and z, by which they are ordered: how "
@@ -35,16 +29,27 @@ NOTES = {
 def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
     """The tables of `judgeq show`."""
     scores = result.scores
-    of = several(len(scores.ids), "item")
+    of, by = several(len(scores.ids), "item"), f"by {scores.main[0]}"
     yield Section(f"{result.run.id}: {result.state}")
     for view in views:
+        shown = count(len(view.rows))
+        title = {
+            "top": f"The highest {shown} of {of}, {by}",
+            "bottom": f"The lowest {shown} of {of}, {by}",
+            "around": f"The items around {view.around}",
+            "all": f"{of}, {by}",
+            "uncertain": f"{shown} of {of} whose ratings are least certain",
+            "contested": f"{shown} of {of} whose judgments contradict one another most",
+            "against gold": f"{shown} of {of} that judge and gold place furthest apart",
+        }[view.name]
         if not view.rows:
-            why = view.why or "there is none"
-            yield Section(_title(view, scores, of), notes=[f"–: {why}."])
+            yield Section(title, notes=[f"–: {view.why or 'there is none'}."])
             continue
+        marks = ["→" if row == view.marked else "" for row in view.rows]
+        first = [] if view.marked is None else [(Column("", whole=True), marks)]
         yield Section(
-            _title(view, scores, of),
-            *table(scores, view.rows, [*_further(view, scores)], first=_first(view)),
+            title,
+            *table(scores, view.rows, [*_further(view, scores)], first),
             notes=[NOTES[name] for name in view.measures if name in NOTES],
         )
     warnings = [*result.cautions] if (note := apart(scores)) is None else [*result.cautions, note]
@@ -55,44 +60,21 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
     yield Section(warnings=warnings, close=True)
 
 
-def _title(view: View, scores: Scores, of: str) -> str:
-    shown, rating = count(len(view.rows)), scores.main[0]
-    match view.name:
-        case "top":
-            return f"The highest {shown} of {of}, by {rating}"
-        case "bottom":
-            return f"The lowest {shown} of {of}, by {rating}"
-        case "around":
-            return f"The items around {view.around}"
-        case "all":
-            return f"{of[:1].upper()}{of[1:]}, by {rating}"
-    return f"{shown} of {of} {SINGLE[view.name]}"
-
-
-def _first(view: View) -> list[Further]:
-    if view.marked is None:
-        return []
-    return [(Column("", whole=True), ["→" if row == view.marked else "" for row in view.rows])]
-
-
 def _further(view: View, scores: Scores) -> Iterator[Further]:
     """The columns of a view beside those of all tables."""
     rows = list(view.rows)
     if view.name == "uncertain":
         yield numbers("se")[0], scores.se[rows].tolist()
     if not np.isnan(scores.gold).all():
-        yield numbers("gold", show=lambda value: f"{value:g}")[0], scores.gold[rows].tolist()
+        yield numbers("gold", show="{:g}".format)[0], scores.gold[rows].tolist()
     for name, values in view.measures.items():
+        cells = values[rows].tolist()
         if name in view.ranges:
             low, high = (part[rows].tolist() for part in view.ranges[name])
-            measured = zip(values[rows].tolist(), low, high, strict=True)
-            yield (
-                Column(f"{name} [expected]", right=True, spare=2),
-                [Measured(*three) for three in measured],
-            )
+            cells = [Measured(*three) for three in zip(cells, low, high, strict=True)]
+            yield Column(f"{name} [expected]", right=True, spare=2), cells
         else:
-            show = (lambda value: f"{value:+.2f}") if name in ("gap", "z") else None
-            yield numbers(name, show=show)[0], values[rows].tolist()
+            yield numbers(name, show=None if name == "spread" else "{:+.2f}".format)[0], cells
 
 
 def table(
@@ -104,28 +86,27 @@ def table(
     """The facts (none), columns and rows of a section on these items: their ranks and main ratings, with
     95 % intervals where there are some, and what else is given; their texts where they are had."""
     rating, values = scores.main
-    ranks, sure, chosen = scores.rank, scores.intervals, list(rows)
+    ranks, sure, chosen = scores.rank[list(rows)], scores.intervals, list(rows)
+    reach: list[Further] = []
+    interval: list[Further] = []
+    texts: list[Further] = []
+    if sure is not None:
+        between = [f"{sure.rank_low[row]} to {sure.rank_high[row]}" for row in chosen]
+        reach = [(Column("ranks", whole=True, spare=2), between)]
+        between = [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}" for row in chosen]
+        interval = [(Column("interval", whole=True, spare=3), between)]
+    if scores.texts is not None:
+        excerpts = [plain(scores.texts[row], TEXT) for row in chosen]
+        texts = [(Column("text", at_most=40, least=16, spare=1), excerpts)]
     columns: list[Further] = [
         *first,
-        (numbers("rank")[0], [int(ranks[row]) or None for row in chosen]),
+        (numbers("rank")[0], [int(rank) or None for rank in ranks]),
+        *reach,
+        (Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]),
+        (numbers(rating)[0], values[chosen].tolist()),
+        *interval,
+        *further,
+        *texts,
     ]
-    if sure is not None:
-        reach = [f"{sure.rank_low[row]} to {sure.rank_high[row]}" for row in chosen]
-        columns.append((Column("ranks", whole=True, spare=2), reach))
-    columns.append((Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]))
-    columns.append((numbers(rating)[0], _floats(values, chosen)))
-    if sure is not None:
-        low, high = sure.low, sure.high
-        between = [f"{low[row]:z.2f} to {high[row]:z.2f}" for row in chosen]
-        columns.append((Column("interval", whole=True, spare=3), between))
-    columns += [*further]
-    if scores.texts is not None:
-        texts = [plain(scores.texts[row], TEXT) for row in chosen]
-        columns.append((Column("text", at_most=40, least=16, spare=1), texts))
     heads = [head for head, _ in columns]
     return (), heads, list(zip(*(cells for _, cells in columns), strict=True))
-
-
-def _floats(values: Floats, rows: Sequence[int]) -> list[float]:
-    floats: list[float] = values[list(rows)].tolist()
-    return floats

@@ -13,7 +13,6 @@ import numpy as np
 
 from judgeq.engine.scores import Scores
 from judgeq.evaluation.gold import Gold
-from judgeq.evaluation.length import lengths
 from judgeq.rating import correlation
 from judgeq.rating.position_bias import Slots
 from judgeq.types import Bools, Floats, Offsets
@@ -218,7 +217,7 @@ def by_length(axes: Axes, scores: Scores, texts: Sequence[str]) -> None:
     """Each item's score by the length of its text."""
     rows = scores.scored
     axes.set(xlabel="Characters", ylabel=f"Score ({scores.main[0]})")
-    long = np.maximum(lengths(texts)[rows], 1)
+    long = np.maximum(np.array([*map(len, texts)], dtype=np.float64)[rows], 1)
     wide = len(long) > 0 and long.max() > WIDE * long.min()
     drawing.logarithmic(axes, (1,) if wide else (1, 2, 5))
     _scatter(axes, long, scores.main[1][rows])

@@ -21,7 +21,7 @@ from judgeq.rating import THRESHOLDS, of_run
 from judgeq.rating.intervals import Intervals
 from judgeq.runs import RunInfo
 from judgeq.types import Batch, Counts, Failure, Floats, Totals
-from judgeq.ui import batch_sections, crew, item_sections, order_sections
+from judgeq.ui import batch_sections, crew, item_sections, scale_sections
 from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.text import batch_state, certainty, count, duration, money, several
 from judgeq.untrusted import plain
@@ -45,7 +45,7 @@ def result(result: Result) -> Iterator[Section]:
         yield _correlation(result.evaluation["correlation"])
     if (note := apart(result.scores)) is not None:
         yield Section(warnings=[note], close=True)
-    yield from order_sections.order(result)
+    yield from scale_sections.order(result)
     if result.scores.texts is not None:
         yield ends(result.scores)
     yield from cautions(result)

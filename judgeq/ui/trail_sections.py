@@ -7,8 +7,14 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
-from judgeq.evaluation.explained import reasons, who
-from judgeq.evaluation.trail import Appearance, Judgment, Ledger, Trail, Versus
+from judgeq.evaluation.trail import (
+    Appearance,
+    Judgment,
+    Ledger,
+    Trail,
+    Versus,
+    who,
+)
 from judgeq.types import Call
 from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
@@ -19,9 +25,8 @@ TEXT, REPLY = 400, 2000
 """So many characters of a text, and of a raw reply, are shown."""
 IN_A_TIE = 4
 MOST = 3
-"""So many of the judgments that argue most, of the opponents, and of those that both of two met."""
+"""So many of the judgments that argue most are shown by themselves."""
 NAME, SHORT, NOTE = 24, 16, 60
-NO_CALLS = "–: the ledger has none: imported, or not asked yet."
 RESIDUAL = (
     "Residual: how much a judgment argues for a higher place (+) or a lower one (−) than the item has, "
     "in standard deviations of what its rating lets expect. Surprise: how unexpected the whole judgment "
@@ -33,24 +38,42 @@ def explain(
     result: Result, trail: Trail, ledger: Ledger, *, replies: bool = False
 ) -> Iterator[Section]:
     """The audit trail of one score."""
-    scores, row = result.scores, trail.row
+    scores, row, seen = result.scores, trail.row, trail.appearances
+    judgments = [one.judgment for one in seen]
     state = " (the run isn't finished)" if result.partial else ""
-    yield Section(
-        f"{_name(scores.ids[row])} in {result.run.id}{state}",
-        facts=[*_facts(result, row), *_met(result, trail)],
-        warnings=result.cautions,
-    )
-    if trail.appearances:
+    facts = [*_facts(result, row)]
+    if seen:
+        rated = [one.residual for one in seen if one.judgment.rated]
+        judged = several(len(seen), "judgment")
+        if len(rated) < len(seen):
+            judged += f", {count(len(rated))} of them in the rating"
+        higher, lower = (count(sum(sign * one > 0 for one in rated)) for sign in (1, -1))
+        judged += f": {higher} for a higher place, {lower} for a lower one"
+        facts.append(("judged", f"in {judged}"))
+    title = f"{plain(scores.ids[row], NAME)} in {result.run.id}{state}"
+    yield Section(title, facts, warnings=result.cautions)
+    if seen:
+        title = "Judgments, in the order asked (most of the feature first)"
+        yield _appearances(title, result, seen, row, [RESIDUAL, *_not_asked(judgments)])
         arguing = trail.against[:MOST]
-        yield _judgments(result, trail.appearances, row)
-        if len(trail.appearances) > len(arguing) > 0:
-            yield _arguing(result, arguing, row)
-    yield from _without(result, trail, ledger)
-    yield from _reasons([one.judgment for one in trail.appearances], ledger)
-    if trail.appearances and "elo" in scores.ratings:
-        yield _moved(trail, ledger)
+        if len(seen) > len(arguing) > 0:
+            yield _appearances("Those that argue most against its place", result, arguing, row)
+    if ledger.open[row]:
+        yield _without(result, trail, ledger)
+    yield from _reasons(judgments, ledger)
+    if seen and "elo" in scores.ratings:
+        elo = ledger.elo[:, ledger.rows.index(row)].tolist()
+        rounds = [one.round for one in judgments]
+        yield Section(
+            "How its Elo moved",
+            columns=numbers("round", "judgments", "Elo", "change"),
+            rows=[
+                (at, rounds.count(at), f"{elo[at]:.0f}", f"{elo[at] - elo[at - 1]:+.1f}")
+                for at in sorted(set(rounds))
+            ],
+        )
     if replies:
-        jobs = [one.judgment.job for one in trail.appearances]
+        jobs = [one.job for one in judgments]
         yield from _replies(result, [*jobs, *(match.id for match in ledger.open[row])], ledger)
 
 
@@ -58,50 +81,46 @@ def versus(
     result: Result, versus: Versus, ledger: Ledger, *, replies: bool = False
 ) -> Iterator[Section]:
     """What is known of two items."""
-    scores, ids = result.scores, result.scores.ids
-    one, other = (_name(ids[row]) for row in (versus.one, versus.other))
+    scores, rows, together = result.scores, [versus.one, versus.other], versus.together
+    one, other = (plain(scores.ids[row], NAME) for row in rows)
+    values = scores.gold[rows].tolist()
+    gold = (
+        [] if all(map(math.isnan, values)) else [(numbers("gold", show="{:g}".format)[0], values)]
+    )
     yield Section(
         f"{one} and {other} in {result.run.id}",
-        *item_sections.table(scores, [versus.one, versus.other], gold(result, versus)),
+        *item_sections.table(scores, rows, gold),
         warnings=result.cautions,
     )
-    facts = [
-        ("probability", _probability(result, versus, one)),
-        ("directly", _directly(versus, one)),
-    ]
-    yield Section(facts=facts)
-    if versus.together:
-        yield _together(result, versus)
-    yield from _reasons(versus.together, ledger)
+    p, direct, how = versus.probability, versus.direct, "never in one judgment"
+    said = f"–: {versus.why}"
+    if p is not None:
+        share = "over 99.9 %" if p > 0.999 else "under 0.1 %" if p < 0.001 else f"{100 * p:.1f} %"
+        said = f"{share} that {one} has more of the feature, by {scores.main[0]}"
+    if direct.met:
+        how = f"in {several(direct.met, 'judgment')}: {one} above in {direct.above}, "
+        how += f"below in {direct.below}"
+        how += f", tied in {direct.tied}" if direct.tied else ""
+        unknown = direct.met - direct.compared
+        how += f", their order not asked in {unknown}" if unknown else ""
+    yield Section(facts=[("probability", said), ("directly", how)])
+    if together:
+        slots = [
+            " and ".join(str(judgment.presented.index(row) + 1) for row in rows)
+            if judgment.ordered
+            else "–"
+            for judgment in together
+        ]
+        cells = [
+            [verdict(result, judgment, rows, near=0), _signed(judgment.surprise)]
+            for judgment in together
+        ]
+        title = "Judgments of both (most of the feature first)"
+        columns, notes = numbers("surprise"), _not_asked(together)
+        yield _judgments(title, result, together, slots, columns, cells, notes)
+    yield from _reasons(together, ledger)
     if replies:
-        yield from _replies(result, [judgment.job for judgment in versus.together], ledger)
-
-
-def _probability(result: Result, versus: Versus, one: str) -> str:
-    if versus.probability is None:
-        return f"–: {versus.why}"
-    p = versus.probability
-    said = "over 99.9 %" if p > 0.999 else "under 0.1 %" if p < 0.001 else f"{100 * p:.1f} %"
-    return f"{said} that {one} has more of the feature, by {result.scores.main[0]}"
-
-
-def _directly(versus: Versus, one: str) -> str:
-    direct = versus.direct
-    if not direct.met:
-        return "never in one judgment"
-    said = f"in {several(direct.met, 'judgment')}: {one} above in {direct.above}, "
-    said += f"below in {direct.below}"
-    said += f", tied in {direct.tied}" if direct.tied else ""
-    unknown = direct.met - direct.compared
-    return said + (f", their order not asked in {unknown}" if unknown else "")
-
-
-def gold(result: Result, versus: Versus) -> list[item_sections.Further]:
-    """The column of gold, where one of the two has some."""
-    values = result.scores.gold[[versus.one, versus.other]].tolist()
-    if all(map(math.isnan, values)):
-        return []
-    return [(numbers("gold", show=lambda value: f"{value:g}")[0], values)]
+        yield from _replies(result, [judgment.job for judgment in together], ledger)
 
 
 def _facts(result: Result, row: int) -> Iterator[tuple[str, str]]:
@@ -112,18 +131,15 @@ def _facts(result: Result, row: int) -> Iterator[tuple[str, str]]:
         more = len(text) - TEXT
         rest = f" … ({several(more, 'character')} more)" if more > 0 else ""
         yield "text", excerpt(text, TEXT) + rest
-    ranks, (main, values) = scores.rank, scores.main
-    rank = int(ranks[row])
-    if not rank:
+    ranks, component, (main, values) = scores.rank, scores.component, scores.main
+    if not ranks[row]:
         yield "rank", "–: it was never judged"
     else:
-        ranked = int(((ranks > 0) & (scores.component == scores.component[row])).sum())
-        where = f"{count(rank)} of {count(ranked)}"
-        rating = f"{values[row]:z.3f}"
+        ranked = int(((ranks > 0) & (component == component[row])).sum())
+        where, rating = f"{count(int(ranks[row]))} of {count(ranked)}", f"{values[row]:z.3f}"
         if sure is not None:
-            tiers = int(sure.tier.max())
             where += f" (95 %: {sure.rank_low[row]} to {sure.rank_high[row]})"
-            where += f", tier {sure.tier[row]} of {count(tiers)}"
+            where += f", tier {sure.tier[row]} of {count(int(sure.tier.max()))}"
             rating += f" ± {sure.se[row]:.3f} (95 %: {sure.low[row]:z.2f} to {sure.high[row]:z.2f})"
         yield "rank", where
         yield main, rating
@@ -134,87 +150,61 @@ def _facts(result: Result, row: int) -> Iterator[tuple[str, str]]:
         yield "gold", f"{scores.gold[row]:g}"
     if scores.left_after[row]:
         yield "left", f"early, after round {scores.left_after[row]}"
-    if scores.apart and rank:
-        yield "component", f"{scores.component[row]}: nothing compares it with items of another"
+    if scores.apart and ranks[row]:
+        yield "component", f"{component[row]}: nothing compares it with items of another"
 
 
-def _met(result: Result, trail: Trail) -> Iterator[tuple[str, str]]:
-    """How often it was judged, and against which."""
-    if not trail.appearances:
-        return
-    rated = [one for one in trail.appearances if one.judgment.rated]
-    higher = sum(one.residual > 0 for one in rated)
-    lower = sum(one.residual < 0 for one in rated)
-    judged = several(len(trail.appearances), "judgment")
-    if len(rated) < len(trail.appearances):
-        judged += f", {count(len(rated))} of them in the rating"
-    yield (
-        "judged",
-        f"in {judged}: {count(higher)} for a higher place, {count(lower)} for a lower one",
-    )
-    opponents = trail.opponents
-    if opponents:
-        said = several(len(opponents), "other item")
-        often = [one for one in opponents if one.met > 1][:MOST]
-        if often:
-            names = (f"{_name(result.scores.ids[one.row])} ({one.met} times)" for one in often)
-            said += f"; most often {', '.join(names)}"
-        yield "met", said
-
-
-def _judgments(result: Result, appearances: Sequence[Appearance], row: int) -> Section:
-    return Section(
-        "Judgments, in the order asked (most of the feature first)",
-        columns=[*_columns(result), *numbers("residual", "surprise")],
-        rows=[
-            (*_cells(result, one, row), _signed(one.residual), _signed(one.judgment.surprise))
-            for one in appearances
-        ],
-        notes=[RESIDUAL, *_not_asked([one.judgment for one in appearances])],
-    )
-
-
-def _arguing(result: Result, arguing: Sequence[Appearance], row: int) -> Section:
-    return Section(
-        "Those that argue most against its place",
-        columns=[*_columns(result), *words("argues for")],
-        rows=[
-            (*_cells(result, one, row), f"a {'higher' if one.residual > 0 else 'lower'} place")
-            for one in arguing
-        ],
-    )
-
-
-def _columns(result: Result) -> list[Column]:
-    judge = [Column("judge", at_most=20, spare=1)] if len(result.judges) > 1 else []
-    return [
-        *numbers("round", "job"),
-        *judge,
-        Column("slot", whole=True, spare=3),
-        Column("verdict", at_most=60, least=20),
+def _appearances(
+    title: str, result: Result, seen: Sequence[Appearance], row: int, notes: Sequence[str] = ()
+) -> Section:
+    """A table of the judgments that an item was in."""
+    slots, cells = [], []
+    for one in seen:
+        judgment, k = one.judgment, len(one.judgment.presented)
+        slots.append("–" if one.slot is None else f"{one.slot} of {k}")
+        cells.append(
+            [
+                verdict(result, judgment, {row}) + ("" if judgment.rated else " (not rated)"),
+                "" if k == 1 else f"{one.wins:g} of {judgment.compared(row)}",
+                None if math.isnan(one.expected) else f"{one.expected:.1f}",
+                _signed(one.residual),
+                _signed(judgment.surprise),
+            ]
+        )
+    columns = [
         Column("won", whole=True),
         Column("expected", right=True, spare=2),
+        *numbers("residual", "surprise"),
     ]
+    return _judgments(title, result, [one.judgment for one in seen], slots, columns, cells, notes)
 
 
-def _cells(result: Result, one: Appearance, row: int) -> list[Cell]:
-    judgment, several_judges = one.judgment, len(result.judges) > 1
-    k = len(judgment.presented)
-    won = "" if k == 1 else f"{one.wins:g} of {judgment.compared(row)}"
-    return [
-        judgment.round,
-        judgment.job,
-        *([judgment.judge or ""] if several_judges else []),
-        "–" if one.slot is None else f"{one.slot} of {k}",
-        verdict(result, judgment, {row}) + ("" if judgment.rated else " (not rated)"),
-        won,
-        None if math.isnan(one.expected) else f"{one.expected:.1f}",
-    ]
+def _judgments(
+    title: str,
+    result: Result,
+    judgments: Sequence[Judgment],
+    slots: Sequence[str],
+    columns: Sequence[Column],
+    cells: Sequence[Sequence[Cell]],
+    notes: Sequence[str],
+) -> Section:
+    """A row each judgment: where it is from, the slots, and in cells its verdict and what stands under
+    `columns`."""
+    judge = [Column("judge", at_most=20, spare=1)] if len(result.judges) > 1 else []
+    slot, said = Column("slot", whole=True, spare=3), Column("verdict", at_most=60, least=20)
+    return Section(
+        title,
+        columns=[*numbers("round", "job"), *judge, slot, said, *columns],
+        rows=[
+            [one.round, one.job, *([one.judge or ""] if judge else []), at, *further]
+            for one, at, further in zip(judgments, slots, cells, strict=True)
+        ],
+        notes=notes,
+    )
 
 
 def verdict(result: Result, judgment: Judgment, rows: Collection[int], near: int = 1) -> str:
     """A verdict in words: these rows in brackets, and of a list the places so near to them."""
-    ids = result.scores.ids
     if judgment.score is not None:
         return f"score {judgment.score:.3g}"
     at = [place for place, group in enumerate(judgment.groups) if set(group) & set(rows)]
@@ -224,10 +214,10 @@ def verdict(result: Result, judgment: Judgment, rows: Collection[int], near: int
             continue
         parts += ["…"] if place > before + 1 else []
         before = place
-        ordered = sorted(placed, key=lambda row: row not in rows)
-        names = [plain(ids[row], SHORT) for row in ordered]
         names = [
-            f"[{name}]" if row in rows else name for name, row in zip(names, ordered, strict=True)
+            f"[{name}]" if row in rows else name
+            for row in sorted(placed, key=lambda row: row not in rows)
+            for name in [plain(result.scores.ids[row], SHORT)]
         ]
         more = [f"{len(names) - IN_A_TIE} more"] if len(names) > IN_A_TIE else []
         parts.append(group([*names[:IN_A_TIE], *more], partial=judgment.partial))
@@ -235,144 +225,61 @@ def verdict(result: Result, judgment: Judgment, rows: Collection[int], near: int
     return " > ".join(parts)
 
 
-def _together(result: Result, versus: Versus) -> Section:
-    rows = {versus.one, versus.other}
-    judges = words("judge", at_most=20) if len(result.judges) > 1 else []
-    return Section(
-        "Judgments of both (most of the feature first)",
-        columns=[
-            *numbers("round", "job"),
-            *judges,
-            *words("slots", whole=True),
-            Column("verdict", at_most=70, least=20),
-            *numbers("surprise"),
-        ],
-        rows=[
-            (
-                one.round,
-                one.job,
-                *([one.judge or ""] if judges else []),
-                _slots(one, (versus.one, versus.other)),
-                verdict(result, one, rows, near=0),
-                _signed(one.surprise),
-            )
-            for one in versus.together
-        ],
-        notes=_not_asked(versus.together),
-    )
-
-
 def _not_asked(judgments: Sequence[Judgment]) -> list[str]:
     return [NOT_ASKED] if any(one.partial for one in judgments) else []
 
 
-def _slots(judgment: Judgment, rows: Sequence[int]) -> str:
-    if not judgment.ordered:
-        return "–"
-    return " and ".join(str(judgment.presented.index(row) + 1) for row in rows)
-
-
-def _without(result: Result, trail: Trail, ledger: Ledger) -> Iterator[Section]:
+def _without(result: Result, trail: Trail, ledger: Ledger) -> Section:
     """The questions about the item that brought no verdict."""
-    unanswered, ids = ledger.open[trail.row], result.scores.ids
-    if not unanswered:
-        return
-    rows = [
-        (
-            match.round,
-            match.id,
-            ", ".join(_name(ids[row]) for row in match.items if row != trail.row),
-            _outcomes(result, ledger.calls.get(match.id)),
-        )
-        for match in unanswered
-    ]
-    yield Section(
+    rows = []
+    for match in ledger.open[trail.row]:
+        others = [plain(result.scores.ids[row], NAME) for row in match.items if row != trail.row]
+        calls = []
+        for call in ledger.calls.get(match.id, ()):
+            person, said = who(result, call), beside(call)
+            name = "" if person is None else f" by {plain(person, SHORT)}"
+            calls.append(
+                f"{call.outcome}{name}" + ("" if said is None else f" ({plain(said, NOTE)})")
+            )
+        rows.append((match.round, match.id, ", ".join(others), ", ".join(calls)))
+    return Section(
         "Without a verdict",
         columns=[
             *numbers("round", "job"),
             Column("with", at_most=50, least=16),
-            *(words("calls", at_most=60) if any(row[3] for row in rows) else ()),
+            *words("calls", at_most=60),
         ],
-        rows=rows if any(row[3] for row in rows) else [row[:3] for row in rows],
+        rows=rows,
         notes=["These questions about it failed, were invalid, or are still to come."],
     )
 
 
-def _outcomes(result: Result, calls: Sequence[Call] | None) -> str:
-    parts = []
-    for call in calls or ():
-        name = "" if (person := who(result, call)) is None else f" by {plain(person, SHORT)}"
-        said = "" if (more := beside(call)) is None else f" ({plain(more, NOTE)})"
-        parts.append(f"{call.outcome}{name}{said}")
-    return ", ".join(parts)
-
-
 def _reasons(judgments: Sequence[Judgment], ledger: Ledger) -> Iterator[Section]:
-    said = reasons(ledger)
-    given = [(one, said.get(one.job)) for one in judgments]
+    said = ledger.reasons
     facts = [
         (
             f"round {one.round}, job {one.job}" + ("" if one.judge is None else f", {one.judge}"),
-            plain(words, TEXT),
+            plain(said[one.job], TEXT),
         )
-        for one, words in given
-        if words
+        for one in judgments
+        if said.get(one.job)
     ]
     if facts:
         yield Section("The judge's reasons and notes", facts)
 
 
-def _moved(trail: Trail, ledger: Ledger) -> Section:
-    """Elo after each round in which it was judged."""
-    elo = ledger.elo[:, ledger.rows.index(trail.row)].tolist()
-    judged = [one.judgment.round for one in trail.appearances]
-    return Section(
-        "How its Elo moved",
-        columns=[*numbers("round", "judgments"), *numbers("Elo", "change")],
-        rows=[
-            (
-                number,
-                judged.count(number),
-                f"{elo[number]:.0f}",
-                f"{elo[number] - elo[number - 1]:+.1f}",
-            )
-            for number in range(1, len(elo))
-            if number in judged
-        ],
-    )
-
-
 def _replies(result: Result, jobs: Sequence[int], ledger: Ledger) -> Iterator[Section]:
     """The raw replies, call by call; their lines stand apart from ours."""
-    if not jobs:
-        return
-    if not any(ledger.calls.get(job) for job in jobs):
-        yield Section("Replies", notes=[NO_CALLS])
-        return
-    yield Section("Replies")
-    for job in jobs:
-        for call in ledger.calls.get(job, ()):
-            lines = (call.reply or "–").split("\n")
-            shown, left = [], REPLY
-            for line in lines:
-                shown += [line[:left]] if left > 0 else []
-                left -= len(line) + 1
-            if left < 0:
-                shown.append(f"… ({several(-left, 'character')} more; --json has all)")
-            yield Section(
-                facts=[(f"job {job}", _call(result, call))],
-                notes=[f"  {line}" for line in shown],
-                close=True,
-            )
-
-
-def whole_replies(result: Result, jobs: Sequence[int], ledger: Ledger) -> Section:
-    """The same in full, as blocks."""
     calls = [(job, call) for job in jobs for call in ledger.calls.get(job, ())]
-    if not calls:
-        return Section("Replies", notes=[NO_CALLS])
-    blocks = [(f"job {job}, {_call(result, call)}", call.reply or "–") for job, call in calls]
-    return Section("Replies", blocks=blocks)
+    if jobs:
+        none = [] if calls else ["–: the ledger has none: imported, or not asked yet."]
+        yield Section("Replies", notes=none)
+    for job, call in calls:
+        reply = call.reply or "–"
+        lines, left = [f"  {line}" for line in reply[:REPLY].split("\n")], len(reply) - REPLY
+        if left > 0:
+            lines.append(f"  … ({several(left, 'character')} more; --json has all)")
+        yield Section(facts=[(f"job {job}", _call(result, call))], notes=lines, close=True)
 
 
 def _call(result: Result, call: Call) -> str:
@@ -382,10 +289,6 @@ def _call(result: Result, call: Call) -> str:
     tokens = f"{count(usage.input + usage.cached)} + {count(usage.output)} tokens"
     cost = "cost unknown" if call.cost is None else money(call.cost)
     return f"attempt {call.attempt}: {call.outcome}, {tokens}, {cost}, {call.latency:.2f} s"
-
-
-def _name(item: str) -> str:
-    return plain(item, NAME)
 
 
 def _signed(value: float) -> str | None:

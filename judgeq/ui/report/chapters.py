@@ -17,7 +17,6 @@ from judgeq.evaluation.record import Record, Round
 from judgeq.rating import comparisons, of_run
 from judgeq.ui import (
     evaluation_sections,
-    order_sections,
     run_figures,
     run_sections,
     scale_sections,
@@ -91,7 +90,7 @@ def scale(record: Record) -> Iterator[Section]:
                 partial(figure, run_figures.caterpillar, scores),
             ),
         )
-    yield from scale_sections.reliability(record.evaluation.reliability)
+    yield scale_sections.reliability(record.evaluation.reliability)
     if len(record.elo) > 1:
         yield Section(
             "How the order settled",
@@ -198,7 +197,7 @@ def judge(record: Record) -> Iterator[Section]:
                 partial(figure, run_figures.win_rates, run.slots),
             ),
         )
-    yield from order_sections.order(run)
+    yield from scale_sections.order(run)
     yield from scale_sections.misfit(evaluation.misfit)
     if evaluation.judges is not None:
         yield from evaluation_sections.agreement_of_judges(evaluation.judges)
