@@ -60,7 +60,7 @@ def test_separation_knows_neither_zero_nor_unit(values: list[float], se: float, 
     theta, errors = np.array(values), np.full(len(values), se)
     one, other = separation(theta, errors), separation(by * theta + 3, by * errors)
     if one.ssr is not None and np.ptp(theta) > 1e-3:
-        assert other.ssr == pytest.approx(one.ssr, abs=1e-6)
+        assert other.ssr == pytest.approx(one.ssr, rel=1e-9, abs=1e-6)  # it is far below 0 at times
         assert one.g == pytest.approx(1 / math.sqrt(1 - one.ssr))
 
 
