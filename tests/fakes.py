@@ -82,7 +82,6 @@ class FakeStore:
         self.outcomes: list[Outcome] = []
         self.turns = 0
         self.lost: set[int] = set()
-        self.kept: list[tuple[int, int]] = []
         self.held: dict[int, set[int]] = {}
         self.fails: dict[str, BaseException] = {}
         self.gates: dict[str, asyncio.Event] = {}
@@ -107,9 +106,6 @@ class FakeStore:
         jobs = [attempt.job for attempt in attempts]
         await self._do("begin", jobs)
         return self.lost & set(jobs)
-
-    def keep(self, worker: str, turn: int, outcomes: Sequence[Outcome]) -> None:
-        self.kept += [(turn, outcome.job) for outcome in outcomes]
 
     async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
         await self._do("recover", jobs)
