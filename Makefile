@@ -33,7 +33,7 @@ demo: $(VENV)/.user
 	$(BIN)/judgeq run --dataset babe --strategy listwise10
 	$(BIN)/judgeq run --dataset demo --strategy listwise10
 
-# Meant to take five minutes on two quiet cores (eight to nine when last measured): `pytest -n auto --durations=30` lists the slowest tests.
+# Meant to take five minutes on two quiet cores (six and a half when last measured): `pytest -n auto --durations=30` lists the slowest tests.
 # A test that starts a process takes a second of a core for it, one within the process (`judgeq` in
 # tests/cli.py) a tenth. Where ratings or figures aren't looked at, fixtures of tests/conftest.py leave them out.
 test: $(VENV)/.developer
