@@ -4,7 +4,6 @@ database has packed."""
 from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
-from itertools import chain
 from typing import Any
 
 import numpy as np
@@ -140,8 +139,3 @@ def back(outcomes: Iterable[Outcome]) -> tuple[int, int]:
             reserved += bound
             free += freed - (rows.nano(call.bound)[0] - bound)  # which may be rounded otherwise
     return reserved, free
-
-
-def flattened(values: Iterable[Iterable[int]]) -> list[int]:
-    """All numbers of several lists."""
-    return list(chain.from_iterable(values))

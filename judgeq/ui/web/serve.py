@@ -71,6 +71,7 @@ class Server:
         self._guard = guard
         self._shown = shown
         self._states: dict[str, tuple[object, State | Unreadable]] = {}
+        self._ranked: dict[str, State] = {}
         self._reports: dict[str, tuple[object, str]] = {}
         # One at a time: Matplotlib's settings are those of the process.
         self._drawing = asyncio.Lock()
@@ -125,7 +126,7 @@ class Server:
         run = await self._find(request)
         state = await self._state(run)
         if state.counts.done and not state.running:
-            return await self.report(request)
+            return await self._reported(run)
         return _page(
             "run.html",
             run.id,
@@ -144,7 +145,9 @@ class Server:
 
     async def report(self, request: web.Request) -> web.Response:
         """A run's report, of its judgments so far."""
-        run = await self._find(request)
+        return await self._reported(await self._find(request))
+
+    async def _reported(self, run: RunPlace) -> web.Response:
         async with self._drawing:
             stamp = _stamp(run)
             known, written = self._reports.pop(run.id, (None, ""))
@@ -193,10 +196,9 @@ class Server:
 
     async def _state(self, run: RunPlace) -> State:
         """How far a run is, with its ranking. Raises RunError."""
-        _, before = self._states.get(run.id, (None, None))
-        before = before if isinstance(before, State) and before.ratings is not None else None
+        before = self._ranked.get(run.id)
         state = await _beside(lambda: status.state(run, ratings=True, before=before))
-        self._states[run.id] = None, state
+        self._ranked[run.id] = state
         return state
 
     async def _written(self, run: RunPlace) -> str:
