@@ -200,7 +200,7 @@ def _played(
     def execute(emit: Emit, **more: Any) -> results.Result:
         page = None
         if prepared.settings.people is not None:
-            from judgeq.ui import asking
+            from judgeq.web import asking
 
             page = asking.page(prepared, emit)
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)

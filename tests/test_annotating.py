@@ -14,10 +14,10 @@ import pytest
 
 from judgeq.engine.people_said import Answer
 from judgeq.errors import RunError, StoreAwayError, UsageError
-from judgeq.ui.web import annotating as server
-from judgeq.ui.web.annotating import annotating
-from judgeq.ui.web.entrance import Entrance
-from judgeq.ui.web.rates import Rates, neighbourhood
+from judgeq.web import annotating as server
+from judgeq.web.annotate import annotating
+from judgeq.web.links import Entrance
+from judgeq.web.rates import Rates, neighbourhood
 from tests.people import ABOUT, FakePeople, Person, as_people, asking
 from tests.web import in_thread
 

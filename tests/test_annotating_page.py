@@ -16,7 +16,7 @@ import pytest
 from judgeq.engine import session
 from judgeq.engine.people import People
 from judgeq.engine.people_said import Answer
-from judgeq.ui.web.annotating import annotating
+from judgeq.web.annotate import annotating
 from tests import judging as engine
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST

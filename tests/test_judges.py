@@ -26,8 +26,8 @@ from judgeq.paths import remembered
 from judgeq.people import PersonState
 from judgeq.rating.comparisons import joined
 from judgeq.runs import RunPlace
-from judgeq.ui.web import control
-from judgeq.ui.web.control import HOST, controlled
+from judgeq.web import control
+from judgeq.web.control import HOST, controlled
 from tests import judging as them
 from tests.cli import LONGEST, judgeq, start, started
 from tests.postgres import new_store
@@ -38,7 +38,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from judgeq.engine import session
 from judgeq.errors import StoppedError
-from judgeq.ui.web.control import controlled
+from judgeq.web.control import controlled
 from tests import judging as them
 
 prepared = session.prepare(them.settings(Path()), Path("runs"))

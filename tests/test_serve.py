@@ -22,8 +22,8 @@ import pytest
 from judgeq import runs
 from judgeq.runs import RunFolder
 from judgeq.ui.report import page
-from judgeq.ui.web.guard import Guard, is_local
-from judgeq.ui.web.serve import key_of, serving
+from judgeq.web.guard import Guard, is_local
+from judgeq.web.serve import key_of, serving
 from tests.cli import environment, judgeq, start
 from tests.postgres import new_store
 from tests.test_report import Structure

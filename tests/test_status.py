@@ -16,7 +16,7 @@ from judgeq.cli import showing
 from judgeq.engine import results, status
 from judgeq.engine.results import Result
 from judgeq.runs import RunFolder, RunPlace
-from judgeq.ui import run_sections
+from judgeq.ui.show import run as show_run
 from tests.cli import judgeq
 from tests.fakes import ADDING_UP
 
@@ -87,7 +87,7 @@ def test_scores_of_single_items_are_shown_as_such(tmp_path: Path) -> None:
 
 
 def facts(state: status.State) -> list[tuple[str, str]]:
-    section = next(iter(run_sections.status(state)))
+    section = next(iter(show_run.status(state)))
     return [(str(name), str(value)) for name, value in section.facts]
 
 

@@ -75,7 +75,7 @@ def add(
 
       judgeq judges add last Eve --url-prefix https://lab.example.org/study1
     """
-    from judgeq.ui.web.entrance import Entrance
+    from judgeq.web.links import Entrance
 
     values = {name: SETTINGS[name].default for name in REACHED} | given(flags)
     entrance = Entrance.at(values["host"], values["port"], values["url_prefix"])
@@ -103,8 +103,8 @@ def list_judges(
 
     from judgeq import runs
     from judgeq.evaluation import people
-    from judgeq.ui import people_sections
     from judgeq.ui.json import plain, rows, write_csv
+    from judgeq.ui.show import people as show_people
 
     spare(csv, "--csv")
     place = runs.runs_in(runs_dir, store).find(name)
@@ -116,7 +116,7 @@ def list_judges(
     if as_json:
         print_json(known)
     else:
-        show(people_sections.listed(place, listed))
+        show(show_people.listed(place, listed))
 
 
 @command("remove", judges_app)
@@ -164,8 +164,8 @@ def _changed(
     """Make a change, by the process that has the run if there is one, and print what came of it."""
     from judgeq import runs
     from judgeq.engine.registering import Change
-    from judgeq.ui import people_sections
-    from judgeq.ui.web.guard import is_local
+    from judgeq.ui.show import people as show_people
+    from judgeq.web.guard import is_local
 
     change = Change(what, tuple(names), quota)
     place = runs.runs_in(runs_dir, store).find(run)
@@ -174,7 +174,7 @@ def _changed(
         print_json({"run": place.id, "open": served, "judges": changed})
         return
     here = any(is_local(urlsplit(one.link or "").hostname or "") for one in changed)
-    show(people_sections.changed(place, change, changed, served, here=here))
+    show(show_people.changed(place, change, changed, served, here=here))
 
 
 def _made(
@@ -184,7 +184,7 @@ def _made(
     import asyncio
 
     from judgeq.engine import registering
-    from judgeq.ui.web import control
+    from judgeq.web import control
 
     info = place.info()
     if info.imported:

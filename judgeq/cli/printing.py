@@ -187,13 +187,13 @@ def show_result(
 ) -> None:
     """Print what a run came to; as JSON with the error that it ended with."""
     from judgeq.evaluation.evaluate import evaluated
-    from judgeq.ui import run_sections
+    from judgeq.ui.show import run as show_run
 
     result = evaluated(result)
     if as_json:
         print_json(result, error)
     elif not quiet:
-        show(*run_sections.result(result))
+        show(*show_run.result(result))
 
 
 def complain(message: str) -> None:

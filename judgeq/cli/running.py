@@ -148,14 +148,14 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     import asyncio
 
     from judgeq.engine import estimate
-    from judgeq.ui import run_sections
+    from judgeq.ui.show import run as show_run
 
     estimated = asyncio.run(estimate.estimate(prepared, pilot))
     error = None if pilot is None else pilot.error
     if as_json:
         print_json(estimated, error)
     else:
-        show(run_sections.estimate(estimated))
+        show(show_run.estimate(estimated))
     if error is not None:
         fail(error)
 
@@ -195,7 +195,8 @@ def play(
 ) -> None:
     """Go on with a run until it is finished or stopped, and show its result."""
     from judgeq.engine import session
-    from judgeq.ui import asking, dashboard
+    from judgeq.ui import dashboard
+    from judgeq.web import asking
 
     shown, settings = console(stderr=True), prepared.settings
     face = dashboard.choose(shown, quiet=quiet)
@@ -256,7 +257,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
     from judgeq.engine import results, session
     from judgeq.engine.scores import write_scores
     from judgeq.engine.status import state
-    from judgeq.ui import run_sections
+    from judgeq.ui.show import run as show_run
 
     folder, settings = prepared.folder, prepared.settings
     try:
@@ -265,7 +266,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
         if as_json:
             print_json(_state(folder), ended)
         elif not quiet:
-            show(*run_sections.status(asyncio.run(state(folder))))
+            show(*show_run.status(asyncio.run(state(folder))))
     else:
         result = session.with_texts(result, settings, prepared.dataset)
         write_scores(result.scores, folder.scores)
@@ -276,7 +277,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
     """That jobs failed; None if none did."""
     if not failed:
         return None
-    from judgeq.ui.text import several
+    from judgeq.text import several
 
     are, them = ("is", "it") if failed == 1 else ("are", "them")
     return JudgeError(

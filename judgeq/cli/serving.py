@@ -12,7 +12,7 @@ from judgeq.cli.options import Json, RunsDir, StoreAddress, given, with_settings
 from judgeq.cli.printing import show_text
 
 if TYPE_CHECKING:
-    from judgeq.ui.web.guard import Guard
+    from judgeq.web.guard import Guard
 
 
 @command("serve")
@@ -58,9 +58,9 @@ def serve(
     from judgeq import runs
     from judgeq.cli.running import restore_ctrl_c
     from judgeq.engine import session
-    from judgeq.ui.asking import unable
-    from judgeq.ui.web import guard
-    from judgeq.ui.web import serve as server
+    from judgeq.web import guard
+    from judgeq.web import serve as server
+    from judgeq.web.asking import unable
 
     there = runs.runs_in(runs_dir, store)
     shown = given(flags).get("texts", True)

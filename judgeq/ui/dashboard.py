@@ -35,21 +35,17 @@ from judgeq.events import (
     RunStarted,
     Stopping,
 )
+from judgeq.text import count, duration, percent, rate, several
 from judgeq.ui.progress import Progress
 from judgeq.ui.text import (
     batches_out,
     certainty,
-    count,
-    duration,
     failing,
     moved,
     people,
-    percent,
     progress_line,
-    rate,
     rating,
     round_line,
-    several,
     spent,
     start_line,
     stopping_line,

@@ -19,7 +19,7 @@ from rich.text import Text
 
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import LEFT_OUT
-from judgeq.ui.text import count
+from judgeq.text import count
 from judgeq.untrusted import escaped, plain
 
 if TYPE_CHECKING:

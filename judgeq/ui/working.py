@@ -8,8 +8,8 @@ from rich.console import Console
 
 from judgeq.engine.working import Tally
 from judgeq.events import Event, Notice, RunStarted
+from judgeq.text import count, dotted, money, rate, several
 from judgeq.ui.dashboard import Clock, Face, write, write_notices
-from judgeq.ui.text import count, dotted, money, rate, several
 from judgeq.untrusted import plain
 
 _WIDTH = 1000

@@ -7,9 +7,9 @@ from collections.abc import Iterator
 from judgeq.engine.people_said import beside
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.record import LOST, Record
+from judgeq.text import several
 from judgeq.types import Call
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import several
 from judgeq.untrusted import plain
 
 SAID = 160

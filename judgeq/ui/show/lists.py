@@ -15,9 +15,9 @@ from judgeq.engine.status import State, Unreadable
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
 from judgeq.strategies import REGISTRY
-from judgeq.ui.run_sections import cost
+from judgeq.text import count, money, several
 from judgeq.ui.sections import Column, Section, numbers, words
-from judgeq.ui.text import count, money, several
+from judgeq.ui.show.run import cost
 
 if TYPE_CHECKING:
     from judgeq.doctor import Check

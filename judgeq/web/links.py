@@ -17,8 +17,8 @@ from aiohttp import web
 
 from judgeq.errors import UsageError
 from judgeq.settings.people import split_prefix
-from judgeq.ui.web.guard import OWN, Place, RefusedError, check_site, is_local
-from judgeq.ui.web.rates import neighbourhood
+from judgeq.web.guard import OWN, Place, RefusedError, check_site, is_local
+from judgeq.web.rates import neighbourhood
 
 _TOKEN = re.compile(r"[\w.~+/=-]{1,200}", re.ASCII)
 

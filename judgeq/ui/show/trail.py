@@ -15,10 +15,11 @@ from judgeq.evaluation.trail import (
     Versus,
     who,
 )
+from judgeq.text import count, money, several
 from judgeq.types import Call
-from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
-from judgeq.ui.text import NOT_ASKED, count, group, money, several
+from judgeq.ui.show import items as show_items
+from judgeq.ui.text import NOT_ASKED, group
 from judgeq.untrusted import excerpt, plain
 
 TEXT, REPLY = 400, 2000
@@ -89,7 +90,7 @@ def versus(
     )
     yield Section(
         f"{one} and {other} in {result.run.id}",
-        *item_sections.table(scores, rows, gold),
+        *show_items.table(scores, rows, gold),
         warnings=result.cautions,
     )
     p, direct, how = versus.probability, versus.direct, "never in one judgment"

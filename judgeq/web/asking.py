@@ -13,7 +13,7 @@ from judgeq.errors import UsageError
 from judgeq.events import Event, Notice
 
 if TYPE_CHECKING:
-    from judgeq.ui.web.entrance import Entrance
+    from judgeq.web.links import Entrance
 
 
 def page(
@@ -24,8 +24,8 @@ def page(
 
     @asynccontextmanager
     async def on_a_page(people: People) -> AsyncIterator[None]:
-        from judgeq.ui.web.annotating import annotating  # brings aiohttp
-        from judgeq.ui.web.control import controlled
+        from judgeq.web.annotate import annotating  # brings aiohttp
+        from judgeq.web.control import controlled
 
         settings = run.settings
         async with AsyncExitStack() as stack:

@@ -26,12 +26,14 @@ from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.evaluation import record
 from judgeq.evaluation.evaluate import Plan
 from judgeq.runs import RunPlace, Runs
-from judgeq.ui import html, lists, run_sections
+from judgeq.ui import html
 from judgeq.ui.report import page, texts
 from judgeq.ui.sections import Section, words
-from judgeq.ui.web.guard import Guard, RefusedError, protect
-from judgeq.ui.web.listening import listening, logger
+from judgeq.ui.show import lists as show_lists
+from judgeq.ui.show import run as show_run
 from judgeq.untrusted import plain
+from judgeq.web.guard import Guard, RefusedError, protect
+from judgeq.web.listening import listening, logger
 
 ASSETS = {
     "style.css": "text/css",
@@ -117,7 +119,7 @@ class Server:
             "runs.html",
             "All runs",
             where=self._runs.shown,
-            runs=[html.linked(lists.runs(readable), "run", links)] if readable else [],
+            runs=[html.linked(show_lists.runs(readable), "run", links)] if readable else [],
             unreadable=html.sections([unreadable] if others else []),
         )
 
@@ -130,7 +132,7 @@ class Server:
         return _page(
             "run.html",
             run.id,
-            sections=html.sections(run_sections.status(state)),
+            sections=html.sections(show_run.status(state)),
             running=state.running,
             judged=state.counts.done > 0,
             home=f"/runs/{key_of(run)}",
@@ -141,7 +143,7 @@ class Server:
         state = await self._state(await self._find(request))
         if not state.running:
             return web.Response(status=205)
-        return _html(str(html.sections(run_sections.status(state))))
+        return _html(str(html.sections(show_run.status(state))))
 
     async def report(self, request: web.Request) -> web.Response:
         """A run's report, of its judgments so far."""

@@ -9,8 +9,8 @@ from judgeq.engine.registering import Change, Changed
 from judgeq.evaluation.people import PersonRecord, Share
 from judgeq.evaluation.yardstick import Held, Yardstick
 from judgeq.runs import RunPlace
+from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
-from judgeq.ui.text import count, several
 
 SLOTS = 4
 """Of longer lists the share of one slot is shown, and not of each."""

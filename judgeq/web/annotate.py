@@ -31,10 +31,10 @@ from judgeq.errors import (
 )
 from judgeq.files import problems
 from judgeq.ui import html
-from judgeq.ui.web.entrance import Entrance, token_of
-from judgeq.ui.web.guard import RefusedError, protect
-from judgeq.ui.web.listening import listening, logger
-from judgeq.ui.web.rates import Rates
+from judgeq.web.guard import RefusedError, protect
+from judgeq.web.links import Entrance, token_of
+from judgeq.web.listening import listening, logger
+from judgeq.web.rates import Rates
 
 ASSETS = {"style.css": "style.css"} | {
     name: f"annotate/{name}"

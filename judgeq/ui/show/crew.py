@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from judgeq.store.crew import Crew, WorkerState
+from judgeq.text import count, duration, money, rate, several
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import count, duration, money, rate, several
 
 AT_MOST = 30
 """So many workers are listed: those that are at it, the busiest first."""

@@ -25,9 +25,9 @@ from judgeq.events import Event, Notice
 from judgeq.files import problems, read_start, write_private
 from judgeq.paths import remembered
 from judgeq.runs import RunPlace
-from judgeq.ui.web.entrance import token_of
-from judgeq.ui.web.guard import Place, RefusedError, protect
-from judgeq.ui.web.listening import listening, logger
+from judgeq.web.guard import Place, RefusedError, protect
+from judgeq.web.links import token_of
+from judgeq.web.listening import listening, logger
 
 HOST = "127.0.0.1"
 LARGEST = 4 * 1024 * 1024

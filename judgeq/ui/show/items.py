@@ -11,8 +11,8 @@ from judgeq.engine.scores import TEXT, Scores
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
 from judgeq.evaluation.metrics import Measured
+from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers
-from judgeq.ui.text import count, several
 from judgeq.untrusted import plain
 
 Further = tuple[Column, Sequence[Cell]]

@@ -7,9 +7,10 @@ from datetime import UTC, datetime
 
 from judgeq.engine.batch import Listed
 from judgeq.judge.batches import KEPT, Remote
+from judgeq.text import duration, money, several
 from judgeq.types import Batch
 from judgeq.ui.sections import Column, Section
-from judgeq.ui.text import batch_state, duration, money, several
+from judgeq.ui.text import batch_state
 
 DAY = 86_400.0
 SOON = 10

@@ -20,10 +20,14 @@ from judgeq.people import Said
 from judgeq.rating import THRESHOLDS, of_run
 from judgeq.rating.intervals import Intervals
 from judgeq.runs import RunInfo
+from judgeq.text import count, duration, money, several
 from judgeq.types import Batch, Counts, Failure, Floats, Totals
-from judgeq.ui import batch_sections, crew, item_sections, scale_sections
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import batch_state, certainty, count, duration, money, several
+from judgeq.ui.show import batches as show_batches
+from judgeq.ui.show import crew as show_crew
+from judgeq.ui.show import items as show_items
+from judgeq.ui.show import quality as show_quality
+from judgeq.ui.text import batch_state, certainty
 from judgeq.untrusted import plain
 
 ENDS = 3
@@ -45,7 +49,7 @@ def result(result: Result) -> Iterator[Section]:
         yield _correlation(result.evaluation["correlation"])
     if (note := apart(result.scores)) is not None:
         yield Section(warnings=[note], close=True)
-    yield from scale_sections.order(result)
+    yield from show_quality.order(result)
     if result.scores.texts is not None:
         yield ends(result.scores)
     yield from cautions(result)
@@ -238,10 +242,10 @@ def status(state: State) -> Iterator[Section]:
         *((f"round {number}", jobs(counts)) for number, counts in enumerate(state.rounds, start=1)),
     ]
     ended = "" if state.ended is None else f": {state.ended.sentence}"
-    late = batch_sections.deadlines(state.batches, state.at)
+    late = show_batches.deadlines(state.batches, state.at)
     yield Section(f"{state.run.id}: {state.word}{ended}", facts, warnings=late)
     if state.crew is not None:
-        yield from crew.crew(state.crew)
+        yield from show_crew.crew(state.crew)
     if state.ratings is not None:
         when = "in the end" if state.word == "finished" else f"after round {state.complete}"
         yield _ranking(when, state.ids, state.rating, state.ratings)
@@ -279,7 +283,7 @@ def ends(scores: Scores) -> Section:
     sure = "" if scores.intervals is None else ", with 95 % intervals"
     of = "items" if scores.texts is None else "texts"
     title = f"The highest and the lowest {of}, by {rating}{sure}"
-    return Section(title, *item_sections.table(scores, rows))
+    return Section(title, *show_items.table(scores, rows))
 
 
 def _ranking(when: str, ids: Sequence[str], rating: str, ratings: Floats) -> Section:
