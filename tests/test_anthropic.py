@@ -30,12 +30,13 @@ from judgeq.errors import (
 )
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply
+from judgeq.judge.budget import output_bound
 from judgeq.judge.http import headers
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.judge.http.replies import read_message
-from judgeq.judge.model import api_key, key_name, output_bound
+from judgeq.judge.model import api_key, key_name
 from judgeq.judge.prices import Pricing
 from judgeq.settings.model import ANTHROPIC, OPENAI, PROVIDERS, Access, Model, Price, Provider
 from judgeq.types import Usage

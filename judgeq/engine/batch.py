@@ -33,9 +33,9 @@ from judgeq.errors import (
 from judgeq.events import BatchesOpen, CallStarted, Event, JobStarted, Notice
 from judgeq.json_marks import INLINE
 from judgeq.judge.batches import BatchAPI, Remote, noted
+from judgeq.judge.budget import NANO, rounded_up
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
-from judgeq.judge.spending import NANO, rounded_up
 from judgeq.runs import RunPlace, Runs
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState

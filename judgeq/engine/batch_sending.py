@@ -214,13 +214,13 @@ class Sending:
         """Reserve what a request may cost at most; False where that can't be had soon."""
         until = self.clock() + PATIENCE
         while True:
-            grant = self.budget.reserve_now(bound)
-            if grant.granted:
+            wait = self.budget.reserve_now(bound)
+            if wait == 0:
                 return True
-            if grant.wait is None or grant.wait == math.inf or self.clock() > until:
+            if wait is None or wait == math.inf or self.clock() > until:
                 return False
             try:
-                await self.stop.sleep(grant.wait)
+                await self.stop.sleep(wait)
             except StoppedError:
                 return False
 

@@ -30,7 +30,7 @@ from judgeq.errors import JudgeError, LedError, RunError, StoppedError, StoreAwa
 from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
-from judgeq.judge.spending import rounded_down
+from judgeq.judge.budget import rounded_down
 from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended

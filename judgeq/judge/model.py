@@ -8,19 +8,6 @@ from judgeq.errors import KeyMissingError, UsageError
 from judgeq.files import ordinary
 from judgeq.settings.model import PROVIDERS, VARIABLE, Access, Model
 
-OUTPUT_BOUND = 16_384
-"""Tokens that a reply is taken to have at most where no limit is sent to the server."""
-REASON = (15, 80)
-"""Tokens that a reason takes, of one short sentence: from a few plain words to a script with a token a
-letter."""
-REASON_BOUND = 1_024
-"""Tokens that a reason is taken to have at most, beside the rest of its reply: not all are short."""
-
-
-def output_bound(reasons: bool) -> int:
-    """Tokens that a reply is taken to have at most where no limit is sent, with a reason or without."""
-    return OUTPUT_BOUND + (REASON_BOUND if reasons else 0)
-
 
 def from_environment(value: str, what: str) -> str:
     """The value itself, or that of the variable it names as "env:NAME".

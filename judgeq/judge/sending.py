@@ -22,8 +22,7 @@ from judgeq.errors import (
 )
 from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
-from judgeq.judge.bounds import LONGEST
-from judgeq.judge.budget import Budget
+from judgeq.judge.budget import LONGEST, Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy, retried
 from judgeq.judge.unusable import kept

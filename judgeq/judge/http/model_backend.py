@@ -26,13 +26,13 @@ from judgeq.errors import (
 )
 from judgeq.judge.backend import Memory, Prepared, Reply, Request, key_of
 from judgeq.judge.batches import Result
-from judgeq.judge.bounds import Bounds
+from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
 from judgeq.judge.http.replies import Answer
 from judgeq.judge.limiter import RateHeaders
-from judgeq.judge.model import REASON, api_key, output_bound
+from judgeq.judge.model import api_key
 from judgeq.judge.prices import Pricing
 from judgeq.settings.model import Access, Model
 from judgeq.types import Usage
