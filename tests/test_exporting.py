@@ -18,7 +18,7 @@ import numpy as np
 import pytest
 
 from judgeq import api, table_files
-from judgeq.engine import exporting, results
+from judgeq.engine import export, results
 from judgeq.engine.results import Result
 from judgeq.imports import recordings
 from judgeq.table_files import Batch, Table
@@ -183,14 +183,14 @@ def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_o
     said = verdicts([[3, [1, 2]], [0, 4], [2, 0, 1, 4], [[3, 4]], [1], [4, 3, 2, 1, 0]])
 
     def implied(said: Verdicts) -> list[tuple[int, int, float, int]]:
-        parts = [[column.tolist() for column in part] for part in exporting._implied(said)]
-        assert all(len(part[0]) <= exporting.ROWS for part in parts)
+        parts = [[column.tolist() for column in part] for part in export._implied(said)]
+        assert all(len(part[0]) <= export.ROWS for part in parts)
         return [row for part in parts for row in zip(*part, strict=True)]
 
     whole = implied(said)
     assert len(whole) == 4 + 1 + 6 + 2 + 0 + 10
     assert [row[3] for row in whole] == sorted(row[3] for row in whole)
-    monkeypatch.setattr(exporting, "ROWS", at_once)
+    monkeypatch.setattr(export, "ROWS", at_once)
     assert implied(said) == whole
     assert implied(verdicts([])) == []
 
@@ -231,7 +231,7 @@ def test_the_calls_of_many_jobs_are_read_in_batches(
 ) -> None:
     run(tmp_path, strategy="pairwise2")
     whole = rows(tmp_path, "calls")
-    monkeypatch.setattr(exporting, "ROWS", 7)
+    monkeypatch.setattr(export, "ROWS", 7)
     assert rows(tmp_path, "calls") == whole
     assert len(rows(tmp_path, "scores")) == 240
 

@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from judgeq import api, config, prompts, seeds
-from judgeq.engine import estimate, importing, results, session
+from judgeq.engine import estimate, import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
@@ -258,7 +258,7 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     file.write_text("".join(f"{line}\n" for line in lines))
 
     given = config.settle({"dataset": "demo"})
-    folder, *_ = importing.import_file(given, file, tmp_path / "two")
+    folder, *_ = import_run.import_file(given, file, tmp_path / "two")
     again = evaluated(asyncio.run(results.read(folder, folder.info().settings)))
     same(result, again)
     assert again.evaluation == result.evaluation

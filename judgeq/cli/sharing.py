@@ -191,7 +191,7 @@ def import_(
       judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
     """
     from judgeq import config
-    from judgeq.engine import importing
+    from judgeq.engine import import_run
 
     if items not in (None, "rows", "ids"):
         raise UsageError(f"--items {items!r}: give rows or ids.")
@@ -204,7 +204,7 @@ def import_(
         winner_is,
     )
     settings = config.settle(given(flags) | {"store": store})
-    folder, before, notices = importing.import_file(
+    folder, before, notices = import_run.import_file(
         settings,
         file,
         runs_dir,
@@ -350,7 +350,7 @@ def _export_table(
     import asyncio
 
     from judgeq import files, table_files
-    from judgeq.engine import exporting
+    from judgeq.engine import export
 
     if name not in TABLES:
         raise UsageError(f"--table {name!r}: give {', '.join(TABLES)}.")
@@ -364,11 +364,11 @@ def _export_table(
     async def written(file: IO[bytes]) -> None:
         match name:
             case "scores":
-                table = await exporting.scores(run, settings)
+                table = await export.scores(run, settings)
             case "comparisons":
-                table = await exporting.comparisons_of(run)
+                table = await export.comparisons_of(run)
             case _:
-                table = await exporting.calls(run, replies=replies)
+                table = await export.calls(run, replies=replies)
         await table_files.write(table, kind, file)
 
     if (word := _state(run).word) != "finished":

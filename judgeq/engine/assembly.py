@@ -181,8 +181,8 @@ async def panel(
     processes: Callable[[], int] = lambda: 1,
 ) -> AsyncIterator[Panel]:
     """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
-    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`
-    nothing is written to the cache's folder. What is `shared` with other processes
+    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`, or
+    where others ask (`--workers 0`), nothing is written to the cache's folder. What is `shared` with other processes
     is spent no further than the `allowance` goes, by default this user's own cap: whoever can write to
     the store can change the shared one. Each of the `processes` takes its part of a server's limits.
 
@@ -191,16 +191,13 @@ async def panel(
     """
     settings = run.settings
     check_totals(totals, settings.max_cost)
-    if not settings.workers:  # others ask
-        yield Panel((), " + ".join(settings.judges))
-        return
     if allowance is None:
         lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
         before = (totals.cost, lost) if shared is None else ()
         allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
     budget = Budget(allowance, shared)
     stop.calls(budget.abort)
-    cache = _cache(settings, emit, look_only)
+    cache = _cache(settings, emit, look_only or not settings.workers)
     backends, judges = list[Backend](), list[Judge | None]()
     for number, name in enumerate(settings.judge):
         if judge.kind_of(name).is_person:
