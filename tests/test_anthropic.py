@@ -36,8 +36,8 @@ from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.judge.http.replies import read_message
-from judgeq.judge.model import api_key, key_name
 from judgeq.judge.prices import Pricing
+from judgeq.judge.secrets import api_key, key_name
 from judgeq.settings.model import ANTHROPIC, OPENAI, PROVIDERS, Access, Model, Price, Provider
 from judgeq.types import Usage
 from tests.mock import mock, stats
