@@ -30,9 +30,8 @@ from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge import check
 from judgeq.judge.backend import Cached, Prepared, Reply, Request
 from judgeq.judge.budget import NANO, Allowance, Budget
-from judgeq.judge.judge import Judge
+from judgeq.judge.judge import Judge, Questions
 from judgeq.judge.limiter import Limiter, Permit
-from judgeq.judge.questions import Questions
 from judgeq.judge.retry import Policy
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import SimulatedJudge, make_simulated

@@ -31,7 +31,7 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.events import Event, Notice
-from judgeq.judge.questions import Questions
+from judgeq.judge.judge import Questions
 from judgeq.prompts import load
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore

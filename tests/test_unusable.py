@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from judgeq.errors import JudgeError
-from judgeq.judge.unusable import FIRST, LAST, SHOWN, Unusable
+from judgeq.judge.judge import FIRST, LAST, SHOWN, Unusable
 
 CUT = "the answer was cut off at the limit of output tokens."
 

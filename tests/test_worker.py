@@ -12,8 +12,7 @@ from judgeq.errors import JudgeError
 from judgeq.events import CallEnded, Event, JobEnded, JobStarted
 from judgeq.judge.backend import Request
 from judgeq.judge.budget import Allowance, Budget
-from judgeq.judge.judge import Judge
-from judgeq.judge.questions import Questions
+from judgeq.judge.judge import Judge, Questions
 from judgeq.judge.sending import Sender
 from judgeq.store import Store
 from judgeq.types import JobState, Outcome

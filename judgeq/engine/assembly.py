@@ -20,17 +20,14 @@ from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Allowance, Budget, output_bound
-from judgeq.judge.judge import Judge
+from judgeq.judge.judge import Judge, Questions, Unusable
 from judgeq.judge.limiter import Limiter
-from judgeq.judge.model import api_key, extra_headers
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
-from judgeq.judge.questions import Questions
-from judgeq.judge.recorded import RecordedJudge
+from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.sending import Sender
-from judgeq.judge.simulated import make_simulated
+from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Keeper, Slices
-from judgeq.judge.unusable import Unusable
 from judgeq.paths import user_cache
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace

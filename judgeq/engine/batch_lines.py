@@ -20,12 +20,12 @@ from typing import TYPE_CHECKING, NamedTuple
 
 from judgeq.errors import BrokenResultsError, CallError, JudgeError, UnusableReplyError
 from judgeq.events import CallEnded, Event, JobEnded, Notice
-from judgeq.judge.backend import Cached, Prepared, Reply, Request
+from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.batches import BatchAPI, Identified, Remote, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge
 from judgeq.judge.panel import Panel
-from judgeq.judge.unusable import kept
+from judgeq.judge.sending import kept
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
 
@@ -69,15 +69,10 @@ def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
     return request, judge.prepared(request, backend_of(judge), problem)
 
 
-def recalled(judge: Judge, job: Job, prepared: Prepared) -> Outcome | None:
+def recalled(judge: Judge, request: Request, prepared: Prepared) -> Outcome | None:
     """The outcome of a job by a reply that was paid for before; None where the cache knows none."""
-    if judge.cache is None or prepared.key is None:
-        return None
-    cached = judge.cache.get(prepared.key)
-    if cached is None:
-        return None
-    known = judge.read(Reply(cached.text, cached.usage, cached.cost), job.match)
-    return None if known is None else judge.for_nothing(job.match, job.attempts, *known)
+    known = judge.recall(request, prepared)
+    return known and judge.for_nothing(request, *known)
 
 
 def settled(judge: Judge, line: Line, result: Result, form: str, *, keep: bool) -> Settled:
@@ -167,13 +162,10 @@ def _call(
 def _keep(judge: Judge, line: Line, call: Call, reply: Reply) -> None:
     """Keep a reply for other runs, under the request that it answers, which would be sent so now: what a
     run's file says must not decide what replies are kept under."""
-    if judge.cache is None:
-        return
     # What was asked before this attempt: the ledger has counted it since.
     _, now = prepared(judge, line.job)
     if now.key is not None and len(now.body) == line.size:
-        cached = Cached(reply.text, reply.usage, reply.cost, call.at)
-        judge.cache.put(now.key, backend_of(judge).name, cached)
+        judge.keep(now.key, backend_of(judge).name, reply, call.at)
 
 
 @dataclass(slots=True)

@@ -189,8 +189,12 @@ class Sending:
 
     async def _unknown(self, jobs: Sequence[Job]) -> list[tuple[Job, Prepared]]:
         """The jobs that the cache doesn't know, with their requests; the others are settled."""
-        asked = [(job, batch_lines.prepared(self.panel.of(job.match), job)[1]) for job in jobs]
-        known = [batch_lines.recalled(self.panel.of(job.match), job, now) for job, now in asked]
+        asked, known = list[tuple[Job, Prepared]](), list[Outcome | None]()
+        for job in jobs:
+            judge = self.panel.of(job.match)
+            request, prepared = batch_lines.prepared(judge, job)
+            asked.append((job, prepared))
+            known.append(batch_lines.recalled(judge, request, prepared))
         outcomes = [outcome for outcome in known if outcome is not None]
         if outcomes:
             await self.store.settle(whoami(), outcomes)

@@ -24,7 +24,7 @@ from judgeq.engine.people_said import LONGEST, About, Answer, Last, Question, Tu
 from judgeq.errors import BadAnswerError, BehindError, StaleError, UnusableReplyError, UsageError
 from judgeq.events import CallEnded, Event, Notice
 from judgeq.judge.backend import Reply
-from judgeq.judge.questions import Questions
+from judgeq.judge.judge import Questions
 from judgeq.people import Handed, Person, PersonState
 from judgeq.store import Store
 from judgeq.types import Call, JobState, Outcome, Usage, Verdict

@@ -7,6 +7,7 @@ ledger, whatever became of it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -25,7 +26,6 @@ from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.budget import LONGEST, Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy, retried
-from judgeq.judge.unusable import kept
 from judgeq.types import Attempt, Call, Job, JobState, Outcome, Usage
 
 logger = logging.getLogger(__name__)
@@ -34,6 +34,18 @@ ALONE = 2
 """A call that fills the server so often with no other in flight is too long for it."""
 REPORTED = 2
 """So many calls that were tried alone and failed are an outage, of which the user is notified."""
+KEPT = 65_536
+"""Bytes that are kept of a reply."""
+
+
+def kept(reply: str) -> str:
+    """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
+    it was cut. It may have megabytes, and a run many like it."""
+    data = reply.encode(errors="replace")
+    if len(data) <= KEPT:
+        return reply
+    begun, digest = data[:KEPT].decode(errors="ignore"), hashlib.sha256(data).hexdigest()
+    return f"{begun}\n[cut here: the reply had {len(data):,} bytes, with the SHA-256 {digest}]"
 
 
 class Ledger(Protocol):

@@ -15,7 +15,7 @@ import orjson
 from judgeq.errors import BrokenResultsError, RunError
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.judge.http.connection import LARGEST_REPLY
-from judgeq.judge.masking import Mask
+from judgeq.judge.secrets import Mask
 
 LARGEST_FILE = 4 * 1024**3
 LARGEST_LINE = LARGEST_REPLY + 65_536

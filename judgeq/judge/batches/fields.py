@@ -10,7 +10,7 @@ from typing import Any
 import orjson
 
 from judgeq.errors import ServerFailedError
-from judgeq.judge.masking import Mask
+from judgeq.judge.secrets import Mask
 from judgeq.untrusted import plain
 
 PROBLEM = 300

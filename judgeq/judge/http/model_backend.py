@@ -32,8 +32,8 @@ from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
 from judgeq.judge.http.replies import Answer
 from judgeq.judge.limiter import RateHeaders
-from judgeq.judge.model import api_key
 from judgeq.judge.prices import Pricing
+from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
 from judgeq.types import Usage
 
