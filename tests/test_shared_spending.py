@@ -24,7 +24,7 @@ from tests.cli import command, environment
 from tests.fakes import Clock
 from tests.mock import mock, stats
 from tests.postgres import new_run, new_store
-from tests.test_joining import planning, waited_for
+from tests.test_worker_processes import planning, waited_for
 
 
 class Database:

@@ -268,6 +268,18 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
     assert whole["ended"] is None
 
 
+def test_an_estimate_counts_no_rounds_after_the_end(tmp_path: Path) -> None:
+    job = ("-d", "synthetic:normal", "--n", "60", "-s", "listwise10", "--rounds", "9")
+    ended = json.loads(judgeq(tmp_path, "run", *job, "--until", "0.5", "--json").stdout)
+    assert ended["rounds"] < 9
+    left, more = (
+        json.loads(judgeq(tmp_path, "estimate", *job, *until, "--json").stdout)
+        for until in (("--until", "0.5"), ())
+    )
+    assert (left["rounds_not_looked_into"], left["calls"]) == (0, 0)
+    assert more["rounds_not_looked_into"] == 9 - ended["rounds"]
+
+
 def test_in_a_store_it_is_the_same(tmp_path: Path) -> None:
     """Ended in a PostgreSQL store, taken up there, and equal to a folder's to the last bit."""
     job = ("run", "-d", "synthetic:normal", "--n", "40", "-s", "listwise5x9", "--quiet", "--json")

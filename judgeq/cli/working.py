@@ -27,7 +27,7 @@ from judgeq.settings.model import Access
 
 if TYPE_CHECKING:
     from judgeq.config import Settings
-    from judgeq.engine.joining import Given
+    from judgeq.engine.remote_worker import WorkerOptions
 
 OF_WORKERS = [
     *("store", "data_dir", "base_url", "api", "extra_body", "concurrency", "max_invalid"),
@@ -102,8 +102,8 @@ def _given(
     exit_when: str | None,
     max_hours: float | None,
     flags: Mapping[str, Any],
-) -> Given:
-    from judgeq.engine.joining import Given
+) -> WorkerOptions:
+    from judgeq.engine.remote_worker import WorkerOptions
 
     if exit_when not in (None, "idle", "done"):
         raise UsageError(f"--exit-when {exit_when}: give idle or done.")
@@ -112,7 +112,7 @@ def _given(
     settings = given(flags)
     if judge:
         settings["judge"] = tuple(judge)
-    return Given(settings, tuple(dataset or ()), tuple(runs or ()), exit_when, max_hours)  # type: ignore[arg-type]
+    return WorkerOptions(settings, tuple(dataset or ()), tuple(runs or ()), exit_when, max_hours)  # type: ignore[arg-type]
 
 
 @command("worker")
@@ -143,19 +143,18 @@ def worker(
 
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
-    from judgeq.engine import joining, session
-    from judgeq.engine.working import Tally
+    from judgeq.engine import remote_worker, session
     from judgeq.ui import working
     from judgeq.ui.json import plain
 
     write_log(log)
     mine = _given(runs, judge, dataset, exit_when, max_hours, flags)
-    tally = Tally()
+    tally = remote_worker.Tally()
     lines = working.WorkerLines(console(stderr=True), tally, quiet=quiet)
     ended: JudgeqError | None = None
     running.restore_ctrl_c()
     try:
-        session.run_loop(joining.join(mine, lines, tally, beside=lines.draw_forever))
+        session.run_loop(remote_worker.join(mine, lines, tally, beside=lines.draw_forever))
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:

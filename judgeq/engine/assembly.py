@@ -179,9 +179,10 @@ async def panel(
 ) -> AsyncIterator[Panel]:
     """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
     theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`, or
-    where others ask (`--workers 0`), nothing is written to the cache's folder. What is `shared` with other processes
-    is spent no further than the `allowance` goes, by default this user's own cap: whoever can write to
-    the store can change the shared one. Each of the `processes` takes its part of a server's limits.
+    where others ask (`--workers 0`), nothing is written to the cache's folder. What is `shared` with
+    other processes is spent no further than the `allowance` goes, by default this user's own cap:
+    whoever can write to the store can change the shared one. Each of the `processes` takes its part of
+    a server's limits.
 
     Judges have the budget and the cache in common; one model asked as several personas has one
     limiter, for its provider counts all of it together.

@@ -7,8 +7,22 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Iterator,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    contextmanager,
+    suppress,
+)
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -28,10 +42,12 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
+from judgeq.judge.budget import NANO, Allowance
+from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
-from judgeq.types import JobState
+from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
@@ -326,34 +342,46 @@ async def _open(
     page: Page | None,
 ) -> T:
     stop = Stop()
+    with stoppable(stop, emit, interrupts):
+        async with opened(run, stop, emit) as (run, store, judge), AsyncExitStack() as stack:
+            people = await _people(run, store, emit)
+            session = Session(run, store, judge, stop, emit, people=people)
+            if people is not None and page is not None:
+                session = replace(session, page=_once(stack, page(people)))
+            result = await work(session)
+            store.check()
+            return result
+
+
+@asynccontextmanager
+async def opened(
+    run: Run, stop: Stop, emit: Emit, allowance: Allowance | None = None
+) -> AsyncIterator[tuple[Run, Store, Panel]]:
+    """The run with the calls in flight that this process may have, its store and its judges, open while
+    inside. A worker process, which only takes jobs, gives its own `allowance`."""
     store = run.folder.store()
     store.report_to(emit)
     stop.calls(store.hurry)
     try:
-        with stoppable(stop, emit, interrupts):
+        totals, out = Totals(), None
+        if allowance is None:
             await _fill(store, run)
             totals, out = await store.totals(), await batch.held(store)
-            with within_open_files(run, emit) as run:
-                async with (
-                    assembly.sharing(store.keeper, emit) as shared,
-                    assembly.panel(
-                        run,
-                        totals,
-                        stop,
-                        emit,
-                        out=out,
-                        shared=shared,
-                        processes=lambda: store.processes,
-                    ) as judge,
-                    AsyncExitStack() as stack,
-                ):
-                    people = await _people(run, store, emit)
-                    opened = Session(run, store, judge, stop, emit, people=people)
-                    if people is not None and page is not None:
-                        opened = replace(opened, page=_once(stack, page(people)))
-                    result = await work(opened)
-            store.check()
-            return result
+        with within_open_files(run, emit) as run:
+            async with assembly.sharing(store.keeper, emit) as shared:
+                if allowance is not None and shared is not None and shared.cap is not None:
+                    assembly.check_prices(run.pricing, shared.cap / NANO)
+                async with assembly.panel(
+                    run,
+                    totals,
+                    stop,
+                    emit,
+                    out=out,
+                    shared=shared,
+                    allowance=allowance,
+                    processes=lambda: store.processes,
+                ) as judge:
+                    yield run, store, judge
     finally:
         await store.close()
 

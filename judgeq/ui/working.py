@@ -6,7 +6,7 @@ import time
 
 from rich.console import Console
 
-from judgeq.engine.working import Tally
+from judgeq.engine.remote_worker import Tally
 from judgeq.events import Event, Notice, RunStarted
 from judgeq.text import count, dotted, money, rate, several
 from judgeq.ui.dashboard import Clock, Face, write, write_notices
