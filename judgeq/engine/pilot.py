@@ -14,7 +14,7 @@ from typing import Any, ClassVar
 
 from judgeq.engine.assembly import Run
 from judgeq.engine.runner import Session, first_questions
-from judgeq.engine.session import Beside, Emit, at_work, begun, run_loop
+from judgeq.engine.session import Beside, Emit, at_work
 from judgeq.engine.stopping import Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Notice
@@ -112,9 +112,7 @@ def ask(
         return Pilot(asked, counts, took, *limits, error)
 
     try:
-        with begun(run, emit):
-            work = at_work(run, emit, first, interrupts or Interrupts(), beside=beside)
-            return run_loop(work)
+        return at_work(run, emit, first, beside=beside, interrupts=interrupts)
     except StoppedError as error:
         raise StoppedError(
             f"{error}. What was answered is kept in run {run.folder.id}, and not asked again; `judgeq "

@@ -64,8 +64,8 @@ class Session:
     stop: Stop
     emit: Callable[[Event], None]
     people: People | None = None
-    page: Callable[[], Awaitable[None]] | None = None
-    """Opens the page of the people, unless it is open."""
+    page: Callable[[], Awaitable[object]] | None = None
+    """Opens the page of the people."""
 
 
 async def go_through(session: Session) -> results.Result:
