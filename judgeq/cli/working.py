@@ -51,8 +51,8 @@ Judges = Annotated[
         "--judge",
         "-j",
         metavar="NAME",
-        help="A judge that this worker may ask: simulated, a model's name, or recorded:FILE; may be "
-        "repeated. Money is spent only on models named here.",
+        help="A judge that this worker may ask: simulated, or a model's name; may be repeated. Money is "
+        "spent only on models named here.",
         show_default="simulated",
         rich_help_panel=JUDGE,
     ),

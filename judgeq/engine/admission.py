@@ -26,7 +26,6 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.session import opened
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.events import Notice
-from judgeq.imports import recordings
 from judgeq.judge.budget import Allowance
 from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
@@ -151,40 +150,34 @@ def admitted(
         raise RunError(f"{run} was imported: there is nothing to go on with.")
     if config.fingerprint(facts) != info.fingerprint:
         raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
-    if asked.people is not None:
-        raise UsageError(f"{run} asks people: its own process does all of it.")
     _check_judges(run, asked, own)
     _check_servers(run, asked, own, named)
     if asked.batch:
         raise UsageError(f"{run} is asked in batches, which its own process sends.")
     strategy, prompt = asked.make_strategy(), _prompt(run, info)
     dataset = _dataset(place, info, own, files)
-    judges = _judges(run, info, own, dataset)
-    here = config.deciding_facts(asked.model_copy(update={"judge": judges}), dataset, prompt)
+    here = config.deciding_facts(asked, dataset, prompt)
     differing = [name for name in {**here, **facts} if here.get(name) != facts.get(name)]
     if differing:
         raise RunError(
             f"{run} is not worked on: its {' and '.join(differing)} here and in the store differ."
         )
     # What decides the result is as the run has it, and all else as the worker's user gave it.
-    decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt", "judge"})
-    settings = Settings(**{**own.model_dump(), **decided, "prompt": None, "judge": judges})
-    for name in judges:
+    decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt"})
+    settings = Settings(**{**own.model_dump(), **decided, "prompt": None})
+    for name in asked.judge:
         judge.check(name, settings)
     pricing = assembly.check(settings, dataset, prompt)
     return Run(settings, dataset, strategy, prompt, pricing, facts, place)
 
 
 def _check_judges(run: str, asked: Settings, own: Settings) -> None:
-    """Raise UsageError for a judge that the worker's user didn't name."""
+    """Raise UsageError for judges that a worker can't ask, or that its user didn't name."""
+    if asked.people is not None or any(map(judge.recording_of, asked.judge)):
+        what = "a recording" if asked.people is None else "people"
+        raise UsageError(f"{run} asks {what}: its own process does all of it.")
     for name in asked.judge:
-        if judge.recording_of(name) is not None:
-            if not any(map(judge.recording_of, own.judge)):
-                raise UsageError(
-                    f"{run} asks a recorded judge: --judge recorded:FILE gives this worker the same "
-                    "recording."
-                )
-        elif name not in own.judge:
+        if name not in own.judge:
             cost = ""
             if judge.kind_of(name).costs_money:
                 cost = ", at your cost (--max-cost DOLLARS caps that)"
@@ -225,29 +218,6 @@ def _prompt(run: str, info: RunInfo) -> PromptSet | None:
     for name in info.settings.persona:
         prompt.as_persona(name)  # complains of one that isn't there
     return prompt
-
-
-def _judges(run: str, info: RunInfo, own: Settings, dataset: Dataset) -> tuple[str, ...]:
-    """The run's judges; recordings are the worker's own files with the same judgments."""
-    judges = list(info.settings.judge)
-    if not any(map(judge.recording_of, judges)):
-        return tuple(judges)
-    here = {}
-    for name in own.judge:
-        path = judge.recording_of(name)
-        if path is not None:
-            checksum = recordings.checksum(recordings.read(path, dataset.ids).judgments)
-            here[f"recorded:{checksum}"] = name
-    fact = info.facts.get("judge")
-    names = fact.get("name") if isinstance(fact, dict) else None
-    wanted = dict(enumerate(names if isinstance(names, list) else [names]))
-    for number, name in enumerate(judges):
-        if judge.recording_of(name) is not None:
-            checksum = str(wanted.get(number))
-            if checksum not in here:
-                raise DataError(f"{run}: no --judge recorded:FILE says what its judge says.")
-            judges[number] = here[checksum]
-    return tuple(judges)
 
 
 def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]) -> Dataset:
