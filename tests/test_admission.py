@@ -64,7 +64,7 @@ def own(*datasets: Path, **given: Any) -> Own:
 
 
 def admit(place: RunFolder, mine: Own, **how: Any) -> Run:
-    return admission.admitted(place, place.info(), *mine, **how)
+    return admission.admit(place, place.info(), *mine, **how)
 
 
 def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
@@ -85,7 +85,7 @@ def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     WATCHING.append(True)
     try:
         with pytest.raises(JudgeqError) as caught:
-            admission.admitted(place, info, *mine, **how)
+            admission.admit(place, info, *mine, **how)
     finally:
         WATCHING.clear()
     files = [what for what in OPENED if "judgeq/" not in what and "/lib/python" not in what]

@@ -100,7 +100,7 @@ class StoreRuns:
 
     async def admit(self, name: str) -> Run:
         """The run as this worker may work on it; raises what says why it may not."""
-        run = await asyncio.to_thread(self._admitted, name)
+        run = await asyncio.to_thread(self._admit, name)
         asked, begun = run.settings, run.folder.info().settings
         here = [asked.address_of(name) for name in asked.models]
         if here != [begun.address_of(name) for name in begun.models]:
@@ -112,9 +112,9 @@ class StoreRuns:
             )
         return run
 
-    def _admitted(self, name: str) -> Run:
+    def _admit(self, name: str) -> Run:
         place, named = self._place(name), name in self.named
-        return admitted(place, place.info(), self._settings, self._files, named=named)
+        return admit(place, place.info(), self._settings, self._files, named=named)
 
     @asynccontextmanager
     async def open(
@@ -131,7 +131,7 @@ class StoreRuns:
         await self._lookout.close()
 
 
-def admitted(
+def admit(
     place: RunPlace,
     info: RunInfo,
     own: Settings,

@@ -151,7 +151,7 @@ async def _estimate(
         later = most - (sum(counts.total for counts in planned) or len(left))
         kinds[-1].later = max(0, round(later * (1 - for_people if settings.models else 1)))
     if settings.models:
-        await _look(judge, store, left, kinds)
+        await _sample(judge, store, left, kinds)
         needs = _all_needs(prepared, judge, kinds, ENOUGH if pilot is None else 1)
     else:
         kinds[0].sizes = [0] * len(left)
@@ -217,7 +217,7 @@ def _matches(matches: Matches) -> list[Match]:
     return [Match(m, 1, tuple(of.tolist()), judge, repeat) for m, (of, judge, repeat) in each]
 
 
-async def _look(
+async def _sample(
     judge: Panel, store: Store | None, left: Sequence[Match], kinds: Sequence[_Kind]
 ) -> None:
     """Look at what the questions took that were judged, and which of those `left` the cache knows;

@@ -59,7 +59,7 @@ class WorkerOptions:
     exit_when: ExitWhen | None = None
     max_hours: float | None = None
 
-    def settled(self) -> Settings:
+    def to_settings(self) -> Settings:
         """The settings. Raises UsageError for what can't be."""
         settings = config.settle({"dataset": "demo", **self.settings})
         if settings.store is None:
@@ -275,7 +275,7 @@ class Worker:
                 rounds, items = run.strategy.rounds, len(run.dataset)
                 self._emit(RunStarted(name, items, rounds, panel.name))
                 at_once = AT_ONCE if run.settings.models else AT_ONCE_UNPAID
-                judge, workers = Careful(panel, items), run.settings.concurrency
+                judge, workers = CheckedPanel(panel, items), run.settings.concurrency
                 async with Queue(store, whoami(), stop, at_once=at_once) as queue:
                     more = True
                     while more:
@@ -315,7 +315,7 @@ class Worker:
                 return False
 
 
-class Careful:
+class CheckedPanel:
     """A panel that is asked only about items that are there: the job may be anybody's."""
 
     def __init__(self, panel: Panel, n: int) -> None:
@@ -346,7 +346,7 @@ async def join(
     RunError and BudgetError as they come. All that was answered is kept, and jobs that weren't are given
     back.
     """
-    settings = options.settled()
+    settings = options.to_settings()
     assembly.check_access(settings)
     files = [Path(name) for name in options.datasets]
     runs, stop = StoreRuns(settings, files, options.runs, emit), Stop()

@@ -76,7 +76,7 @@ async def go_through(session: Session) -> results.Result:
     """
     run, store = session.run, session.store
     async with leading(session) as epoch:
-        session.emit(started := await _started(session))
+        session.emit(started := await _start_event(session))
         if (folder := _results_of_batches(session)).exists():  # of a session that was killed
             tidy(folder, {one.name for one in await batch.out_of(store)})
         if session.people is not None:
@@ -104,7 +104,7 @@ async def _info(session: Session) -> RunInfo:
             await session.store.counts()
 
 
-async def _started(session: Session) -> RunStarted:
+async def _start_event(session: Session) -> RunStarted:
     """The event of a session that begins. Rounds that people are asked are as one."""
     run, items, people = session.run, len(session.run.dataset), session.people is not None
     planned, _ = await rounds.planned(session.store)
@@ -203,7 +203,7 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
             break
         known = None
         if round >= planned:  # of what was planned before, only the last matters
-            known = await _known(session, history)
+            known = await _certainty(session, history)
         session.emit(results.round_rated(run.dataset, round, before, history.latest[1], known))
         reached = known is not None and history.goal.reached(known.rho, known.top_share)
         # Only items that were in two rankings say how far the judge contradicts itself.
@@ -231,7 +231,7 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
     return await _state(session, round)
 
 
-async def _known(session: Session, history: History) -> Certainty | None:
+async def _certainty(session: Session, history: History) -> Certainty | None:
     """How well the order is known now, where that is worked out after each round."""
     settings, store = session.run.settings, session.store
     if not certainty.after_each_round(history, settings):
@@ -305,7 +305,7 @@ async def first_questions(session: Session, number: int) -> Counts:
     """
     run = session.run
     async with leading(session) as epoch:
-        session.emit(await _started(session))
+        session.emit(await _start_event(session))
         history = rounds.begin(len(run.dataset), run.strategy, run.settings)
         counts = await _planned(session, epoch, history, Repeats())
         to_ask = min(number - (counts.done and counts.done + counts.invalid), counts.left)
@@ -333,8 +333,8 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
     counts, ours = await _state(session, round), session.run.settings.workers > 0
     session.emit(RoundStarted(round, counts))
     while counts.left and not session.stop.asked:
-        if ours and await _batched(session, counts):
-            await _in_batches(session)
+        if ours and await _needs_batches(session, counts):
+            await _ask_in_batches(session)
             counts = await _state(session, round)
             continue
         if (ours and counts.pending) or (await session.store.reap() and ours):
@@ -398,7 +398,7 @@ async def _state(session: Session, round: int) -> Counts:
 # Its batches
 
 
-async def _batched(session: Session, counts: Counts) -> bool:
+async def _needs_batches(session: Session, counts: Counts) -> bool:
     """Whether it is batches that are to be sent, or waited for, now: also before single calls under a
     cap, for which what batches hold of it may not be left."""
     settings = session.run.settings
@@ -407,7 +407,7 @@ async def _batched(session: Session, counts: Counts) -> bool:
     return bool(await batch.out_of(session.store))
 
 
-async def _in_batches(session: Session) -> None:
+async def _ask_in_batches(session: Session) -> None:
     """Have all that is pending answered by batches; or, where we ask live, wait for those that are out
     from before."""
     await session.judge.open()

@@ -83,7 +83,7 @@ def prepare(
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
-    return _made(settings, dataset, prompt, facts, folder)
+    return _make_run(settings, dataset, prompt, facts, folder)
 
 
 def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
@@ -118,10 +118,10 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
-    return _made(settings, dataset, prompt, facts, folder, held)
+    return _make_run(settings, dataset, prompt, facts, folder, held)
 
 
-def _made(
+def _make_run(
     settings: Settings,
     dataset: Dataset,
     prompt: PromptSet | None,
