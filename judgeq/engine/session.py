@@ -12,7 +12,6 @@ from collections.abc import (
     Awaitable,
     Callable,
     Coroutine,
-    Iterator,
     Mapping,
     Sequence,
 )
@@ -20,7 +19,6 @@ from contextlib import (
     AbstractAsyncContextManager,
     AsyncExitStack,
     asynccontextmanager,
-    contextmanager,
     suppress,
 )
 from dataclasses import replace
@@ -43,7 +41,7 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
-from judgeq.judge.budget import NANO, Allowance
+from judgeq.judge.budget import Allowance
 from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
@@ -338,21 +336,22 @@ async def opened(
         if allowance is None:
             await _fill(store, run)
             totals, out = await store.totals(), await batch.held(store)
-        with within_open_files(run, emit) as run:
-            async with assembly.sharing(store.keeper, emit) as shared:
-                if allowance is not None and shared is not None and shared.cap is not None:
-                    assembly.check_prices(run.pricing, shared.cap / NANO)
-                async with assembly.panel(
-                    run,
-                    totals,
-                    stop,
-                    emit,
-                    out=out,
-                    shared=shared,
-                    allowance=allowance,
-                    processes=lambda: store.processes,
-                ) as judge:
-                    yield run, store, judge
+        models, wanted = len(run.settings.models), run.settings.concurrency
+        with open_files.room_for(wanted * models) as connections:
+            possible = max(1, min(wanted, connections // models)) if models else wanted
+            if possible < wanted:
+                emit(
+                    Notice(
+                        f"This process may have few files open at once (`ulimit -Hn`): {possible:,} "
+                        f"calls are in flight together at most, and not {wanted:,}."
+                    )
+                )
+            settings = run.settings.model_copy(update={"concurrency": possible})
+            run = replace(run, settings=settings)
+            async with assembly.panel(
+                run, totals, stop, emit, store=store, out=out, allowance=allowance
+            ) as judge:
+                yield run, store, judge
     finally:
         await store.close()
 
@@ -379,26 +378,6 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
         most=2 if settings.both_orders else 1,
         emit=emit,
     )
-
-
-@contextmanager
-def within_open_files(run: Run, emit: Emit) -> Iterator[Run]:
-    """The run, with as many calls in flight as this process may have connections open."""
-    models = len(run.settings.models)
-    if not models:
-        yield run
-        return
-    wanted = run.settings.concurrency
-    with open_files.room_for(wanted * models) as connections:
-        possible = max(1, min(wanted, connections // models))
-        if possible < wanted:
-            emit(
-                Notice(
-                    f"This process may have few files open at once (`ulimit -Hn`): {possible:,} calls "
-                    f"are in flight together at most, and not {wanted:,}."
-                )
-            )
-        yield replace(run, settings=run.settings.model_copy(update={"concurrency": possible}))
 
 
 async def _fill(store: Store, run: Run) -> None:
