@@ -28,7 +28,6 @@ from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
 from judgeq.store import Store
 from judgeq.store.protocol import Spent
-from judgeq.strategies import Strategy
 from judgeq.strategies.repeats import Repeats
 from judgeq.types import Counts, Match, Matches, Totals, Usage
 
@@ -144,33 +143,31 @@ async def _estimate(
         first = rounds.questions(rounds.begin(n, strategy, settings), settings)
         left = _matches(replace(first, repeats=Repeats().add(first)))
     most = rounds.judgments_per_match(settings) * strategy.calls(n)
-    for_people = rounds.share_of_people(settings)
+    for_people, later = rounds.share_of_people(settings), 0
     rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
-    kinds = _kinds(strategy, n)
     if rounds_open:
-        later = most - (sum(counts.total for counts in planned) or len(left))
-        kinds[-1].later = max(0, round(later * (1 - for_people if settings.models else 1)))
-    if settings.models:
-        await _sample(judge, store, left, kinds)
-        needs = _all_needs(prepared, judge, kinds, ENOUGH if pilot is None else 1)
-    else:
-        kinds[0].sizes = [0] * len(left)
+        left_out = most - (sum(counts.total for counts in planned) or len(left))
+        later = max(0, round(left_out * (1 - for_people if settings.models else 1)))
+    asked = _Questions(len(left) + later)
+    basis = "the simulated judge costs nothing"
+    if settings.people is not None:
         basis = "people answer, and nothing is sent"
-        if settings.people is None:
-            basis = "the simulated judge costs nothing"
-        needs = _Needs(NOTHING, NOTHING, NOTHING, basis)
-    calls = sum(kind.calls for kind in kinds)
-    latencies = [spent.latency for kind in kinds for _, spent in kind.samples if spent.latency]
+    needs = _Needs(NOTHING, NOTHING, NOTHING, basis)
+    if settings.models:
+        asked = await _look(prepared, judge, store, left, later)
+        enough = len(asked.samples) >= (ENOUGH if pilot is None else 1)
+        needs = (_by_samples if enough else _by_rule)(prepared, asked)
+    latencies = [spent.latency for _, spent in asked.samples if spent.latency]
     known = bool(latencies) and needs.input.expected is not None
     return Estimate(
         prepared,
         sum(counts.total - counts.left for counts in planned),
-        calls,
-        sum(kind.hits for kind in kinds),
+        asked.calls,
+        asked.hits,
         rounds_open,
         totals,
         *needs,
-        _seconds(prepared, calls, latencies, rounds_open, pilot, needs) if known else None,
+        _seconds(prepared, asked.calls, latencies, rounds_open, pilot, needs) if known else None,
         Range(min(latencies), max(latencies), mean_of(latencies)) if known else None,
         pilot,
         max(0, round(most * for_people) - answered),
@@ -181,30 +178,15 @@ async def _estimate(
 
 
 @dataclass(slots=True)
-class _Kind:
-    """The questions of one kind."""
+class _Questions:
+    """The questions to be asked of models, and what similar ones took."""
 
-    name: str  # where a run has two kinds
-    items: float  # in a question, on average
-    later: int = 0  # to be asked in rounds that can't be looked into
-    hits: int = 0  # answered by the cache
-    sizes: list[int] = field(default_factory=list)  # bytes of each other one to be asked
-    samples: list[tuple[int, Spent]] = field(default_factory=list)  # bytes, and what it took
+    calls: int = 0  # to be asked
+    size: float = 0.0  # bytes of all of them
+    items: float = 0.0  # texts in all of them
+    hits: int = 0  # other ones, which the cache answers
+    samples: list[tuple[int, Spent]] = field(default_factory=list)  # bytes of one, and what it took
     of_run: int = 0  # samples that this run asked; the cache has the others
-
-    @property
-    def calls(self) -> int:
-        """How many are to be asked."""
-        return len(self.sizes) + self.later
-
-
-def _kinds(strategy: Strategy, n: int) -> list[_Kind]:
-    """What a strategy asks about n items: one kind of questions, or one of the first round, about items
-    alone, and one of the others."""
-    calls, items = strategy.calls(n), 2 * strategy.cost(n)
-    if strategy.mixed:
-        return [_Kind("texts alone", 1), _Kind("lists", (items - n) / max(1, calls - n))]
-    return [_Kind("", items / max(1, calls))]
 
 
 def _matches(matches: Matches) -> list[Match]:
@@ -217,43 +199,45 @@ def _matches(matches: Matches) -> list[Match]:
     return [Match(m, 1, tuple(of.tolist()), judge, repeat) for m, (of, judge, repeat) in each]
 
 
-async def _sample(
-    judge: Panel, store: Store | None, left: Sequence[Match], kinds: Sequence[_Kind]
-) -> None:
-    """Look at what the questions took that were judged, and which of those `left` the cache knows;
-    people are sent nothing."""
+async def _look(
+    prepared: Run, judge: Panel, store: Store | None, left: Sequence[Match], later: int
+) -> _Questions:
+    """The questions `left`, as far as the cache doesn't answer them, and so many in `later` rounds; with
+    those that were answered. People are sent nothing."""
+    asked = _Questions()
     for spent in [] if store is None else await store.spent(MOST):
         if judge.is_sent(spent.match) and spent.usage.output:
-            kind = kinds[-1 if spent.match.round > 1 else 0]
-            kind.samples.append((len(_prepared(judge, spent.match)[1].body), spent))
-            kind.of_run += 1
+            asked.samples.append((len(_sent(judge, spent.match)[1].body), spent))
+    asked.of_run = len(asked.samples)
     for match in filter(judge.is_sent, left):
-        kind = kinds[-1 if match.round > 1 else 0]
-        request, prepared = _prepared(judge, match)
-        size, known = len(prepared.body), judge.of(match).recall(request, prepared)
+        request, sent = _sent(judge, match)
+        known = judge.of(match).recall(request, sent)
         if known is None:
-            kind.sizes.append(size)
+            asked.calls += 1
+            asked.size += len(sent.body)
+            asked.items += len(match.items)
             continue
-        kind.hits += 1
+        asked.hits += 1
         reply, _ = known
         if reply.usage.output:
-            kind.samples.append((size, Spent(match, reply.usage, reply.cost, 0.0)))
+            taken = Spent(match, reply.usage, reply.cost, 0.0)
+            asked.samples.append((len(sent.body), taken))
+    if later:
+        history = rounds.begin(len(prepared.dataset), prepared.strategy, prepared.settings)
+        questions = prepared.strategy.later(history, seeds.rng(history.seed, "estimate"))
+        first = judge.judges.index(judge.asked[0])
+        some = [match._replace(judge=first) for match in _matches(questions)[:SIMILAR]]
+        asked.calls += later
+        asked.size += later * mean_of([len(_sent(judge, match)[1].body) for match in some])
+        asked.items += later * mean_of([len(match.items) for match in some])
+    return asked
 
 
-def _prepared(judge: Panel, match: Match) -> tuple[Request, Prepared]:
+def _sent(judge: Panel, match: Match) -> tuple[Request, Prepared]:
     """A question, and how it would be sent."""
     asked = judge.of(match)
     request = asked.questions.request(match)
     return request, asked.backend.prepare(request)
-
-
-def _similar(prepared: Run, judge: Panel, *, later: bool) -> list[int]:
-    """Bytes of questions like those of the first round, or of `later` ones."""
-    strategy, sent = prepared.strategy, judge.judges.index(judge.asked[0])
-    history = rounds.begin(len(prepared.dataset), strategy, prepared.settings)
-    ask = strategy.later if later else strategy.next_round
-    matches = _matches(ask(history, seeds.rng(history.seed, "estimate")))[:SIMILAR]
-    return [len(_prepared(judge, match._replace(judge=sent))[1].body) for match in matches]
 
 
 # What they need
@@ -268,60 +252,46 @@ class _Needs(NamedTuple):
     basis: str
 
 
-def _all_needs(prepared: Run, judge: Panel, kinds: Sequence[_Kind], least: int) -> _Needs:
-    """What all questions to be asked need: by the answered ones of each kind, if there are at least so
-    many, else by rule of thumb."""
-    input_, output, cost, basis = NOTHING, NOTHING, NOTHING, list[str]()
-    priced = True
-    for kind in [kind for kind in kinds if kind.calls] or kinds[-1:]:
-        size = mean_of(kind.sizes or _similar(prepared, judge, later=kind is kinds[-1]))
-        needs = (_by_samples if len(kind.samples) >= least else _by_rule)(prepared, kind, size)
-        input_ += needs.input * kind.calls
-        output += needs.output * kind.calls
-        priced = priced and needs.cost is not None
-        cost += (needs.cost or NOTHING) * kind.calls
-        basis.append(f"{kind.name}: {needs.basis}" if kind.name else needs.basis)
-    return _Needs(input_, output, cost if priced else None, "; ".join(basis))
-
-
-def _by_samples(prepared: Run, kind: _Kind, size: float) -> _Needs:
-    """What one question of so many bytes needs, as those in the sample suggest."""
-    usages, costs = list[Usage](), list[float | None]()
-    for its_size, spent in kind.samples:
-        longer, (input_, cached, *output) = size / max(1, its_size), spent.usage
-        usage = Usage(round(longer * input_), round(longer * cached), *output)
-        pricing = prepared.pricing.get(prepared.settings.panelists[spent.match.judge].judge)
-        usages.append(usage)
-        costs.append(spent.cost if pricing is None else pricing.cost(usage))
+def _by_samples(prepared: Run, asked: _Questions) -> _Needs:
+    """What the questions need as those in the sample suggest: input and cost by their bytes, output by
+    their labels."""
+    costs, settings = list[float | None](), prepared.settings
+    for size, spent in asked.samples:
+        pricing = prepared.pricing.get(settings.panelists[spent.match.judge].judge)
+        cost = spent.cost if pricing is None else pricing.cost(spent.usage)
+        costs.append(None if cost is None else cost / max(1, size))
     known = [cost for cost in costs if cost is not None]
-    counts = ((kind.of_run, "of this run"), (len(usages) - kind.of_run, "in the cache"))
+    read = [(took.usage.input + took.usage.cached) / max(1, size) for size, took in asked.samples]
+    written = [took.usage.output / (3 + len(took.match.items)) for _, took in asked.samples]
+    counts = (asked.of_run, "of this run"), (len(costs) - asked.of_run, "in the cache")
     parts = [f"{n:,} call{'' if n == 1 else 's'} {where}" for n, where in counts if n]
-    reasons = ", reasons included" if prepared.settings.reasons else ""
+    reasons = ", reasons included" if settings.reasons else ""
     return _Needs(
-        plausible([usage.input + usage.cached for usage in usages], kind.calls, 0.03),
-        plausible([usage.output for usage in usages], kind.calls, 0.1),
-        plausible(known, kind.calls, 0.05) if len(known) == len(costs) else None,
+        plausible(read, asked.calls, 0.03) * asked.size,
+        plausible(written, asked.calls, 0.1) * (3 * asked.calls + asked.items),
+        plausible(known, asked.calls, 0.05) * asked.size if len(known) == len(costs) else None,
         f"from {' and '.join(parts)}{reasons}",
     )
 
 
-def _by_rule(prepared: Run, kind: _Kind, size: float) -> _Needs:
-    """What one question needs by rule of thumb; each judge gets about as many as any other."""
-    reason = REASON if prepared.settings.reasons else (0, 0)
+def _by_rule(prepared: Run, asked: _Questions) -> _Needs:
+    """What the questions need by rule of thumb; each judge gets about as many as any other."""
+    calls, reason = max(1, asked.calls), REASON if prepared.settings.reasons else (0, 0)
+    size, items = asked.size / calls, asked.items / calls
     # Between a label with its marks as one token, and as four.
-    answer, shortest = 8 + 4 * kind.items + reason[1], 3 + kind.items + reason[0]
+    answer, shortest = 8 + 4 * items + reason[1], 3 + items + reason[0]
     longest = prepared.settings.output_limit or answer + REASONING
     more = f", {reason[0]} to {reason[1]} of them for a reason" if reason[1] else ""
     source = (
         f"by rule of thumb: {BYTES_A_TOKEN[0]:g} to {BYTES_A_TOKEN[1]:g} bytes a token; an answer "
         f"without reasoning, or with it {longest:,.0f} tokens{more}; no retries"
     )
-    input_ = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN))
-    output = Range(min(shortest, longest), longest)
+    input_ = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN)) * asked.calls
+    output = Range(min(shortest, longest), longest) * asked.calls
 
     def cost(read: float, written: float) -> float:
-        usage = Usage(math.ceil(read), 0, math.ceil(written))
-        return mean_of([pricing.cost(usage) for pricing in known])
+        usage = Usage(math.ceil(read / calls), 0, math.ceil(written / calls))
+        return asked.calls * mean_of([pricing.cost(usage) for pricing in known])
 
     known = [pricing for pricing in prepared.pricing.values() if pricing is not None]
     if len(known) < len(prepared.pricing):
