@@ -65,14 +65,10 @@ async def fold(history: History, store: Store, judges: int) -> Counts | None:
     return counts
 
 
-def judges_per_match(settings: Settings) -> int:
-    """How many judges are asked each question."""
-    return settings.each - 1 + (len(settings.panelists) if settings.ensemble == "each" else 1)
-
-
 def judgments_per_match(settings: Settings) -> int:
     """How many jobs a match of the strategy becomes: one for each judge, and each order."""
-    return judges_per_match(settings) * (2 if settings.both_orders else 1)
+    judges = len(settings.panelists) if settings.ensemble == "each" else 1
+    return (settings.each - 1 + judges) * (2 if settings.both_orders else 1)
 
 
 def share_of_people(settings: Settings) -> float:
