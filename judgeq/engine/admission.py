@@ -25,7 +25,6 @@ from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.session import opened
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
-from judgeq.events import Notice
 from judgeq.judge.budget import Allowance
 from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
@@ -51,12 +50,9 @@ class Prospect(NamedTuple):
 class StoreRuns:
     """The runs of a store, as a worker may work on them."""
 
-    def __init__(
-        self, settings: Settings, files: Sequence[Path], named: Sequence[str], emit: Emit
-    ) -> None:
+    def __init__(self, settings: Settings, files: Sequence[Path], named: Sequence[str]) -> None:
         self._settings = settings
         self._files = files
-        self._emit = emit
         self._store = StoredRuns.at(settings.store or "", Path("runs"))
         self.named = [self._store.find(name).id for name in named]
         self._lookout = self._store.lookout()
@@ -100,17 +96,7 @@ class StoreRuns:
 
     async def admit(self, name: str) -> Run:
         """The run as this worker may work on it; raises what says why it may not."""
-        run = await asyncio.to_thread(self._admit, name)
-        asked, begun = run.settings, run.folder.info().settings
-        here = [asked.address_of(name) for name in asked.models]
-        if here != [begun.address_of(name) for name in begun.models]:
-            self._emit(
-                Notice(
-                    f"run {name} is worked on at {' and '.join(dict.fromkeys(here))}, in place of "
-                    "the server that it was begun with."
-                )
-            )
-        return run
+        return await asyncio.to_thread(self._admit, name)
 
     def _admit(self, name: str) -> Run:
         place, named = self._place(name), name in self.named

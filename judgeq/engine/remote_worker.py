@@ -349,7 +349,7 @@ async def join(
     settings = options.to_settings()
     assembly.check_access(settings)
     files = [Path(name) for name in options.datasets]
-    runs, stop = StoreRuns(settings, files, options.runs, emit), Stop()
+    runs, stop = StoreRuns(settings, files, options.runs), Stop()
     worker = Worker(runs, stop, emit, named=runs.named, exit_when=options.exit_when, tally=tally)
 
     async def work() -> None:

@@ -353,10 +353,12 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
 
 
 def _waits_for_workers(session: Session, counts: Counts) -> str:
-    judges = "".join(f" --judge {quoted(name)}" for name in session.run.settings.models)
+    settings = session.run.settings
+    flags = [f" --judge {quoted(name)}" for name in settings.models]
+    flags += [f" --base-url {quoted(settings.base_url)}"] if settings.base_url else []
     return (
-        f"{several(counts.left, 'job')} wait for workers: this process only plans rounds. Start one "
-        f"with `judgeq worker {session.run.folder.argument}{judges}`."
+        f"This process only plans rounds, and waits for workers to do {several(counts.left, 'job')}. "
+        f"Start them: `judgeq worker {session.run.folder.argument}{''.join(flags)}`."
     )
 
 
