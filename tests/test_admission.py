@@ -185,7 +185,7 @@ def test_a_run_that_asks_people_is_its_own_processs(
 def test_a_named_runs_models_may_be_asked_at_another_server(tmp_path: Path) -> None:
     place = begun(tmp_path / "runs", judge=("a",), base_url="http://node-1:8000/v1")
     mine = own(judge=("a",), base_url="http://127.0.0.1:8000/v1")
-    assert "naming the run" in refused(place, mine)
+    assert "name the run" in refused(place, mine)
     assert admit(place, mine, named=True).settings.base_url == "http://127.0.0.1:8000/v1"
     assert "--base-url" in refused(place, own(judge=("a",)), named=True)
 
@@ -248,7 +248,7 @@ def test_what_the_store_says_of_a_run_must_agree(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such persona"):
         admit(changed(another, persona=["pirate"]), mine)
     for facts in ({"prompt": "x"}, {"prompt": {"name": "x"}}, {"personas": 5}):
-        with pytest.raises(RunError, match="a prompt set that is none"):
+        with pytest.raises(RunError, match="an invalid prompt set"):
             admit(changed(another, facts), mine)
 
 

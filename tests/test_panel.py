@@ -491,7 +491,7 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
         ({"judge": TWO, "ensemble": "vote"}, "--ensemble vote"),
         (
             {"judge": ("m", "n"), "max_cost": 1.0, "prices": {"m": {"input": 1, "output": 1}}},
-            "the price of n is not known",
+            "the price of n is unknown",
         ),
     ],
 )

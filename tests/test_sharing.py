@@ -144,7 +144,7 @@ def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> 
     assert [jobs["done"] for jobs in state["jobs_by_round"]] == [24, 24, 24]
     assert run.name in judgeq(tmp_path, "runs").stdout
     done = judgeq(tmp_path, "resume", expect=7)
-    assert "was imported: there is nothing to go on with" in done.stderr
+    assert "was imported: nothing is left to ask" in done.stderr
     assert score_columns(run) == after
 
 

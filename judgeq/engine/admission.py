@@ -133,7 +133,7 @@ def admit(
     """
     asked, facts, run = info.settings, dict(info.facts), f"run {place.id}"
     if info.imported:
-        raise RunError(f"{run} was imported: there is nothing to go on with.")
+        raise RunError(f"{run} was imported: nothing is left to ask.")
     if config.fingerprint(facts) != info.fingerprint:
         raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
     _check_judges(run, asked, own)
@@ -180,8 +180,8 @@ def _check_servers(run: str, asked: Settings, own: Settings, named: bool) -> Non
         if theirs != ours:
             raise UsageError(
                 f"{run} asks {name} at {theirs[0]} (API: {theirs[1]}), and this worker at {ours[0]} "
-                f"(API: {ours[1]}). --base-url {quoted(theirs[0])} --api {theirs[1]} takes it there"
-                + ("; naming the run has it asked here all the same." if own.base_url else ".")
+                f"(API: {ours[1]}). To ask it there: --base-url {quoted(theirs[0])} --api {theirs[1]}."
+                + (f" To ask it here all the same, name the {run}." if own.base_url else "")
             )
     if asked.models and asked.extra_body != own.extra_body:
         if asked.extra_body is None:
@@ -200,7 +200,7 @@ def _prompt(run: str, info: RunInfo) -> PromptSet | None:
     try:
         prompt = prompts.of_facts(info.facts)
     except (TypeError, ValueError) as error:
-        raise RunError(f"{run} has a prompt set that is none.") from error
+        raise RunError(f"{run} has an invalid prompt set.") from error
     for name in info.settings.persona:
         prompt.as_persona(name)  # complains of one that isn't there
     return prompt
@@ -225,9 +225,9 @@ def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path
             return dataset
         looked_at.append(f"{name}: its texts, ids or labels are not those of the run")
     raise DataError(
-        f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, and this worker "
-        "hasn't got them: give the file with --dataset FILE (a known corpus' folder with --data-dir), "
-        "or begin the run with --share-texts." + "".join(f"\n{text}" for text in looked_at)
+        f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, which this worker doesn't "
+        "have. Give --dataset FILE (of a known corpus --data-dir), or start the run with --share-texts."
+        + "".join(f"\n{text}" for text in looked_at)
     )
 
 

@@ -100,8 +100,8 @@ def check_prices(prices: Prices, cap: float) -> None:
     for name, pricing in prices.items():
         if pricing is None:
             raise UsageError(
-                f"--max-cost {cap:g}: the price of {name} is not known, so that no cap "
-                "could be held. Give --price IN,OUT (dollars per million tokens)."
+                f"--max-cost {cap:g}: the price of {name} is unknown, so no cap can be kept. Give "
+                "--price IN,OUT (dollars per million tokens)."
             )
 
 
@@ -260,8 +260,8 @@ def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
     matches = {(one.round, frozenset(one.presented)) for one in judgments}
     if len({(one.round, frozenset(one.presented), one.judge) for one in judgments}) > len(matches):
         raise UsageError(
-            f"--judge {name}: several judges were recorded on the same items, and which of them "
-            "is to answer is not known: keep the lines of one, or use `judgeq import`."
+            f"--judge {name}: several judges were recorded on the same items. Keep the lines of one, "
+            "or make a run of them all: `judgeq import`."
         )
     return RecordedJudge(name, judgments)
 
@@ -317,8 +317,8 @@ def check_totals(totals: Totals, cap: float | None) -> None:
     """Raise UsageError where a cap is to be held and what was spent before is unknown."""
     if cap is not None and totals.at_risk is None:
         raise UsageError(
-            f"--max-cost {cap:g}: this run has calls of unknown price behind it, so that no cap could "
-            "be held. Begin it anew with --new: what was answered comes from the cache, for nothing."
+            f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
+            "Start again with --new: answers come from the cache, for nothing."
         )
 
 

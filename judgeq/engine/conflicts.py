@@ -67,9 +67,8 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
     if not changed and config.fingerprint(facts) == info.fingerprint:
         return
     raise RunError(
-        f"run {run} can't go on: its {' and '.join(changed) or 'configuration'} changed since it was "
-        f"begun (dataset: {source}). Put back what it was, or start another run with `judgeq run`; "
-        "nothing was changed."
+        f"run {run} can't continue: its {' and '.join(changed) or 'configuration'} changed since it "
+        f"began (dataset: {source}). Restore what it was, or start another run with `judgeq run`."
     )
 
 

@@ -100,7 +100,7 @@ def ask(
             failure = await store.last_failure()
             raise error or JudgeError(
                 f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
-                f"{counts.failed:,} failed), so that nothing can be estimated from it."
+                f"{counts.failed:,} failed), so it gives no estimate."
                 + ("" if failure is None else f" The last failure: {failure.error}")
             )
         asked, took = min(questions, counts.total), _difference(await store.totals(), before)

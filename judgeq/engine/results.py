@@ -222,8 +222,8 @@ async def rate(
     """
     if not any(map(len, history.verdicts)):
         raise NoVerdictsError(
-            f"run {run.id} has no verdict, so that there are no ratings: `judgeq status {run.argument}` "
-            "says what became of its jobs."
+            f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
+            f"{run.argument}`."
         )
     counts, totals = await store.counts(), await store.totals()
     said = await said_by_people(info, store)

@@ -59,7 +59,7 @@ async def fold(history: History, store: Store, judges: int) -> Counts | None:
     highest = 0 if verdicts.judges is None else int(verdicts.judges.max())
     if highest >= judges and highest >= (judges := judges + len(await store.people())):
         raise RunError(
-            f"the run's ledger is damaged: it has an answer of judge {highest}, and there are {judges}."
+            f"the run's record is damaged: it has an answer of judge {highest}, and there are {judges}."
         )
     history.add(verdicts, counts.total, await store.active(round + 1))
     return counts

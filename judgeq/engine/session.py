@@ -94,15 +94,14 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     info = folder.info()
     if info.imported:
         raise RunError(
-            f"run {folder.id} was imported: there is nothing to go on with. `judgeq rate` rates it "
-            "anew."
+            f"run {folder.id} was imported: nothing is left to ask. `judgeq rate` computes its scores."
         )
     kept = None if changes.get("dataset") else folder.dataset()
     if info.settings.dataset == STDIN and kept is None and not changes.get("dataset"):
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
-            f"Give the same ones again: judgeq resume {folder.argument} --dataset - < FILE (or "
-            "--dataset FILE), or in Python judgeq.resume(…, dataset=…); the same `run` goes on, too."
+            f"Give the same ones: judgeq resume {folder.argument} --dataset - < FILE, or in Python "
+            "judgeq.resume(…, dataset=…)."
         )
     prompt_kept = None if changes.get("prompt") else folder.prompt()
     held = [] if kept is None else ["dataset", "data_dir"]
@@ -276,8 +275,8 @@ def _begin(run: Run, emit: Emit) -> None:
     if unmarked is not None:
         emit(
             Notice(
-                "It can't be remembered that this run and its settings are yours, so that `judgeq "
-                f"resume` will ask for them again: {unmarked}",
+                "judgeq can't remember that this run is yours, so `judgeq resume` will ask for its "
+                f"settings again: {unmarked}",
                 warning=True,
             )
         )
