@@ -19,6 +19,8 @@ from judgeq.errors import NotConvergedError
 from judgeq.rating.rankings import AT_ONCE, Rankings, Values
 from judgeq.types import Floats
 
+WIDE = 10.0
+"""Up to this σ single precision leaves four digits of an inverse."""
 TOGETHER = 16
 """Vectors handled together: of single precision, those of an item fill a line of the cache."""
 
@@ -34,8 +36,10 @@ class Curvature:
 
     @classmethod
     def kept(cls, rankings: Rankings, precision: Floats) -> Curvature:
-        """The curvature where `rankings` last took a gradient."""
-        matrices = rankings.map(lambda block: block.matrices().astype(np.float32), rankings.blocks)
+        """The curvature where `rankings` last took a gradient: in double precision where the prior is so
+        wide that rounding would hide it."""
+        kind = np.float32 if precision.min() >= WIDE**-2 else np.float64
+        matrices = rankings.map(lambda block: block.matrices().astype(kind), rankings.blocks)
         return cls(rankings, precision, matrices)
 
     @cached_property
