@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
-from judgeq.engine.people import People
-from judgeq.engine.people_said import (
+from judgeq.errors import BadAnswerError, StaleError, UnknownPersonError, UsageError
+from judgeq.people.answers import (
     About,
     Answer,
     Question,
     Turn,
     Why,
 )
-from judgeq.errors import BadAnswerError, StaleError, UnknownPersonError, UsageError
+from judgeq.people.people import People
 
 Kind = Literal["pair", "list", "direct"]
 ABOUT = About(

@@ -12,8 +12,8 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from judgeq.engine.people_said import Answer
 from judgeq.errors import RunError, StoreAwayError, UsageError
+from judgeq.people.answers import Answer
 from judgeq.web import annotating as server
 from judgeq.web.annotate import annotating
 from judgeq.web.links import Entrance

@@ -14,8 +14,8 @@ import numpy as np
 import pytest
 
 from judgeq.engine import session
-from judgeq.engine.people import People
-from judgeq.engine.people_said import Answer
+from judgeq.people.answers import Answer
+from judgeq.people.people import People
 from judgeq.web.annotate import annotating
 from tests import judging as engine
 from tests.browser import Seen, opened, violations

@@ -19,11 +19,11 @@ import pytest
 
 from judgeq import runs
 from judgeq.engine import session
-from judgeq.engine.people import People
-from judgeq.engine.registering import Change
 from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
 from judgeq.paths import remembered
-from judgeq.people import PersonState
+from judgeq.people.people import People
+from judgeq.people.registry import Change
+from judgeq.person import PersonState
 from judgeq.rating.comparisons import joined
 from judgeq.runs import RunPlace
 from judgeq.web import control

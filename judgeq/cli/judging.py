@@ -20,7 +20,7 @@ from judgeq.errors import UsageError
 from judgeq.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from judgeq.engine.registering import Change, Changed, What
+    from judgeq.people.registry import Change, Changed, What
     from judgeq.runs import RunInfo, RunPlace
 
 REACHED = ("host", "port", "url_prefix")
@@ -163,7 +163,7 @@ def _changed(
 ) -> None:
     """Make a change, by the process that has the run if there is one, and print what came of it."""
     from judgeq import runs
-    from judgeq.engine.registering import Change
+    from judgeq.people.registry import Change
     from judgeq.ui.show import people as show_people
     from judgeq.web.guard import is_local
 
@@ -183,19 +183,19 @@ def _made(
     """Those who were changed, and whether the page is open."""
     import asyncio
 
-    from judgeq.engine import registering
+    from judgeq.people import registry
     from judgeq.web import control
 
     info = place.info()
     if info.imported:
         with place.locked():
-            return registering.forget_imported(place, change), False
+            return registry.forget_imported(place, change), False
     _check_asks_people(info, place.id)
     server = control.of(place)
     if server is not None:
         return server.change(change), True
     with place.locked():
-        return asyncio.run(registering.change(place, change, link)), False
+        return asyncio.run(registry.change(place, change, link)), False
 
 
 def _check_asks_people(info: RunInfo, run: str) -> None:

@@ -19,8 +19,6 @@ from typing import Annotated, Any, Literal
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
-from judgeq.engine.people import People
-from judgeq.engine.people_said import Answer, Turn
 from judgeq.errors import (
     BadAnswerError,
     JudgeqError,
@@ -30,6 +28,8 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.files import problems
+from judgeq.people.answers import Answer, Turn
+from judgeq.people.people import People
 from judgeq.ui import html
 from judgeq.web.guard import RefusedError, protect
 from judgeq.web.links import Entrance, token_of

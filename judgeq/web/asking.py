@@ -8,9 +8,9 @@ from contextlib import AbstractAsyncContextManager, AsyncExitStack, asynccontext
 from typing import TYPE_CHECKING
 
 from judgeq.engine.assembly import Run
-from judgeq.engine.people import People
 from judgeq.errors import UsageError
 from judgeq.events import Event, Notice
+from judgeq.people.people import People
 
 if TYPE_CHECKING:
     from judgeq.web.links import Entrance

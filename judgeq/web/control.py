@@ -18,12 +18,12 @@ from typing import Annotated, Any
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from judgeq.engine.people import People
-from judgeq.engine.registering import Change, Changed, What, linked
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import problems, read_start, write_private
 from judgeq.paths import remembered
+from judgeq.people.people import People
+from judgeq.people.registry import Change, Changed, What, with_links
 from judgeq.runs import RunPlace
 from judgeq.web.guard import Place, RefusedError, protect
 from judgeq.web.links import token_of
@@ -130,7 +130,7 @@ class _Server:
             return _said(400, {"error": str(error)})
         except JudgeqError as error:
             return _said(409, {"error": str(error)})
-        return _said(200, _CHANGED.dump_python(linked(changed, self.link), mode="json"))
+        return _said(200, _CHANGED.dump_python(with_links(changed, self.link), mode="json"))
 
 
 def _said(status: int, content: Any) -> web.Response:

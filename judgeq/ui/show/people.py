@@ -5,9 +5,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from judgeq.engine.registering import Change, Changed
 from judgeq.evaluation.people import PersonRecord, Share
 from judgeq.evaluation.yardstick import Held, Yardstick
+from judgeq.people.registry import Change, Changed
 from judgeq.runs import RunPlace
 from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words

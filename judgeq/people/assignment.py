@@ -1,0 +1,465 @@
+"""Which person has which question, and whose the others may be: as the store has it, kept in memory.
+
+Whoever calls sees to it that one thing is done at a time, and after an error reads the store again
+(`forget`): what is in memory may be ahead of it.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from judgeq.errors import BehindError, RunError, StaleError, UnknownPersonError
+from judgeq.people.answers import lease_of
+from judgeq.people.checks import Checks
+from judgeq.people.registry import digest
+from judgeq.person import Check, Handed, Person, PersonState
+from judgeq.store import Store
+from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
+
+LEASE = 120.0
+"""Seconds without a sign of a person's page after which others may get their question."""
+PRESENT = 60.0
+"""Seconds without a sign of a person's page after which they count as absent."""
+AWAITED = 86_400.0
+"""Seconds for which an absent person is waited for."""
+SKIPS = 3
+"""Times that a question may be skipped before it is left out."""
+NEVER = float("-inf")
+WORKER = "people"
+STALE = "This question is no longer yours: it was answered in another window, or given to another judge."
+
+
+@dataclass(slots=True)
+class LastAnswer:
+    """The last answer of a person: as the call keeps it, or of a check that was read from the store
+    without its words."""
+
+    at: float
+    lease: str
+    match: Match
+    reply: str
+    check: int | None = None
+
+
+@dataclass(slots=True)
+class PersonProgress:
+    """What a person did in this run."""
+
+    seen: set[frozenset[int]] = field(default_factory=set)
+    """The sets of items that they judged or skipped."""
+    judged: Counter[tuple[int, frozenset[int]]] = field(default_factory=Counter)
+    """How often they judged a set of items in a round."""
+    answered: list[Match] = field(default_factory=list)
+    """What their answers are about, the oldest first, without checks."""
+    checks: int = 0
+    """Checks that they answered."""
+    seconds: float = 0.0
+    """The time that all answers took."""
+    last: LastAnswer | None = None
+    last_seen: float = NEVER
+    """When their page last asked for something, by the monotonic clock."""
+    notified_end: bool = False
+    """Whether their page knows that the run is over."""
+
+    @property
+    def done(self) -> int:
+        """Their answers, also to checks."""
+        return len(self.answered) + self.checks
+
+    def add(self, answer: LastAnswer, seconds: float) -> None:
+        """Note an answer."""
+        self.seen.add(frozenset(answer.match.items))
+        self.seconds += seconds
+        if self.last is None or answer.at >= self.last.at:
+            self.last = answer
+
+
+@dataclass(slots=True)
+class Waiting:
+    """Questions that none of the people who are present may answer."""
+
+    for_absent: int = 0
+    """Those that people who are absent may answer."""
+    for_nobody: int = 0
+    """Those that nobody may answer."""
+    absent: set[str] = field(default_factory=set)
+    """The names of those who may."""
+    substitutes: set[str] = field(default_factory=set)
+    """The names of those who get them once nobody else may: they skipped them."""
+
+
+@dataclass
+class Assignment:
+    """The questions of one run's people."""
+
+    store: Store
+    checks: Checks
+    panel: Sequence[str] = ("people",)
+    """The run's judges by name; a person's number among all judges comes after these."""
+    judge: int = 0
+    """Which of the panel stands for people."""
+    open_to_all: bool = False
+    most: int = 1
+    """How often a person may be asked about the same items in one round."""
+    now: Callable[[], float] = time.time
+    clock: Callable[[], float] = time.monotonic
+    order: int | None = None
+    """The seed of the order of questions within a round."""
+
+    def __post_init__(self) -> None:
+        self.progress: dict[int, PersonProgress] = {}
+        self.handed: dict[int, Handed] = {}
+        """By person."""
+        self.matches: dict[int, Match] = {}
+        """Those that people have yet to answer, by job."""
+        self._skipped: dict[int, list[int]] = {}
+        self._persons: dict[bytes, Person] = {}
+        self._random = random.Random(self.order)  # noqa: S311  (of questions)
+        self._began = self.clock()
+        self._rounds = 0
+        self._loaded = False
+
+    # What the store has
+
+    def forget(self) -> None:
+        """Read the store again before anything else is done."""
+        self._loaded = False
+
+    async def begin(self, rounds: int) -> None:
+        """Hand out the questions of all `rounds`."""
+        self._rounds, self._loaded = rounds, False
+        await self.ready()
+
+    async def ready(self) -> None:
+        """Read the store, if that is needed."""
+        if self._loaded:
+            return
+        before, self.progress, self._skipped = self.progress, {}, {}
+        await self.checks.load()
+        await self.learn()
+        for match, call in await self.store.said():
+            self._note_call(match, call)
+        for check in self.checks.by_number.values():
+            self._note_check(check)
+        self.handed = {handed.person: handed for handed in await self.store.handed()}
+        self._check_numbers()
+        for number, progress in before.items():
+            if number in self.progress:
+                self.progress[number].last_seen = progress.last_seen
+        self.matches = {
+            match.id: match
+            for round in range(1, self._rounds + 1)
+            for match in await self.store.left(round)
+            if match.judge == self.judge
+        }
+        self.handed = {
+            number: handed
+            for number, handed in self.handed.items()
+            if handed.job is None or handed.job in self.matches
+        }
+        # What was left out, and is asked again (--retry-failed), is also for those who skipped it.
+        for job in self._skipped.keys() & self.matches.keys():
+            if self._is_refused(self.matches[job]):
+                for number in self._skipped.pop(job):
+                    self.progress[number].seen.discard(frozenset(self.matches[job].items))
+        self._loaded = True
+
+    async def learn(self) -> None:
+        """Read who the people are."""
+        self._persons = {person.token: person for person in await self.store.people()}
+        for person in self._persons.values():
+            self.progress.setdefault(person.number, PersonProgress())
+
+    def _check_numbers(self) -> None:
+        """Raises RunError for people and checks that don't exist."""
+        people = {person.number for person in self._persons.values()}
+        checks = {handed.check for handed in self.handed.values()} - {None}
+        if not (
+            self.handed.keys() | self.progress.keys() <= people
+            and checks <= self.checks.by_number.keys()
+        ):
+            raise RunError(
+                "the run's record is damaged: it has answers or questions of people or checks that "
+                "don't exist."
+            )
+
+    def _note_call(self, match: Match, call: Call) -> None:
+        """Note an answer or a skip, and no answer that was taken back."""
+        number, items = (call.judge or 0) - len(self.panel), frozenset(match.items)
+        progress = self.progress.setdefault(number, PersonProgress())
+        if call.outcome == "skipped":
+            progress.seen.add(items)
+            self._skipped.setdefault(match.id, []).append(number)
+        elif call.outcome == "ok":
+            reply = call.reply or ""
+            progress.answered.append(match)
+            progress.judged[match.round, items] += 1
+            progress.add(LastAnswer(call.at, lease_of(reply), match, reply), call.latency)
+
+    def _note_check(self, check: Check, reply: str = "") -> None:
+        """Note a check as it is in the store, and its answer."""
+        self.checks.by_number[check.number] = check
+        if check.verdict is None:
+            return
+        progress = self.progress.setdefault(check.person or 0, PersonProgress())
+        progress.checks += 1
+        match = Match(check.number, 0, check.items, self.judge)
+        last = LastAnswer(check.at, check.lease, match, reply, check.number)
+        progress.add(last, check.seconds)
+
+    # Who is there
+
+    async def knows(self, token: str) -> bool:
+        """Whether it is a person's token. A store that only this process writes to isn't read."""
+        if digest(token) not in self._persons and not self.store.blocking:
+            await self.learn()
+        return digest(token) in self._persons
+
+    async def person(self, token: str) -> Person:
+        """The person of a token, who is seen now. Raises UnknownPersonError."""
+        if digest(token) not in self._persons or not self.store.blocking:
+            await self.learn()
+        person = self._persons.get(digest(token))
+        if person is None:
+            raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
+        self.progress[person.number].last_seen = self.clock()
+        return person
+
+    def is_present(self, number: int) -> bool:
+        """Whether a person's page is open."""
+        return self.clock() - self.progress[number].last_seen < PRESENT
+
+    def may_be_asked(self, person: Person) -> bool:
+        """Whether a person has answered fewer questions than they are asked for."""
+        if person.state is not PersonState.ACTIVE:
+            return False
+        return person.quota is None or self.progress[person.number].done < person.quota
+
+    @property
+    def present(self) -> int:
+        """How many people are present who may be asked."""
+        return sum(map(self.is_present, (one.number for one in self._asked())))
+
+    @property
+    def all_notified(self) -> bool:
+        """Whether all who are present know that the run is over."""
+        return not any(
+            self.is_present(number) and not progress.notified_end
+            for number, progress in self.progress.items()
+        )
+
+    def expected(self, person: Person) -> int:
+        """About how many answers a person will have given in the end, if those who are present share
+        what is left."""
+        progress = self.progress[person.number]
+        theirs = {
+            (match.round, frozenset(match.items))
+            for match in self.matches.values()
+            if not self._has_judged(person.number, match)
+        }
+        share = -(-len(self.matches) // max(1, self.present))
+        expected = progress.done + min(self.most * len(theirs), share)
+        return expected if person.quota is None else min(expected, person.quota)
+
+    # Who has what
+
+    def match(self, handed: Handed) -> Match:
+        """What a question is about."""
+        if handed.check is not None:
+            items = self.checks.by_number[handed.check].items
+            return Match(handed.check, 0, items, self.judge)
+        return self.matches[handed.job or 0]
+
+    def theirs(self, person: Person, lease: str) -> Handed:
+        """The question that a person has under this lease. Raises StaleError."""
+        handed = self.handed.get(person.number)
+        if handed is None or handed.lease != lease:
+            raise StaleError(STALE)
+        return handed
+
+    async def next(self, person: Person) -> Handed | None:
+        """Hand out a person's next question: a check that is due; else one that nobody has, or whose
+        holder is absent, of the earliest round, about items that are new to them if possible. None if
+        none may be theirs."""
+        free, check = self._free(), None
+        if None in free.values():
+            check = self.checks.due(person.number, self.progress[person.number].answered)
+        if check is not None:
+            return await self._hand_out(person, check=check)
+        jobs = sorted(
+            free, key=lambda job: (self.matches[job].round, bool(free[job]), self._random.random())
+        )
+        for may in (self._is_new, self._may_repeat):
+            for job in jobs:
+                if may(person, self.matches[job]):
+                    return await self._hand_out(person, job, free[job])
+        return None
+
+    def _free(self) -> dict[int, Handed | None]:
+        """The jobs that nobody has, or whose lease is over: then with who has them."""
+        out = {handed.job: handed for handed in self.handed.values()}
+        return {
+            job: out.get(job)
+            for job in self.matches
+            if job not in out or not self._was_seen(out[job].person, LEASE)
+        }
+
+    async def _hand_out(
+        self,
+        person: Person,
+        job: int | None = None,
+        before: Handed | None = None,
+        *,
+        check: Check | None = None,
+    ) -> Handed:
+        """Give a person a job, which another had `before`, or a new check."""
+        number = None if check is None else check.number
+        handed = Handed(person.number, secrets.token_hex(8), self.now(), job, number)
+        async with self.store.together():
+            if check is not None:
+                await self.store.put_check(check)
+            if before is not None:
+                await self.store.take_back(before.lease)
+            if not await self.store.hand_out(handed):
+                raise BehindError("The question was given to another judge. Try again.")
+        if check is not None:
+            self._note_check(check)
+        if before is not None:
+            del self.handed[before.person]
+        self.handed[person.number] = handed
+        return handed
+
+    async def give_back(self, person: Person) -> None:
+        """Take a person's question from them, if they have one."""
+        handed = self.handed.pop(person.number, None)
+        if handed is not None:
+            await self.store.take_back(handed.lease)
+
+    async def settle(
+        self, handed: Handed, reply: str, seconds: float, verdict: Verdict | None
+    ) -> None:
+        """Commit the answer to a question; without a verdict it was skipped. Raises BehindError if the
+        question isn't theirs in the store."""
+        match = self.match(handed)
+        if handed.check is not None:
+            check = self.checks.by_number[handed.check]._replace(
+                lease=handed.lease, verdict=verdict, seconds=seconds, at=self.now()
+            )
+            self._note_check(check, reply)
+            async with self.store.together():
+                await self._take_back(handed)
+                await self.store.put_check(check)
+        else:
+            outcome = "skipped" if verdict is None else "ok"
+            judge = len(self.panel) + handed.person
+            call = Call(1, outcome, Usage(), 0.0, seconds, reply, self.now(), judge=judge)
+            self._note_call(match, call)
+            state, error = JobState.DONE, None
+            if verdict is None:
+                state = JobState.PENDING
+                if self._is_refused(match):
+                    state, error = JobState.INVALID, "skipped by the people who were asked"
+            async with self.store.together():
+                await self._take_back(handed)
+                await self.store.settle(WORKER, [Outcome(match.id, state, verdict, (call,), error)])
+            if state is not JobState.PENDING:
+                del self.matches[match.id]
+        del self.handed[handed.person]
+
+    async def take_back(self, person: Person, last: LastAnswer) -> None:
+        """Take a person's last answer back: its question is theirs again. Raises BehindError."""
+        before, check = self.handed.get(person.number), last.check
+        job = last.match.id if check is None else None
+        handed = Handed(person.number, secrets.token_hex(8), self.now(), job, check)
+        async with self.store.together():
+            if before is not None:
+                await self._take_back(before)
+            if check is not None:
+                unanswered = self.checks.by_number[check]._replace(
+                    lease="", verdict=None, seconds=0.0, at=0.0
+                )
+                await self.store.put_check(unanswered)
+            elif not await self.store.retract(last.match.id, len(self.panel) + person.number):
+                raise BehindError("The answer isn't there any more.")
+            await self.store.hand_out(handed)
+        self.forget()
+        await self.ready()
+
+    async def _take_back(self, handed: Handed) -> None:
+        if not await self.store.take_back(handed.lease):
+            raise BehindError("The question was given to another judge. Try again.")
+
+    # Who may be asked what
+
+    def waiting(self) -> Waiting:
+        """What nobody who is present may answer."""
+        waiting = Waiting()
+        for match in (self.matches[job] for job in self._free() if self._persons):
+            able = self._able(match)
+            if any(self.is_present(person.number) for person in able):
+                continue
+            waiting.for_absent += bool(able)
+            waiting.for_nobody += not able
+            waiting.absent |= {person.name for person in able}
+            skipped = self._skipped.get(match.id, ())
+            waiting.substitutes |= {
+                person.name for person in self._asked() if able and person.number in skipped
+            }
+        return waiting
+
+    def _asked(self) -> list[Person]:
+        return [person for person in self._persons.values() if self.may_be_asked(person)]
+
+    def _was_seen(self, number: int, within: float) -> bool:
+        """Whether a person's page was open in the last seconds, as far as this process can tell."""
+        return self.clock() - max(self._began, self.progress[number].last_seen) <= within
+
+    def _is_new(self, person: Person, match: Match) -> bool:
+        return frozenset(match.items) not in self.progress[person.number].seen
+
+    def _may_repeat(self, person: Person, match: Match) -> bool:
+        """Whether a person may be asked about items that they judged in another round, or skipped:
+        those that are new to somebody else who is present are theirs; and of one who skipped them only
+        if nobody else may be asked."""
+        if self._has_judged(person.number, match):
+            return False
+        others = [other for other in self._able(match) if other != person]
+        if person.number in self._skipped.get(match.id, ()):
+            return not others
+        return not any(
+            self.is_present(other.number) and self._is_new(other, match) for other in others
+        )
+
+    def _able(self, match: Match) -> list[Person]:
+        """Who may be asked a question: they haven't judged or skipped it, and were here within AWAITED
+        seconds."""
+        skipped = self._skipped.get(match.id, ())
+        return [
+            person
+            for person in self._asked()
+            if person.number not in skipped
+            and not self._has_judged(person.number, match)
+            and self._was_seen(person.number, AWAITED)
+        ]
+
+    def _has_judged(self, number: int, match: Match) -> bool:
+        """Whether a person judged these items in this round as often as they may."""
+        return self.progress[number].judged[match.round, frozenset(match.items)] >= self.most
+
+    def _is_refused(self, match: Match) -> bool:
+        """Whether a question is asked no more: it was skipped SKIPS times, or by all there are."""
+        skipped = self._skipped.get(match.id, [])
+        if len(skipped) >= SKIPS:
+            return True
+        able = any(
+            person.state is not PersonState.REMOVED
+            and person.number not in skipped
+            and not self._has_judged(person.number, match)
+            for person in self._persons.values()
+        )
+        return bool(skipped) and not able and not self.open_to_all
