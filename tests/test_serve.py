@@ -222,7 +222,7 @@ def test_hostile_texts_and_ids_stay_text(here: Served) -> None:
 def test_what_is_not_there_is_a_plain_page(here: Served, path: str) -> None:
     answer = here.ask(path)
     assert answer.status == 404
-    assert "Not here" in answer.text
+    assert "Not found" in answer.text
     assert "Traceback" not in answer.text
     assert answer.headers["Server"] == "judgeq"
 
@@ -275,7 +275,7 @@ def _change(database: Path, statements: str) -> None:
 def test_texts_are_left_out_where_they_are_unwanted_or_a_stranger_names_their_file(
     folder: Path, tmp_path: Path
 ) -> None:
-    with served(folder, shown=False) as here:
+    with served(folder, with_texts=False) as here:
         assert "20 plain 20" not in here.ask(here.run()).text
     # Somebody else's folder says where texts lie: that file isn't opened for it.
     shutil.copytree(original(folder), tmp_path / "runs" / "strange")

@@ -191,9 +191,9 @@ def _made(
         with place.locked():
             return registry.forget_imported(place, change), False
     _check_asks_people(info, place.id)
-    server = control.of(place)
-    if server is not None:
-        return server.change(change), True
+    changed = control.change(place, change)
+    if changed is not None:
+        return changed, True
     with place.locked():
         return asyncio.run(registry.change(place, change, link)), False
 

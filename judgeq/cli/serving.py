@@ -60,10 +60,9 @@ def serve(
     from judgeq.engine import session
     from judgeq.web import guard
     from judgeq.web import serve as server
-    from judgeq.web.asking import unable
 
     there = runs.runs_in(runs_dir, store)
-    shown = given(flags).get("texts", True)
+    with_texts = given(flags).get("texts", True)
     secret = secrets.token_urlsafe(32) if token or not guard.is_local(host) else None
 
     def ready(at: Guard) -> None:
@@ -77,13 +76,15 @@ def serve(
     restore_ctrl_c()
     with tempfile.TemporaryDirectory(prefix="judgeq-") as folder:
         try:
-            session.run_loop(server.serve(there, host, port, ready, token=secret, shown=shown))
+            session.run_loop(
+                server.serve(there, host, port, ready, token=secret, with_texts=with_texts)
+            )
         except KeyboardInterrupt:
             return
         except BrokenPipeError:  # nobody reads what is printed
             raise
         except OSError as error:
-            raise unable(host, port, error) from error
+            raise guard.unable(host, port, error) from error
 
 
 def _private(folder: Path, address: str) -> str:
