@@ -207,7 +207,8 @@ def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
         told = judgeq(tmp_path, "judges", "forget", "last", name, expect=2).stderr
         assert "there are: Ann Smith, person 1, Bob, Ann." in told
     assert (
-        "can't be asked anything" in judgeq(tmp_path, "judges", "remove", "last", "Ann", expect=2).stderr
+        "can't be asked anything"
+        in judgeq(tmp_path, "judges", "remove", "last", "Ann", expect=2).stderr
     )
     forgotten = changed(tmp_path, "forget", "last", "Ann Smith", "Ann")["judges"]
     assert [one["name"] for one in forgotten] == ["person 1 (forgotten)", "person 4"]

@@ -741,6 +741,14 @@ async def test_answers_are_taken_back_one_after_the_other_also_after_a_restart(
         assert await store.counts() == Counts(pending=3, done=EVERY - 1)
 
 
+def test_the_question_is_natural_whatever_the_feature_is_called() -> None:
+    asked = answers.about(load("generic", "how slanted the wording is")).questions
+    assert asked["pair"] == "Compare by: how slanted the wording is. Which has more?"
+    assert (
+        answers.about(load("bias")).questions["pair"] == "Which text has the more biased wording?"
+    )
+
+
 def test_people_are_asked_in_their_own_words() -> None:
     prompt = load("generic", "how urgent it is")
     about = answers.about(prompt)
