@@ -30,7 +30,7 @@ from judgeq.judge.questions import Questions
 from judgeq.people import answers, registry
 from judgeq.people.answers import Answer, Turn
 from judgeq.people.assignment import AWAITED, LEASE, SKIPS, Assignment
-from judgeq.people.checks import APART, EVERY, Checks, known_in
+from judgeq.people.checks import APART, EVERY, Checks, known_in, remarks
 from judgeq.people.people import LOOK, People
 from judgeq.people.registry import Change, nameless
 from judgeq.prompts import load
@@ -38,6 +38,7 @@ from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Counts, Matches, Standings, Verdict
 from tests import judging as them
+from tests.cli import judgeq
 from tests.fakes import Clock
 
 N = 12
@@ -739,6 +740,38 @@ async def test_answers_are_taken_back_one_after_the_other_also_after_a_restart(
         assert (back.done, back.undo) == (EVERY - 1, True)
         assert [one.verdict for one in await store.checks() if one.person is not None] == [None]
         assert await store.counts() == Counts(pending=3, done=EVERY - 1)
+
+
+def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
+    assert remarks("Ann", 40, 3.0, (0.6, 0.4)) == []
+    assert remarks("Ann", 12, 0.5, (1.0, 0.0)) == [], "too few to tell"
+    assert remarks("Ann", 40, None, ()) == []
+    fast, same = remarks("Ann", 40, 0.5, (0.1, 0.9))
+    assert fast.startswith("Ann answers in 0.5 s")
+    assert same.startswith("Ann put the text in position 2 first in 90% of 40 answers")
+
+
+def test_judges_list_remarks_on_a_person_who_does_not_read(tmp_path: Path) -> None:
+    them.run(tmp_path, ["Ann"], strategy="pairwise4")
+    assert "Ann answers in 0.0 s (median), too fast" in judgeq(tmp_path, "judges", "list").stdout
+
+
+@table((0, 1), (2, 3))
+async def test_who_is_present_is_known_while_the_store_is_read(
+    table: Table,
+) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await them.register(people, ["Ann"])
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        real, present = store.said, list[int]()
+
+        async def said() -> Any:
+            present.append(people.present)
+            return await real()
+
+        store.said = said  # type: ignore[method-assign]
+        await people.undo(ann)
+        assert present == [1]
 
 
 def test_the_question_is_natural_whatever_the_feature_is_called() -> None:

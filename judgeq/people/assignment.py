@@ -9,13 +9,12 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 
 from judgeq.errors import BehindError, RunError, StaleError, UnknownPersonError
-from judgeq.people.answers import lease_of
 from judgeq.people.checks import Checks
+from judgeq.people.progress import LastAnswer, PersonProgress
 from judgeq.people.registry import digest
 from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store import Store
@@ -29,54 +28,8 @@ AWAITED = 86_400.0
 """Seconds for which an absent person is waited for."""
 SKIPS = 3
 """Times that a question may be skipped before it is left out."""
-NEVER = float("-inf")
 WORKER = "people"
 STALE = "This question is no longer yours: it was answered in another window, or given to another judge."
-
-
-@dataclass(slots=True)
-class LastAnswer:
-    """The last answer of a person: as the call keeps it, or of a check that was read from the store
-    without its words."""
-
-    at: float
-    lease: str
-    match: Match
-    reply: str
-    check: int | None = None
-
-
-@dataclass(slots=True)
-class PersonProgress:
-    """What a person did in this run."""
-
-    seen: set[frozenset[int]] = field(default_factory=set)
-    """The sets of items that they judged or skipped."""
-    judged: Counter[tuple[int, frozenset[int]]] = field(default_factory=Counter)
-    """How often they judged a set of items in a round."""
-    answered: list[Match] = field(default_factory=list)
-    """What their answers are about, the oldest first, without checks."""
-    checks: int = 0
-    """Checks that they answered."""
-    seconds: float = 0.0
-    """The time that all answers took."""
-    last: LastAnswer | None = None
-    last_seen: float = NEVER
-    """When their page last asked for something, by the monotonic clock."""
-    notified_end: bool = False
-    """Whether their page knows that the run is over."""
-
-    @property
-    def done(self) -> int:
-        """Their answers, also to checks."""
-        return len(self.answered) + self.checks
-
-    def add(self, answer: LastAnswer, seconds: float) -> None:
-        """Note an answer."""
-        self.seen.add(frozenset(answer.match.items))
-        self.seconds += seconds
-        if self.last is None or answer.at >= self.last.at:
-            self.last = answer
 
 
 @dataclass(slots=True)
@@ -117,7 +70,6 @@ class Assignment:
         """By person."""
         self.matches: dict[int, Match] = {}
         """Those that people have yet to answer, by job."""
-        self._skipped: dict[int, list[int]] = {}
         self._persons: dict[bytes, Person] = {}
         self._random = random.Random(self.order)  # noqa: S311  (of questions)
         self._began = self.clock()
@@ -136,81 +88,53 @@ class Assignment:
         await self.ready()
 
     async def ready(self) -> None:
-        """Read the store, if that is needed."""
+        """Read the store, if that is needed. Raises RunError for people and checks that don't exist."""
         if self._loaded:
             return
-        before, self.progress, self._skipped = self.progress, {}, {}
         await self.checks.load()
+        calls, out = await self.store.said(), await self.store.handed()
+        left = [await self.store.left(round) for round in range(1, self._rounds + 1)]
         await self.learn()
-        for match, call in await self.store.said():
-            self._note_call(match, call)
+        # From here on without a pause: others look at it meanwhile.
+        seen = {number: progress.last_seen for number, progress in self.progress.items()}
+        self.progress = {number: PersonProgress(last_seen=at) for number, at in seen.items()}
+        for match, call in calls:
+            self._of((call.judge or 0) - len(self.panel)).add_call(match, call)
         for check in self.checks.by_number.values():
-            self._note_check(check)
-        self.handed = {handed.person: handed for handed in await self.store.handed()}
-        self._check_numbers()
-        for number, progress in before.items():
-            if number in self.progress:
-                self.progress[number].last_seen = progress.last_seen
+            if check.person is not None:
+                self._of(check.person).add_check(self._match_of(check), check)
         self.matches = {
-            match.id: match
-            for round in range(1, self._rounds + 1)
-            for match in await self.store.left(round)
-            if match.judge == self.judge
+            match.id: match for of_round in left for match in of_round if match.judge == self.judge
         }
+        people = {person.number for person in self._persons.values()}
+        if not (
+            self.progress.keys() | {handed.person for handed in out} <= people
+            and {handed.check for handed in out} <= {None, *self.checks.by_number}
+        ):
+            raise RunError(
+                "the run's record is damaged: it has answers or questions of people or checks that "
+                "don't exist."
+            )
         self.handed = {
-            number: handed
-            for number, handed in self.handed.items()
+            handed.person: handed
+            for handed in out
             if handed.job is None or handed.job in self.matches
         }
         # What was left out, and is asked again (--retry-failed), is also for those who skipped it.
-        for job in self._skipped.keys() & self.matches.keys():
-            if self._is_refused(self.matches[job]):
-                for number in self._skipped.pop(job):
-                    self.progress[number].seen.discard(frozenset(self.matches[job].items))
+        for match in filter(self._is_refused, self.matches.values()):
+            for progress in self.progress.values():
+                if match.id in progress.skipped:
+                    progress.ask_again(match)
         self._loaded = True
 
     async def learn(self) -> None:
         """Read who the people are."""
         self._persons = {person.token: person for person in await self.store.people()}
         for person in self._persons.values():
-            self.progress.setdefault(person.number, PersonProgress())
+            self._of(person.number)
 
-    def _check_numbers(self) -> None:
-        """Raises RunError for people and checks that don't exist."""
-        people = {person.number for person in self._persons.values()}
-        checks = {handed.check for handed in self.handed.values()} - {None}
-        if not (
-            self.handed.keys() | self.progress.keys() <= people
-            and checks <= self.checks.by_number.keys()
-        ):
-            raise RunError(
-                "the run's record is damaged: it has answers or questions of people or checks that "
-                "don't exist."
-            )
-
-    def _note_call(self, match: Match, call: Call) -> None:
-        """Note an answer or a skip, and no answer that was taken back."""
-        number, items = (call.judge or 0) - len(self.panel), frozenset(match.items)
-        progress = self.progress.setdefault(number, PersonProgress())
-        if call.outcome == "skipped":
-            progress.seen.add(items)
-            self._skipped.setdefault(match.id, []).append(number)
-        elif call.outcome == "ok":
-            reply = call.reply or ""
-            progress.answered.append(match)
-            progress.judged[match.round, items] += 1
-            progress.add(LastAnswer(call.at, lease_of(reply), match, reply), call.latency)
-
-    def _note_check(self, check: Check, reply: str = "") -> None:
-        """Note a check as it is in the store, and its answer."""
-        self.checks.by_number[check.number] = check
-        if check.verdict is None:
-            return
-        progress = self.progress.setdefault(check.person or 0, PersonProgress())
-        progress.checks += 1
-        match = Match(check.number, 0, check.items, self.judge)
-        last = LastAnswer(check.at, check.lease, match, reply, check.number)
-        progress.add(last, check.seconds)
+    def _of(self, number: int) -> PersonProgress:
+        return self.progress.setdefault(number, PersonProgress())
 
     # Who is there
 
@@ -260,7 +184,7 @@ class Assignment:
         theirs = {
             (match.round, frozenset(match.items))
             for match in self.matches.values()
-            if not self._has_judged(person.number, match)
+            if not self._has_judged(person, match)
         }
         share = -(-len(self.matches) // max(1, self.present))
         expected = progress.done + min(self.most * len(theirs), share)
@@ -271,9 +195,11 @@ class Assignment:
     def match(self, handed: Handed) -> Match:
         """What a question is about."""
         if handed.check is not None:
-            items = self.checks.by_number[handed.check].items
-            return Match(handed.check, 0, items, self.judge)
+            return self._match_of(self.checks.by_number[handed.check])
         return self.matches[handed.job or 0]
+
+    def _match_of(self, check: Check) -> Match:
+        return Match(check.number, 0, check.items, self.judge)
 
     def theirs(self, person: Person, lease: str) -> Handed:
         """The question that a person has under this lease. Raises StaleError."""
@@ -328,7 +254,7 @@ class Assignment:
             if not await self.store.hand_out(handed):
                 raise BehindError("The question was given to another judge. Try again.")
         if check is not None:
-            self._note_check(check)
+            self.checks.by_number[check.number] = check
         if before is not None:
             del self.handed[before.person]
         self.handed[person.number] = handed
@@ -345,12 +271,13 @@ class Assignment:
     ) -> None:
         """Commit the answer to a question; without a verdict it was skipped. Raises BehindError if the
         question isn't theirs in the store."""
-        match = self.match(handed)
+        match, progress = self.match(handed), self.progress[handed.person]
         if handed.check is not None:
             check = self.checks.by_number[handed.check]._replace(
                 lease=handed.lease, verdict=verdict, seconds=seconds, at=self.now()
             )
-            self._note_check(check, reply)
+            self.checks.by_number[check.number] = check
+            progress.add_check(match, check, reply)
             async with self.store.together():
                 await self._take_back(handed)
                 await self.store.put_check(check)
@@ -358,7 +285,7 @@ class Assignment:
             outcome = "skipped" if verdict is None else "ok"
             judge = len(self.panel) + handed.person
             call = Call(1, outcome, Usage(), 0.0, seconds, reply, self.now(), judge=judge)
-            self._note_call(match, call)
+            progress.add_call(match, call)
             state, error = JobState.DONE, None
             if verdict is None:
                 state = JobState.PENDING
@@ -406,9 +333,8 @@ class Assignment:
             waiting.for_absent += bool(able)
             waiting.for_nobody += not able
             waiting.absent |= {person.name for person in able}
-            skipped = self._skipped.get(match.id, ())
             waiting.substitutes |= {
-                person.name for person in self._asked() if able and person.number in skipped
+                person.name for person in self._asked() if able and self._has_skipped(person, match)
             }
         return waiting
 
@@ -420,16 +346,16 @@ class Assignment:
         return self.clock() - max(self._began, self.progress[number].last_seen) <= within
 
     def _is_new(self, person: Person, match: Match) -> bool:
-        return frozenset(match.items) not in self.progress[person.number].seen
+        return self.progress[person.number].is_new(match)
 
     def _may_repeat(self, person: Person, match: Match) -> bool:
         """Whether a person may be asked about items that they judged in another round, or skipped:
         those that are new to somebody else who is present are theirs; and of one who skipped them only
         if nobody else may be asked."""
-        if self._has_judged(person.number, match):
+        if self._has_judged(person, match):
             return False
         others = [other for other in self._able(match) if other != person]
-        if person.number in self._skipped.get(match.id, ()):
+        if self._has_skipped(person, match):
             return not others
         return not any(
             self.is_present(other.number) and self._is_new(other, match) for other in others
@@ -438,28 +364,29 @@ class Assignment:
     def _able(self, match: Match) -> list[Person]:
         """Who may be asked a question: they haven't judged or skipped it, and were here within AWAITED
         seconds."""
-        skipped = self._skipped.get(match.id, ())
         return [
             person
             for person in self._asked()
-            if person.number not in skipped
-            and not self._has_judged(person.number, match)
+            if not self._has_skipped(person, match)
+            and not self._has_judged(person, match)
             and self._was_seen(person.number, AWAITED)
         ]
 
-    def _has_judged(self, number: int, match: Match) -> bool:
+    def _has_judged(self, person: Person, match: Match) -> bool:
         """Whether a person judged these items in this round as often as they may."""
-        return self.progress[number].judged[match.round, frozenset(match.items)] >= self.most
+        return self.progress[person.number].times_judged(match) >= self.most
+
+    def _has_skipped(self, person: Person, match: Match) -> bool:
+        return match.id in self.progress[person.number].skipped
 
     def _is_refused(self, match: Match) -> bool:
         """Whether a question is asked no more: it was skipped SKIPS times, or by all there are."""
-        skipped = self._skipped.get(match.id, [])
-        if len(skipped) >= SKIPS:
-            return True
-        able = any(
-            person.state is not PersonState.REMOVED
-            and person.number not in skipped
-            and not self._has_judged(person.number, match)
+        skips = sum(progress.skipped[match.id] for progress in self.progress.values())
+        if skips >= SKIPS or not skips or self.open_to_all:
+            return skips >= SKIPS
+        return all(
+            person.state is PersonState.REMOVED
+            or self._has_skipped(person, match)
+            or self._has_judged(person, match)
             for person in self._persons.values()
         )
-        return bool(skipped) and not able and not self.open_to_all

@@ -18,6 +18,9 @@ EVERY = 10
 """One in this many questions has a known answer, while there are such."""
 APART = 5
 """Answers between a question and its repetition, at least."""
+ENOUGH, QUICK, SAME = 20, 1.0, 0.9
+"""Answers after which a person is remarked on; the median seconds below which they are too fast; the
+share of answers with the same position first that is no chance."""
 
 
 def known_in(path: Path, ids: Sequence[str], texts: Sequence[str] | None) -> list[tuple[int, ...]]:
@@ -86,3 +89,18 @@ class Checks:
 
     def _known(self) -> list[tuple[int, ...]]:
         return [check.known for check in self.by_number.values() if check.person is None]
+
+
+def remarks(name: str, answers: int, seconds: float | None, first: Sequence[float]) -> list[str]:
+    """What is odd about a person's answers: their median `seconds`, and how often the text in each
+    position came `first`."""
+    odd = []
+    if answers >= ENOUGH and seconds is not None and seconds < QUICK:
+        odd.append(f"{name} answers in {seconds:.1f} s (median), too fast to read the texts.")
+    if answers >= ENOUGH and max(first, default=0.0) >= SAME:
+        position = max(range(len(first)), key=first.__getitem__)
+        odd.append(
+            f"{name} put the text in position {position + 1} first in {first[position]:.0%} of "
+            f"{answers:,} answers, whatever it said."
+        )
+    return odd

@@ -29,7 +29,8 @@ from judgeq.judge.backend import Reply
 from judgeq.judge.questions import Questions
 from judgeq.people import answers, registry
 from judgeq.people.answers import LONGEST, About, Answer, Question, Turn, Why
-from judgeq.people.assignment import AWAITED, NEVER, STALE, Assignment
+from judgeq.people.assignment import AWAITED, STALE, Assignment
+from judgeq.people.progress import NEVER
 from judgeq.person import Handed, Person, PersonState
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
@@ -52,9 +53,8 @@ def _turn_after(
 
     @wraps(does)
     async def done(self: People, token: str, /, *args: P.args, **named: P.kwargs) -> Turn:
-        async with self._lock:
-            await self._attempt(lambda: does(self, token, *args, **named))
-            return await self._attempt(partial(self._next_turn, token))
+        await self._alone(partial(does, self, token, *args, **named))
+        return await self._alone(partial(self._next_turn, token))
 
     return done
 
@@ -101,17 +101,18 @@ class People:
 
     async def begin(self, rounds: int) -> None:
         """Ask the questions of all `rounds`."""
-        async with self._lock:
-            await self._attempt(lambda: self._assignment.begin(rounds))
-            self._report()
+        await self._alone(partial(self._assignment.begin, rounds))
+        self._report()
         self._announce()
 
     async def close(self) -> bool:
         """Whether the store has an answer to all questions: from then on nothing is taken back."""
-        async with self._lock:
-            self._assignment.forget()
-            await self._assignment.ready()
+
+        async def closed() -> None:
             self._over = not self._assignment.matches
+
+        self._assignment.forget()
+        await self._alone(closed)
         return self._over
 
     async def finish(self) -> None:
@@ -151,9 +152,8 @@ class People:
                     await assignment.give_back(person)
             return changed
 
-        async with self._lock:
-            people = await self._attempt(changed)
-            self._report()
+        people = await self._alone(changed)
+        self._report()
         self._announce()
         return people
 
@@ -217,9 +217,11 @@ class People:
     async def renew(self, token: str, question: str) -> None:
         """Note that a person's page is still open. Raises StaleError if the question is no longer
         theirs."""
-        async with self._lock:
-            await self._assignment.ready()
+
+        async def renewed() -> None:
             self._assignment.theirs(await self._assignment.person(token), question)
+
+        await self._alone(renewed)
 
     async def leave(self, token: str, question: str) -> None:
         """Give a question back: a person pauses."""
@@ -231,17 +233,18 @@ class People:
             if handed is not None and handed.lease == question:
                 await self._assignment.give_back(person)
 
-        async with self._lock:
-            await self._attempt(left)
+        await self._alone(left)
         self._announce()
 
     # Inside
 
-    async def _attempt(self, does: Callable[[], Awaitable[T]]) -> T:
-        """What `does` returns; once more if another process changed who has which question."""
-        with suppress(BehindError):
+    async def _alone(self, does: Callable[[], Awaitable[T]]) -> T:
+        """What `does` returns, with nothing else at the same time; once more if another process changed
+        who has which question."""
+        async with self._lock:
+            with suppress(BehindError):
+                return await self._once(does)
             return await self._once(does)
-        return await self._once(does)
 
     async def _once(self, does: Callable[[], Awaitable[T]]) -> T:
         await self._assignment.ready()
