@@ -191,7 +191,7 @@ def test_what_can_not_be_done_changes_nothing(
 def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "--quiet")
     told = judgeq(tmp_path, "judges", "add", "last", "Ann", expect=2).stderr
-    assert "asks no people, but simulated" in told
+    assert "is judged by simulated, not by people" in told
     assert "remove" in judgeq(tmp_path, "judges").stdout
 
 
