@@ -13,7 +13,8 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -224,28 +225,19 @@ def _stamp(run: RunPlace) -> object:
 async def _in_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
     """What a coroutine returns that runs on an event loop of its own, in a thread that ends with the
     process, while the server answers others."""
-    here = asyncio.get_running_loop()
-    done: asyncio.Future[T] = here.create_future()
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
 
-    def finish(outcome: T | BaseException) -> None:
-        if done.done():  # nobody waits any more
-            return
-        if isinstance(outcome, BaseException):
-            done.set_exception(outcome)
+    async def run() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.wait([task])
+        if (error := task.exception()) is not None:
+            done.set_exception(error)
         else:
-            done.set_result(outcome)
+            done.set_result(task.result())
 
-    async def outcome() -> T | BaseException:
-        (result,) = [*await asyncio.gather(work(), return_exceptions=True)]
-        return result
-
-    def run() -> None:
-        result = asyncio.run(outcome())
-        with suppress(RuntimeError):  # the server has ended
-            here.call_soon_threadsafe(finish, result)
-
-    threading.Thread(target=run, name="judgeq-serve", daemon=True).start()
-    return await done
+    threading.Thread(target=asyncio.run, args=[run()], name="judgeq-serve", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def _page(template: str, title: str, **values: Any) -> web.Response:
