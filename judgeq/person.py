@@ -1,4 +1,4 @@
-"""People as judges, as frozen data: who they are, what they have, what is asked to check them."""
+"""People as judges, as frozen data: who they are, what they have, what checks them."""
 
 from __future__ import annotations
 
@@ -11,72 +11,79 @@ from judgeq.types import Verdict
 
 
 class PersonState(StrEnum):
-    """Whether a person is handed questions."""
+    """Whether a person is asked questions."""
 
     ACTIVE = "active"
     REMOVED = "removed"
 
 
 class Person(NamedTuple):
-    """One of the people who judge a run, numbered from 0. `token` is the SHA-256 of what their link
-    holds. `quota` is how many answers they are asked for (None: as many as there are), `since` when they
-    came, in seconds since the epoch."""
+    """One of the people who judge a run, numbered from 0."""
 
     number: int
     name: str
     token: bytes
+    """The SHA-256 of the token in their link."""
     quota: int | None = None
+    """How many answers they are asked for; None: as many as there are."""
     state: PersonState = PersonState.ACTIVE
     since: float = 0.0
+    """When they were added, in seconds since the epoch."""
 
 
 class Handed(NamedTuple):
-    """A question that a person has: at most one each, under a `lease` that nothing else has, since `at`
-    (seconds since the epoch). It is about a `job`, or a `check`."""
+    """The question that a person has, at most one each: about a job, or a check."""
 
     person: int
     lease: str
+    """Different each time a question is handed out; an answer names it."""
     at: float
+    """When it was handed out, in seconds since the epoch."""
     job: int | None = None
     check: int | None = None
 
 
 class Check(NamedTuple):
-    """A question whose answer is held against another, and decides no score: one that a person answered
-    before, turned round (`repeats`, its job), or one whose answer is known (`known`, its items, most of
-    the feature first). `items` are in the order presented. `person` is None of a known answer that
-    nobody was asked for. `lease`, `verdict`, `seconds` and `at` are those of the answer."""
+    """A question that checks a person, and decides no score: one that they answered before, in reverse
+    order, or one with a known answer."""
 
     number: int
     items: tuple[int, ...]
+    """In the order presented."""
     person: int | None = None
+    """None: a known answer that nobody has been asked for yet."""
     repeats: int | None = None
+    """The job that is repeated."""
     known: tuple[int, ...] = ()
+    """The items in their known order, most of the feature first."""
     lease: str = ""
+    """Of the answer, as the fields below."""
     verdict: Verdict | None = None
     seconds: float = 0.0
     at: float = 0.0
 
 
 class Said(NamedTuple):
-    """What is on record of a run's people beside their verdicts. A person's number among all judges is
-    `first` plus their own. By person: `seconds` that each of their answers took which stand, and how
-    often they `skipped`. `calls` counts all that the ledger has of theirs."""
+    """What a run's people did, apart from their verdicts."""
 
     first: int
+    """A person's number among all judges is this plus their own."""
     people: Sequence[Person]
     checks: Sequence[Check]
     seconds: Mapping[int, Sequence[float]]
+    """The time of each answer that was not taken back, by person."""
     skipped: Mapping[int, int]
+    """How often each person skipped a question."""
     calls: int = 0
+    """All calls of people, also skips and answers that were taken back."""
 
     @property
     def judged(self) -> int:
-        """How many of them answered something."""
+        """How many people answered something."""
         return sum(map(bool, self.seconds.values()))
 
     @property
     def median(self) -> float | None:
-        """Seconds that an answer took, the median; None without answers."""
+        """The median time of an answer in seconds; None without answers."""
         seconds = [one for of_person in self.seconds.values() for one in of_person]
         return median(seconds) if seconds else None

@@ -106,11 +106,11 @@ def list_judges(
     place = runs.runs_in(runs_dir, store).find(name)
     _check_asks_people(place.info(), place.id)
     listed = asyncio.run(people.read(place))
-    known = {"run": place.id, "judges": listed}
+    output = {"run": place.id, "judges": listed}
     if csv is not None:
-        write_csv(csv, [*rows(plain(known), labels={"run": place.id})])
+        write_csv(csv, [*rows(plain(output), labels={"run": place.id})])
     if as_json:
-        print_json(known)
+        print_json(output)
     else:
         show(show_people.listed(place, listed))
 

@@ -244,15 +244,9 @@ class Assignment:
         check: Check | None = None,
     ) -> Handed:
         """Give a person a job, which another had `before`, or a new check."""
-        number = None if check is None else check.number
-        handed = Handed(person.number, secrets.token_hex(8), self.now(), job, number)
+        handed = self._new(person, job, None if check is None else check.number)
         async with self.store.together():
-            if check is not None:
-                await self.store.put_check(check)
-            if before is not None:
-                await self.store.take_back(before.lease)
-            if not await self.store.hand_out(handed):
-                raise BehindError("The question was given to another judge. Try again.")
+            await self._exchange(before, check, handed)
         if check is not None:
             self.checks.by_number[check.number] = check
         if before is not None:
@@ -271,54 +265,64 @@ class Assignment:
     ) -> None:
         """Commit the answer to a question; without a verdict it was skipped. Raises BehindError if the
         question isn't theirs in the store."""
-        match, progress = self.match(handed), self.progress[handed.person]
+        match, progress, at = self.match(handed), self.progress[handed.person], self.now()
+        check, outcomes = None, []
         if handed.check is not None:
             check = self.checks.by_number[handed.check]._replace(
-                lease=handed.lease, verdict=verdict, seconds=seconds, at=self.now()
+                lease=handed.lease, verdict=verdict, seconds=seconds, at=at
             )
             self.checks.by_number[check.number] = check
             progress.add_check(match, check, reply)
-            async with self.store.together():
-                await self._take_back(handed)
-                await self.store.put_check(check)
         else:
             outcome = "skipped" if verdict is None else "ok"
             judge = len(self.panel) + handed.person
-            call = Call(1, outcome, Usage(), 0.0, seconds, reply, self.now(), judge=judge)
+            call = Call(1, outcome, Usage(), 0.0, seconds, reply, at, judge=judge)
             progress.add_call(match, call)
             state, error = JobState.DONE, None
             if verdict is None:
                 state = JobState.PENDING
                 if self._is_refused(match):
                     state, error = JobState.INVALID, "skipped by the people who were asked"
-            async with self.store.together():
-                await self._take_back(handed)
-                await self.store.settle(WORKER, [Outcome(match.id, state, verdict, (call,), error)])
+            outcomes.append(Outcome(match.id, state, verdict, (call,), error))
             if state is not JobState.PENDING:
                 del self.matches[match.id]
         del self.handed[handed.person]
+        async with self.store.together():
+            await self._exchange(handed, check)
+            if outcomes:
+                await self.store.settle(WORKER, outcomes)
 
     async def take_back(self, person: Person, last: LastAnswer) -> None:
         """Take a person's last answer back: its question is theirs again. Raises BehindError."""
-        before, check = self.handed.get(person.number), last.check
-        job = last.match.id if check is None else None
-        handed = Handed(person.number, secrets.token_hex(8), self.now(), job, check)
+        check = None
         async with self.store.together():
-            if before is not None:
-                await self._take_back(before)
-            if check is not None:
-                unanswered = self.checks.by_number[check]._replace(
+            if last.check is None:
+                handed = self._new(person, last.match.id)
+                if not await self.store.retract(last.match.id, len(self.panel) + person.number):
+                    raise BehindError("The answer isn't there any more.")
+            else:
+                handed = self._new(person, check=last.check)
+                check = self.checks.by_number[last.check]._replace(
                     lease="", verdict=None, seconds=0.0, at=0.0
                 )
-                await self.store.put_check(unanswered)
-            elif not await self.store.retract(last.match.id, len(self.panel) + person.number):
-                raise BehindError("The answer isn't there any more.")
-            await self.store.hand_out(handed)
+            await self._exchange(self.handed.get(person.number), check, handed)
         self.forget()
         await self.ready()
 
-    async def _take_back(self, handed: Handed) -> None:
-        if not await self.store.take_back(handed.lease):
+    def _new(self, person: Person, job: int | None = None, check: int | None = None) -> Handed:
+        """A question for a person, under a new lease."""
+        return Handed(person.number, secrets.token_hex(8), self.now(), job, check)
+
+    async def _exchange(
+        self, back: Handed | None, check: Check | None = None, out: Handed | None = None
+    ) -> None:
+        """Keep a check, take a question back and hand another out, in the store. Raises BehindError if
+        another process changed who has what."""
+        if check is not None:
+            await self.store.put_check(check)
+        if (back is not None and not await self.store.take_back(back.lease)) or (
+            out is not None and not await self.store.hand_out(out)
+        ):
             raise BehindError("The question was given to another judge. Try again.")
 
     # Who may be asked what

@@ -305,7 +305,8 @@ class People:
         verdict: Verdict | None,
         seconds: float = float("inf"),
     ) -> None:
-        """Commit what a person answered, of which they say that it took so many seconds."""
+        """Commit an answer, or a skip. `seconds`: how long it took, as the page says; at most the time
+        since the question was handed out."""
         elapsed = max(0.0, self._assignment.now() - handed.at)
         seconds = min(max(0.0, seconds), elapsed)
         reply = answers.with_note(reply, handed.lease, note)

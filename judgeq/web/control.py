@@ -1,7 +1,7 @@
 """How other commands of this user change the people of a run that a process has open: that process alone
 writes to the run's file.
 
-It listens on this machine for whoever has a secret, which is in a file that only this user can read;
+It listens on this machine and asks for a secret, which is in a file that only this user can read,
 never in the run's folder, which may be a stranger's.
 """
 

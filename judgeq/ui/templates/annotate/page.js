@@ -1,4 +1,4 @@
-// The page on which people judge: what they are shown, what they do, and what becomes of it.
+// The page on which people judge: what it shows, what they do, and sending that.
 import { Clock, LONG_IDLE } from "./clock.js";
 import { Dialogs, modified } from "./dialogs.js";
 import { make, part, say } from "./elements.js";
@@ -8,7 +8,7 @@ import { Away, Refused, Server, Shelf } from "./server.js";
 const RENEWED = 20_000;
 const SETTLED = 250; // milliseconds in which nobody has read a new question: a second click, a held key
 const FIRST_LOOK = 1; // seconds until it is asked again whether there is something to do
-const LAST_LOOK = 4; // the end of a run is known for five seconds (People.finish)
+const LAST_LOOK = 4; // the server announces the end of a run for five seconds (People.finish)
 
 const shelf = new Shelf(`judgeq ${location.pathname}`);
 const clock = new Clock();
@@ -31,7 +31,7 @@ let paused = false;
 let ready = 0;
 let note = "";
 let leaving = null; // the question being given back
-let last = null; // the last answer, for who takes it back
+let last = null; // the last answer, to be shown if it is taken back
 let look = 0;
 let lookTimer = 0;
 
@@ -44,7 +44,7 @@ const keep = () => shown && shelf.put(`draft ${server.token}`, {
   draft: shown?.draft ?? null,
 });
 
-// By this a question is known again that comes back under another id (FNV-1a).
+// Recognises a question that comes back under another id (FNV-1a).
 function digest({ kind, texts }) {
   let hash = 0x811c9dc5;
   const text = JSON.stringify([kind, texts]);
@@ -60,7 +60,7 @@ function away(error) {
   }
   let kept = "";
   if (sending) kept = " Your answer is kept here and sent again. Keep this page open.";
-  // Its end is known for a few seconds only, and not on a page that slept.
+  // The server announces its end for a few seconds only; a page that slept misses it.
   else if (turn && !shown && !error.message) kept = " The study may be over. Your answers are saved; you can close this page. Thank you.";
   const text = error.message || "No connection to the study.";
   if (part("link-text").textContent === text + kept) return;
@@ -110,7 +110,7 @@ function failed(error) {
 
 const fetched = () => server.insist("turn");
 
-// Sent until it is taken or refused; kept until then, also when the page is loaded again.
+// Sent until it is accepted or refused; kept until then, also if the page is loaded again.
 async function deliver(name, body) {
   sending = { name, body };
   shelf.put(`sending ${server.token}`, sending);
@@ -119,7 +119,7 @@ async function deliver(name, body) {
     next = await server.insist(name, body);
   } catch (error) {
     if (!(error instanceof Refused) || error.status === 401) throw error;
-    // A skip whose reply was lost was taken the first time.
+    // A skip whose reply was lost was accepted the first time.
     if (!(name === "skip" && error.status === 409 && error.tried > 1)) warn(error.message);
   } finally {
     sending = null;
@@ -164,9 +164,9 @@ function undo() {
       // Not sent again: it may have been done, and would take back the one before.
       next = await fetched();
     }
-    const taken = next.done < done;
-    show(next, taken ? last : null);
-    if (taken) say("Your last answer was taken back");
+    const undone = next.done < done;
+    show(next, undone ? last : null);
+    if (undone) say("Your last answer was taken back");
     else warn(why);
   });
 }

@@ -1,5 +1,5 @@
-// How questions are shown, by their kind. A view has its elements (`texts`, `answers`), what is said of it
-// (`hint`, `keys`), what it does with a key (`onkey`: whether it took it), and the `draft` that it keeps.
+// How questions are shown, by their kind. A view has its elements (`texts`, `answers`), its explanation
+// (`hint`, `keys`), what it does with a key (`onkey` returns whether it used it), and a `draft` to keep.
 import { button, make, say } from "./elements.js";
 import { digitOf, Ranking } from "./ranking.js";
 

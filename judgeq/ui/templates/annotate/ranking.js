@@ -109,7 +109,7 @@ export class Ranking {
     event.stopPropagation();
   }
 
-  // By so many places, up where negative.
+  // By a number of places; negative: up.
   move(index, by) {
     const item = this.items[index];
     const others = this.order.filter((other) => other !== index);
