@@ -16,7 +16,7 @@ from judgeq.errors import BehindError, RunError, StaleError, UnknownPersonError
 from judgeq.people.checks import Checks
 from judgeq.people.progress import LastAnswer, PersonProgress
 from judgeq.people.registry import digest
-from judgeq.person import Check, Handed, Person, PersonState
+from judgeq.person import Check, Handed, PersonState
 from judgeq.store import Store
 from judgeq.types import Call, JobState, Match, Outcome, Usage, Verdict
 
@@ -65,12 +65,11 @@ class Assignment:
     """The seed of the order of questions within a round."""
 
     def __post_init__(self) -> None:
-        self.progress: dict[int, PersonProgress] = {}
-        self.handed: dict[int, Handed] = {}
-        """By person."""
+        self.people: dict[int, PersonProgress] = {}
+        """By number."""
         self.matches: dict[int, Match] = {}
         """Those that people have yet to answer, by job."""
-        self._persons: dict[bytes, Person] = {}
+        self._tokens: dict[bytes, int] = {}
         self._random = random.Random(self.order)  # noqa: S311  (of questions)
         self._began = self.clock()
         self._rounds = 0
@@ -96,99 +95,85 @@ class Assignment:
         left = [await self.store.left(round) for round in range(1, self._rounds + 1)]
         await self.learn()
         # From here on without a pause: others look at it meanwhile.
-        seen = {number: progress.last_seen for number, progress in self.progress.items()}
-        self.progress = {number: PersonProgress(last_seen=at) for number, at in seen.items()}
-        for match, call in calls:
-            self._of((call.judge or 0) - len(self.panel)).add_call(match, call)
-        for check in self.checks.by_number.values():
-            if check.person is not None:
-                self._of(check.person).add_check(self._match_of(check), check)
+        self.people = {
+            number: PersonProgress(before.person, before.last_seen)
+            for number, before in self.people.items()
+        }
         self.matches = {
             match.id: match for of_round in left for match in of_round if match.judge == self.judge
         }
-        people = {person.number for person in self._persons.values()}
-        if not (
-            self.progress.keys() | {handed.person for handed in out} <= people
-            and {handed.check for handed in out} <= {None, *self.checks.by_number}
-        ):
+        try:
+            for match, call in calls:
+                self.people[(call.judge or 0) - len(self.panel)].add_call(match, call)
+            for check in self.checks.by_number.values():
+                if check.person is not None:
+                    self.people[check.person].add_check(self._match_of(check), check)
+            for handed in out:
+                if handed.job is None:
+                    self.match(handed)
+                if handed.job is None or handed.job in self.matches:
+                    self.people[handed.person].handed = handed
+        except KeyError as error:
             raise RunError(
                 "the run's record is damaged: it has answers or questions of people or checks that "
                 "don't exist."
-            )
-        self.handed = {
-            handed.person: handed
-            for handed in out
-            if handed.job is None or handed.job in self.matches
-        }
+            ) from error
         # What was left out, and is asked again (--retry-failed), is also for those who skipped it.
         for match in filter(self._is_refused, self.matches.values()):
-            for progress in self.progress.values():
-                if match.id in progress.skipped:
-                    progress.ask_again(match)
+            for progress in self.people.values():
+                progress.ask_again(match)
         self._loaded = True
 
     async def learn(self) -> None:
         """Read who the people are."""
-        self._persons = {person.token: person for person in await self.store.people()}
-        for person in self._persons.values():
-            self._of(person.number)
-
-    def _of(self, number: int) -> PersonProgress:
-        return self.progress.setdefault(number, PersonProgress())
+        people = await self.store.people()
+        self._tokens = {person.token: person.number for person in people}
+        for person in people:
+            self.people.setdefault(person.number, PersonProgress(person)).person = person
 
     # Who is there
 
     async def knows(self, token: str) -> bool:
         """Whether it is a person's token. A store that only this process writes to isn't read."""
-        if digest(token) not in self._persons and not self.store.blocking:
+        if digest(token) not in self._tokens and not self.store.blocking:
             await self.learn()
-        return digest(token) in self._persons
+        return digest(token) in self._tokens
 
-    async def person(self, token: str) -> Person:
+    async def person(self, token: str) -> PersonProgress:
         """The person of a token, who is seen now. Raises UnknownPersonError."""
-        if digest(token) not in self._persons or not self.store.blocking:
+        if digest(token) not in self._tokens or not self.store.blocking:
             await self.learn()
-        person = self._persons.get(digest(token))
-        if person is None:
+        number = self._tokens.get(digest(token))
+        if number is None:
             raise UnknownPersonError("This link isn't known here. Ask whoever gave it to you.")
-        self.progress[person.number].last_seen = self.clock()
-        return person
+        self.people[number].last_seen = self.clock()
+        return self.people[number]
 
-    def is_present(self, number: int) -> bool:
+    def is_present(self, person: PersonProgress) -> bool:
         """Whether a person's page is open."""
-        return self.clock() - self.progress[number].last_seen < PRESENT
-
-    def may_be_asked(self, person: Person) -> bool:
-        """Whether a person has answered fewer questions than they are asked for."""
-        if person.state is not PersonState.ACTIVE:
-            return False
-        return person.quota is None or self.progress[person.number].done < person.quota
+        return self.clock() - person.last_seen < PRESENT
 
     @property
     def present(self) -> int:
         """How many people are present who may be asked."""
-        return sum(map(self.is_present, (one.number for one in self._asked())))
+        return sum(map(self.is_present, self._asked()))
 
     @property
     def all_notified(self) -> bool:
         """Whether all who are present know that the run is over."""
-        return not any(
-            self.is_present(number) and not progress.notified_end
-            for number, progress in self.progress.items()
-        )
+        return all(one.notified_end for one in self.people.values() if self.is_present(one))
 
-    def expected(self, person: Person) -> int:
+    def expected(self, person: PersonProgress) -> int:
         """About how many answers a person will have given in the end, if those who are present share
         what is left."""
-        progress = self.progress[person.number]
         theirs = {
             (match.round, frozenset(match.items))
             for match in self.matches.values()
-            if not self._has_judged(person, match)
+            if person.times_judged(match) < self.most
         }
         share = -(-len(self.matches) // max(1, self.present))
-        expected = progress.done + min(self.most * len(theirs), share)
-        return expected if person.quota is None else min(expected, person.quota)
+        expected, quota = person.done + min(self.most * len(theirs), share), person.person.quota
+        return expected if quota is None else min(expected, quota)
 
     # Who has what
 
@@ -201,83 +186,79 @@ class Assignment:
     def _match_of(self, check: Check) -> Match:
         return Match(check.number, 0, check.items, self.judge)
 
-    def theirs(self, person: Person, lease: str) -> Handed:
-        """The question that a person has under this lease. Raises StaleError."""
-        handed = self.handed.get(person.number)
-        if handed is None or handed.lease != lease:
-            raise StaleError(STALE)
-        return handed
-
-    async def next(self, person: Person) -> Handed | None:
-        """Hand out a person's next question: a check that is due; else one that nobody has, or whose
-        holder is absent, of the earliest round, about items that are new to them if possible. None if
-        none may be theirs."""
+    async def next(self, person: PersonProgress) -> bool:
+        """Hand out a person's next question; whether there is one. It is a check that is due; else one
+        that nobody has, or whose holder is absent, of the earliest round, about items that are new to
+        them if possible."""
         free, check = self._free(), None
         if None in free.values():
-            check = self.checks.due(person.number, self.progress[person.number].answered)
+            check = self.checks.due(person.person.number, person.answered)
         if check is not None:
-            return await self._hand_out(person, check=check)
+            await self._hand_out(person, check=check)
+            return True
         jobs = sorted(
             free, key=lambda job: (self.matches[job].round, bool(free[job]), self._random.random())
         )
-        for may in (self._is_new, self._may_repeat):
+        for may in (PersonProgress.is_new, self._may_repeat):
             for job in jobs:
                 if may(person, self.matches[job]):
-                    return await self._hand_out(person, job, free[job])
-        return None
+                    await self._hand_out(person, job, free[job])
+                    return True
+        return False
 
-    def _free(self) -> dict[int, Handed | None]:
+    def _free(self) -> dict[int, PersonProgress | None]:
         """The jobs that nobody has, or whose lease is over: then with who has them."""
-        out = {handed.job: handed for handed in self.handed.values()}
+        out = {one.handed.job: one for one in self.people.values() if one.handed is not None}
         return {
             job: out.get(job)
             for job in self.matches
-            if job not in out or not self._was_seen(out[job].person, LEASE)
+            if job not in out or not self._was_seen(out[job], LEASE)
         }
 
     async def _hand_out(
         self,
-        person: Person,
+        person: PersonProgress,
         job: int | None = None,
-        before: Handed | None = None,
+        holder: PersonProgress | None = None,
         *,
         check: Check | None = None,
-    ) -> Handed:
-        """Give a person a job, which another had `before`, or a new check."""
+    ) -> None:
+        """Give a person a job, which an absent `holder` had, or a new check."""
         handed = self._new(person, job, None if check is None else check.number)
         async with self.store.together():
-            await self._exchange(before, check, handed)
+            await self._exchange(None if holder is None else holder.handed, check, handed)
         if check is not None:
             self.checks.by_number[check.number] = check
-        if before is not None:
-            del self.handed[before.person]
-        self.handed[person.number] = handed
-        return handed
+        if holder is not None:
+            holder.handed = None
+        person.handed = handed
 
-    async def give_back(self, person: Person) -> None:
+    async def give_back(self, person: PersonProgress) -> None:
         """Take a person's question from them, if they have one."""
-        handed = self.handed.pop(person.number, None)
+        handed, person.handed = person.handed, None
         if handed is not None:
             await self.store.take_back(handed.lease)
 
     async def settle(
-        self, handed: Handed, reply: str, seconds: float, verdict: Verdict | None
+        self, person: PersonProgress, reply: str, seconds: float, verdict: Verdict | None
     ) -> None:
-        """Commit the answer to a question; without a verdict it was skipped. Raises BehindError if the
-        question isn't theirs in the store."""
-        match, progress, at = self.match(handed), self.progress[handed.person], self.now()
-        check, outcomes = None, []
+        """Commit the answer to the question that a person has; without a verdict they skipped it. Raises
+        BehindError if it isn't theirs in the store."""
+        handed, person.handed, at = person.handed, None, self.now()
+        if handed is None:
+            raise StaleError(STALE)
+        match, check, outcomes = self.match(handed), None, []
         if handed.check is not None:
             check = self.checks.by_number[handed.check]._replace(
                 lease=handed.lease, verdict=verdict, seconds=seconds, at=at
             )
             self.checks.by_number[check.number] = check
-            progress.add_check(match, check, reply)
+            person.add_check(match, check, reply)
         else:
             outcome = "skipped" if verdict is None else "ok"
             judge = len(self.panel) + handed.person
             call = Call(1, outcome, Usage(), 0.0, seconds, reply, at, judge=judge)
-            progress.add_call(match, call)
+            person.add_call(match, call)
             state, error = JobState.DONE, None
             if verdict is None:
                 state = JobState.PENDING
@@ -286,32 +267,33 @@ class Assignment:
             outcomes.append(Outcome(match.id, state, verdict, (call,), error))
             if state is not JobState.PENDING:
                 del self.matches[match.id]
-        del self.handed[handed.person]
         async with self.store.together():
             await self._exchange(handed, check)
             if outcomes:
                 await self.store.settle(WORKER, outcomes)
 
-    async def take_back(self, person: Person, last: LastAnswer) -> None:
+    async def take_back(self, person: PersonProgress, last: LastAnswer) -> None:
         """Take a person's last answer back: its question is theirs again. Raises BehindError."""
         check = None
         async with self.store.together():
             if last.check is None:
                 handed = self._new(person, last.match.id)
-                if not await self.store.retract(last.match.id, len(self.panel) + person.number):
+                if not await self.store.retract(last.match.id, len(self.panel) + handed.person):
                     raise BehindError("The answer isn't there any more.")
             else:
                 handed = self._new(person, check=last.check)
                 check = self.checks.by_number[last.check]._replace(
                     lease="", verdict=None, seconds=0.0, at=0.0
                 )
-            await self._exchange(self.handed.get(person.number), check, handed)
+            await self._exchange(person.handed, check, handed)
         self.forget()
         await self.ready()
 
-    def _new(self, person: Person, job: int | None = None, check: int | None = None) -> Handed:
+    def _new(
+        self, person: PersonProgress, job: int | None = None, check: int | None = None
+    ) -> Handed:
         """A question for a person, under a new lease."""
-        return Handed(person.number, secrets.token_hex(8), self.now(), job, check)
+        return Handed(person.person.number, secrets.token_hex(8), self.now(), job, check)
 
     async def _exchange(
         self, back: Handed | None, check: Check | None = None, out: Handed | None = None
@@ -330,67 +312,55 @@ class Assignment:
     def waiting(self) -> Waiting:
         """What nobody who is present may answer."""
         waiting = Waiting()
-        for match in (self.matches[job] for job in self._free() if self._persons):
+        for match in (self.matches[job] for job in self._free() if self.people):
             able = self._able(match)
-            if any(self.is_present(person.number) for person in able):
+            if any(map(self.is_present, able)):
                 continue
             waiting.for_absent += bool(able)
             waiting.for_nobody += not able
-            waiting.absent |= {person.name for person in able}
+            waiting.absent |= {one.person.name for one in able}
             waiting.substitutes |= {
-                person.name for person in self._asked() if able and self._has_skipped(person, match)
+                one.person.name for one in self._asked() if able and match.id in one.skipped
             }
         return waiting
 
-    def _asked(self) -> list[Person]:
-        return [person for person in self._persons.values() if self.may_be_asked(person)]
+    def _asked(self) -> list[PersonProgress]:
+        return [one for one in self.people.values() if one.may_be_asked]
 
-    def _was_seen(self, number: int, within: float) -> bool:
+    def _was_seen(self, person: PersonProgress, within: float) -> bool:
         """Whether a person's page was open in the last seconds, as far as this process can tell."""
-        return self.clock() - max(self._began, self.progress[number].last_seen) <= within
+        return self.clock() - max(self._began, person.last_seen) <= within
 
-    def _is_new(self, person: Person, match: Match) -> bool:
-        return self.progress[person.number].is_new(match)
-
-    def _may_repeat(self, person: Person, match: Match) -> bool:
-        """Whether a person may be asked about items that they judged in another round, or skipped:
-        those that are new to somebody else who is present are theirs; and of one who skipped them only
-        if nobody else may be asked."""
-        if self._has_judged(person, match):
-            return False
-        others = [other for other in self._able(match) if other != person]
-        if self._has_skipped(person, match):
-            return not others
-        return not any(
-            self.is_present(other.number) and self._is_new(other, match) for other in others
-        )
-
-    def _able(self, match: Match) -> list[Person]:
+    def _able(self, match: Match) -> list[PersonProgress]:
         """Who may be asked a question: they haven't judged or skipped it, and were here within AWAITED
         seconds."""
         return [
-            person
-            for person in self._asked()
-            if not self._has_skipped(person, match)
-            and not self._has_judged(person, match)
-            and self._was_seen(person.number, AWAITED)
+            one
+            for one in self._asked()
+            if match.id not in one.skipped
+            and one.times_judged(match) < self.most
+            and self._was_seen(one, AWAITED)
         ]
 
-    def _has_judged(self, person: Person, match: Match) -> bool:
-        """Whether a person judged these items in this round as often as they may."""
-        return self.progress[person.number].times_judged(match) >= self.most
-
-    def _has_skipped(self, person: Person, match: Match) -> bool:
-        return match.id in self.progress[person.number].skipped
+    def _may_repeat(self, person: PersonProgress, match: Match) -> bool:
+        """Whether a person may be asked about items that they judged in another round, or skipped:
+        those that are new to somebody else who is present are theirs; and of one who skipped them only
+        if nobody else may be asked."""
+        if person.times_judged(match) >= self.most:
+            return False
+        others = [one for one in self._able(match) if one is not person]
+        if match.id in person.skipped:
+            return not others
+        return not any(self.is_present(one) and one.is_new(match) for one in others)
 
     def _is_refused(self, match: Match) -> bool:
         """Whether a question is asked no more: it was skipped SKIPS times, or by all there are."""
-        skips = sum(progress.skipped[match.id] for progress in self.progress.values())
+        skips = sum(one.skipped[match.id] for one in self.people.values())
         if skips >= SKIPS or not skips or self.open_to_all:
             return skips >= SKIPS
         return all(
-            person.state is PersonState.REMOVED
-            or self._has_skipped(person, match)
-            or self._has_judged(person, match)
-            for person in self._persons.values()
+            one.person.state is PersonState.REMOVED
+            or match.id in one.skipped
+            or one.times_judged(match) >= self.most
+            for one in self.people.values()
         )

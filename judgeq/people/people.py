@@ -30,7 +30,7 @@ from judgeq.judge.questions import Questions
 from judgeq.people import answers, registry
 from judgeq.people.answers import LONGEST, About, Answer, Question, Turn, Why
 from judgeq.people.assignment import AWAITED, STALE, Assignment
-from judgeq.people.progress import NEVER
+from judgeq.people.progress import NEVER, PersonProgress
 from judgeq.person import Handed, Person, PersonState
 from judgeq.text import listed, several
 from judgeq.types import Usage, Verdict
@@ -149,7 +149,7 @@ class People:
             await assignment.learn()
             for person, _ in changed:
                 if person.state is not PersonState.ACTIVE:
-                    await assignment.give_back(person)
+                    await assignment.give_back(assignment.people[person.number])
             return changed
 
         people = await self._alone(changed)
@@ -180,8 +180,7 @@ class People:
         """Keep an answer. The same answer again, as after a lost connection, changes nothing. Raises
         StaleError for a question that is no longer theirs, and BadAnswerError."""
         person = await self._assignment.person(token)
-        handed = self._assignment.handed.get(person.number)
-        last = self._assignment.progress[person.number].last
+        handed, last = person.handed, person.last
         if handed is not None and handed.lease == question:
             match = self._assignment.match(handed)
             reply = answers.reply(answer, len(match.items))
@@ -189,7 +188,7 @@ class People:
                 verdict = self._questions.read(Reply(reply, Usage(), 0.0), match)
             except UnusableReplyError as error:
                 raise BadAnswerError(f"This is not an answer: {error}") from error
-            await self._keep(handed, reply, answer.note, verdict, answer.seconds)
+            await self._keep(person, handed, reply, answer.note, verdict, answer.seconds)
         elif last is None or last.lease != question:
             raise StaleError(STALE)
         else:
@@ -200,37 +199,31 @@ class People:
     @_turn_after
     async def skip(self, token: str, question: str, reason: str, note: str = "") -> None:
         """Leave a question to others. Raises StaleError."""
-        handed = self._assignment.theirs(await self._assignment.person(token), question)
+        person, handed = await self._theirs(token, question)
         reply = orjson.dumps({"skipped": reason[:LONGEST]}).decode()
-        await self._keep(handed, reply, note, None)
+        await self._keep(person, handed, reply, note, None)
 
     @_turn_after
     async def undo(self, token: str) -> None:
         """Take a person's last answer back: its question is theirs again. Raises StaleError if there is
         none, or the run is over."""
         person = await self._assignment.person(token)
-        last = self._assignment.progress[person.number].last
-        if last is None or self._over:
+        if person.last is None or self._over:
             raise StaleError("Your last answer can't be taken back any more.")
-        await self._assignment.take_back(person, last)
+        await self._assignment.take_back(person, person.last)
 
     async def renew(self, token: str, question: str) -> None:
         """Note that a person's page is still open. Raises StaleError if the question is no longer
         theirs."""
-
-        async def renewed() -> None:
-            self._assignment.theirs(await self._assignment.person(token), question)
-
-        await self._alone(renewed)
+        await self._alone(partial(self._theirs, token, question))
 
     async def leave(self, token: str, question: str) -> None:
         """Give a question back: a person pauses."""
 
         async def left() -> None:
             person = await self._assignment.person(token)
-            self._assignment.progress[person.number].last_seen = NEVER
-            handed = self._assignment.handed.get(person.number)
-            if handed is not None and handed.lease == question:
+            person.last_seen = NEVER
+            if person.handed is not None and person.handed.lease == question:
                 await self._assignment.give_back(person)
 
         await self._alone(left)
@@ -256,39 +249,40 @@ class People:
             self._assignment.forget()
             raise
 
+    async def _theirs(self, token: str, question: str) -> tuple[PersonProgress, Handed]:
+        """A person and the question that they have. Raises StaleError if it isn't this one."""
+        person = await self._assignment.person(token)
+        if person.handed is None or person.handed.lease != question:
+            raise StaleError(STALE)
+        return person, person.handed
+
     async def _next_turn(self, token: str) -> Turn:
         """What a person is to do now; a question is handed out if there is one for them."""
         assignment = self._assignment
         person = await assignment.person(token)
-        progress, question = assignment.progress[person.number], None
         why: Why = ""
-        handed = assignment.handed.get(person.number)
-        if person.state is not PersonState.ACTIVE:
+        if person.person.state is not PersonState.ACTIVE:
             why = "removed"
             await assignment.give_back(person)
-            handed = None
-        elif handed is None and self._over:
-            why, progress.notified_end = "over", True
-        elif handed is None and not assignment.may_be_asked(person):
+        elif person.handed is None and self._over:
+            why, person.notified_end = "over", True
+        elif person.handed is None and not person.may_be_asked:
             why = "quota"
-        elif handed is None:
-            handed = await assignment.next(person)
-            why = "" if handed else "wait"
-        if handed is not None:
-            question = self._shown(handed)
-        elif why in ("quota", "wait"):
+        elif person.handed is None and not await assignment.next(person):
+            why = "wait"
+        if why in ("quota", "wait"):
             self._report(waits=why == "wait")
         self._announce()
         return Turn(
-            name=person.name,
-            question=question,
+            name=person.person.name,
+            question=None if person.handed is None else self._shown(person.handed),
             why=why,
-            done=progress.done,
+            done=person.done,
             expected=assignment.expected(person),
             left=len(assignment.matches),
-            quota=person.quota,
-            seconds=progress.seconds,
-            undo=progress.last is not None and not self._over,
+            quota=person.person.quota,
+            seconds=person.seconds,
+            undo=person.last is not None and not self._over,
         )
 
     def _shown(self, handed: Handed) -> Question:
@@ -299,6 +293,7 @@ class People:
 
     async def _keep(
         self,
+        person: PersonProgress,
         handed: Handed,
         reply: str,
         note: str,
@@ -310,7 +305,7 @@ class People:
         elapsed = max(0.0, self._assignment.now() - handed.at)
         seconds = min(max(0.0, seconds), elapsed)
         reply = answers.with_note(reply, handed.lease, note)
-        await self._assignment.settle(handed, reply, seconds, verdict)
+        await self._assignment.settle(person, reply, seconds, verdict)
         if handed.check is None:
             outcome = "skipped" if verdict is None else "ok"
             self._emit(CallEnded(outcome, Usage(), 0.0, seconds))

@@ -6,7 +6,7 @@ from collections import Counter
 from dataclasses import dataclass, field
 
 from judgeq.people.answers import lease_of
-from judgeq.person import Check
+from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.types import Call, Match
 
 NEVER = float("-inf")
@@ -24,10 +24,15 @@ class LastAnswer:
     check: int | None = None
 
 
-@dataclass(slots=True)
+@dataclass(slots=True, eq=False)
 class PersonProgress:
-    """What a person did in this run."""
+    """A person, what they have, and what they did in this run."""
 
+    person: Person
+    last_seen: float = NEVER
+    """When their page last asked for something, by the monotonic clock."""
+    handed: Handed | None = None
+    """The question that they have."""
     seen: set[frozenset[int]] = field(default_factory=set)
     """The sets of items that they judged or skipped."""
     judged: Counter[tuple[int, frozenset[int]]] = field(default_factory=Counter)
@@ -41,8 +46,6 @@ class PersonProgress:
     seconds: float = 0.0
     """The time that all answers took."""
     last: LastAnswer | None = None
-    last_seen: float = NEVER
-    """When their page last asked for something, by the monotonic clock."""
     notified_end: bool = False
     """Whether their page knows that the run is over."""
 
@@ -50,6 +53,12 @@ class PersonProgress:
     def done(self) -> int:
         """Their answers, also to checks."""
         return len(self.answered) + self.checks
+
+    @property
+    def may_be_asked(self) -> bool:
+        """Whether they are active, and gave fewer answers than they are asked for."""
+        quota = self.person.quota
+        return self.person.state is PersonState.ACTIVE and (quota is None or self.done < quota)
 
     def is_new(self, match: Match) -> bool:
         """Whether they neither judged nor skipped these items."""
@@ -85,8 +94,8 @@ class PersonProgress:
 
     def ask_again(self, match: Match) -> None:
         """Forget that they skipped a question."""
-        del self.skipped[match.id]
-        self.seen.discard(frozenset(match.items))
+        if self.skipped.pop(match.id, 0):
+            self.seen.discard(frozenset(match.items))
 
     def _set_last(self, answer: LastAnswer) -> None:
         if self.last is None or answer.at >= self.last.at:
