@@ -324,8 +324,9 @@ class People:
         waiting, text = self._assignment.waiting(), ""
         if waiting.for_nobody and not self.open_to_all:
             text = (
-                f"{_left(waiting.for_nobody)} that no judge may answer: they judged or skipped those "
-                f"texts, or reached their quota. Add a judge: judgeq judges add {self._run} NAME."
+                f"{_left(waiting.for_nobody)} that no judge may answer: they had those texts, reached "
+                "their quota, or were away for a day. Add a judge: judgeq judges add "
+                f"{self._run} NAME."
             )
         elif waits and waiting.for_absent:
             absent, left = sorted(waiting.absent), _left(waiting.for_absent)
@@ -337,7 +338,10 @@ class People:
                     f"{names}`, it goes to {_named(sorted(waiting.substitutes))}."
                 )
             else:
-                text += f" To add somebody: judgeq judges add {self._run} NAME."
+                text += (
+                    f" To go on without: `judgeq judges add {self._run} NAME`, or Ctrl-C and `judgeq "
+                    f"rate {self._run}`."
+                )
         if text and text != self._reported:
             self._emit(Notice(text, warning=bool(waiting.for_nobody)))
         self._reported = text or self._reported

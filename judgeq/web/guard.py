@@ -196,8 +196,7 @@ def logger(name: str) -> logging.Logger:
             return multiline(super().format(record))
 
     def is_ours(record: logging.LogRecord) -> bool:
-        error = record.exc_info[1] if isinstance(record.exc_info, tuple) else None
-        return not isinstance(error, HttpProcessingError)
+        return not isinstance((record.exc_info or (None, None))[1], HttpProcessingError)
 
     logger = logging.Logger(f"judgeq.{name}", logging.ERROR)
     handler = logging.StreamHandler()
