@@ -374,7 +374,7 @@ def batches_of(session: Session) -> Batches:
     ours = (session.store, session.judge, session.stop, session.emit)
     budget = session.judge.asked[0].sender.budget
     collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
-    sending = Sending.of(session.run.settings, *ours, collecting)
+    sending = Sending(*ours, collecting, session.run.settings.batch_size)
     return Batches(*ours, sending, collecting)
 
 

@@ -24,8 +24,7 @@ from judgeq.errors import (
     SteppedDownError,
     UnusableReplyError,
 )
-from judgeq.judge.backend import Memory, Prepared, Reply, Request, key_of
-from judgeq.judge.batches import Result
+from judgeq.judge.backend import Memory, Prepared, Reply, Request, Result, key_of
 from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
