@@ -82,7 +82,6 @@ class ModelBackend(ABC):
         self.schema = partial(prompts.schema, ties=ties, reasons=reasons)
         self._memory = memory
         self._believe = believe
-        self._wall_clock = wall_clock
         self.address = model.address_of(name)
         self._url = beside(self.address, self.path)
         self._server = f"{self.address} {name}"
@@ -246,7 +245,7 @@ class ModelBackend(ABC):
                 f"{self._url} answered with something other than JSON: "
                 f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
             )
-        error = http_errors.error_in(answer, model=self.name, url=self._url, now=self._wall_clock())
+        error = http_errors.error_in(answer, model=self.name, url=self._url)
         if error is not None:
             raise error
         usage, text, problem, more = self.read(answer)
