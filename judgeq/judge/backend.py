@@ -33,8 +33,7 @@ class Prepared(NamedTuple):
 
     `key` names everything that decides the reply, for the cache (None: not to be kept). `tokens` is
     about what it takes, for the limiter. `bound` is the most it can cost in dollars; None where the
-    price is unknown. `version` is the backend's when this was made. `lost` is the most that it is
-    taken to have cost if its answer never comes; None: as `bound`.
+    price is unknown. `version` is the backend's when this was made.
     """
 
     body: bytes = b""
@@ -42,7 +41,6 @@ class Prepared(NamedTuple):
     tokens: float = 0.0
     bound: float | None = 0.0
     version: int = 0
-    lost: float | None = None
 
 
 def key_of(*parts: bytes) -> str:
@@ -105,6 +103,10 @@ class Backend(Protocol):
 
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """One attempt. Raises CallError if another may mend it, JudgeError if none can."""
+
+    def lost(self, prepared: Prepared) -> float | None:
+        """The most in dollars that a request is taken to have cost whose answer never came, by the
+        replies that did; None: all of its bound."""
 
     async def close(self) -> None:
         """Let go of connections."""

@@ -126,9 +126,9 @@ class Sender:
         All of its bound; or what the replies that came suggest, unless it was longer under way than any
         of them: then it may have been longer, too.
         """
-        bound, lost = prepared.bound, prepared.lost
-        slow = latency > self.slowest
-        risk = bound if lost is None or bound is None or slow else min(lost, bound)
+        bound = prepared.bound
+        lost = None if latency > self.slowest else self.backend.lost(prepared)
+        risk = bound if lost is None or bound is None else min(lost, bound)
         if self.budget.cap is not None and bound and not self._reported_loss:
             self._reported_loss = True
             counted = f"counts for --max-cost as ${risk:.3g}"
@@ -248,13 +248,13 @@ class Sending:
             reply = await sender.backend.complete(request, self._prepared)
         except JudgeError as error:
             if error.cost is None:
-                self._risk = self._risk_now(started)
+                self._risk = sender.risk(self._prepared, sender.clock() - started)
             self.note(self.call(error.outcome, error, started), str(error))
             self._failed(permit, error, alone=alone)
             raise
         sender.answered(permit)
         if reply.cost is None:
-            self._risk = self._risk_now(started)
+            self._risk = sender.risk(self._prepared, sender.clock() - started)
         else:
             sender.slowest = max(sender.slowest, sender.clock() - started)
         return Sent(reply, started)
@@ -278,11 +278,3 @@ class Sending:
         sender.limiter.abort()  # the next call would fare no better
         if self._filled >= ALONE:
             raise error
-
-    def _risk_now(self, started: float) -> float | None:
-        """Sender.risk, by the replies that have come by now: the request may have been prepared before
-        the first of them."""
-        sender, prepared = self._sender, self._prepared
-        if prepared.lost is None and prepared.bound is not None:
-            prepared = prepared._replace(lost=sender.backend.prepare(self._request).lost)
-        return sender.risk(prepared, sender.clock() - started)

@@ -169,8 +169,11 @@ class ModelBackend(ABC):
             tokens=size * self._tokens_a_byte + output,
             bound=self._bounds.most(size * self.reading),
             version=self.version,
-            lost=self._bounds.lost(size * self.reading),
         )
+
+    def lost(self, prepared: Prepared) -> float | None:
+        """See Backend."""
+        return self._bounds.lost(len(prepared.body) * self.reading)
 
     def _key(self, body: bytes, repeat: int) -> str:
         """What the reply is kept under. What is asked again on purpose has a key of its own."""
