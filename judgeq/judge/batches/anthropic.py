@@ -16,7 +16,14 @@ import orjson
 from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedError
 from judgeq.judge.backend import Identified, Limits, Remote, Result
 from judgeq.judge.batches import provider
-from judgeq.judge.batches.provider import PAGE, ProviderBatches, count, encoded, object_in, seconds
+from judgeq.judge.batches.provider import (
+    PAGE,
+    ProviderBatches,
+    count,
+    encoded,
+    object_from,
+    seconds,
+)
 from judgeq.judge.http.connection import Passed, read_all
 
 PATH = "messages/batches"
@@ -98,7 +105,7 @@ class AnthropicBatches(ProviderBatches):
             if not 200 <= response.status < 300:
                 error = await self._connection.refused(response, url)
                 raise self.refusal(response.status, error, what)
-            return object_in(await read_all(response), url)
+            return object_from(await read_all(response), url)
 
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
@@ -125,7 +132,7 @@ class AnthropicBatches(ProviderBatches):
         """The id of the first line in a batch's results."""
         async with self.content(remote) as parts, aclosing(provider.lines(parts)) as lines:
             async for line in lines:
-                said = object_in(line, self.url(f"{PATH}/{remote}/results"))
+                said = object_from(line, self.url(f"{PATH}/{remote}/results"))
                 return str(said.get("custom_id"))
         return ""
 

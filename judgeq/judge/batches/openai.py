@@ -18,7 +18,14 @@ import orjson
 
 from judgeq.errors import ConnectionFailedError, JudgeError
 from judgeq.judge.backend import Identified, Limits, Remote, Result, is_refusal
-from judgeq.judge.batches.provider import PAGE, ProviderBatches, count, encoded, object_in, seconds
+from judgeq.judge.batches.provider import (
+    PAGE,
+    ProviderBatches,
+    count,
+    encoded,
+    object_from,
+    seconds,
+)
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai_chat import is_azure
@@ -183,7 +190,7 @@ class OpenAIBatches(ProviderBatches):
     async def _said(self, asked: AbstractAsyncContextManager[Any]) -> dict[str, Any]:
         """The JSON object of an answer."""
         async with asked as response:
-            return object_in(await bounded(response.iter_bytes()), str(response.url))
+            return object_from(await bounded(response.iter_bytes()), str(response.url))
 
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]

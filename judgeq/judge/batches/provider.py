@@ -11,7 +11,6 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
 from contextlib import aclosing, asynccontextmanager
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
 
@@ -28,7 +27,9 @@ from judgeq.errors import (
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
+from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, beside
+from judgeq.judge.http.replies import count_in, object_in
 from judgeq.untrusted import plain
 
 PAGE, MOST_PAGES = 100, 1_000
@@ -129,10 +130,10 @@ class ProviderBatches(ABC):
     def _masked(self, line: bytes, as_it_is: bool) -> bytes:
         """A line as it may be kept. Raises BrokenResultsError for one that can't be one of results; or
         (`as_it_is`) it is empty."""
-        given = _object(line)
+        given = object_in(line)
         if given is not None and isinstance(given.get("custom_id"), str):
             masked = self._connection.mask.body(line)
-            return masked if masked == line or _object(masked) is not None else b""
+            return masked if masked == line or object_in(masked) is not None else b""
         if as_it_is:
             return b""
         raise BrokenResultsError(
@@ -197,9 +198,9 @@ class ProviderBatches(ABC):
         return beside(self._address, path, query)
 
 
-def object_in(data: bytes, url: str) -> dict[str, Any]:
+def object_from(data: bytes, url: str) -> dict[str, Any]:
     """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
-    fields = _object(data)
+    fields = object_in(data)
     if fields is None:
         raise ServerFailedError(
             f"{url} answered with something other than a JSON object. Is --base-url right?"
@@ -207,28 +208,15 @@ def object_in(data: bytes, url: str) -> dict[str, Any]:
     return fields
 
 
-def _object(data: bytes) -> dict[str, Any] | None:
-    try:
-        value = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return None
-    return value if isinstance(value, dict) else None
-
-
 def count(fields: Any, name: str) -> int:
     """A number of lines; 0 where it doesn't say."""
-    value = fields.get(name) if isinstance(fields, dict) else None
-    return value if type(value) is int and 0 <= value < 2**53 else 0
+    return count_in(fields, name) or 0
 
 
 def seconds(value: Any) -> float | None:
     """A moment in seconds since the epoch, given as such or as a date (RFC 3339); None for neither."""
     if isinstance(value, str) and len(value) <= 60:
-        try:
-            moment = datetime.fromisoformat(value)
-            value = (moment if moment.tzinfo else moment.replace(tzinfo=UTC)).timestamp()
-        except (ValueError, OverflowError):
-            return None
+        value = moment(value)
     return float(value) if type(value) in (int, float) and 0 <= value < 2**53 else None
 
 
@@ -288,7 +276,7 @@ def read(path: Path) -> Iterator[dict[str, Any]]:
             number = 0
             while line := file.readline(LARGEST_LINE + 1):
                 number += 1
-                given = _object(line)
+                given = object_in(line)
                 if given is not None:
                     yield given
                 elif line.strip():

@@ -29,7 +29,7 @@ from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
-from judgeq.judge.http.replies import Answer
+from judgeq.judge.http.replies import Answer, object_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
@@ -239,11 +239,8 @@ class ModelBackend(ABC):
 
     def _read(self, data: bytes, size: int) -> Reply:
         """The reply in a successful answer, which may still hold an error."""
-        try:
-            answer = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            answer = None
-        if not isinstance(answer, dict):
+        answer = object_in(data)
+        if answer is None:
             raise ServerFailedError(
                 f"{self._url} answered with something other than JSON: "
                 f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
@@ -326,12 +323,7 @@ def beside(base: str, name: str, query: str = "") -> str:
 
 def _names(data: bytes) -> list[str]:
     """The ids in a list of models; none where it is no such list."""
-    try:
-        answer = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return []
-    models = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(models, list):
-        return []
+    models = (object_in(data) or {}).get("data")
+    models = models if isinstance(models, list) else []
     ids = [model.get("id") for model in models if isinstance(model, dict)]
     return [name for name in ids if isinstance(name, str)]
