@@ -16,7 +16,7 @@ from judgeq.judge.backend import BatchAPI, Identified, Remote, Result
 from judgeq.judge.batches import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.mock_server import MockServer, batches, running
 from judgeq.mock_server.behaviour import MockSettings
 from judgeq.settings.model import Access, Model

@@ -27,7 +27,7 @@ from judgeq.judge.backend import BatchAPI, Remote, Result
 from judgeq.judge.batches import api_of, provider
 from judgeq.judge.batches.provider import ProviderBatches
 from judgeq.judge.http.anthropic import AnthropicMessages
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
 from judgeq.untrusted import plain
 from tests.batch_server import (

@@ -24,7 +24,7 @@ from judgeq.judge.backend import BatchAPI, Identified, Remote, Result
 from judgeq.judge.batches import api_of, provider
 from judgeq.judge.batches.openai import OpenAIBatches
 from judgeq.judge.http.anthropic import AnthropicMessages
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
 from tests.batch_server import (
     BATCH,

@@ -28,7 +28,7 @@ from judgeq.judge.batches.provider import (
 )
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.openai_chat import is_azure
+from judgeq.judge.http.openai import is_azure
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
