@@ -131,15 +131,11 @@ class Sender:
         risk = bound if lost is None or bound is None else min(lost, bound)
         if self.budget.cap is not None and bound and not self._reported_loss:
             self._reported_loss = True
-            counted = f"counts for --max-cost as ${risk:.3g}"
-            if risk == bound:
-                counted += ", the most that it can cost"
-            else:
-                counted += f", {LONGEST} times the longest reply so far, and not as ${bound:.3g}"
+            how = "its bound" if risk == bound else f"{LONGEST} times the longest reply so far"
             self.emit(
                 Notice(
-                    f"A call brought no known cost, and may have been paid for: it {counted}. So do "
-                    "others like it. A small --max-output-tokens keeps that small.",
+                    f"A call of unknown cost may have been paid: it counts for --max-cost as "
+                    f"${risk:.3g}, {how}, as do others like it. A smaller --max-output-tokens lowers that.",
                     warning=True,
                 )
             )
