@@ -87,9 +87,9 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
         key = os.environ.get(name, "").strip()
         if not key and (official or access.api_key_env):
             raise KeyMissingError(
-                f"no API key: the environment variable {name} is not set, which {judge} needs. Set it, or "
-                "give --api-key-env NAME, --api-key-file FILE, or --base-url for your own server. Nothing "
-                "was sent."
+                f"no API key: the environment variable {name} is not set, which {judge} needs. Set it, "
+                "or give --api-key-env NAME, --api-key-file FILE, or --base-url for your own server. "
+                "Nothing was sent."
             )
         if not key:
             return None

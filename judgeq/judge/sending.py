@@ -134,8 +134,9 @@ class Sender:
             how = "its bound" if risk == bound else f"{LONGEST} times the longest reply so far"
             self.emit(
                 Notice(
-                    f"A call of unknown cost may have been paid: it counts for --max-cost as "
-                    f"${risk:.3g}, {how}, as do others like it. A smaller --max-output-tokens lowers that.",
+                    "A call of unknown cost may have been paid: it counts for --max-cost as "
+                    f"${risk:.3g}, {how}, as do others like it. A smaller --max-output-tokens lowers "
+                    "that.",
                     warning=True,
                 )
             )
