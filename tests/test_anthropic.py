@@ -34,7 +34,7 @@ from judgeq.judge.budget import output_bound
 from judgeq.judge.http import headers
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.http.replies import read_message
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key, key_name

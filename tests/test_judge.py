@@ -117,6 +117,9 @@ class Asking:
             self.limiter.outage.end()
         return await self.backend.complete(request, prepared)
 
+    def lost(self, prepared: Prepared) -> float | None:
+        return self.backend.lost(prepared)
+
     async def close(self) -> None:
         pass
 
@@ -454,7 +457,7 @@ def test_what_may_have_been_paid_counts_as_spent() -> None:
 def test_a_lost_call_counts_as_the_replies_suggest_unless_it_took_longer_than_any() -> None:
     dropped = ConnectionFailedError("it broke")
     asking = Asking(GOOD, dropped, GOOD, dropped, GOOD, cap=9.0)
-    asking.backend.prepared = Prepared(bound=0.5, lost=0.125)
+    asking.backend.lost_at_most = 0.125
     for _ in range(2):
         assert asking.outcome().state is JobState.DONE
     assert asking.budget._own.spent == (2 * 0.25 + 0.125) * NANO
@@ -472,7 +475,7 @@ def test_what_a_lost_call_counts_as_is_asked_when_it_is_lost() -> None:
 
     class Learning(FakeBackend):
         async def complete(self, request: Request, prepared: Prepared) -> Reply:
-            self.prepared = Prepared(bound=0.5, lost=0.125)
+            self.lost_at_most = 0.125
             return await super().complete(request, prepared)
 
     asking = Asking(ConnectionFailedError("it broke"), GOOD, cap=9.0)

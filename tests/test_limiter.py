@@ -162,7 +162,7 @@ def test_one_call_goes_first_then_many_then_all() -> None:
         first = await limiter.acquire(0)
         waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
         await turns()
-        assert (limiter.in_flight, len(limiter._waiting)) == (1, 60)
+        assert (limiter.in_flight, len(limiter._turnstile.waiting)) == (1, 60)
         limiter.succeeded(first)
         limiter.release(first, None)
         await turns()

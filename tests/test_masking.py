@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from judgeq import prompts
 from judgeq.errors import JudgeError, UnusableReplyError, UsageError
 from judgeq.judge.backend import Request
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.secrets import _PUBLIC, Mask
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match

@@ -14,7 +14,7 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from judgeq.errors import BudgetError, RunError
-from judgeq.judge.budget import NANO, Budget
+from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.limiter import SLACK
 from judgeq.judge.slices import AGAIN, FIRST_WAIT, IDLE, LOOK, Keeper, Slice, Slices
 from judgeq.store.postgres.address import connect, in_schema, parse
@@ -148,13 +148,15 @@ class Unheard(Keeper):
 
 
 class Worker:
-    """A process with its slices, and its calls: reserved, and begun."""
+    """A process with a cap of its own and slices of the run's; and its calls: reserved, and begun."""
 
-    def __init__(self, database: Database, clock: Callable[[], float]) -> None:
+    def __init__(self, database: Database, clock: Callable[[], float], own: int) -> None:
         self.number = database.worker()
         self.sharing = database.sharing(self.number)
         self.keeper = Unheard(self.sharing)
         self.slices = Slices(self.keeper, clock=clock)
+        self.allowance = Allowance(own / NANO)
+        self.budget = Budget(self.allowance, self.slices)
         self.granted: list[int] = []
         self.begun: list[int] = []
 
@@ -189,9 +191,9 @@ class Spenders(RuleBasedStateMachine):
         self.do(moved(self.database, worker.sharing, spent, at_risk, free))
 
     @precondition(lambda self: len(self.workers) < 4)
-    @rule()
-    def join(self) -> None:
-        worker = Worker(self.database, lambda: self.now)
+    @rule(own=st.integers(0, 200))
+    def join(self, own: int) -> None:
+        worker = Worker(self.database, lambda: self.now, own)
         self.workers.append(worker)
         self.do(worker.slices.ask())
 
@@ -200,12 +202,14 @@ class Spenders(RuleBasedStateMachine):
     def ask(self, which: int, amount: int, lost: bool) -> None:
         worker = self.workers[which % len(self.workers)]
         self.now += 0.5
-        wait = worker.slices.reserve(amount)
+        wait = worker.budget.reserve_now(amount / NANO)
         if wait == 0:
             worker.granted.append(amount)
         else:
             # Never is right only while no call in flight can give anything back: one of 0 can't.
-            assert wait is not None or not any(sum(each.begun) for each in self.workers)
+            own = worker.allowance.exhausted
+            flying = [worker] if own else self.workers
+            assert wait is not None or not any(sum(each.begun) for each in flying)
         worker.keeper.lost = lost
         self.do(worker.slices.ask())
 
@@ -219,7 +223,7 @@ class Spenders(RuleBasedStateMachine):
             worker.begun.append(amount)
             self.move(worker, 0, amount, -amount)
         else:
-            worker.slices.release(amount)
+            worker.budget.release(amount / NANO)
 
     @precondition(lambda self: any(worker.begun for worker in self.workers))
     @rule(which=st.integers(0, 3), share=st.floats(0, 1), known=st.booleans())
@@ -234,6 +238,7 @@ class Spenders(RuleBasedStateMachine):
         else:  # no answer: possibly paid
             self.move(worker, 0, -(bound - cost), bound - cost)
         worker.sharing.settled(bound, bound - cost)
+        worker.budget.settle(bound / NANO, cost / NANO if known else None, cost / NANO)
 
     @precondition(lambda self: self.workers)
     @rule(which=st.integers(0, 3), answers=st.integers(0, 3))
@@ -261,6 +266,10 @@ class Spenders(RuleBasedStateMachine):
                 "SELECT free FROM @.workers WHERE worker = %s", worker.number
             )
             assert 0 <= worker.slices.free + sum(worker.granted) <= free
+            own = worker.allowance
+            assert own.cap is not None
+            assert own.spent + own.reserved <= own.cap
+            assert own.reserved == sum(worker.granted) + sum(worker.begun)
 
 
 DATABASES: list[Database] = []

@@ -60,7 +60,7 @@ def test_it_says_what_the_replies_looked_like_and_what_to_do(problem: str, advic
     assert "none of the first 10 replies could be used" in text
     assert problem in text
     assert advice in text
-    assert '"Well, [31mlet me think xxx' in text
+    assert '"Well, let me think xxx' in text
     assert "x" * SHOWN not in text
     assert "--max-invalid" in text
 

@@ -269,7 +269,7 @@ def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
 def backend_of(settings: Settings, model: str) -> type[ModelBackend]:
     """The backend that speaks the API that a model is asked in."""
     from judgeq.judge.http.anthropic import AnthropicMessages  # brings aiohttp
-    from judgeq.judge.http.openai_chat import OpenAIChat
+    from judgeq.judge.http.openai import OpenAIChat
 
     return AnthropicMessages if settings.api_of(model) == "anthropic" else OpenAIChat
 

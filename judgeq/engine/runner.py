@@ -435,5 +435,5 @@ def batches_of(session: Session) -> Batches:
     ours = (session.store, session.judge, session.stop, session.emit)
     budget, folder = session.judge.asked[0].sender.budget, _results_of_batches(session)
     collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
-    sending = Sending.of(session.run.settings, *ours, collecting)
+    sending = Sending(*ours, collecting, session.run.settings.batch_size)
     return Batches(*ours, sending, collecting)

@@ -7,15 +7,14 @@ through. What several processes spend of one cap is slices.py's.
 
 from __future__ import annotations
 
-import asyncio
 import math
-from collections import deque
 from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-from judgeq.errors import BudgetError, StoppedError
+from judgeq.errors import BudgetError
 from judgeq.judge.prices import Pricing
 from judgeq.judge.slices import Slices
+from judgeq.judge.turnstile import Turnstile, Wait
 from judgeq.types import Usage
 
 NANO = 1_000_000_000
@@ -150,9 +149,7 @@ class Budget:
     def __init__(self, allowance: Allowance | None = None, shared: Slices | None = None) -> None:
         self._own = allowance or Allowance()
         self._shared = shared
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._aborted = False
-        self._timer: asyncio.TimerHandle | None = None
+        self._turnstile = Turnstile(self._given, self._give_back)
 
     @property
     def _decisive(self) -> Allowance | Slices:
@@ -175,21 +172,7 @@ class Budget:
         """
         if self._decisive.cap is None:
             return
-        amount = _amount(bound)
-        if self._aborted:
-            raise StoppedError("the run was stopped")
-        if not self._waiting and self._take(amount) == 0:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((amount, future))
-        self._serve()
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._release(amount)  # granted and cancelled in the same turn
-            self._serve()
-            raise
+        await self._turnstile.enter(_amount(bound))
 
     def reserve_now(self, bound: float | None) -> float | None:
         """Reserve for a request that is to be sent later, in a batch, without waiting: as
@@ -209,23 +192,24 @@ class Budget:
             own.reserved -= rounded_up(bound)
             own.spent += lost or rounded_up(cost)
             own.at_risk += lost
-        self._serve()
+        self._turnstile.serve()
 
     def release(self, bound: float | None) -> None:
         """A reserved call wasn't sent."""
         if self._decisive.cap is not None:
-            self._release(rounded_up(bound))
-            self._serve()
+            self._give_back(rounded_up(bound))
+            self._turnstile.serve()
 
     def abort(self) -> None:
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
-        self._aborted = True
-        if self._timer is not None:
-            self._timer.cancel()
-        while self._waiting:
-            _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(StoppedError("the run was stopped"))
+        self._turnstile.abort()
+
+    def _given(self, amount: int) -> Wait | None:
+        """As Turnstile wants it."""
+        wait = self._take(amount)
+        if wait is None:
+            raise self._exceeded(amount)
+        return Wait(wait) if wait else None
 
     def _take(self, amount: int) -> float | None:
         """Reserve of both, or of neither."""
@@ -236,32 +220,10 @@ class Budget:
                 self._own.reserved -= amount
         return wait
 
-    def _release(self, amount: int) -> None:
+    def _give_back(self, amount: int, _: None = None) -> None:
         self._own.reserved -= amount
         if self._shared is not None:
             self._shared.release(amount)
-
-    def _serve(self) -> None:
-        """Let through whoever fits, in order; whoever never can gets the error."""
-        while self._waiting:
-            amount, future = self._waiting[0]
-            if not future.done():  # else it was cancelled
-                wait = self._take(amount)
-                if wait is None:
-                    future.set_exception(self._exceeded(amount))
-                elif wait == 0:
-                    future.set_result(None)
-                else:
-                    self._ask_again(wait)
-                    return
-            self._waiting.popleft()
-
-    def _ask_again(self, wait: float) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if wait < math.inf:
-            self._timer = asyncio.get_running_loop().call_later(wait, self._serve)
 
     def _exceeded(self, amount: int) -> BudgetError:
         by = self._decisive

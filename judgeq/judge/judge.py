@@ -25,6 +25,7 @@ from judgeq.events import CallEnded
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
 from judgeq.judge.sending import Ledger, Sender, Sending
 from judgeq.types import Call, Job, JobState, Match, Outcome, Verdict
+from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache
@@ -34,7 +35,7 @@ ASKS = 2
 """An unusable reply is asked again once, naming what was wrong; then the job is invalid."""
 FIRST, LAST = 10, 100
 """A run is stopped when none of so many first replies is usable, or too few of so many last ones."""
-SHOWN = 100  # characters of a reply in an error
+SHOWN = 100  # cells of a reply in an error
 
 _CUT_OFF = (
     "Give the replies more room (--max-output-tokens; a model that reasons may need thousands), or have "
@@ -124,20 +125,14 @@ class Unusable:
         usable = LAST - problems.total()
         share = f"none of the first {seen}" if none else f"only {usable} of the last {LAST}"
         what = "what is wrong:" if times == problems.total() else f"mostly ({times}):"
+        began = plain(reply, SHOWN)
+        began = f'"{began}"' if began else "with nothing: it was empty"
         advice = next((text for words, text in _ADVICE.items() if words in usual), _OTHERS)
         raise JudgeError(
-            f"{share} replies could be used; {what} {usual} The last one began {_quoted(reply)}. "
+            f"{share} replies could be used; {what} {usual} The last one began {began}. "
             f"{advice}. --max-invalid (now {self._most:g}) sets the share that may be unusable; "
             "--retry-failed asks these again."
         )
-
-
-def _quoted(reply: str) -> str:
-    """The start of a reply, on one line."""
-    words = " ".join("".join(c if c.isprintable() else " " for c in reply[: 4 * SHOWN]).split())
-    if not words:
-        return "with nothing: it was empty"
-    return f'"{words}"' if len(words) <= SHOWN else f'"{words[:SHOWN]}…"'
 
 
 @dataclass(slots=True)

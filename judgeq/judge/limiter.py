@@ -15,11 +15,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from judgeq.errors import CallError, RateLimitedError, ServerFullError, StoppedError
+from judgeq.errors import CallError, RateLimitedError, ServerFullError
+from judgeq.judge.turnstile import Turnstile, Wait
 
 FIRST_WINDOW = 16
 LONGEST_PAUSE = 60.0
@@ -124,7 +124,6 @@ class Limiter:
     ) -> None:
         self._concurrency = concurrency
         self._clock = clock
-        self._sleep = sleep
         self._notify = notify
         self._processes = processes
         self._pace_at = clock()
@@ -138,10 +137,7 @@ class Limiter:
         self._cuts = 0
         self._pace = 1.0
         self._paused_until = -math.inf
-        self._waiting: deque[tuple[float, asyncio.Future[Permit]]] = deque()
-        self._timer: asyncio.Task[None] | None = None
-        self._due = math.inf
-        self._aborted = False
+        self._turnstile = Turnstile(self._take, self._give_back, clock, sleep)
         self.in_flight = 0
 
     @property
@@ -163,21 +159,7 @@ class Limiter:
 
     async def acquire(self, tokens: float) -> Permit:
         """Wait for leave to send a call of about so many tokens. Raises StoppedError after `abort`."""
-        if self._aborted:
-            raise StoppedError("the run was stopped")
-        if not self._waiting and self._take(tokens) <= 0:
-            return self._grant(tokens)
-        future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
-        self._waiting.append((tokens, future))
-        self._serve()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self.release(future.result(), 0.0)  # granted and cancelled in the same turn
-            else:
-                self._serve()
-            raise
+        return await self._turnstile.enter(tokens)
 
     def release(self, permit: Permit, used: float | None) -> None:
         """The call is over, and took `used` tokens (None: unknown, the estimate stands)."""
@@ -186,8 +168,7 @@ class Limiter:
             self._tries_in_flight -= 1
         if used is not None:
             self._tokens.take(used - permit.tokens)
-        if self._waiting:
-            self._serve()
+        self._turnstile.serve()
 
     def succeeded(self, permit: Permit) -> None:
         """The call was answered: more may be in flight."""
@@ -252,14 +233,7 @@ class Limiter:
 
     def abort(self) -> None:
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
-        self._aborted = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while self._waiting:
-            _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(StoppedError("the run was stopped"))
+        self._turnstile.abort()
 
     def _allowed(self) -> float:
         """Calls that may be in flight while the server answers."""
@@ -295,56 +269,27 @@ class Limiter:
             return 0.0
         return max(self._paused_until, self.outage.next_try) - self._clock()
 
-    def _take(self, tokens: float) -> float:
-        """Take what a call needs from the limits: 0, or the seconds until it may go."""
-        delay = self._delay()
-        if delay > 0:
-            return delay
-        if self._requests.limit is self._tokens.limit is None:
-            return 0.0
-        now = self._clock()
-        pace = self._paced(now) / self._processes()
-        wait = max(self._requests.gather(now, 1.0, pace), self._tokens.gather(now, tokens, pace))
-        if wait <= 0:
-            self._requests.take(1.0)
-            self._tokens.take(tokens)
-        return wait
-
-    def _grant(self, tokens: float) -> Permit:
+    def _take(self, tokens: float) -> Permit | Wait:
+        """Take what a call needs from the limits."""
+        wait = self._delay()
+        if wait <= 0 and not (self._requests.limit is self._tokens.limit is None):
+            now = self._clock()
+            pace = self._paced(now) / self._processes()
+            wait = max(
+                self._requests.gather(now, 1.0, pace), self._tokens.gather(now, tokens, pace)
+            )
+            if wait <= 0:
+                self._requests.take(1.0)
+                self._tokens.take(tokens)
+        if wait > 0:
+            return Wait(wait)
         self.in_flight += 1
         trying = self.outage.trying
         self._tries_in_flight += trying
         return Permit(tokens, self._cuts, trying)
 
-    def _serve(self) -> None:
-        """Grant what may go now, and see to it that the next is granted in time."""
-        while self._waiting and not self._aborted:
-            tokens, future = self._waiting[0]
-            if future.done():  # cancelled
-                self._waiting.popleft()
-                continue
-            delay = self._take(tokens)
-            if delay > 0:
-                self._wake_in(delay)
-                return
-            self._waiting.popleft()
-            future.set_result(self._grant(tokens))
-
-    def _wake_in(self, delay: float) -> None:
-        if delay == math.inf:
-            return  # whoever ends first serves
-        due = self._clock() + delay
-        if self._timer is not None:
-            if due >= self._due - 0.001:
-                return  # it looks again then
-            self._timer.cancel()
-        self._due = due
-        self._timer = asyncio.get_running_loop().create_task(self._wake(delay))
-
-    async def _wake(self, delay: float) -> None:
-        await self._sleep(delay)
-        self._timer = None
-        self._serve()
+    def _give_back(self, tokens: float, permit: Permit) -> None:
+        self.release(permit, 0.0)
 
 
 class _Bucket:

@@ -88,8 +88,8 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
         if not key and (official or access.api_key_env):
             raise KeyMissingError(
                 f"no API key: the environment variable {name} is not set, which {judge} needs. Set it, "
-                "or name another with --api-key-env, or a file that holds the key with "
-                "--api-key-file. For a server of your own give --base-url. Nothing was sent."
+                "or give --api-key-env NAME, --api-key-file FILE, or --base-url for your own server. "
+                "Nothing was sent."
             )
         if not key:
             return None

@@ -126,20 +126,17 @@ class Sender:
         All of its bound; or what the replies that came suggest, unless it was longer under way than any
         of them: then it may have been longer, too.
         """
-        bound, lost = prepared.bound, prepared.lost
-        slow = latency > self.slowest
-        risk = bound if lost is None or bound is None or slow else min(lost, bound)
+        bound = prepared.bound
+        lost = None if latency > self.slowest else self.backend.lost(prepared)
+        risk = bound if lost is None or bound is None else min(lost, bound)
         if self.budget.cap is not None and bound and not self._reported_loss:
             self._reported_loss = True
-            counted = f"counts for --max-cost as ${risk:.3g}"
-            if risk == bound:
-                counted += ", the most that it can cost"
-            else:
-                counted += f", {LONGEST} times the longest reply so far, and not as ${bound:.3g}"
+            how = "its bound" if risk == bound else f"{LONGEST} times the longest reply so far"
             self.emit(
                 Notice(
-                    f"A call brought no known cost, and may have been paid for: it {counted}. So do "
-                    "others like it. A small --max-output-tokens keeps that small.",
+                    "A call of unknown cost may have been paid: it counts for --max-cost as "
+                    f"${risk:.3g}, {how}, as do others like it. A smaller --max-output-tokens lowers "
+                    "that.",
                     warning=True,
                 )
             )
@@ -248,13 +245,13 @@ class Sending:
             reply = await sender.backend.complete(request, self._prepared)
         except JudgeError as error:
             if error.cost is None:
-                self._risk = self._risk_now(started)
+                self._risk = sender.risk(self._prepared, sender.clock() - started)
             self.note(self.call(error.outcome, error, started), str(error))
             self._failed(permit, error, alone=alone)
             raise
         sender.answered(permit)
         if reply.cost is None:
-            self._risk = self._risk_now(started)
+            self._risk = sender.risk(self._prepared, sender.clock() - started)
         else:
             sender.slowest = max(sender.slowest, sender.clock() - started)
         return Sent(reply, started)
@@ -278,11 +275,3 @@ class Sending:
         sender.limiter.abort()  # the next call would fare no better
         if self._filled >= ALONE:
             raise error
-
-    def _risk_now(self, started: float) -> float | None:
-        """Sender.risk, by the replies that have come by now: the request may have been prepared before
-        the first of them."""
-        sender, prepared = self._sender, self._prepared
-        if prepared.lost is None and prepared.bound is not None:
-            prepared = prepared._replace(lost=sender.backend.prepare(self._request).lost)
-        return sender.risk(prepared, sender.clock() - started)

@@ -120,7 +120,7 @@ def duration(text: str | None, now: float | None) -> float | None:
     if seconds is None and parts and "".join(map("".join, parts)) == text:
         seconds = sum(float(number) * _UNITS[unit] for number, unit in parts)
     elif seconds is None:
-        seconds = _moment(text)
+        seconds = moment(text)
     elif seconds > 1000 * _EPOCH:
         seconds /= 1000
     if seconds is None or (seconds > _EPOCH and now is None):
@@ -129,7 +129,7 @@ def duration(text: str | None, now: float | None) -> float | None:
     return min(max(0.0, seconds - passed), LONGEST)
 
 
-def _moment(text: str) -> float | None:
+def moment(text: str) -> float | None:
     """Seconds since the epoch of a date. One without a zone is in UTC, as HTTP wants it, and not in
     ours."""
     for parse in (datetime.fromisoformat, parsedate_to_datetime):

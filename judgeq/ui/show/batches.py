@@ -6,7 +6,7 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 
 from judgeq.engine.batch import Listed
-from judgeq.judge.batches import KEPT, Remote
+from judgeq.judge.backend import KEPT, Remote
 from judgeq.text import duration, money, several
 from judgeq.types import Batch
 from judgeq.ui.sections import Column, Section
