@@ -17,7 +17,7 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results
+from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.people import People
 from judgeq.engine.people_checks import Checks, known_in
@@ -68,10 +68,18 @@ def prepare(
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name = f"{dataset.name}-{strategy.name}-{by}"
     folder = there.place(name, config.fingerprint(facts), new)
+    _check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, config.fingerprint(facts))
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, known=known)
+
+
+def _check_name(name: str | None, folder: RunPlace, there: runs.Runs) -> None:
+    """Raise UsageError for a name that another run has, or whose id it is."""
+    for other in there.all() if name else ():
+        if other.id != folder.id and name in (other.id, runs.name_of(other)):
+            raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
 
 
 def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
@@ -152,18 +160,34 @@ def execute(
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
         return await go_through(session)
 
-    path = run.folder.path
-    closed = run.folder.exists and not writable(path, path / "lock", path / DATABASE)
-    if closed and not retry_failed:
-        there = run_loop(results.finished(run.folder, run.settings))
-        if there is not None:
-            return with_texts(there, run.settings, run.dataset)
+    there = None if retry_failed else _finished(run)
+    if there is not None:
+        return there
     if run.settings.people is not None and page is None:
         raise UsageError("--judge people: there is no page to ask them on here.")
     with begun(run, emit):
         work = at_work(run, emit, judged, interrupts or Interrupts(), beside=beside, page=page)
         result = with_texts(run_loop(work), run.settings, run.dataset)
         write_scores(result.scores, run.folder.scores)
+    return result
+
+
+def _finished(run: Run) -> results.Result | None:
+    """The result of a run that is finished by these settings, its scores written where they can be; None
+    if there is something to do."""
+    path, settings = run.folder.path, run.settings
+    if not run.folder.exists:
+        return None
+    info = run.folder.info()
+    if (settings.goal, run.dataset.labels) != (info.settings.goal, info.labels):
+        return None
+    if settings.share_texts or run_loop(status.state(run.folder)).word != "finished":
+        return None
+    result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
+    if writable(path, path / "lock", path / DATABASE):
+        with run.folder.locked():
+            _look_again(run, info)
+            write_scores(result.scores, run.folder.scores)
     return result
 
 
@@ -273,12 +297,13 @@ def _begin(run: Run, emit: Emit) -> None:
 
 def _look_again(run: Run, info: RunInfo) -> None:
     """Write down what has changed of a run that was begun before."""
-    goal = {name: getattr(run.settings, name) for name in ("until", "batch")}
+    kept = {name: getattr(run.settings, name) for name in ("until", "batch")}
+    kept |= {"name": run.settings.name} if run.settings.name else {}
     changed = info.model_copy(
         update={
             "labels": run.dataset.labels,
             "rounds": run.strategy.rounds,
-            "settings": info.settings.model_copy(update=goal),
+            "settings": info.settings.model_copy(update=kept),
         }
     )
     if changed != info:

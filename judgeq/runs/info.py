@@ -108,6 +108,13 @@ class RunInfo(BaseModel):
         return ended is not None and (ended.round, ended.goal) == (rounds, self.settings.goal.name)
 
     @property
+    def feature(self) -> str:
+        """What its texts are compared by, in words; "" where that isn't known."""
+        prompt = self.facts.get("prompt")
+        feature = prompt.get("feature") if isinstance(prompt, dict) else None
+        return feature if isinstance(feature, str) else ""
+
+    @property
     def judge_names(self) -> Sequence[str]:
         """The judges' names by their numbers, as they are reported."""
         names = self.judges or (() if self.imported else self.settings.judges)

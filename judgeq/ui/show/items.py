@@ -91,22 +91,22 @@ def table(
     interval: list[Further] = []
     texts: list[Further] = []
     if sure is not None:
-        between = [f"{sure.rank_low[row]} to {sure.rank_high[row]}" for row in chosen]
-        reach = [(Column("ranks", whole=True, spare=2), between)]
+        between = [f"{sure.rank_low[row]}–{sure.rank_high[row]}" for row in chosen]
+        reach = [(Column("95 % ranks", right=True, whole=True, spare=2), between)]
         between = [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}" for row in chosen]
-        interval = [(Column("interval", whole=True, spare=3), between)]
+        interval = [(Column("95 % interval", right=True, whole=True, spare=3), between)]
     if scores.texts is not None:
         excerpts = [plain(scores.texts[row], TEXT) for row in chosen]
-        texts = [(Column("text", at_most=40, least=16, spare=1), excerpts)]
+        texts = [(Column("text", at_most=60, least=20), excerpts)]
     columns: list[Further] = [
         *first,
         (numbers("rank")[0], [int(rank) or None for rank in ranks]),
         *reach,
-        (Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]),
-        (numbers(rating)[0], values[chosen].tolist()),
+        (numbers(rating, show="{:z.2f}".format)[0], values[chosen].tolist()),
         *interval,
         *further,
         *texts,
+        (Column("item", at_most=40, least=16, spare=4), [scores.ids[row] for row in chosen]),
     ]
     heads = [head for head, _ in columns]
     return (), heads, list(zip(*(cells for _, cells in columns), strict=True))
