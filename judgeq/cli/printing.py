@@ -28,7 +28,6 @@ if TYPE_CHECKING:
     from rich.console import Console
 
     from judgeq.engine.results import Result
-    from judgeq.runs import RunPlace
     from judgeq.ui.sections import Section
 
 
@@ -192,20 +191,21 @@ def show_result(
     if as_json:
         print_json(result, error)
     elif not quiet:
-        show(*show_run.result(result), show_run.ending(result, _argument(result.run)))
+        show(*show_run.result(result), show_run.ending(result, _argument(result)))
 
 
-def _argument(run: RunPlace) -> str:
+def _argument(result: Result) -> str:
     """How a command names the run from here; "" for the last one, which commands take by default."""
     from judgeq.runs import FolderRuns
     from judgeq.untrusted import quoted
 
+    run, name = result.run, result.info.settings.name
     if run.store_address is not None:
         return run.argument
     folder = Path(os.environ.get("JUDGEQ_RUNS") or "runs")
     if run.path.parent.absolute() != folder.absolute():
         return quoted(str(run.path))
-    return "" if FolderRuns(folder).all()[0].id == run.id else run.argument
+    return "" if FolderRuns(folder).all()[0].id == run.id else quoted(name or run.id)
 
 
 def complain(message: str) -> None:

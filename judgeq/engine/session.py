@@ -62,24 +62,20 @@ def prepare(
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
-    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name = f"{dataset.name}-{strategy.name}-{by}"
     folder = there.place(name, config.fingerprint(facts), new)
-    _check_name(settings.name, folder, there)
+    conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, config.fingerprint(facts))
+    if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
+        settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
+        strategy = settings.make_strategy()
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, known=known)
-
-
-def _check_name(name: str | None, folder: RunPlace, there: runs.Runs) -> None:
-    """Raise UsageError for a name that another run has, or whose id it is."""
-    for other in there.all() if name else ():
-        if other.id != folder.id and name in (other.id, runs.name_of(other)):
-            raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
 
 
 def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
@@ -107,11 +103,13 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     there += [] if kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, there).rooted()
     conflicts.check_workers(settings)
+    if changes.get("total_rounds"):
+        conflicts.check_more_rounds(folder.id, settings, info)
     strategy = settings.make_strategy()
     dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
-    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
@@ -173,15 +171,14 @@ def execute(
 
 
 def _finished(run: Run) -> results.Result | None:
-    """The result of a run that is finished by these settings, its scores written where they can be; None
-    if there is something to do."""
-    path, settings = run.folder.path, run.settings
-    if not run.folder.exists:
+    """The result of a run that is finished, its scores written if they can be; None if it isn't."""
+    settings, path = run.settings, run.folder.path
+    if not run.folder.exists or settings.share_texts:
         return None
     info = run.folder.info()
-    if (settings.goal, run.dataset.labels) != (info.settings.goal, info.labels):
-        return None
-    if settings.share_texts or run_loop(status.state(run.folder)).word != "finished":
+    now = (settings.goal, run.strategy.rounds, run.dataset.labels)
+    same = now == (info.settings.goal, info.rounds, info.labels)
+    if not same or run_loop(status.state(run.folder)).word != "finished":
         return None
     result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
     if writable(path, path / "lock", path / DATABASE):
@@ -233,7 +230,7 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
         shared = folder.dataset()
         if shared is not None:
             return shared
-    if settings.dataset == STDIN or not trust.owns_dataset(folder, info):
+    if settings.dataset == STDIN or not trust.owns(folder, info, "dataset", "data_dir"):
         return None
     try:
         dataset = datasets.load(settings, seed=settings.seed, download=False)
@@ -297,7 +294,7 @@ def _begin(run: Run, emit: Emit) -> None:
 
 def _look_again(run: Run, info: RunInfo) -> None:
     """Write down what has changed of a run that was begun before."""
-    kept = {name: getattr(run.settings, name) for name in ("until", "batch")}
+    kept = {name: getattr(run.settings, name) for name in ("until", "batch", "total_rounds")}
     kept |= {"name": run.settings.name} if run.settings.name else {}
     changed = info.model_copy(
         update={

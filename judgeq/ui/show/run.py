@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
-from typing import Any
 
 import numpy as np
 
@@ -64,10 +63,10 @@ def _unfinished(result: Result) -> Iterator[str]:
 def ends(scores: Scores) -> Section:
     """The texts at both ends of the ranking, with 95 % intervals where there are some."""
     top, bottom = rows_at_ends(np.where(scores.rank > 0, scores.main[1], np.nan))
-    facts, columns, rows = show_items.table(scores, [*top, *bottom])
+    columns, rows = show_items.table(scores, [*top, *bottom])
     if len(rows) < int(scores.scored.sum()):
         rows.insert(len(top), ("…", *[""] * (len(columns) - 1)))
-    return Section("", facts, columns, rows)
+    return Section(columns=columns, rows=rows)
 
 
 def rows_at_ends(ratings: Floats) -> tuple[list[int], list[int]]:
@@ -176,11 +175,11 @@ def ending(result: Result, run: str) -> Section:
 
 
 def _extendable(result: Result) -> bool:
-    """Whether one more round can be bought."""
-    if result.info.imported or result.known is None or not result.known.next_calls:
+    """Whether `resume --rounds` can buy one more round."""
+    known, strategy = result.known, result.history.strategy
+    if strategy is None or known is None or not known.next_calls or result.ended:
         return False
-    strategy: Any = result.info.facts.get("strategy")
-    return isinstance(strategy, dict) and strategy.get("kind") in ("listwise", "pairwise")
+    return "rounds" in strategy.facts()
 
 
 # What is on record of it
