@@ -42,9 +42,9 @@ class Ended(BaseModel):
     @property
     def sentence(self) -> str:
         """What was known, and by what that was enough."""
-        parts = [f"ρ̂ {self.rho:.3f}"]
+        parts = [f"reliability {self.rho:.3f}"]
         if self.top_share is not None:
-            parts.append(f"{self.top_share:.1%} of the first items settled")
+            parts.append(f"{self.top_share:.0%} of the first items settled")
         return f"{', '.join(parts)} (--until {self.goal})"
 
 

@@ -78,7 +78,7 @@ class DatasetSpec(Declarations):
     )
     gold_levels: tuple[str, ...] | None = setting(
         "The gold labels, where they are words, from least to most.", DATA, None,
-        common=True, metavar="LOW,…,HIGH",
+        metavar="LOW,…,HIGH",
     )  # fmt: skip
     latent_column: str | None = setting(
         "A column of numbers that the simulated judge answers from.", DATA, None,

@@ -65,7 +65,7 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
     clock = [(f"{duration(now - (progress.started or now))} so far", "")]
     left = progress.time_left(now)
     if left and not progress.stopping:
-        clock.append((f"about {duration(left)} left", ""))
+        clock.append((f"{duration(left)} left", ""))
     answered = progress.of_run.done
     rows: dict[str, list[Part]] = {
         "answers": [
@@ -82,7 +82,7 @@ def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
         "calls": [
             (count(progress.calls), ""),
             (f"{rate(progress.call_rate(now))} calls/s", ""),
-            _amount(progress.in_flight, "in flight"),
+            (several(progress.in_flight, "in flight", "in flight"), "dim"),
             _amount(progress.retries, "retry", "retries"),
             _amount(progress.cache_hits, "cache hit", "cache hits"),
             _amount(progress.unusable, "unusable reply", "unusable replies", "yellow"),
@@ -157,10 +157,8 @@ def reliability(known: Certainty, *, people: bool = False) -> list[str]:
     are asked."""
     digits = 3 if f"{known.rho:.2f}" == f"{known.next_rho or 0:.2f}" else 2
     now = f"reliability {known.rho:.{digits}f}"
-    if known.perhaps_less:
-        now += " or less"
-    if known.sigma is not None or known.perhaps_less:
-        now += " (the judge hardly tells the texts apart)"
+    now += " or less" if known.perhaps_less else ""
+    now += "" if known.sigma is None else " (the judge hardly tells the texts apart)"
     if known.top_share is not None:
         now += f", {known.top_share:.0%} of the first {known.top} settled"
     if not known.next_calls or known.next_rho is None:

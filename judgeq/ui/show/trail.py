@@ -88,9 +88,9 @@ def versus(
     gold = (
         [] if all(map(math.isnan, values)) else [(numbers("gold", show="{:g}".format)[0], values)]
     )
-    columns, cells = show_items.table(scores, rows, gold)
+    columns, table = show_items.table(scores, rows, gold)
     title = f"{one} and {other} in {result.run.id}"
-    yield Section(title, columns=columns, rows=cells, warnings=result.cautions)
+    yield Section(title, columns=columns, rows=table, warnings=result.cautions)
     p, direct, how = versus.probability, versus.direct, "never in one judgment"
     said = f"–: {versus.why}"
     if p is not None:
