@@ -38,7 +38,8 @@ class Column:
     `show` turns a cell into text (default `shown`); on a terminal that is cut after `at_most` cells,
     kept on one line where it is `whole`, and has the colour that `colours` gives it. Where the terminal
     is too narrow for the table, it may be cut to `least` cells; where that doesn't do, columns that are
-    `spare` are left out, the most spare first.
+    `spare` are left out, the most spare first. On a page, measured cells are drawn on an `axis` from
+    the one value to the other.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Column:
     spare: int = 0
     show: Callable[[Any], str] | None = None
     colours: Mapping[str, str] | None = None
+    axis: tuple[float, float] | None = None
 
     def text(self, cell: Cell, at_most: int = LONGEST) -> str:
         """The cell as it is shown, on one line of so many cells at most."""
@@ -70,9 +72,11 @@ class Picture:
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of what is shown, in this order: a title, facts (a name and what is so named), a figure, a
-    table, blocks (a caption, and a text to the letter), notes and warnings, a sentence each.
+    table, blocks (a caption, and a text to the letter), notes, warnings, and what is `good`, a sentence
+    each.
 
     Rows hold plain values. `close`: it belongs to the section before it, without a blank line.
+    `folded`: a page shows its title only, until it is opened.
     """
 
     title: str = ""
@@ -84,6 +88,8 @@ class Section:
     close: bool = field(default=False, metadata=LEFT_OUT)
     picture: Picture | None = None
     blocks: Sequence[tuple[str, str]] = ()
+    good: Sequence[str] = ()
+    folded: bool = field(default=False, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {"columns": "names", "picture": "pictured"}
 
     @property
@@ -149,6 +155,7 @@ def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Rendera
             yield from (Text(escaped(line)) for line in text.splitlines())
         yield from (Text(escaped(note)) for note in section.notes)
         yield from (Text(escaped(warning), "yellow") for warning in section.warnings)
+        yield from (Text(escaped(line), "green") for line in section.good)
 
 
 def _grid(facts: Sequence[tuple[str, str]]) -> Table:
