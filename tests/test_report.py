@@ -6,15 +6,17 @@ import json
 import re
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from judgeq.evaluation.metrics import Measured
 from judgeq.ui import html, markdown
 from judgeq.ui.figures import inline
-from judgeq.ui.sections import Chapter, Section, words
+from judgeq.ui.sections import Chapter, Column, Section, words
 from tests.cli import judgeq, only_run
 from tests.fakes import faults
 from tests.postgres import new_store
@@ -280,11 +282,13 @@ def test_words_stay_words_in_html_and_markdown() -> None:
         notes=[BAD],
         warnings=[BAD],
         blocks=[(BAD, BAD)],
+        good=[BAD],
     )
-    page = str(html.sections([section]))
+    page = str(html.sections([section, replace(section, folded=True)]))
     structure = Structure()
     structure.feed(page)
     assert structure.open == []
+    assert structure.elements.count("details") == 1
     assert not {"b", "script"} & {*structure.elements}
     assert not set(page) & {"\x1b", "\u202e"}
     text = markdown.document(BAD, [Chapter("a", BAD, [section])], "x/")
@@ -293,6 +297,18 @@ def test_words_stay_words_in_html_and_markdown() -> None:
     assert not re.search(r"(?<!\\)[<`*]", outside.replace("> **", "").replace("**", ""))
     assert not re.search(r"(?<!\\)\]\(", outside)
     assert text.count("\n````text\n") == 1  # longer than any fence within
+
+
+def test_a_measured_cell_is_drawn_on_its_axis() -> None:
+    column = Column(BAD, axis=(-2.0, 2.0))
+    cells = [(Measured(0.0, -1.0, 2.0),), (Measured(-2.0),)]
+    page = str(html.sections([Section("", columns=[column], rows=cells)]))
+    assert '<line x1="25.0" x2="100.0"' in page
+    assert re.findall(r'<circle cx="([0-9.]+)"', page) == ["50.0", "0.0"]
+    assert 'title="0.000 [-1.000, 2.000]"' in page
+    assert "−2.00" in page
+    level = Section("", columns=[Column("", axis=(1.0, 1.0))], rows=[(Measured(1.0),)])
+    assert '<circle cx="0.0"' in str(html.sections([level]))
 
 
 def test_cells_are_as_wide_as_what_is_in_them_needs() -> None:
