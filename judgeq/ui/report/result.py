@@ -124,14 +124,15 @@ def ends(record: Record) -> Section:
         text = [] if texts is None else [plain(texts[row], EXCERPT)]
         reach = (None, None) if sure is None else (float(low[row]), float(high[row]))
         score = Measured(float(values[row]), *reach)
-        rows.append([f"{rank[row]}{ranks}", scores.ids[row], *text, score])
+        rows.append([f"{rank[row]}{ranks}", *text, score, scores.ids[row]])
     axis = (float(low[order].min(initial=0)), float(high[order].max(initial=0)))
     return Section(
         "The highest, middle and lowest texts",
         columns=[
-            *words("rank", "item", whole=True, at_most=24),
-            *([] if texts is None else words("text", whole=True)),
+            *words("rank", whole=True),
+            *([] if texts is None else words("text")),
             Column(f"score ({name})", axis=axis),
+            *words("item", at_most=24),
         ],
         rows=rows,
         notes=[]
