@@ -28,9 +28,9 @@ from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import THRESHOLDS, correlation, mixture
 from judgeq.runs import RunFolder
 from judgeq.types import Floats
-from judgeq.ui import evaluation_sections as sections
 from judgeq.ui.json import plain, write_csv
 from judgeq.ui.sections import terminal
+from judgeq.ui.show import evaluation as sections
 from tests.cli import judgeq, score_columns
 
 pytestmark = pytest.mark.usefixtures("rated_once")
