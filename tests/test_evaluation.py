@@ -21,10 +21,9 @@ from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
 from judgeq.evaluation import metrics, scale
 from judgeq.evaluation.compare import Comparison, compare, zero_outside
-from judgeq.evaluation.evaluate import Assessment, Plan, Threshold, evaluate
-from judgeq.evaluation.gold import Gold, gold_of
+from judgeq.evaluation.evaluate import Assessment, Evaluation, Threshold, evaluate
+from judgeq.evaluation.gold import Gold, Plan, gold_of
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import THRESHOLDS, correlation, mixture
 from judgeq.runs import RunFolder
 from judgeq.types import Floats
@@ -241,7 +240,7 @@ def test_items_without_a_direct_score_are_left_out_and_counted(folder: Path) -> 
     (row,) = evaluate(part, gold, QUICK)
     assert (row.n, row.without_gold, row.without_score) == (228, 5, 7)
     said = shown(*terminal(sections.evaluation(evaluated(part, gold, [row]))))
-    assert "5 items without a gold label; 7 items without a score (direct)" in said
+    assert "5 items without a gold label; 7 items without a score" in said
 
 
 def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None:

@@ -229,7 +229,9 @@ class _Command(TyperCommand):
         return help_text.encode(encoding, "replace").decode(encoding)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [
+            piece.removesuffix("...").strip("{}") for piece in super().collect_usage_pieces(ctx)
+        ]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         text, heading, examples = inspect.cleandoc(self.help or "").partition(_EXAMPLES)

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from judgeq.engine.results import Result
-    from judgeq.evaluation.evaluate import Plan
+    from judgeq.evaluation.gold import Plan
 
 LONG = 50_000_000
 """So many items drawn take half a minute and more."""
@@ -157,7 +157,7 @@ def evaluate(
 
       judgeq evaluate last --positive-over 2 --csv numbers.csv
     """
-    from judgeq.evaluation.whole import evaluation
+    from judgeq.evaluation.evaluate import evaluation
     from judgeq.ui.json import plain, rows, write_csv
     from judgeq.ui.show import evaluation as show_evaluation
 
@@ -230,7 +230,7 @@ def opened_runs(
 
     from judgeq import runs
     from judgeq.engine import results
-    from judgeq.evaluation.evaluate import Plan
+    from judgeq.evaluation.gold import Plan
 
     plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
     opened = []

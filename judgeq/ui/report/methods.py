@@ -10,8 +10,8 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.engine.results import Result
+from judgeq.evaluation.evaluate import Evaluation
 from judgeq.evaluation.record import Record
-from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import of_run
 from judgeq.text import count, duration, listed, money, several
 from judgeq.ui.sections import shown
@@ -153,10 +153,14 @@ def _people(evaluation: Evaluation) -> Iterator[str]:
         "" if run.said.median is None else f"; an answer took {duration(run.said.median)} (median)"
     )
     yield f"Each question for people was judged by {by}{took}."
-    if people.alike.value is not None:
-        alpha = "" if people.alpha.value is None else f" (Krippendorff's α {shown(people.alpha)})"
+    if people.agreement.value is not None:
+        alpha = (
+            ""
+            if people.krippendorff_alpha.value is None
+            else f" (Krippendorff's α {shown(people.krippendorff_alpha)})"
+        )
         yield (
-            f"Two people ordered {shown(people.alike)} of the pairs of items in "
+            f"Two people ordered {shown(people.agreement)} of the pairs of items in "
             f"{several(people.questions, 'question')} alike{alpha}."
         )
     for held in people.models:

@@ -14,7 +14,7 @@ import numpy as np
 from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
-from judgeq.evaluation import items, trail
+from judgeq.evaluation import explanation, items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Floats, Offsets
@@ -96,7 +96,7 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
         await store.close()
     reasons = {}
     for job, of_job in calls.items():
-        reason = trail.words(trail.answer(of_job))
+        reason = explanation.words(explanation.answer(of_job))
         if reason is not None:
             reasons[job] = plain(reason, REASON)
     return reasons

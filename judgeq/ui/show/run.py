@@ -283,7 +283,8 @@ def ends(scores: Scores) -> Section:
     sure = "" if scores.intervals is None else ", with 95 % intervals"
     of = "items" if scores.texts is None else "texts"
     title = f"The highest and the lowest {of}, by {rating}{sure}"
-    return Section(title, *show_items.table(scores, rows))
+    columns, cells = show_items.table(scores, rows)
+    return Section(title, columns=columns, rows=cells)
 
 
 def _ranking(when: str, ids: Sequence[str], rating: str, ratings: Floats) -> Section:
