@@ -551,6 +551,31 @@ def test_a_run_against_itself_differs_by_nothing(folder: Path) -> None:
         assert pair.measures["spearman"].value == pytest.approx(1)
 
 
+def test_a_run_given_twice_is_remarked_on(say: Say) -> None:
+    shown = say("compare", "few", "few", "--resamples", "0").stdout
+    assert shown.startswith("Runs 1 and 2 are the same run, synthetic-normal-listwise5")
+
+
+def test_runs_without_gold_are_compared_by_how_alike_they_rank(tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text("text,n\n" + "".join(f"text {i},{i}\n" for i in range(12)))
+    job = ("-d", "plain.csv", "-s", "listwise4", "--latent-column", "n", "--json")
+    ids = [
+        json.loads(judgeq(tmp_path, "run", *job, "--seed", seed).stdout)["run"]
+        for seed in ("1", "2")
+    ]
+    found = json.loads(judgeq(tmp_path, "compare", *ids, "--rating-name", "pl", "--json").stdout)
+    assert found["gold"] is None
+    assert (found["differences"], found["assessments"]) == ([], [[], []])
+    (pair,) = found["agreement"]
+    assert pair["rating"] == "pl"
+    assert pair["measures"]["spearman"]["value"] > 0.5
+    shown = judgeq(tmp_path, "compare", *ids).stdout
+    assert "run 2  ranks like run 1: Spearman 0." in shown
+    assert "Gold labels" not in shown
+    error = judgeq(tmp_path, "compare", *ids, "--positive-over", "2", expect=2).stderr
+    assert "has no gold labels" in error
+
+
 def test_differences_are_paired(folder: Path) -> None:
     one_run, other = scored(folder, "demo"), scored(folder, "seed")
     gold = own(one_run, 2)

@@ -210,7 +210,7 @@ def judge(record: Record) -> Iterator[Section]:
                 partial(figure, run_figures.by_length, run.scores, record.texts),
             ),
         )
-        yield Section(notes=[f"{show_evaluation.length(evaluation.length)}."])
+        yield show_evaluation.length(name, evaluation.length)
 
 
 def _spent_title(record: Record) -> str:

@@ -94,7 +94,7 @@ def answers(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
     if run.slots is not None and len(run.slots.rate):
         yield "Positions", position_bias.sentence(run.slots)
     if evaluation.length is not None:
-        yield "Length", length(evaluation.length)
+        yield "Length", _length(evaluation.length)
     if misfit is not None and misfit.known.any():
         yield "Misfit", f"texts: {show_quality.misfits(misfit)}"
     if evaluation.judges is not None:
@@ -172,7 +172,12 @@ def _within(runs: Runs) -> Iterator[Section]:
         )
 
 
-def length(measured: Measured) -> str:
+def length(rating: str, measured: Measured) -> Section:
+    """Whether longer texts score higher, by the main rating."""
+    return Section(notes=[f"{_length(measured)} ({rating})."])
+
+
+def _length(measured: Measured) -> str:
     """Whether longer texts score higher."""
     if measured.value is None:
         return f"not measured: {measured.why}"

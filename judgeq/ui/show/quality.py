@@ -52,9 +52,9 @@ def scores(run: Result) -> Iterator[tuple[str, str]]:
 def reliability_line(run: Result, found: Reliability) -> str:
     """How reliable the scale is, in a line."""
     numbers = {
-        "ρ̂": None if run.known is None else run.known.rho,
+        "order, ρ̂": None if run.known is None else run.known.rho,
         "split halves": found.split_half.whole,
-        "SSR": found.separation.ssr,
+        "scores, SSR": found.separation.ssr,
     }
     parts = [f"{value:.2f} ({name})" for name, value in numbers.items() if value is not None]
     return ", ".join(parts) or f"unknown: {found.split_half.why or found.separation.why}"
@@ -72,7 +72,7 @@ def reliability(found: Reliability, known: Certainty | None = None) -> Section:
     if one.ssr is None:
         facts.append(("SSR", f"–: {one.why}"))
     else:
-        spread = "" if one.g is None else f"; the spread is {one.g:.2f} standard errors (G)"
+        spread = "" if one.g is None else f" (G = {one.g:.2f})"
         share = f"{shown(one.ssr)} of the variance of the scores isn't error"
         facts.append(("SSR", f"{share}{spread}"))
         if found.adaptive is not False:
