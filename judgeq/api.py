@@ -79,14 +79,16 @@ def resume(
     retry_failed: bool = False,
     progress: bool | None = None,
     on_event: OnEvent | None = None,
+    rounds: int | None = None,
     **settings: Any,
 ) -> Result:
-    """Go on with a run that was stopped or killed, as `judgeq resume`.
+    """Go on with a run that was stopped or killed, as `judgeq resume`; `rounds` in all, more than the
+    run has, buys further ones.
 
     The texts of a DataFrame or a list are not kept: give them again as `dataset`. Raises as `run`.
     """
     folder = runs.runs_in(Path(runs_dir), settings.get("store")).find(name)
-    changes: dict[str, Any] = {**settings}
+    changes: dict[str, Any] = {**settings, "total_rounds": rounds}
     frame = None
     if dataset is not None:
         kept = folder.info().settings
@@ -209,9 +211,9 @@ def _played(
 
 def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
     """What `work` returns, with a bar if that is wanted; it can be interrupted."""
-    from judgeq.ui import bar
+    from judgeq.ui import dashboard
 
-    face = bar.choose(sys.stderr, progress)
+    face = dashboard.choose_bar(sys.stderr, progress)
 
     def emit(event: Event) -> None:
         face(event)

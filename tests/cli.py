@@ -243,8 +243,13 @@ def only_run(folder: Path) -> Path:
     return run
 
 
-def scores(run: Path) -> str:
-    return (run / "scores.csv").read_text(encoding="utf-8")
+def scores(run: Path, *at: str) -> str:
+    """What a run wrote as scores.csv, with four decimals, and what `judgeq export` reads out of its
+    ledger, to the last bit; `at` says in which store."""
+    name = run.name if at else run
+    exact = judgeq(run.parent.parent, "export", name, "--table", "scores", *at).stdout
+    assert exact.count("\n") > 2
+    return (run / "scores.csv").read_text(encoding="utf-8") + exact
 
 
 def score_columns(run: Path) -> dict[str, list[str]]:

@@ -17,12 +17,13 @@ from judgeq.errors import JudgeqError, UsageError
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
+LOG_WIDTH = 120
+"""Cells of a line where there is no terminal."""
 MOST_LINES = 25
 """Of a message with more lines the last are printed as one."""
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -116,23 +117,20 @@ def console(*, stderr: bool = False) -> Console:
 
     # A file or a pipe has no width to fit into.
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream is not None and stream.isatty() else 160
+    width = None if stream is not None and stream.isatty() else LOG_WIDTH
     return Console(stderr=stderr, highlight=False, width=width)
 
 
 def show(*parts: Section | str) -> None:
     """Print sections, or a line of text, to standard output."""
-    from rich.table import Table
-
     from judgeq.ui.sections import Section, terminal
 
     sections = [Section(notes=[part]) if isinstance(part, str) else part for part in parts]
     target = console()
     with _writing():
-        for renderable in terminal(sections, target.width):
-            # Only tables are laid out; a line of text (a path, a prompt) is left for the terminal
-            # to wrap.
-            target.print(renderable, soft_wrap=not isinstance(renderable, Table), markup=False)
+        for line in terminal(sections, target.width):
+            # What is longer (a path, a prompt) is left for the terminal to wrap.
+            target.print(line, soft_wrap=True, markup=False)
 
 
 def print_json_lines(lines: Iterable[str]) -> None:
@@ -193,7 +191,21 @@ def show_result(
     if as_json:
         print_json(result, error)
     elif not quiet:
-        show(*show_run.result(result))
+        show(*show_run.result(result), show_run.ending(result, _argument(result)))
+
+
+def _argument(result: Result) -> str:
+    """How a command names the run from here; "" for the last one, which commands take by default."""
+    from judgeq.runs import FolderRuns
+    from judgeq.untrusted import quoted
+
+    run, name = result.run, result.info.settings.name
+    if run.store_address is not None:
+        return run.argument
+    folder = Path(os.environ.get("JUDGEQ_RUNS") or "runs")
+    if run.path.parent.absolute() != folder.absolute():
+        return quoted(str(run.path))
+    return "" if FolderRuns(folder).all()[0].id == run.id else quoted(name or run.id)
 
 
 def complain(message: str) -> None:

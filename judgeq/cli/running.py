@@ -148,14 +148,14 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     import asyncio
 
     from judgeq.engine import estimate
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import estimate as show_estimate
 
     estimated = asyncio.run(estimate.estimate(prepared, pilot))
     error = None if pilot is None else pilot.error
     if as_json:
         print_json(estimated, error)
     else:
-        show(show_run.estimate(estimated))
+        show(show_estimate.estimate(estimated))
     if error is not None:
         fail(error)
 
@@ -164,6 +164,16 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
 @with_settings(*RESUMED)
 def resume(
     name: RunName = "last",
+    total_rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds",
+            min=1,
+            metavar="N",
+            help="Rounds in all: more than the run has, to buy further ones.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None,
     retry_failed: RetryFailed = False,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
@@ -177,7 +187,7 @@ def resume(
     names a file, a key or an address, or decides what you pay, has to be given
     again: it lists the flags.
     """
-    changes = given(flags)
+    changes = given(flags) | {"total_rounds": total_rounds}
     write_log(log)
     play(taken_up(name, runs_dir, flags["store"], changes), quiet, as_json, retry_failed)
 
@@ -257,7 +267,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
     from judgeq.engine import results, session
     from judgeq.engine.scores import write_scores
     from judgeq.engine.status import state
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import status as show_status
 
     folder, settings = prepared.folder, prepared.settings
     try:
@@ -266,7 +276,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
         if as_json:
             print_json(_state(folder), ended)
         elif not quiet:
-            show(*show_run.status(asyncio.run(state(folder))))
+            show(*show_status.status(asyncio.run(state(folder))))
     else:
         result = session.with_texts(result, settings, prepared.dataset)
         write_scores(result.scores, folder.scores)
