@@ -21,16 +21,15 @@ from judgeq.engine.results import Result, read
 from judgeq.errors import RunError, UsageError
 from judgeq.evaluation import metrics, scale
 from judgeq.evaluation.compare import Comparison, compare, zero_outside
-from judgeq.evaluation.evaluate import Assessment, Plan, Threshold, evaluate
-from judgeq.evaluation.gold import Gold, gold_of
+from judgeq.evaluation.evaluate import Assessment, Evaluation, Threshold, evaluate
+from judgeq.evaluation.gold import Gold, Plan, gold_of
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import THRESHOLDS, correlation, mixture
 from judgeq.runs import RunFolder
 from judgeq.types import Floats
-from judgeq.ui import evaluation_sections as sections
 from judgeq.ui.json import plain, write_csv
 from judgeq.ui.sections import terminal
+from judgeq.ui.show import evaluation as sections
 from tests.cli import judgeq, score_columns
 
 pytestmark = pytest.mark.usefixtures("rated_once")
@@ -241,7 +240,7 @@ def test_items_without_a_direct_score_are_left_out_and_counted(folder: Path) -> 
     (row,) = evaluate(part, gold, QUICK)
     assert (row.n, row.without_gold, row.without_score) == (228, 5, 7)
     said = shown(*terminal(sections.evaluation(evaluated(part, gold, [row]))))
-    assert "5 items without a gold label; 7 items without a score (direct)" in said
+    assert "5 items without a gold label; 7 items without a score" in said
 
 
 def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None:
@@ -550,6 +549,31 @@ def test_a_run_against_itself_differs_by_nothing(folder: Path) -> None:
     for pair in found.agreement:
         assert pair.measures["kendall"].value == pytest.approx(1)
         assert pair.measures["spearman"].value == pytest.approx(1)
+
+
+def test_a_run_given_twice_is_remarked_on(say: Say) -> None:
+    shown = say("compare", "few", "few", "--resamples", "0").stdout
+    assert shown.startswith("Runs 1 and 2 are the same run, synthetic-normal-listwise5")
+
+
+def test_runs_without_gold_are_compared_by_how_alike_they_rank(tmp_path: Path) -> None:
+    (tmp_path / "plain.csv").write_text("text,n\n" + "".join(f"text {i},{i}\n" for i in range(12)))
+    job = ("-d", "plain.csv", "-s", "listwise4", "--latent-column", "n", "--json")
+    ids = [
+        json.loads(judgeq(tmp_path, "run", *job, "--seed", seed).stdout)["run"]
+        for seed in ("1", "2")
+    ]
+    found = json.loads(judgeq(tmp_path, "compare", *ids, "--rating-name", "pl", "--json").stdout)
+    assert found["gold"] is None
+    assert (found["differences"], found["assessments"]) == ([], [[], []])
+    (pair,) = found["agreement"]
+    assert pair["rating"] == "pl"
+    assert pair["measures"]["spearman"]["value"] > 0.5
+    shown = judgeq(tmp_path, "compare", *ids).stdout
+    assert "run 2  ranks like run 1: Spearman 0." in shown
+    assert "Gold labels" not in shown
+    error = judgeq(tmp_path, "compare", *ids, "--positive-over", "2", expect=2).stderr
+    assert "has no gold labels" in error
 
 
 def test_differences_are_paired(folder: Path) -> None:

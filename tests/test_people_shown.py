@@ -149,7 +149,7 @@ def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: P
     assert "3 people and simulated answered 36 questions" in html
     assert "Each question for people was judged by 2 people; an answer took" in html
     assert "Two people ordered 0." in html
-    assert "People as the yardstick" in html
+    assert "Agreement of people: the share of pairs of texts ordered alike" in html
 
 
 @pytest.mark.usefixtures("undrawn")

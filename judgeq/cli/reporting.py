@@ -76,7 +76,10 @@ def report(
     if as_json:
         written = {"run": run.run.id, "folder": run.run.path, "store": run.run.store_address}
         written |= {"partial": run.partial, "format": kind, "files": paths}
-        counts = {"items": run.info.items, "listed": 0 if table is None else len(table.rows)}
+        counts = {
+            "items": run.info.items,
+            "listed": 0 if table is None else len(table.data["items"]),
+        }
         print_json({**written, **counts, "texts": made.texts is not None})
     elif not quiet:
         show(str(paths[0]))

@@ -13,7 +13,7 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating.correlation import Measure, Order
+from judgeq.rating.correlation import Measure, Order, point
 from judgeq.types import Bools, Floats
 
 RESAMPLES = 1000
@@ -115,6 +115,21 @@ def interval(values: NDArray[np.float64]) -> tuple[float | None, float | None]:
         return None, None
     low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
+
+
+def measured(value: float | None, resampled: Floats | None) -> Measured:
+    """A value with the interval of its resampled values, if there are any."""
+    if value is None or resampled is None:
+        return Measured(value)
+    low, high = interval(resampled)
+    why = "too few of the resamples have a value" if low is None else None
+    return Measured(value, low, high, why)
+
+
+def bootstrapped(measure: Measure, n: int, times: int, rng: np.random.Generator) -> Measured:
+    """A measure over n units, with its interval from `times` resamples of them."""
+    drawn = [measure(weights) for weights in resamples(n, times, rng)]
+    return measured(point(measure, n), np.concatenate(drawn) if drawn else None)
 
 
 def best_threshold(scores: Floats, positive: Bools) -> float:

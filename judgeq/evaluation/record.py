@@ -10,10 +10,11 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.engine import results, session
-from judgeq.evaluation import trail, whole
-from judgeq.evaluation.evaluate import Plan
+from judgeq.evaluation import evaluate, trail
+from judgeq.evaluation.evaluate import Evaluation
+from judgeq.evaluation.explanation import answer
+from judgeq.evaluation.gold import Plan
 from judgeq.evaluation.trail import Evidence
-from judgeq.evaluation.whole import Evaluation
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.store import Store
@@ -127,7 +128,7 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     finally:
         await store.close()
     return Record(
-        evaluation=whole.evaluation(run, plan, texts=texts),
+        evaluation=evaluate.evaluation(run, plan, texts=texts),
         evidence=evidence,
         texts=texts,
         elo=trail.elo_by_round(run)[1:],
@@ -184,7 +185,7 @@ async def _example(
         prompt = prompt.as_persona(persona)
     messages = prompts.messages(prompt, [texts[row] for row in presented], reasons=settings.reasons)
     calls = (await store.calls([job])).get(job, ())
-    call = trail.answer(calls)
+    call = answer(calls)
     return Example(job, messages, None if call is None else call.reply)
 
 

@@ -11,8 +11,7 @@ from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.errors import UsageError
 from judgeq.evaluation import trail
-from judgeq.evaluation.evaluate import Plan, gold_for
-from judgeq.evaluation.gold import Gold
+from judgeq.evaluation.gold import Gold, Plan, gold_for
 from judgeq.rating import THRESHOLDS
 from judgeq.ui import figures
 

@@ -31,8 +31,6 @@ AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
 REPLY = 160
 """Characters of a reply or an error that are shown."""
-UNEXPECTED = 1.6
-"""Judgments of a smaller surprise are as expected: 1 of 20 is above it by chance."""
 _OUTCOMES = {
     "ok": "answered",
     "unusable": "unusable reply",
@@ -76,9 +74,11 @@ def appendix(record: Record) -> list[Chapter]:
     """What a paper's appendix needs: methods, prompt, scale, reliability and checks."""
     evaluation = record.evaluation
     checks = [
-        show_quality.reliability(evaluation.reliability),
-        Section("Checks", notes=[*result.cautions(record)] or [result.NO_TROUBLE]),
-        *(replace(one, title="", columns=()) for one in show_quality.order(evaluation.run)),
+        Section(
+            facts=[*show_evaluation.answers(evaluation)],
+            warnings=[*result.cautions(record)],
+        ),
+        show_quality.reliability(evaluation.reliability, evaluation.run.known),
         *show_evaluation.against_gold(evaluation),
     ]
     made = [
@@ -98,7 +98,7 @@ def certainty(record: Record) -> Iterator[Section]:
     facts = [("judgments", f"{matches.mean():.1f} per text ({each})")]
     if not run.history.alone:
         facts.append(("connected", f"{several(len(sizes), 'group')} of texts"))
-    yield show_quality.reliability(record.evaluation.reliability)
+    yield show_quality.reliability(record.evaluation.reliability, run.known)
     yield Section(facts=facts, close=True)
     yield from scale(record)
     if len(record.elo) > 1:
@@ -167,7 +167,7 @@ def _threshold(record: Record) -> float | None:
 def judges(record: Record) -> Iterator[Section]:
     """Position bias, misfit, agreement of several judges, and whether longer texts score higher."""
     evaluation = record.evaluation
-    slots, misfit = evaluation.run.slots, evaluation.misfit
+    slots = evaluation.run.slots
     biased = slots is not None and (slots.favoured or slots.slighted)
     for section in show_quality.order(evaluation.run):
         if biased or not section.columns:
@@ -175,8 +175,7 @@ def judges(record: Record) -> Iterator[Section]:
         else:
             yield replace(section, title="", columns=())
             yield replace(section, notes=(), folded=True)
-    least = [one for one in misfit.least_expected if one.surprise > UNEXPECTED]
-    yield from show_quality.misfit(replace(misfit, least_expected=least))
+    yield from show_quality.misfit(evaluation.misfit)
     if evaluation.judges is not None:
         yield from show_evaluation.agreement_of_judges(evaluation.judges)
     yield from show_evaluation.people(evaluation)
@@ -200,7 +199,7 @@ def spent(record: Record) -> Iterator[Section]:
     if settings.models:
         cells["cost"] = [_cost(one) for one in spending.rounds]
     rows = [*zip(*cells.values(), strict=True)]
-    yield Section("By round", [*result.effort(record)], numbers(*cells), rows)
+    yield Section("By round", columns=numbers(*cells), rows=rows)
     missed = [(outcome(name), n) for name, n in spending.outcomes.items()]
     missed = sorted((name, n) for name, n in missed if name not in ("answered", "cached"))
     if missed:

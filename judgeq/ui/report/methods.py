@@ -140,10 +140,11 @@ def _people(record: Record) -> Iterator[str]:
     median = run.said.median
     took = "" if median is None else f"; an answer took {duration(median)} (median)"
     yield f"Each question for people was judged by {by}{took}."
-    if people.alike.value is not None:
-        alpha = "" if people.alpha.value is None else f" (Krippendorff's α {shown(people.alpha)})"
+    if people.agreement.value is not None:
+        measured = people.krippendorff_alpha
+        alpha = "" if measured.value is None else f" (Krippendorff's α {shown(measured)})"
         yield (
-            f"Two people agreed on the order of {shown(people.alike)} of the pairs of texts in "
+            f"Two people agreed on the order of {shown(people.agreement)} of the pairs of texts in "
             f"{several(people.questions, 'question')}{alpha}."
         )
     for model in people.models:

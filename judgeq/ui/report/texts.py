@@ -6,17 +6,18 @@ from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
 from judgeq.engine.results import Result
-from judgeq.evaluation import items, trail
+from judgeq.evaluation import explanation, items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Offsets
-from judgeq.ui.sections import Chapter, Section, numbers, words
+from judgeq.ui.sections import Chapter, Section
+from judgeq.ui.show import items as show_items
 from judgeq.untrusted import multiline, plain
 
 MOST = 2_000
@@ -25,39 +26,22 @@ LISTED = 100
 """Judgments of an item that are listed; of more, those that argue most against its place."""
 LONGEST = 20_000
 """Characters of a text that are shown."""
-EXCERPT, REASON = 160, 500
+REASON = 500
 
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The rows of the items in the table; `partial` says which they are, if not all; `data` is plain
-    JSON, from which the script draws the table."""
+    """The items in the table: as a section, and as plain JSON from which the script draws it."""
 
-    rows: Sequence[int]
-    partial: str | None
+    table: Section
     data: Mapping[str, Any]
 
     @property
     def chapter(self) -> Chapter:
         """The table as one that can't be sorted or opened, for readers without a script."""
-        listed = self.data["items"]
-        columns = {"rank": numbers("rank"), "id": words("item"), "score": numbers("score")}
-        columns |= {"low": numbers("from"), "high": numbers("to")}
-        columns |= {
-            "gold": numbers("gold", show="{:g}".format),
-            "text": words("text", at_most=EXCERPT),
-        }
-        shown = [key for key in columns if any(item[key] is not None for item in listed)]
-        table = Section(
-            columns=[column for key in shown for column in columns[key]],
-            rows=[
-                [plain(item[key], EXCERPT) if key == "text" else item[key] for key in shown]
-                for item in listed
-            ],
-            notes=[] if self.partial is None else [self.partial],
-        )
-        title = "The ranked texts" if "text" in shown else "The ranked items"
-        return Chapter("texts", title, [table])
+        texts = any(column.name == "text" for column in self.table.columns)
+        title = "The ranked texts" if texts else "The ranked items"
+        return Chapter("texts", title, [self.table])
 
 
 def chosen(order: Offsets, most: int) -> tuple[Offsets, str | None]:
@@ -84,7 +68,9 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     listed = [_listed(one) for one in trails]
     jobs = {one.judgment.job for part in listed for one in part}
     reasons = {} if record.texts is None else await _reasons(run, jobs)
-    return Texts(rows.tolist(), partial, _data(run, trails, listed, record.texts, reasons))
+    columns, cells = show_items.table(replace(run.scores, texts=record.texts), rows.tolist())
+    table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
+    return Texts(table, _data(run, trails, listed, record.texts, reasons))
 
 
 def _listed(one: Trail) -> Sequence[Appearance]:
@@ -102,7 +88,7 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
         calls = await store.calls(sorted(jobs))
     finally:
         await store.close()
-    reasons = {job: trail.words(trail.answer(of_job)) for job, of_job in calls.items()}
+    reasons = {job: explanation.words(explanation.answer(of_job)) for job, of_job in calls.items()}
     return {job: plain(reason, REASON) for job, reason in reasons.items() if reason is not None}
 
 
