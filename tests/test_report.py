@@ -113,11 +113,9 @@ def test_its_numbers_are_those_of_evaluate(folder: Path) -> None:
             assert measures[rating][name] == number
         assert n == 60
     reliability = evaluated["reliability"]
-    ssr = dict(sections["Reliability of the scale (pl): no gold is used"]["facts"])
+    ssr = dict(sections["Reliability of the scores (pl)"]["facts"])
     assert ssr["SSR"].startswith(f"{reliability['separation']['ssr']:.3f}")
-    slots = sections[
-        "Win rate by slot (in the order presented; 0.5: the place makes no difference)"
-    ]
+    slots = sections["How often each position wins (0.5: it makes no difference)"]
     assert [row[1] for row in slots["rows"]] == evaluated["slots"]["rate"]
     length = evaluated["length"]
     parts = [section for chapter in made["chapters"] for section in chapter["sections"]]
@@ -220,7 +218,7 @@ def test_what_went_wrong_is_on_the_first_screen(tmp_path: Path) -> None:
     with faults(unreadable=0.5, timeouts=0.3):
         judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", "--n", "30")
     page = report(tmp_path)
-    wrong = page.index("without a valid answer, left out of the scores")
+    wrong = page.index("got no usable answer, left out of the scores")
     assert wrong < page.index("The highest, middle and lowest texts") < page.index('id="texts"')
     assert 'class="good"' not in page
     assert "unusable reply" in page

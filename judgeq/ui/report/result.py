@@ -64,7 +64,7 @@ def cautions(record: Record) -> Iterator[str]:
     if record.failures is not None:
         yield record.failures
     for section in show_run.result(run):
-        yield from section.warnings
+        yield from (one.removesuffix(" See `judgeq evaluate`.") for one in section.warnings)
 
 
 def ends(record: Record) -> Section:
