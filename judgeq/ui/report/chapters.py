@@ -31,6 +31,7 @@ AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
 REPLY = 160
 """Characters of a reply or an error that are shown."""
+ANSWERED = ("answered", "cached")
 _OUTCOMES = {
     "ok": "answered",
     "unusable": "unusable reply",
@@ -185,36 +186,35 @@ def judges(record: Record) -> Iterator[Section]:
 
 def spent(record: Record) -> Iterator[Section]:
     """Calls, tokens and dollars by round, and what brought no verdict."""
-    settings, spending = record.evaluation.run.info.settings, record.spending
-    if not spending.outcomes:
-        return
-    cells: dict[str, list[Cell]] = {"round": [*range(1, len(spending.rounds) + 1)]}
-    if settings.only_people:
-        cells["answers, with those skipped and withdrawn"] = [one.calls for one in spending.rounds]
-    else:
-        cells["calls"] = [one.calls for one in spending.rounds]
-        cells["from the cache"] = [one.cached for one in spending.rounds]
-        cells["tokens in"] = [one.input for one in spending.rounds]
-        cells["tokens out"] = [one.output for one in spending.rounds]
-    if settings.models:
-        cells["cost"] = [_cost(one) for one in spending.rounds]
-    rows = [*zip(*cells.values(), strict=True)]
-    yield Section("By round", columns=numbers(*cells), rows=rows)
-    missed = [(outcome(name), n) for name, n in spending.outcomes.items()]
-    missed = sorted((name, n) for name, n in missed if name not in ("answered", "cached"))
-    if missed:
-        columns = [*words("outcome"), *numbers("calls")]
-        yield Section("Calls without a verdict", columns=columns, rows=missed)
+    people, spending = record.evaluation.run.info.settings.only_people, record.spending
+    rounds = spending.rounds
+    amounts: dict[str, list[Cell]] = {
+        "answers, with those skipped and withdrawn" if people else "calls": [
+            one.calls for one in rounds
+        ],
+        "from the cache": [one.cached for one in rounds],
+        "tokens in": [one.input for one in rounds],
+        "tokens out": [one.output for one in rounds],
+        "cost": [_cost(one) for one in rounds],
+    }
+    columns = [name for name, cells in amounts.items() if any(cells)]
+    if columns:
+        rows = zip(range(1, len(rounds) + 1), *(amounts[name] for name in columns), strict=True)
+        yield Section("By round", columns=numbers("round", *columns), rows=[*rows])
+    missed = {outcome(name): n for name, n in spending.outcomes.items()}
+    facts = [(name, count(n)) for name, n in sorted(missed.items()) if name not in ANSWERED]
+    if facts:
+        yield Section("Calls without a verdict", facts)
     if spending.lost:
-        columns = [*numbers("job", "round", "calls"), *words("last call")]
-        columns += words("reply or error") if record.texts is not None else []
+        columns = ["last call", *(["reply or error"] if record.texts is not None else [])]
+        cells = [
+            (one.job, one.round, one.calls, outcome(one.last.outcome), _reply(one.last))
+            for one in spending.lost[:LOST]
+        ]
         yield Section(
             "Questions without a verdict",
-            columns=columns,
-            rows=[
-                [one.job, one.round, one.calls, outcome(one.last.outcome), _reply(one.last)]
-                for one in spending.lost[:LOST]
-            ],
+            columns=[*numbers("job", "round", "calls"), *words(*columns)],
+            rows=[row[: 3 + len(columns)] for row in cells],
             notes=[f"Only the first {LOST} are listed."] if len(spending.lost) > LOST else [],
         )
 
@@ -230,9 +230,10 @@ def _reply(call: Call) -> str:
 
 
 def _cost(of: Round) -> str:
+    """In dollars; "" for nothing."""
     if of.unpriced:
         return f"at least {money(of.cost)}" if of.cost else "unknown"
-    return money(of.cost)
+    return money(of.cost) if of.cost else ""
 
 
 def paper(record: Record) -> Iterator[Section]:
@@ -266,9 +267,8 @@ def prompt(record: Record) -> Iterator[Section]:
     """The words that questions of this run have of the prompt set."""
     if record.prompt is None:
         return
-    asked = record.evaluation.run.history.asked
-    sizes = {min(int(size), 3) for part in asked for size in np.diff(part.offsets)}
-    names = ["system", *(("direct", "pair", "list")[size - 1] for size in sorted(sizes))]
+    sizes = methods.sizes(record.evaluation.run)
+    names = ["system", *(("direct", "pair", "list")[min(size, 3) - 1] for size in sizes)]
     blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
     yield Section("The prompt", blocks=blocks)
 
