@@ -206,7 +206,7 @@ def test_lengths_far_apart_have_few_ticks() -> None:
 def test_few_gold_labels_have_their_medians_and_ticks() -> None:
     axes = Figure().subplots()
     scores = _scores(9)
-    figures.by_gold(axes, scores, scores.gold)
+    figures.by_gold(axes, scores)
     assert axes.get_xticks().tolist() == [0, 1, 2]
     (medians,) = axes.collections
     assert [path.vertices[0][1] for path in medians.get_paths()] == [3, 4, 5]  # type: ignore[index]

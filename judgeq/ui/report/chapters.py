@@ -111,7 +111,9 @@ def certainty(record: Record) -> Iterator[Section]:
 def scale(record: Record) -> Iterator[Section]:
     """How the scores are spread, and their intervals."""
     scores, gold = record.evaluation.run.scores, record.evaluation.gold
-    drawn = (figures.distribution, scores, None if gold is None else gold.values)
+    if gold is not None:
+        scores = replace(scores, gold=gold.values)
+    drawn = (figures.distribution, scores)
     about = "How many texts have which score."
     yield _pictured("Distribution of the scores", "distribution", about, drawn)
     if scores.intervals is not None:
@@ -140,7 +142,7 @@ def against_gold(record: Record) -> Iterator[Section]:
     if not (scores.scored & ~np.isnan(gold.values)).any():
         return
     if gold.positive is None:
-        by_gold = (figures.by_gold, scores, gold.values)
+        by_gold = (figures.by_gold, scores)
         about = "Each text's score by its gold label; lines are medians, if labels are few."
         yield _pictured("Scores and gold labels", "gold", about, by_gold)
     else:
@@ -149,20 +151,13 @@ def against_gold(record: Record) -> Iterator[Section]:
             "score above which a text is labelled positive; dashed: the threshold used."
         )
         curves = (figures.roc, scores, gold)
-        cuts = (figures.thresholds, scores, gold, _threshold(record))
+        main = [one for one in evaluation.assessments if one.rating == scores.main[0]]
+        cut = main[0].threshold and main[0].threshold.value
+        cuts = (figures.thresholds, scores, gold, cut)
         yield _pictured("ROC curve and thresholds", "roc", about, curves, cuts)
     run = replace(run, scores=scores)
     _, table, *_ = show_items.views(run, [items.against_gold(run, AT_ODDS)])
     yield table
-
-
-def _threshold(record: Record) -> float | None:
-    """The threshold of the main rating over all items."""
-    main = record.evaluation.run.scores.main[0]
-    for one in record.evaluation.assessments:
-        if one.rating == main and one.items == "all" and one.threshold is not None:
-            return one.threshold.value
-    return None
 
 
 def judges(record: Record) -> Iterator[Section]:
@@ -249,18 +244,15 @@ def paper(record: Record) -> Iterator[Section]:
         yield Section(f"Question {count(example.job)}, as it was sent", blocks=blocks, folded=True)
     versions = [f"{name} {version(name)}" for name in ("judgeq", "numpy")]
     facts = [
-        ("run", run.run.id),
-        ("started", f"{info.created:%Y-%m-%d %H:%M:%S %Z}, with judgeq {info.judgeq}"),
-        ("rated with", ", ".join([*versions, f"Python {platform.python_version()}"])),
         ("dataset", f"{info.dataset} ({info.source}), licence: {info.licence or 'unknown'}"),
         ("checksum of the texts", str(info.facts.get("dataset", "unknown"))),
-        ("checksum of the labels", info.labels or "none"),
+        ("scored with", ", ".join([*versions, f"Python {platform.python_version()}"])),
     ]
-    identity = [("As JSON", _pretty(info.facts))]
-    yield Section("What identifies the run", facts, blocks=identity, folded=True)
     shared = info.model_copy(update={"settings": info.settings.without_folders()})
-    settings = _pretty(shared.model_dump(mode="json")["settings"])
-    yield Section("Settings", blocks=[("As JSON", settings)], folded=True)
+    content = shared.model_dump(mode="json") | {"run": run.run.id}
+    text = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
+    title = "What identifies the run, and all settings"
+    yield Section(title, facts, blocks=[("As JSON", text)], folded=True)
 
 
 def prompt(record: Record) -> Iterator[Section]:
@@ -271,7 +263,3 @@ def prompt(record: Record) -> Iterator[Section]:
     names = ["system", *(("direct", "pair", "list")[min(size, 3) - 1] for size in sizes)]
     blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
     yield Section("The prompt", blocks=blocks)
-
-
-def _pretty(values: object) -> str:
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
