@@ -24,7 +24,7 @@ from judgeq.text import count, listed, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show import quality as show_quality
-from judgeq.ui.show.run import cautions
+from judgeq.ui.show.run import cautions, rating
 
 NAMES: Mapping[str, str] = {
     "pearson": "Pearson",
@@ -69,7 +69,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         facts = gold_facts(gold, evaluation.plan, [evaluation.assessments])
         yield Section("Gold labels", [*facts])
         yield from against_gold(evaluation)
-    yield Section("Scores", [*show_quality.scores(run)])
+    yield Section("Scores", [*rating(run)])
     yield show_quality.reliability(evaluation.reliability, run.known)
     yield from show_quality.order(run)
     yield from show_quality.misfit(evaluation.misfit)
