@@ -92,6 +92,7 @@ def _numbers(result: Result) -> list[tuple[str, str]]:
         ("Answers", result.said and by_people(result.said)),
         ("Judgments", info.imported and f"{in_words(counts)}, imported"),
         ("Cost", asked and f"{price}; {outcome}{saved}"),
+        ("Corrected", result.fit.position and "the scores are without the effect of the position"),
     )
 
 
@@ -113,7 +114,9 @@ def _gold(result: Result) -> str:
     )
     measures |= {"Spearman": row["spearman"], "Pearson": row["pearson"]}
     shown = (f"{name} {'–' if x is None else f'{x:z.2f}'}" for name, x in measures.items())
-    return f"{', '.join(shown)} (n = {count(row['n'])})"
+    within = row.get("within_components")
+    groups = "" if within is None else f"; within groups Spearman {within['spearman']:z.2f}"
+    return f"{', '.join(shown)}{groups} (n = {count(row['n'])})"
 
 
 def _warnings(result: Result) -> Iterator[str]:
@@ -167,7 +170,8 @@ def ending(result: Result, run: str) -> Section:
         commands = [f"explain{name} {quoted(result.scores.ids[top])}"]
         more = _extendable(result)
         commands += [f"resume{name} --rounds {result.rounds + 1}" if more else f"evaluate{name}"]
-    facts = [("Scores", str(result.run.scores)), ("Next", f"judgeq report{name} --open")]
+    scores = f"{result.run.scores} (column {result.scores.main[0]})"
+    facts = [("Scores", scores), ("Next", f"judgeq report{name} --open")]
     return Section(facts=[*facts, *(("", f"judgeq {command}") for command in commands)])
 
 
