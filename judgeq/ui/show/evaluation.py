@@ -200,9 +200,9 @@ def _alpha(judges: PanelAgreement) -> str:
 def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
     """How well several judges of a run agree: a matrix for each rating."""
     places = range(len(judges.names))
-    for rating, matrix in judges.kendall.items():
+    for name, matrix in judges.kendall.items():
         yield Section(
-            f"Agreement of the judges: Kendall's τ-b of their ratings ({rating})",
+            f"Agreement of the judges: Kendall's τ-b of their ratings ({name})",
             columns=[
                 *words(""),
                 *words("judge", whole=True, at_most=24),
