@@ -84,7 +84,12 @@ def ended(
         except SystemExit as error:
             code = error.code or 0
     out, err = map(_text, outputs)
-    return subprocess.CompletedProcess(words, int(code), out, err)
+    return subprocess.CompletedProcess(words, int(code), out, unwrapped(err))
+
+
+def unwrapped(log: str) -> str:
+    """What was written to standard error, its long lines whole again."""
+    return log.replace("\n  ", " ")
 
 
 @cache
@@ -255,6 +260,13 @@ def scores(run: Path, *at: str) -> str:
 def score_columns(run: Path) -> dict[str, list[str]]:
     with (run / "scores.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def exact_columns(run: Path, *flags: str) -> dict[str, list[str]]:
+    """The columns of its scores to the last bit, as `judgeq export` reads them out of its ledger."""
+    shown = judgeq(run.parent.parent, "export", run, "--table", "scores", *flags).stdout
+    rows = list(csv.DictReader(io.StringIO(shown)))
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 

@@ -240,7 +240,7 @@ def test_items_without_a_direct_score_are_left_out_and_counted(folder: Path) -> 
     (row,) = evaluate(part, gold, QUICK)
     assert (row.n, row.without_gold, row.without_score) == (228, 5, 7)
     said = shown(*terminal(sections.evaluation(evaluated(part, gold, [row]))))
-    assert "5 items without a gold label; 7 items without a score" in said
+    assert "5 items without a gold label; 7 items without a score" in " ".join(said.split())
 
 
 def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None:
@@ -268,7 +268,7 @@ def test_all_commands_report_the_same_of_what_was_judged(tmp_path: Path) -> None
     rated = json.loads(judgeq(tmp_path, "rate", "--json").stdout)
     assert rated["evaluation"] == imported["evaluation"]
     again = judgeq(tmp_path, "import", *flags, "judged.jsonl").stdout
-    assert "400 items; 20 judged" in again
+    assert again.startswith("20 of 400 texts of my ranked")
 
     evaluated = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "0", "--json").stdout)
     for row in evaluated["assessments"]:
@@ -450,7 +450,7 @@ def test_a_mixture_threshold_never_sees_the_gold(folder: Path, say: Say) -> None
     ).stdout
     value = rows["pl"].threshold
     assert value is not None
-    assert "the gold isn't used" in shown
+    assert "the gold isn't used" in " ".join(shown.split())
     assert f"{value.value:.5g}" in shown
 
 
@@ -467,7 +467,7 @@ def test_why_a_mixture_has_no_threshold(folder: Path, say: Say) -> None:
         }
         assert row["measures"]["tp"]["value"] is None
         assert row["measures"]["auc"]["value"] is not None
-    assert "none: two components" in say("evaluate", "few", *flags).stdout
+    assert "none: two components" in " ".join(say("evaluate", "few", *flags).stdout.split())
     compared = json.loads(say("compare", "few", "other", *flags, "--json").stdout)
     assert compared["differences"][0]["measures"]["f1"]["value"] is None
 
@@ -714,11 +714,10 @@ def test_evaluate_on_babe_fits_a_hundred_columns(folder: Path) -> None:
         "1 item without a gold label",
         "F1 (positive)",
         "Confusion counts",
-        "so by construction",
+        "reads the gold labels, so its agreement with them says nothing",
     ):
         assert words in done.stdout
-    tables = [line for line in done.stdout.splitlines() if not line.endswith(".")]
-    assert all(len(line) <= 100 for line in tables)  # sentences are wrapped by the terminal
+    assert all(len(line) <= 100 for line in done.stdout.splitlines())
     assert done.stderr == ""
 
 
@@ -727,7 +726,7 @@ def test_compare_fits_a_hundred_columns(say: Say) -> None:
     assert "3 runs over 240 items" in done.stdout
     assert "direct − pl" in done.stdout
     assert "Do they rank alike?" in done.stdout
-    assert all(len(line) <= 100 for line in done.stdout.splitlines() if "construction" not in line)
+    assert all(len(line) <= 100 for line in done.stdout.splitlines())
 
 
 def numbers(path: Path) -> list[dict[str, Any]]:

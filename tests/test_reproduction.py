@@ -122,7 +122,7 @@ def test_what_was_checked_of_a_recording_is_what_is_said(
     (part,) = reproduction.reproduce(
         tmp_path, SHARED / "data" / "us_vs_them", tmp_path / "runs", lambda text: None
     )
-    shown = "\n".join(map(str, terminal(show_study.reproduction([part]))))
+    shown = " ".join(map(str, terminal(show_study.reproduction([part]))))
     assert part.elo_equal is None
     if changed:
         assert "holds other judgments than the authors' USvsTHEM/listwise" in part.missing

@@ -24,7 +24,7 @@ from judgeq.text import count, listed, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show import quality as show_quality
-from judgeq.ui.show.run import cautions
+from judgeq.ui.show.run import cautions, rating
 
 NAMES: Mapping[str, str] = {
     "pearson": "Pearson",
@@ -69,7 +69,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         facts = gold_facts(gold, evaluation.plan, [evaluation.assessments])
         yield Section("Gold labels", [*facts])
         yield from against_gold(evaluation)
-    yield Section("Scores", [*show_quality.scores(run)])
+    yield Section("Scores", [*rating(run)])
     yield show_quality.reliability(evaluation.reliability, run.known)
     yield from show_quality.order(run)
     yield from show_quality.misfit(evaluation.misfit)
@@ -200,9 +200,9 @@ def _alpha(judges: PanelAgreement) -> str:
 def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
     """How well several judges of a run agree: a matrix for each rating."""
     places = range(len(judges.names))
-    for rating, matrix in judges.kendall.items():
+    for name, matrix in judges.kendall.items():
         yield Section(
-            f"Agreement of the judges: Kendall's τ-b of their ratings ({rating})",
+            f"Agreement of the judges: Kendall's τ-b of their ratings ({name})",
             columns=[
                 *words(""),
                 *words("judge", whole=True, at_most=24),

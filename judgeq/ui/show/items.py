@@ -285,11 +285,11 @@ def _replies(found: Explanation, jobs: Sequence[int]) -> Iterator[Section]:
     if jobs:
         yield Section("Replies", notes=[] if calls else [none])
     for job, call in calls:
-        reply = call.reply or "–"
-        lines, left = [f"  {line}" for line in reply[:REPLY].split("\n")], len(reply) - REPLY
+        lines, left = (call.reply or "–")[:REPLY].split("\n"), len(call.reply or "") - REPLY
         if left > 0:
-            lines.append(f"  … ({several(left, 'more character')}; --json has all)")
-        yield Section(facts=[(f"job {job}", _call(found.run, call))], notes=lines, close=True)
+            lines.append(f"… ({several(left, 'more character')}; --json has all)")
+        reply = "\n".join(f"  {line}" for line in lines)
+        yield Section(blocks=[(f"job {job}: {_call(found.run, call)}", reply)], close=True)
 
 
 def _call(result: Result, call: Call) -> str:

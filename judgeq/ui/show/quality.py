@@ -4,13 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-import numpy as np
-
 from judgeq.certainty import Certainty
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Misfit, Reliability
-from judgeq.rating import of_run, position_bias
+from judgeq.rating import position_bias
 from judgeq.rating.misfit import UNEXPECTED, Fit
 from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Section, numbers, shown, words
@@ -29,24 +27,6 @@ UNKNOWN = (
     "How these judgments were chosen isn't known. If earlier answers decided later questions, the SSR "
     "is too high."
 )
-
-
-def scores(run: Result) -> Iterator[tuple[str, str]]:
-    """How the scores were made, and how sure they are."""
-    *others, main = of_run(run.rating, run.history.basis)
-    also = f"; also {', '.join(one.described() for one in others)}" if others else ""
-    yield "score", f"{main.described()}{also}"
-    fit, intervals = run.fit, run.scores.intervals
-    if fit.sigma is not None:
-        prior = f"σ = {fit.sigma:.3g}" + (", fitted" if fit.chosen else ", given")
-        if fit.at_limit:
-            limit = "lower" if fit.at_least else "upper"
-            prior += f" (at the {limit} limit of what is tried; --sigma overrides it)"
-        yield "prior", prior
-    if intervals is not None:
-        error = f"{np.nanmedian(run.scores.se):.2f} (median)"
-        groups = several(int(intervals.tier.max()), "group")
-        yield "standard error", f"{error}; {groups} of texts can be told apart"
 
 
 def reliability_line(run: Result, found: Reliability) -> str:
