@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -103,6 +104,15 @@ def test_imported_lists_of_several_sizes_are_of_one_kind(tmp_path: Path) -> None
     judgeq(tmp_path, "import", "-d", "demo", "judged.jsonl")
     text = paragraph(tmp_path)
     assert "4 judgments of pairs of texts and lists of up to 4 texts, made elsewhere" in text
+
+
+def test_the_software_can_be_cited(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--sample", "12", "-s", "listwise6x1")
+    blocks = dict(made(tmp_path)["For your paper"]["blocks"])
+    own = blocks["BibTeX"].split("@software{judgeq,")[1]
+    assert re.search(r"author +=", own)
+    assert re.search(r"year +=", own)
+    assert re.search(rf"version = {{{re.escape(version('judgeq'))}}}", own)
 
 
 # What went wrong
