@@ -33,8 +33,8 @@ class Plan:
     `threshold` is the number above which a score is positive, "default", "best", or "mixture" (where two
     Gaussian components of the scores cross, without the gold); `rating_name`, `subset` and `measures`
     leave the others out (None: all). `gold` are other labels than the run's: a file, with its columns
-    and levels, or a number for each item (nan: none); those above `positive_over` are positive (None: the
-    larger of two labels). Raises UsageError for impossible values.
+    and levels, or a number for each item (nan: none). Labels above `positive_over` are positive (None:
+    the larger of two labels). Raises UsageError for impossible values.
     """
 
     resamples: int = RESAMPLES
