@@ -89,7 +89,7 @@ def ended(
 
 def unwrapped(log: str) -> str:
     """What was written to standard error, its long lines whole again."""
-    return log.replace("\n  ", " ")
+    return log.replace("\n    ", " ")
 
 
 @cache
@@ -112,6 +112,7 @@ def judgeq_process(
         timeout=LONGEST,
         check=False,
     )
+    done.stderr = unwrapped(done.stderr)
     return _checked(done, expect)
 
 

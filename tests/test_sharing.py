@@ -472,7 +472,7 @@ def test_what_was_not_recorded_stops_the_run_which_can_go_on(demo: Path, tmp_pat
     assert "part.jsonl holds no judgment on the items in rows" in message
     assert "give the same dataset, strategy and seed" in message
     run = only_run(tmp_path)
-    assert f"`judgeq resume {run.name}` goes on" in message
+    assert f"or `judgeq resume {run.name}`" in message
     assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
     # Taken up, nothing is lost, and it stops at the same question; with another file it is another.

@@ -17,8 +17,6 @@ from judgeq.errors import JudgeqError, UsageError
 
 _BEYOND_ASCII = re.compile(r"[^\x00-\x7f]+")
 _SURROGATES = re.compile(r"[\ud800-\udfff]")
-LOG_WIDTH = 120
-"""Cells of a line where there is no terminal."""
 MOST_LINES = 25
 """Of a message with more lines the last are printed as one."""
 
@@ -115,9 +113,11 @@ def console(*, stderr: bool = False) -> Console:
     """A rich console for one of the two outputs."""
     from rich.console import Console
 
+    from judgeq.text import LINE
+
     # A file or a pipe has no width to fit into.
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream is not None and stream.isatty() else LOG_WIDTH
+    width = None if stream is not None and stream.isatty() else LINE
     return Console(stderr=stderr, highlight=False, width=width)
 
 
@@ -210,15 +210,20 @@ def _argument(result: Result) -> str:
 
 def complain(message: str) -> None:
     """Print an error or a warning to standard error; of several lines all but the first indented."""
+    import shutil
+
+    from judgeq.text import LINE, log_lines
     from judgeq.untrusted import plain
 
-    text = "\n  ".join(plain(line, 10_000) for line in message.split("\n", MOST_LINES))
     if sys.stderr is None:
         return
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else LINE
+    lines = [plain(line, 10_000) for line in f"judgeq: {message}".split("\n", MOST_LINES)]
+    text = "\n  ".join(log_lines(line, width) for line in lines)
     with suppress(OSError):  # the terminal may be gone; the exit code says it as well
         if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
             text = typer.style(text, fg=typer.colors.RED)
-        sys.stderr.write(f"judgeq: {text}\n")
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
 

@@ -244,19 +244,17 @@ def restore_ctrl_c() -> None:
 
 def _advised(error: JudgeqError, run: str) -> JudgeqError:
     """The error that ended a session, with what to do next."""
-    goes_on = f"the same command or `judgeq resume {run}` goes on."
+    saved, again = (
+        "All answers so far are saved.",
+        f"run the same command, or `judgeq resume {run}`.",
+    )
     match error:
         case StoppedError():
-            return StoppedError(f"{error}. Nothing that was answered is lost: {goes_on}")
+            return StoppedError(f"{error}. {saved} To continue, {again}")
         case BudgetError():
-            return BudgetError(
-                f"{error} The same command with a higher --max-cost, or `judgeq resume {run} "
-                "--max-cost …`, goes on."
-            )
+            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
         case JudgeError():
-            return type(error)(
-                f"{error} Nothing that was answered is lost: when that is mended, {goes_on}"
-            )
+            return type(error)(f"{error} {saved} Fix this, then {again}")
     return error
 
 
@@ -291,7 +289,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
 
     are, them = ("is", "it") if failed == 1 else ("are", "them")
     return JudgeError(
-        f"{several(failed, 'job')} failed and {are} left out of the ratings; "
+        f"{several(failed, 'job')} failed and {are} left out of the scores: "
         f"`judgeq resume {run} --retry-failed` asks {them} again."
     )
 

@@ -20,9 +20,8 @@ from rich.table import Table
 from rich.text import Text
 
 from judgeq.events import Notice
-from judgeq.text import count, percent
+from judgeq.text import LINE, count, percent, wrapped
 from judgeq.ui.lines import (
-    LINE,
     Clock,
     Face,
     Part,
@@ -187,11 +186,12 @@ def _rows(label: str, parts: Sequence[Part], width: int) -> list[Text]:
     """Parts after a label, joined by dots; where the line ends, the next one begins with a part."""
     lines = [_line().append(label, "dim")]
     for index, (words, style) in enumerate(parts):
-        if index and lines[-1].cell_len + 3 + cell_len(words) > width:
-            lines.append(_line().append(" " * len(label)))
-        elif index:
-            lines[-1].append(" · ", "dim")
-        lines[-1].append(words, style)
+        for place, piece in enumerate(wrapped(words, max(8, width - len(label)))):
+            if place or (index and lines[-1].cell_len + 3 + cell_len(piece) > width):
+                lines.append(_line().append(" " * len(label)))
+            elif index:
+                lines[-1].append(" · ", "dim")
+            lines[-1].append(piece, style)
     return lines
 
 

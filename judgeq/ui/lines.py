@@ -31,10 +31,9 @@ from judgeq.events import (
     RunStarted,
     Stopping,
 )
-from judgeq.text import count, dotted, duration, money, rate, several
+from judgeq.text import count, dotted, duration, log_lines, money, rate, several
 from judgeq.types import Batch
 from judgeq.ui.progress import Progress
-from judgeq.ui.sections import wrapped
 from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
@@ -44,8 +43,6 @@ Clock: TypeAlias = Callable[[], float]
 Part: TypeAlias = tuple[str, str]
 """Words and their style; what is "dim" isn't worth a word in a line."""
 
-LINE = 120
-"""Cells of a line in a log, at most."""
 BAR, BAR_LINE = 20, 110
 SELDOM = 1800.0  # seconds: a log of a day that is waited for batches stays short
 NOTICE = 1000  # cells of a notice, at most
@@ -421,7 +418,7 @@ def write(console: Console, line: str, end: str = "\n") -> None:
     process at a closed pipe. A stream that can't be written to any longer is left alone."""
     if console.quiet:
         return
-    text = "\n  ".join(wrapped(line, LINE - 2)) if end == "\n" else line
+    text = log_lines(line) if end == "\n" else line
     try:
         console.file.write(f"{text}{end}")
         console.file.flush()

@@ -17,7 +17,7 @@ from rich.text import Text
 
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import LEFT_OUT
-from judgeq.text import count
+from judgeq.text import count, wrapped
 from judgeq.untrusted import escaped, plain
 
 if TYPE_CHECKING:
@@ -163,18 +163,6 @@ def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:
             yield from _lines(warning, prose, "yellow")
         for line in section.good:
             yield from _lines(line, prose, "green")
-
-
-def wrapped(text: str, width: int) -> list[str]:
-    """The text in lines of at most so many cells, broken between words; a longer word stays whole."""
-    lines = [""]
-    for word in text.split(" "):
-        longer = f"{lines[-1]} {word}" if lines[-1] else word
-        if lines[-1] and cell_len(longer) > width:
-            lines.append(word)
-        else:
-            lines[-1] = longer
-    return lines
 
 
 def _lines(text: str, width: int, style: str = "") -> Iterator[Text]:

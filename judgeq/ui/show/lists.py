@@ -129,10 +129,9 @@ def prompts(prompt_sets: Sequence[PromptSet]) -> Section:
 def messages(request: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Iterator[Section]:
     """The messages of a question, as they would be sent, and the schema that goes with them where
     the server takes one."""
-    for message in request:
-        yield Section(f"── {message['role']} ──", notes=message["content"].split("\n"), close=True)
-    title = "── response_format (json_schema, strict) ──"
-    yield Section(title, notes=[orjson.dumps(schema).decode()], close=True)
+    blocks = [(f"── {message['role']} ──", message["content"]) for message in request]
+    answer = "── response_format (json_schema, strict) ──"
+    yield Section(blocks=[*blocks, (answer, orjson.dumps(schema).decode())])
 
 
 def checks(checks: Sequence[Check]) -> Section:

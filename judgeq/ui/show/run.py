@@ -170,8 +170,7 @@ def ending(result: Result, run: str) -> Section:
         commands = [f"explain{name} {quoted(result.scores.ids[top])}"]
         more = _extendable(result)
         commands += [f"resume{name} --rounds {result.rounds + 1}" if more else f"evaluate{name}"]
-    scores = f"{result.run.scores} (column {result.scores.main[0]})"
-    facts = [("Scores", scores), ("Next", f"judgeq report{name} --open")]
+    facts = [("Scores", str(result.run.scores)), ("Next", f"judgeq report{name} --open")]
     return Section(facts=[*facts, *(("", f"judgeq {command}") for command in commands)])
 
 
