@@ -121,7 +121,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_became_of_calls_is_in_words(troubled: Path) -> None:
     sections = made(troubled)
-    names = [row[0] for row in sections["Calls without a verdict"]["rows"]]
+    names = [name for name, _ in sections["Calls without a verdict"]["facts"]]
     assert "server error" in names
     assert "unusable reply" in names
     assert not any("_" in name for name in names)
@@ -142,6 +142,7 @@ def test_questions_without_a_verdict_are_listed_with_what_was_said(troubled: Pat
     without = made(troubled, "--no-texts")["Questions without a verdict"]
     assert "reply or error" not in without["columns"]
     assert "rank these" not in str(without["rows"])
+    assert all(len(row) == len(without["columns"]) == 4 for row in without["rows"])
 
 
 # Tables and figures
@@ -205,7 +206,7 @@ def test_lengths_far_apart_have_few_ticks() -> None:
 def test_few_gold_labels_have_their_medians_and_ticks() -> None:
     axes = Figure().subplots()
     scores = _scores(9)
-    figures.by_gold(axes, scores, scores.gold)
+    figures.by_gold(axes, scores)
     assert axes.get_xticks().tolist() == [0, 1, 2]
     (medians,) = axes.collections
     assert [path.vertices[0][1] for path in medians.get_paths()] == [3, 4, 5]  # type: ignore[index]

@@ -135,14 +135,13 @@ def legend(axes: Axes, title: str | None = None) -> None:
     axes.legend(title=title, frameon=False, loc="upper left", bbox_to_anchor=(1, 1))
 
 
-def distribution(axes: Axes, scores: Scores, gold: Floats | None) -> None:
+def distribution(axes: Axes, scores: Scores) -> None:
     """How many items have which score; by gold label, if there are few."""
     name, values = scores.main
-    values = values[scores.scored]
+    values, gold = values[scores.scored], scores.gold[scores.scored]
     label(axes, f"Score ({name})", "Items", whole="y")
     bins = min(BINS, max(8, round(len(values) ** 0.5)))
     edges = np.histogram_bin_edges(values, bins=bins).tolist()
-    gold = np.full(len(values), np.nan) if gold is None else gold[scores.scored]
     labels = levels(gold)
     if not len(labels):
         axes.hist(values, edges, color=PALETTE[0])
@@ -243,11 +242,11 @@ def _labelled(scores: Scores, gold: Gold) -> tuple[Bools, Bools]:
     return both, positive
 
 
-def by_gold(axes: Axes, scores: Scores, gold: Floats) -> None:
+def by_gold(axes: Axes, scores: Scores) -> None:
     """Each item's score by its gold label; if labels are few, with the median of each."""
-    both = scores.scored & ~np.isnan(gold)
+    both = scores.scored & ~np.isnan(scores.gold)
     label(axes, "Gold label", f"Score ({scores.main[0]})")
-    gold, values = gold[both], scores.main[1][both]
+    gold, values = scores.gold[both], scores.main[1][both]
     _scatter(axes, gold, values)
     labels = levels(gold, GROUPS)
     if len(labels):

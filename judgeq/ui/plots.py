@@ -38,7 +38,7 @@ class Plots:
 
     def scale(self, ax: Axes | None = None) -> Axes:
         """How many items have which score; by gold label, if there are few."""
-        return _drawn(ax, figures.distribution, self._result.scores, self._result.items.gold)
+        return _drawn(ax, figures.distribution, self._result.scores)
 
     def intervals(self, ax: Axes | None = None) -> Axes:
         """Judged items by score, with their 95 % intervals; of many some, evenly."""
@@ -57,8 +57,8 @@ class Plots:
 
     def gold(self, ax: Axes | None = None) -> Axes:
         """Each item's score by its gold label."""
-        gold = self._gold("gold")
-        return _drawn(ax, figures.by_gold, self._result.scores, gold.values)
+        self._gold("gold")
+        return _drawn(ax, figures.by_gold, self._result.scores)
 
     def roc(self, ax: Axes | None = None, *, positive_over: float | None = None) -> Axes:
         """The ROC curve of each rating; items with gold above `positive_over` are positive (None: the

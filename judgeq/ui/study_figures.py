@@ -119,22 +119,21 @@ def write(rows: Sequence[StudyRow], folder: Path, judge: Simulation) -> list[Pat
     `judge` is the simulated one. Nothing is written unless all could be drawn, and no file is ever half
     written. Raises RunError if one can't be.
     """
-    contents: dict[str, bytes] = {}
-
-    def add(
-        name: str, figure: Figure, header: Iterable[str], data: Iterable[Iterable[object]]
-    ) -> None:
-        for kind in ("png", "svg"):
-            contents[f"{name}.{kind}"] = figures.content(figure, kind)
-        contents[f"{name}.csv"] = _csv(header, data)
-
-    for name, x in (("cost", "cost"), ("pairs", "implied_pairs")):
-        header = [*_Point._fields[:-2], x, "rho"]
-        add(f"rho_by_{name}", panels(rows, x), header, points(rows, x))
+    axes = {"rho_by_cost": "cost", "rho_by_pairs": "implied_pairs"}
+    drawn = {name: panels(rows, x) for name, x in axes.items()}
+    drawn["win_probability"] = win_curve(judge)
+    tables: dict[str, Iterable[Iterable[object]]] = {
+        name: [(*_Point._fields[:-2], x, "rho"), *points(rows, x)] for name, x in axes.items()
+    }
     chances = zip(GAPS.astype(int).tolist(), probability_correct(GAPS, judge).tolist(), strict=True)
-    add("win_probability", win_curve(judge), ["gap", "probability"], chances)
-    header = [field.name for field in fields(Ranked)]
-    contents["ranking.csv"] = _csv(header, map(astuple, ranked(rows)))
+    tables["win_probability"] = [("gap", "probability"), *chances]
+    tables["ranking"] = [[field.name for field in fields(Ranked)], *map(astuple, ranked(rows))]
+    contents = {
+        f"{name}.{kind}": figures.content(figure, kind)
+        for name, figure in drawn.items()
+        for kind in ("png", "svg")
+    }
+    contents |= {f"{name}.csv": _csv(table) for name, table in tables.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         with replacing(folder / name) as file:
@@ -253,8 +252,8 @@ def _scatter(
         axes.scatter(across, up, size**2, shades, linewidths=0.6, **look)  # type: ignore[arg-type]
 
 
-def _csv(header: Iterable[str], data: Iterable[Iterable[object]]) -> bytes:
+def _csv(table: Iterable[Iterable[object]]) -> bytes:
     """None is an empty cell; floats with all their digits, as csv writes their repr."""
     content = StringIO()
-    csv.writer(content, lineterminator="\n").writerows([header, *data])
+    csv.writer(content, lineterminator="\n").writerows(table)
     return content.getvalue().encode("utf-8", "backslashreplace")

@@ -31,6 +31,7 @@ AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
 REPLY = 160
 """Characters of a reply or an error that are shown."""
+ANSWERED = ("answered", "cached")
 _OUTCOMES = {
     "ok": "answered",
     "unusable": "unusable reply",
@@ -110,7 +111,9 @@ def certainty(record: Record) -> Iterator[Section]:
 def scale(record: Record) -> Iterator[Section]:
     """How the scores are spread, and their intervals."""
     scores, gold = record.evaluation.run.scores, record.evaluation.gold
-    drawn = (figures.distribution, scores, None if gold is None else gold.values)
+    if gold is not None:
+        scores = replace(scores, gold=gold.values)
+    drawn = (figures.distribution, scores)
     about = "How many texts have which score."
     yield _pictured("Distribution of the scores", "distribution", about, drawn)
     if scores.intervals is not None:
@@ -139,7 +142,7 @@ def against_gold(record: Record) -> Iterator[Section]:
     if not (scores.scored & ~np.isnan(gold.values)).any():
         return
     if gold.positive is None:
-        by_gold = (figures.by_gold, scores, gold.values)
+        by_gold = (figures.by_gold, scores)
         about = "Each text's score by its gold label; lines are medians, if labels are few."
         yield _pictured("Scores and gold labels", "gold", about, by_gold)
     else:
@@ -148,20 +151,13 @@ def against_gold(record: Record) -> Iterator[Section]:
             "score above which a text is labelled positive; dashed: the threshold used."
         )
         curves = (figures.roc, scores, gold)
-        cuts = (figures.thresholds, scores, gold, _threshold(record))
+        main = [one for one in evaluation.assessments if one.rating == scores.main[0]]
+        cut = main[0].threshold and main[0].threshold.value
+        cuts = (figures.thresholds, scores, gold, cut)
         yield _pictured("ROC curve and thresholds", "roc", about, curves, cuts)
     run = replace(run, scores=scores)
     _, table, *_ = show_items.views(run, [items.against_gold(run, AT_ODDS)])
     yield table
-
-
-def _threshold(record: Record) -> float | None:
-    """The threshold of the main rating over all items."""
-    main = record.evaluation.run.scores.main[0]
-    for one in record.evaluation.assessments:
-        if one.rating == main and one.items == "all" and one.threshold is not None:
-            return one.threshold.value
-    return None
 
 
 def judges(record: Record) -> Iterator[Section]:
@@ -185,36 +181,35 @@ def judges(record: Record) -> Iterator[Section]:
 
 def spent(record: Record) -> Iterator[Section]:
     """Calls, tokens and dollars by round, and what brought no verdict."""
-    settings, spending = record.evaluation.run.info.settings, record.spending
-    if not spending.outcomes:
-        return
-    cells: dict[str, list[Cell]] = {"round": [*range(1, len(spending.rounds) + 1)]}
-    if settings.only_people:
-        cells["answers, with those skipped and withdrawn"] = [one.calls for one in spending.rounds]
-    else:
-        cells["calls"] = [one.calls for one in spending.rounds]
-        cells["from the cache"] = [one.cached for one in spending.rounds]
-        cells["tokens in"] = [one.input for one in spending.rounds]
-        cells["tokens out"] = [one.output for one in spending.rounds]
-    if settings.models:
-        cells["cost"] = [_cost(one) for one in spending.rounds]
-    rows = [*zip(*cells.values(), strict=True)]
-    yield Section("By round", columns=numbers(*cells), rows=rows)
-    missed = [(outcome(name), n) for name, n in spending.outcomes.items()]
-    missed = sorted((name, n) for name, n in missed if name not in ("answered", "cached"))
-    if missed:
-        columns = [*words("outcome"), *numbers("calls")]
-        yield Section("Calls without a verdict", columns=columns, rows=missed)
+    people, spending = record.evaluation.run.info.settings.only_people, record.spending
+    rounds = spending.rounds
+    amounts: dict[str, list[Cell]] = {
+        "answers, with those skipped and withdrawn" if people else "calls": [
+            one.calls for one in rounds
+        ],
+        "from the cache": [one.cached for one in rounds],
+        "tokens in": [one.input for one in rounds],
+        "tokens out": [one.output for one in rounds],
+        "cost": [_cost(one) for one in rounds],
+    }
+    columns = [name for name, cells in amounts.items() if any(cells)]
+    if columns:
+        rows = zip(range(1, len(rounds) + 1), *(amounts[name] for name in columns), strict=True)
+        yield Section("By round", columns=numbers("round", *columns), rows=[*rows])
+    missed = {outcome(name): n for name, n in spending.outcomes.items()}
+    facts = [(name, count(n)) for name, n in sorted(missed.items()) if name not in ANSWERED]
+    if facts:
+        yield Section("Calls without a verdict", facts)
     if spending.lost:
-        columns = [*numbers("job", "round", "calls"), *words("last call")]
-        columns += words("reply or error") if record.texts is not None else []
+        columns = ["last call", *(["reply or error"] if record.texts is not None else [])]
+        cells = [
+            (one.job, one.round, one.calls, outcome(one.last.outcome), _reply(one.last))
+            for one in spending.lost[:LOST]
+        ]
         yield Section(
             "Questions without a verdict",
-            columns=columns,
-            rows=[
-                [one.job, one.round, one.calls, outcome(one.last.outcome), _reply(one.last)]
-                for one in spending.lost[:LOST]
-            ],
+            columns=[*numbers("job", "round", "calls"), *words(*columns)],
+            rows=[row[: 3 + len(columns)] for row in cells],
             notes=[f"Only the first {LOST} are listed."] if len(spending.lost) > LOST else [],
         )
 
@@ -230,9 +225,10 @@ def _reply(call: Call) -> str:
 
 
 def _cost(of: Round) -> str:
+    """In dollars; "" for nothing."""
     if of.unpriced:
         return f"at least {money(of.cost)}" if of.cost else "unknown"
-    return money(of.cost)
+    return money(of.cost) if of.cost else ""
 
 
 def paper(record: Record) -> Iterator[Section]:
@@ -248,30 +244,22 @@ def paper(record: Record) -> Iterator[Section]:
         yield Section(f"Question {count(example.job)}, as it was sent", blocks=blocks, folded=True)
     versions = [f"{name} {version(name)}" for name in ("judgeq", "numpy")]
     facts = [
-        ("run", run.run.id),
-        ("started", f"{info.created:%Y-%m-%d %H:%M:%S %Z}, with judgeq {info.judgeq}"),
-        ("rated with", ", ".join([*versions, f"Python {platform.python_version()}"])),
         ("dataset", f"{info.dataset} ({info.source}), licence: {info.licence or 'unknown'}"),
         ("checksum of the texts", str(info.facts.get("dataset", "unknown"))),
-        ("checksum of the labels", info.labels or "none"),
+        ("scored with", ", ".join([*versions, f"Python {platform.python_version()}"])),
     ]
-    identity = [("As JSON", _pretty(info.facts))]
-    yield Section("What identifies the run", facts, blocks=identity, folded=True)
     shared = info.model_copy(update={"settings": info.settings.without_folders()})
-    settings = _pretty(shared.model_dump(mode="json")["settings"])
-    yield Section("Settings", blocks=[("As JSON", settings)], folded=True)
+    content = shared.model_dump(mode="json") | {"run": run.run.id}
+    text = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
+    title = "What identifies the run, and all settings"
+    yield Section(title, facts, blocks=[("As JSON", text)], folded=True)
 
 
 def prompt(record: Record) -> Iterator[Section]:
     """The words that questions of this run have of the prompt set."""
     if record.prompt is None:
         return
-    asked = record.evaluation.run.history.asked
-    sizes = {min(int(size), 3) for part in asked for size in np.diff(part.offsets)}
-    names = ["system", *(("direct", "pair", "list")[size - 1] for size in sorted(sizes))]
+    sizes = methods.sizes(record.evaluation.run)
+    names = ["system", *(("direct", "pair", "list")[min(size, 3) - 1] for size in sizes)]
     blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
     yield Section("The prompt", blocks=blocks)
-
-
-def _pretty(values: object) -> str:
-    return orjson.dumps(values, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()

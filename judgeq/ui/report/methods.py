@@ -69,7 +69,7 @@ def _scaled(record: Record) -> str:
     return f"{texts} of the dataset {run.info.dataset} were {scored}{about}."
 
 
-def _sizes(run: Result) -> list[int]:
+def sizes(run: Result) -> list[int]:
     """The sizes of questions: single texts, pairs, and the longest list, as far as there are some."""
     sizes = sorted({int(size) for part in run.history.asked for size in np.diff(part.offsets)})
     return [*{min(size, 3): size for size in sizes}.values()]
@@ -77,7 +77,7 @@ def _sizes(run: Result) -> list[int]:
 
 def _kinds(run: Result) -> str:
     kinds = {1: "single texts", 2: "pairs of texts"}
-    return listed([kinds.get(size, f"lists of up to {size} texts") for size in _sizes(run)])
+    return listed([kinds.get(size, f"lists of up to {size} texts") for size in sizes(run)])
 
 
 def _imported(run: Result) -> Iterator[str]:
@@ -103,7 +103,7 @@ def _asked(record: Record) -> Iterator[str]:
         f"{'' if simulated else _when(record)} (strategy {info.strategy}, seed {settings.seed})"
     )
     text += ", with a sentence of reason before each verdict" if settings.reasons else ""
-    if _sizes(run)[-1:] > [1]:
+    if sizes(run)[-1:] > [1]:
         text += "; the order within a question was random"
         text += ", and each pair was asked in both orders" if run.history.both_orders else ""
     yield f"{text}."
@@ -112,7 +112,7 @@ def _asked(record: Record) -> Iterator[str]:
         which = "each of them" if each else "one of them, drawn at random and equally often"
         yield f"Each question was put to {which}."
     if record.prompt is not None and not simulated:
-        wordings = [prompts.wording(record.prompt, size) for size in _sizes(run)]
+        wordings = [prompts.wording(record.prompt, size) for size in sizes(run)]
         quoted = " and ".join(f'"{" ".join(words.split())}"' for words in wordings)
         if 0 < len(quoted) <= QUOTED:
             yield f"The question was {quoted}{'' if quoted[-2] in '.?!' else '.'}"

@@ -10,7 +10,7 @@ import numpy as np
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
 from judgeq.text import listed, several
-from judgeq.ui.sections import Column, Section
+from judgeq.ui.sections import Column, Section, words
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import run as show_run
 from judgeq.untrusted import plain
@@ -76,24 +76,25 @@ def ends(record: Record) -> Section:
     if len(order) > 3 * PART:
         middle = (len(order) - PART) // 2
         order = np.concatenate([order[:PART], order[middle : middle + PART], order[-PART:]])
-    chosen = order.tolist()
     low, high = (values, values) if sure is None else (sure.low, sure.high)
-    reach = (low[chosen].tolist(), high[chosen].tolist())
-    ranks = [str(rank) for rank in scores.rank[chosen]]
-    if sure is not None:
-        between = zip(ranks, sure.rank_low[chosen], sure.rank_high[chosen], strict=True)
-        ranks = [f"{rank} ({first}–{last})" for rank, first, last in between]
-    axis = (min(reach[0], default=0.0), max(reach[1], default=0.0))
-    cells = {
-        Column("rank", whole=True): ranks,
-        Column("text"): [] if texts is None else [plain(texts[row], EXCERPT) for row in chosen],
-        Column(f"score ({name})", axis=axis): [*map(Measured, values[chosen].tolist(), *reach)],
-        Column("item", at_most=24): [scores.ids[row] for row in chosen],
-    }
+    rows = []
+    for row in order.tolist():
+        rank, score = str(scores.rank[row]), Measured(float(values[row]))
+        if sure is not None:
+            rank += f" ({sure.rank_low[row]}–{sure.rank_high[row]})"
+            score = Measured(float(values[row]), float(low[row]), float(high[row]))
+        text = [] if texts is None else [plain(texts[row], EXCERPT)]
+        rows.append([rank, *text, score, scores.ids[row]])
+    axis = float(low[order].min()), float(high[order].max())
     return Section(
         "The highest, middle and lowest texts",
-        columns=[column for column in cells if cells[column]],
-        rows=[*zip(*filter(None, cells.values()), strict=True)],
+        columns=[
+            *words("rank", whole=True),
+            *([] if texts is None else words("text")),
+            Column(f"score ({name})", axis=axis),
+            *words("item", at_most=24),
+        ],
+        rows=rows,
         notes=[]
         if sure is None
         else ["In brackets and as lines: 95 % intervals of rank and score."],
