@@ -9,13 +9,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.explanation import Explanation, who
 from judgeq.evaluation.items import View
 from judgeq.evaluation.trail import Appearance, Trail, Versus
+from judgeq.people import answers
 from judgeq.text import count, money, several
 from judgeq.types import Call
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
@@ -283,7 +283,7 @@ def _replies(found: Explanation, jobs: Sequence[int]) -> Iterator[Section]:
 def _call(result: Result, call: Call) -> str:
     """Whose call it was, its outcome, and what it took; with a person's remark."""
     if (person := who(result, call)) is not None:
-        note = "" if (remark := beside(call)) is None else f" ({plain(remark, NOTE)})"
+        note = "" if (remark := answers.remark(call)) is None else f" ({plain(remark, NOTE)})"
         return f"{plain(person, NAME)}: {call.outcome}{note}, {call.latency:.1f} s"
     tokens = f"{count(call.usage.input + call.usage.cached)} + {count(call.usage.output)} tokens"
     cost = "cost unknown" if call.cost is None else money(call.cost)

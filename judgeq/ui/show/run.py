@@ -11,7 +11,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
-from judgeq.people import Said
+from judgeq.person import Said
 from judgeq.rating import of_run, position_bias
 from judgeq.text import count, duration, listed, money, several
 from judgeq.types import Counts, Floats, Totals
