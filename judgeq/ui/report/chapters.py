@@ -244,12 +244,13 @@ def paper(record: Record) -> Iterator[Section]:
         yield Section(f"Question {count(example.job)}, as it was sent", blocks=blocks, folded=True)
     versions = [f"{name} {version(name)}" for name in ("judgeq", "numpy")]
     facts = [
+        ("run", run.run.id),
         ("dataset", f"{info.dataset} ({info.source}), licence: {info.licence or 'unknown'}"),
         ("checksum of the texts", str(info.facts.get("dataset", "unknown"))),
         ("scored with", ", ".join([*versions, f"Python {platform.python_version()}"])),
     ]
     shared = info.model_copy(update={"settings": info.settings.without_folders()})
-    content = shared.model_dump(mode="json") | {"run": run.run.id}
+    content = shared.model_dump(mode="json")
     text = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
     title = "What identifies the run, and all settings"
     yield Section(title, facts, blocks=[("As JSON", text)], folded=True)
