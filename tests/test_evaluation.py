@@ -494,7 +494,7 @@ def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
         (2, "--gold-levels is about a file", "compare", "demo", "seed", "--gold-levels", "x"),
         (2, "--id-column and --gold-column are both 'id'", "evaluate", "demo", *same),
         (2, "two different labels", "evaluate", "demo", *three, "--gold-levels", "yes"),
-        (2, "its suffix tells no format", "evaluate", "demo", "--gold", "labels.txt"),
+        (2, "expected a file name that ends in", "evaluate", "demo", "--gold", "labels.txt"),
         (3, "There is no file gone.csv", "evaluate", "demo", "--gold", "gone.csv"),
         (2, "--csv gone/x.csv can't be written", "evaluate", "few", "--csv", "gone/x.csv"),
         (2, "--resamples", "evaluate", "demo", "--resamples", "-1"),

@@ -14,7 +14,7 @@ from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.couples import couples
 from judgeq.evaluation.people import Share
-from judgeq.people import Check, Person, PersonState, Said
+from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them
 

@@ -65,7 +65,7 @@ def test_explain_shows_who_judged_and_what_they_noted(remarks: Path) -> None:
 def test_explain_shows_who_skipped_a_question_that_has_no_verdict(tmp_path: Path) -> None:
     them.skipping(tmp_path, SKIPPED)
     shown = judgeq(tmp_path, "explain", "last", "t3").stdout
-    assert "skipped by Ann (broken <b>text</b>)" in " ".join(shown.split())
+    assert "Ann: skipped (broken <b>text</b>)" in " ".join(shown.split())
     assert "\x1b" not in shown
 
 

@@ -208,7 +208,7 @@ class _Alpha:
 # The judges of a run
 
 PEOPLE = "people"
-"""People together, beside other judges."""
+"""The name of all people together."""
 MOST = 10
 """So many judges, those with the most verdicts, are rated by themselves."""
 

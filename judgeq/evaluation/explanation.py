@@ -10,11 +10,11 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq import prompts
-from judgeq.engine import people_said
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.errors import RunError
 from judgeq.evaluation.trail import Trail, Versus, elo_by_round, gathered, trails, versus
 from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.people import answers
 from judgeq.store import Store
 from judgeq.types import Call, Floats, Match
 
@@ -32,7 +32,7 @@ def words(call: Call | None) -> str | None:
     untrusted: whoever shows it makes it safe."""
     if call is None or call.reply is None:
         return None
-    return prompts.reason(call.reply) if call.judge is None else people_said.beside(call)
+    return prompts.reason(call.reply) if call.judge is None else answers.remark(call)
 
 
 def who(run: Result, call: Call) -> str | None:

@@ -11,7 +11,7 @@ from typing import ClassVar
 import numpy as np
 
 from judgeq.datasets import ID
-from judgeq.datasets.columns import read_gold, read_ids
+from judgeq.datasets.columns import checked_levels, read_gold, read_ids
 from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import FORMATS, SUFFIXES, listed, read, shown
 from judgeq.engine.results import Result
@@ -30,11 +30,11 @@ FILE_FLAGS = ("gold_column", "id_column", "gold_levels")
 class Plan:
     """How to evaluate.
 
-    `threshold` is the number over which a score is positive, "default", "best", or "mixture" (where two
-    Gaussian components of the scores cross, whatever the gold says); `rating_name`,
-    `subset` and `measures` leave the others out (None: all). `gold` are other labels than the run's: a
-    file, with its columns and levels, or a number an item (nan: none); those `positive_over` are
-    positive (None: of two labels the larger). Raises UsageError for what can't be.
+    `threshold` is the number above which a score is positive, "default", "best", or "mixture" (where two
+    Gaussian components of the scores cross, without the gold); `rating_name`, `subset` and `measures`
+    leave the others out (None: all). `gold` are other labels than the run's: a file, with its columns
+    and levels, or a number for each item (nan: none). Labels above `positive_over` are positive (None:
+    the larger of two labels). Raises UsageError for impossible values.
     """
 
     resamples: int = RESAMPLES
@@ -64,11 +64,11 @@ class Plan:
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gold:
-    """What scores are held against: `values` of shape (n,), nan where an item has no label.
+    """The labels that scores are compared with: `values` of shape (n,), nan for an item without one.
 
-    `positive`, of shape (n,), is the truth of detection; None where there are no two classes.
-    `classes` says which gold is positive, or why there is no detection. `others` counts the rows of
-    a file about items that the run doesn't have.
+    `positive`, of shape (n,), is the truth of detection; None without two classes. `classes` names the
+    gold that is positive, or why there is no detection. `others` counts the rows of a file about items
+    that aren't in the run.
     """
 
     values: Floats = field(metadata=LEFT_OUT)
@@ -123,16 +123,11 @@ def read_gold_file(
     """
     form = FORMATS.get(path.suffix.lower())
     if form is None:
-        raise UsageError(f"--gold {path}: its suffix tells no format. Name it by one: {SUFFIXES}.")
+        raise UsageError(f"--gold {path}: expected a file name that ends in {SUFFIXES}.")
     if id_column == gold_column:
         raise UsageError(f"--id-column and --gold-column are both {shown(gold_column)}.")
     if levels is not None:
-        levels = [level.strip() for level in levels]
-        if len(levels) < 2 or len(set(levels)) < len(levels) or not all(levels):
-            raise UsageError(
-                f"--gold-levels is {listed(levels)}. Expected at least two different labels, from "
-                "least to most of the feature: --gold-levels low,high"
-            )
+        levels = checked_levels(levels)
     wanted = {gold_column: "Name the column of the gold labels with --gold-column."}
     if id_column is not None:
         wanted[id_column] = "Name the column of the ids with --id-column."

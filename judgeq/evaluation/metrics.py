@@ -19,7 +19,7 @@ from judgeq.types import Bools, Floats
 RESAMPLES = 1000
 LEVEL = 0.95
 ENOUGH = 0.9
-"""An interval is given if so many of the resamples have a value."""
+"""The share of resamples that must have a value for an interval."""
 _AT_ONCE = 125_000
 """Weights handled together: 1 MB, which stays in a core's cache."""
 

@@ -17,7 +17,7 @@ from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.evaluation.agreement import alpha_of, judges_of, kendall_by_pair, ratings_by
 from judgeq.evaluation.couples import Agreement, couples, ordered_alike, shares_alike, signs
 from judgeq.evaluation.metrics import Measured
-from judgeq.people import Check, PersonState, Said
+from judgeq.person import Check, PersonState, Said
 from judgeq.rating import Parameters, comparisons, misfit
 from judgeq.rating.position_bias import wilson
 from judgeq.runs import RunPlace

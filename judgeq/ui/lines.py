@@ -333,7 +333,7 @@ class PlainLines(Face):
             self._write(progress_line(self.progress, self._clock()), self._clock())
 
     def draw(self) -> None:
-        """Write the notices that came, and how far the run is if no line lately told that."""
+        """Write the notices that came, and how far the run is, unless a line was written lately."""
         write_notices(self._console, self.progress)
         now = self._clock()
         moving = self.progress.round and not self.progress.batches

@@ -12,9 +12,9 @@ from typing import Any
 import numpy as np
 import orjson
 
-from judgeq.engine.people_said import beside
 from judgeq.evaluation import items
 from judgeq.evaluation.record import LOST, Record, Round
+from judgeq.people.answers import remark
 from judgeq.rating import comparisons
 from judgeq.text import count, money, several
 from judgeq.types import Call
@@ -221,7 +221,7 @@ def outcome(name: str) -> str:
 
 def _reply(call: Call) -> str:
     """What a call brought in place of a verdict, which may quote a text."""
-    return plain((call.reply if call.judge is None else beside(call)) or "", REPLY)
+    return plain((call.reply if call.judge is None else remark(call)) or "", REPLY)
 
 
 def _cost(of: Round) -> str:

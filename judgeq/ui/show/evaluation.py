@@ -20,7 +20,7 @@ from judgeq.evaluation.evaluate import (
 from judgeq.evaluation.gold import Gold, Plan
 from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.rating import position_bias
-from judgeq.text import count, listed, several
+from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show import quality as show_quality
@@ -200,31 +200,28 @@ def _alpha(judges: PanelAgreement) -> str:
 def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
     """How well several judges of a run agree: a matrix for each rating."""
     places = range(len(judges.names))
+    notes = [f"{_alpha(judges)}."]
+    if judges.others:
+        others = f"{several(judges.others, 'other judge')} gave {count(judges.others_verdicts)}"
+        notes.append(f"Listed are those with the most verdicts; {others}. α is of all.")
     for name, matrix in judges.kendall.items():
         yield Section(
             f"Agreement of the judges: Kendall's τ-b of their ratings ({name})",
             columns=[
                 *words(""),
                 *words("judge", whole=True, at_most=24),
-                *numbers(*(str(place) for place in places[1:]), whole=True),
+                *numbers("verdicts", *(str(place) for place in places[1:]), whole=True),
             ],
             rows=[
                 (
-                    *(str(place + 1), judges.names[place]),
+                    *(str(place + 1), judges.names[place], judges.verdicts[place]),
                     *(float(matrix[place, at]) if at < place else "" for at in places[:-1]),
                 )
                 for place in places
             ],
+            notes=notes,
         )
-    by = [
-        f"{count(verdicts)} by {name}"
-        for name, verdicts in zip(judges.names, judges.verdicts, strict=True)
-    ]
-    notes = [f"{_alpha(judges)}."]
-    if judges.others:
-        by.append(f"{count(judges.others_verdicts)} by {several(judges.others, 'other judge')}")
-        notes.append(f"Listed are the {len(judges.names)} with the most verdicts; α is of all.")
-    yield Section(notes=[*notes, f"Verdicts: {listed(by)}."], close=True)
+        notes = []
 
 
 def comparison(compared: Comparison) -> Iterator[Section]:

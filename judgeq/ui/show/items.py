@@ -9,14 +9,13 @@ from collections.abc import Iterator, Sequence
 
 import numpy as np
 
-from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.explanation import Explanation, who
 from judgeq.evaluation.items import View
-from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.trail import Appearance, Trail, Versus
+from judgeq.people import answers
 from judgeq.text import count, money, several
 from judgeq.types import Call
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
@@ -26,11 +25,12 @@ Further = tuple[Column, Sequence[Cell]]
 """A column, and its cell for each row of the table."""
 NOTES = {
     "spread": "spread: the standard deviation of the scores that the item was given.",
-    "infit": "Infit, with the range in which 95 % are expected, and z, by which they are ordered: how "
-    "much less predictable an item's comparisons are than those of the others.",
+    "z": "z: how much less predictable an item's comparisons are than those of the others, as its "
+    "standardised infit; 2 and more is unusual.",
     "gap": "gap: how far the judge ranks it above its place by gold, as a share of the items; below 0 "
     "gold ranks it higher.",
 }
+SIGNED = ("z", "gap")
 TITLES = {
     "top": "The {n} highest of {of}, by score ({by})",
     "bottom": "The {n} lowest of {of}, by score ({by})",
@@ -79,14 +79,8 @@ def _measures(view: View, scores: Scores) -> Iterator[Further]:
     if not np.isnan(scores.gold).all():
         yield numbers("gold", show="{:g}".format)[0], scores.gold[rows].tolist()
     for name, values in view.measures.items():
-        if name in view.ranges:
-            columns = (values, *view.ranges[name])
-            ranges = zip(*(column[rows].tolist() for column in columns), strict=True)
-            cells = [Measured(*three) for three in ranges]
-            yield Column(f"{name} [expected]", right=True, spare=2), cells
-        else:
-            show = None if name == "spread" else "{:+.2f}".format
-            yield numbers(name, show=show)[0], values[rows].tolist()
+        show = "{:+.2f}".format if name in SIGNED else None
+        yield numbers(name, show=show)[0], values[rows].tolist()
 
 
 def table(
@@ -251,18 +245,12 @@ def _compared(result: Result, versus: Versus) -> Iterator[tuple[str, str]]:
 
 def _unanswered(found: Explanation, row: int) -> Section:
     """The questions about the item that have no verdict."""
-    result, rows = found.run, []
+    rows = []
     for match in found.unanswered[row]:
-        others = [plain(result.scores.ids[other], NAME) for other in match.items if other != row]
-        calls = []
-        for call in found.calls.get(match.id, ()):
-            person, note = who(result, call), beside(call)
-            by = "" if person is None else f" by {plain(person, NAME)}"
-            calls.append(
-                f"{call.outcome}{by}" + ("" if note is None else f" ({plain(note, NOTE)})")
-            )
-        rows.append((match.round, ", ".join(others), ", ".join(calls)))
-    columns = [Column("with", at_most=50, least=16), *words("calls", at_most=60)]
+        others = [plain(found.run.scores.ids[one], NAME) for one in match.items if one != row]
+        calls = [_call(found.run, call) for call in found.calls.get(match.id, ())]
+        rows.append((match.round, ", ".join(others), "; ".join(calls)))
+    columns = [Column("with", at_most=50, least=16), *words("calls", at_most=80)]
     title = "Questions without a verdict: failed, invalid, or not answered yet"
     return Section(title, columns=[*numbers("round"), *columns], rows=rows)
 
@@ -293,9 +281,10 @@ def _replies(found: Explanation, jobs: Sequence[int]) -> Iterator[Section]:
 
 
 def _call(result: Result, call: Call) -> str:
+    """Whose call it was, its outcome, and what it took; with a person's remark."""
     if (person := who(result, call)) is not None:
-        return f"{plain(person, NAME)}: {call.outcome}, {call.latency:.1f} s"
-    usage = call.usage
-    tokens = f"{count(usage.input + usage.cached)} + {count(usage.output)} tokens"
+        note = "" if (remark := answers.remark(call)) is None else f" ({plain(remark, NOTE)})"
+        return f"{plain(person, NAME)}: {call.outcome}{note}, {call.latency:.1f} s"
+    tokens = f"{count(call.usage.input + call.usage.cached)} + {count(call.usage.output)} tokens"
     cost = "cost unknown" if call.cost is None else money(call.cost)
     return f"attempt {call.attempt}: {call.outcome}, {tokens}, {cost}, {call.latency:.2f} s"

@@ -105,8 +105,7 @@ def strategies(n: int) -> Iterator[Section]:
         most = "at most " if row["prunes"] else ""
         by_default = row["refused"] or (
             f"over {count(n)} items by default: {most}{several(row['calls'], 'call')} in "
-            f"{most}{several(row['rounds'], 'round')}, {row['cost_equivalent_calls']:,.0f} "
-            "cost-equivalent"
+            f"{most}{several(row['rounds'], 'round')}"
         )
         yield Section(row["usage"], [*facts, ("cost", by_default)])
 

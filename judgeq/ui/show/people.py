@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from judgeq.engine.registering import Change, Changed
 from judgeq.evaluation.people import ModelAgreement, PersonRecord, Share, Yardstick
+from judgeq.people.checks import remarks
+from judgeq.people.registry import Change, Changed
 from judgeq.runs import RunPlace
 from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
@@ -91,7 +92,13 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
     columns, rows = _without_empty(columns, rows)
     names = {column.name for column in columns}
     notes = [note for name, note in NOTES.items() if name in names]
-    return Section(several(len(people), "judge"), columns=columns, rows=rows, notes=notes)
+    warnings = [
+        text
+        for one in people
+        for text in remarks(one.name, one.done, one.seconds, one.first_by_slot)
+    ]
+    title = several(len(people), "judge")
+    return Section(title, columns=columns, rows=rows, notes=notes, warnings=warnings)
 
 
 def _without_empty(

@@ -88,7 +88,7 @@ def misfit(found: Misfit) -> Iterator[Section]:
             columns=[
                 *words("misfit", whole=True),
                 *words("id", at_most=30),
-                *numbers("infit [expected]", "outfit", "z", "comparisons"),
+                *numbers("infit [expected]", "comparisons"),
             ],
             rows=rows,
             notes=["Infit above the range: less predictable than the others; below: more so."],
@@ -131,8 +131,7 @@ def _direction(fit: Fit) -> str:
 def _worst(what: str, fit: Fit) -> Iterator[Sequence[Cell]]:
     for unit in fit.furthest(fit.above | fit.below, WORST):
         infit = Measured(float(fit.infit[unit]), float(fit.low[unit]), float(fit.high[unit]))
-        outfit, z, n = f"{fit.outfit[unit]:.3f}", f"{fit.z[unit]:+.1f}", int(fit.comparisons[unit])
-        yield what, fit.names[unit], infit, outfit, z, n
+        yield what, fit.names[unit], infit, int(fit.comparisons[unit])
 
 
 def order(result: Result) -> Iterator[Section]:

@@ -11,7 +11,7 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
-from judgeq.people import Said
+from judgeq.person import Said
 from judgeq.rating import of_run, position_bias
 from judgeq.text import count, duration, listed, money, several
 from judgeq.types import Counts, Floats, Totals
@@ -108,15 +108,13 @@ def _gold(result: Result) -> str:
     """How well the main rating agrees with the gold labels."""
     rating = result.scores.main[0]
     row = result.evaluation["correlation"]["all"][rating]
-    detection = result.evaluation.get("detection", {}).get(rating, {})
-    measures = (
-        {"F1": detection.get("f1"), "accuracy": detection.get("accuracy")} if detection else {}
-    )
+    found = result.evaluation.get("detection", {}).get(rating)
+    measures = {} if found is None else {"F1": found["f1"], "accuracy": found["accuracy"]}
     measures |= {"Spearman": row["spearman"], "Pearson": row["pearson"]}
+    if (within := row.get("within_components")) is not None:
+        measures["within groups Spearman"] = within["spearman"]
     shown = (f"{name} {'–' if x is None else f'{x:z.2f}'}" for name, x in measures.items())
-    within = row.get("within_components")
-    groups = "" if within is None else f"; within groups Spearman {within['spearman']:z.2f}"
-    return f"{', '.join(shown)}{groups} (n = {count(row['n'])})"
+    return f"{', '.join(shown)} (n = {count(row['n'])})"
 
 
 def _warnings(result: Result) -> Iterator[str]:

@@ -22,7 +22,7 @@ WORKERS = 30
 """So many workers are listed: those that work, the busiest first."""
 DAY = 86_400.0
 SOON = 10
-"""Days before a batch's results are deleted, from which on a warning tells so."""
+"""A warning is shown so many days before a batch's results are deleted."""
 
 
 def status(state: State) -> Iterator[Section]:
@@ -193,7 +193,7 @@ def batches(listed: Sequence[Listed], now: float) -> Section:
     ]
     out = sorted({one.run.argument for one in listed if one.batch.open and not one.running})
     notes = [
-        f"Nobody collects the batches of {run}: `judgeq resume {run}` does; `judgeq "
+        f"No process waits for the batches of {run}: `judgeq resume {run}` collects them, `judgeq "
         f"batches cancel {run}` ends them."
         for run in out
     ]
@@ -209,8 +209,7 @@ def cancelled(batches: Sequence[tuple[Batch, Remote]], run: str) -> Section:
     rows = [(batch.name, batch.jobs, remote.status) for batch, remote in batches]
     columns = (Column("batch", whole=True), Column("questions", right=True), Column("state"))
     note = (
-        f"What they had answered by now is billed: `judgeq resume {run}` collects it, and asks the rest "
-        "again."
+        f"Answers so far are billed: `judgeq resume {run}` collects them, and asks the rest again."
     )
     return Section(columns=columns, rows=rows, notes=[note])
 
