@@ -144,17 +144,17 @@ def worker(
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
     from judgeq.engine import remote_worker, session
-    from judgeq.ui import working
+    from judgeq.ui import lines
     from judgeq.ui.json import plain
 
     write_log(log)
     mine = _given(runs, judge, dataset, exit_when, max_hours, flags)
     tally = remote_worker.Tally()
-    lines = working.WorkerLines(console(stderr=True), tally, quiet=quiet)
+    face = lines.WorkerLines(console(stderr=True), tally, quiet=quiet)
     ended: JudgeqError | None = None
     running.restore_ctrl_c()
     try:
-        session.run_loop(remote_worker.join(mine, lines, tally, beside=lines.draw_forever))
+        session.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:
@@ -163,7 +163,7 @@ def worker(
     if as_json:
         print_json({"left": left, **plain(tally)}, ended)
     elif not quiet:
-        show(working.summary(tally))
+        show(lines.summary(tally))
     if ended is not None:
         fail(ended)
 

@@ -43,7 +43,7 @@ from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
-SHOWN = 3
+SHOWN = 10
 """So many items are reported from each end of a ranking."""
 _TEXT = 200
 _NEAR, _LOOKED_AT = 200, 50_000
@@ -314,17 +314,6 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         await store.close()
 
 
-async def finished(run: RunPlace, settings: Settings) -> Result | None:
-    """As `read`, of a run that is finished, also by these settings; None of any other."""
-    if settings.goal != run.info().settings.goal:
-        return None
-    try:
-        result = await read(run, settings)
-    except NoVerdictsError:
-        return None
-    return None if result.partial else result
-
-
 async def said_by_people(info: RunInfo, store: Store) -> Said | None:
     """What is on record of a run's people; None where there are none."""
     people = await store.people()
@@ -380,12 +369,15 @@ async def replayed(info: RunInfo, store: Store, last: int | None = None) -> Hist
 
 
 def round_rated(
-    dataset: Dataset, round: int, before: Floats, after: Floats, known: Certainty | None = None
+    dataset: Dataset,
+    round: int,
+    before: Floats,
+    latest: tuple[str, Floats],
+    known: Certainty | None = None,
 ) -> RoundRated:
-    """A round that took the ratings from `before` to `after`, both of shape (items,); an item without a
-    rating (nan) counts as 0."""
-    after = np.nan_to_num(after)
-    moved = None
+    """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
+    item without a rating (nan) counts as 0."""
+    rating, after, moved = latest[0], np.nan_to_num(latest[1]), None
     if round > 1:
         moved = correlation.point(correlation.spearman(before, after), len(after))
 
@@ -398,5 +390,5 @@ def round_rated(
 
     order = np.lexsort((np.arange(len(after)), -after)).tolist()
     shown = min(SHOWN, len(after))
-    last = order[len(order) - shown :]
-    return RoundRated(round, moved, placed(order[:shown]), placed(last), known)
+    top, bottom = placed(order[:shown]), placed(order[len(order) - shown :])
+    return RoundRated(round, moved, top, bottom, known, rating)

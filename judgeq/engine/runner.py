@@ -204,7 +204,7 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
         known = None
         if round >= planned:  # of what was planned before, only the last matters
             known = await _certainty(session, history)
-        session.emit(results.round_rated(run.dataset, round, before, history.latest[1], known))
+        session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
         reached = known is not None and history.goal.reached(known.rho, known.top_share)
         # Only items that were in two rankings say how far the judge contradicts itself.
         if known is not None and reached and history.twice:
@@ -294,7 +294,7 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
             session.emit(RoundStarted(1, counts))
     await people.finish()
     history = await results.replayed(run.folder.info(), store)
-    session.emit(results.round_rated(run.dataset, 1, plan.standings.elo, history.latest[1]))
+    session.emit(results.round_rated(run.dataset, 1, plan.standings.elo, history.latest))
     return history
 
 

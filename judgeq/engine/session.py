@@ -30,7 +30,7 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results
+from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
@@ -79,6 +79,7 @@ def prepare(
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name, fingerprint = f"{dataset.name}-{strategy.name}-{by}", config.fingerprint(facts)
     folder = there.place(name, fingerprint, new)
+    conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
@@ -162,12 +163,10 @@ def execute(
     answered is kept.
     """
 
-    path, settings = run.folder.path, run.settings
-    closed = run.folder.exists and not writable(path, path / "lock", path / DATABASE)
-    if closed and not retry_failed and settings.total_rounds is None:
-        finished = run_loop(results.finished(run.folder, settings))
-        if finished is not None:
-            return with_texts(finished, settings, run.dataset)
+    settings = run.settings
+    finished = None if retry_failed else _finished(run)
+    if finished is not None:
+        return finished
     if settings.people is not None and page is None:
         raise UsageError("--judge people: there is no page to ask them on here.")
 
@@ -181,6 +180,24 @@ def execute(
         return result
 
     return at_work(run, emit, judged, beside=beside, page=page, interrupts=interrupts)
+
+
+def _finished(run: Run) -> results.Result | None:
+    """The result of a run that is finished, its scores written if they can be; None if it isn't."""
+    settings, path = run.settings, run.folder.path
+    if not run.folder.exists or settings.share_texts:
+        return None
+    info = run.folder.info()
+    now = (settings.goal, run.strategy.rounds, run.dataset.labels)
+    same = now == (info.settings.goal, info.rounds, info.labels)
+    if not same or run_loop(status.state(run.folder)).word != "finished":
+        return None
+    result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
+    if writable(path, path / "lock", path / DATABASE):
+        with run.folder.locked():
+            _look_again(run, info)
+            write_scores(result.scores, run.folder.scores)
+    return result
 
 
 def at_work(
@@ -293,20 +310,23 @@ def _begin(run: Run, emit: Emit) -> None:
             shared=dataset.shared if settings.share_texts else "",
         )
         folder.write_info(info, None if prompt is None else prompt.model_dump_json())
-    else:  # what may have changed of a run that was begun before
-        info = folder.info()
-        may_change = ("until", "batch", "total_rounds")
-        kept = info.settings.model_copy(
-            update={name: getattr(settings, name) for name in may_change}
-        )
-        changes = {"labels": dataset.labels, "rounds": rounds, "settings": kept}
-        if settings.share_texts and not info.shared:
-            changes["shared"] = dataset.shared
-        changed = info.model_copy(update=changes)
-        if changed != info:
-            folder.write_info(changed)
+    else:
+        _look_again(run, folder.info())
     if settings.share_texts:
         folder.share(dataset)
+
+
+def _look_again(run: Run, info: RunInfo) -> None:
+    """Write down what has changed of a run that was begun before."""
+    settings, dataset = run.settings, run.dataset
+    names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
+    kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
+    changes = {"labels": dataset.labels, "rounds": run.strategy.rounds, "settings": kept}
+    if settings.share_texts and not info.shared:
+        changes["shared"] = dataset.shared
+    changed = info.model_copy(update=changes)
+    if changed != info:
+        run.folder.write_info(changed)
 
 
 async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
