@@ -141,7 +141,7 @@ def test_a_run_on_standard_input_is_rated_without_reading_it(
     folder.write_info(
         info.model_copy(update={"settings": info.settings.model_copy(update={"dataset": "-"})})
     )
-    monkeypatch.setattr("judgeq.trust.owns_dataset", lambda *_: True)
+    monkeypatch.setattr("judgeq.trust.owns", lambda *_: True)
     monkeypatch.setattr("judgeq.datasets.load", lambda *_, **__: os.abort())
     assert session.dataset_of(folder) is None
 

@@ -465,7 +465,7 @@ def test_texts_and_prompt_come_from_the_store(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
     resumed = session.resume(run, {})  # also where this user never worked on it
     session.execute(resumed, lambda _: None)
-    assert not trust.owns_dataset(run, run.info())  # no word of theirs
+    assert not trust.owns(run, run.info(), "dataset", "data_dir")  # no word of theirs
     shown = session.dataset_of(run)
     assert shown is not None
     assert shown.texts == resumed.dataset.texts

@@ -164,6 +164,16 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
 @with_settings(*RESUMED)
 def resume(
     name: RunName = "last",
+    total_rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds",
+            min=1,
+            metavar="N",
+            help="Rounds in all: more than the run has, to buy further ones.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None,
     retry_failed: RetryFailed = False,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
@@ -177,7 +187,7 @@ def resume(
     names a file, a key or an address, or decides what you pay, has to be given
     again: it lists the flags.
     """
-    changes = given(flags)
+    changes = given(flags) | {"total_rounds": total_rounds}
     write_log(log)
     play(taken_up(name, runs_dir, flags["store"], changes), quiet, as_json, retry_failed)
 
@@ -196,13 +206,14 @@ def play(
     """Go on with a run until it is finished or stopped, and show its result."""
     from judgeq.engine import session
     from judgeq.ui import dashboard
-    from judgeq.web import asking
 
     shown, settings = console(stderr=True), prepared.settings
     face = dashboard.choose(shown, quiet=quiet)
     folder, page = prepared.folder, None
     if settings.people is not None:
-        page = asking.page(prepared, face, _launched if browser else None)
+        from judgeq.web import annotate  # brings aiohttp
+
+        page = annotate.page(prepared, face, _launched if browser else None)
     restore_ctrl_c()
     try:
         with face:

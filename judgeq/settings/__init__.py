@@ -200,6 +200,11 @@ class Choices(Declarations):
         None,
         unset="3 of lists, 24 of pairs",
     )
+    total_rounds: int | None = setting(
+        "Rounds in all, where a run is given more than it was begun with (`judgeq resume --rounds`).",
+        STRATEGY, None, session=True, only="", limits={"ge": 1},
+        unset="those that the run was begun with",
+    )  # fmt: skip
     matchmaking: Literal["similar", "random"] | None = setting(
         "Which items meet: items of similar rating, or any.",
         STRATEGY,
