@@ -18,7 +18,7 @@ from pydantic import ValidationError, model_validator
 
 from judgeq import judge, strategies
 from judgeq.datasets import Dataset
-from judgeq.datasets.tables import FORMATS
+from judgeq.datasets.formats import format_of
 from judgeq.errors import DataError, UsageError
 from judgeq.files import read_toml
 from judgeq.imports import recordings
@@ -59,6 +59,20 @@ SENT_TO_ALL = ("api_key_env", "api_key_file", "headers", "extra_body")
 """Settings that every model's server is sent, and that may hold a key."""
 SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
 """Settings that may change between one session of a run and the next: they don't decide the result."""
+
+
+IN_WORDS = {
+    "greater_than_equal": "give {ge:,.10g} or more",
+    "greater_than": "give more than {gt:,.10g}",
+    "less_than_equal": "give {le:,.10g} or less",
+    "less_than": "give less than {lt:,.10g}",
+    "literal_error": "give {expected}",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "float_parsing": "give a number",
+    "bool_parsing": "give true or false",
+}
+"""What pydantic finds wrong with a value, by its name for it."""
 
 
 class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
@@ -144,7 +158,7 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
 
     def _with_paths(self, change: Callable[[Path], Path]) -> Settings:
         changes: dict[str, Any] = {}
-        if Path(self.dataset).suffix.lower() in FORMATS:
+        if format_of(self.dataset) is not None:
             changes["dataset"] = str(change(Path(self.dataset)))
         if self.prompt is not None and Path(self.prompt).suffix == ".toml":
             changes["prompt"] = str(change(Path(self.prompt)))
@@ -211,6 +225,8 @@ def _explained(error: ValidationError, from_file: set[str], file: Path | None) -
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
         message = problem["msg"].removeprefix("Value error, ")
+        if problem["type"] in IN_WORDS:
+            message = IN_WORDS[problem["type"]].format(**problem.get("ctx", {}))
         secretive = name in SETTINGS and SETTINGS[name].declared.secretive
         given = "" if secretive else f" {str(problem['input'])[:200]}"
         if not name:

@@ -17,7 +17,7 @@ import orjson
 
 from judgeq import judge
 from judgeq.config import NEVER_KEPT, Settings, settle
-from judgeq.datasets.tables import FORMATS
+from judgeq.datasets.formats import format_of
 from judgeq.errors import RunError
 from judgeq.files import write_private
 from judgeq.paths import remembered
@@ -155,7 +155,7 @@ def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
     if mark is not None and name in mark:
         return _digest(settings, name) in mark[name]
     if name == "dataset":
-        return Path(value).suffix.lower() not in FORMATS
+        return format_of(value) is None
     if name == "prompt":
         return value is None or Path(value).suffix != ".toml"
     if name == "judge":

@@ -146,10 +146,6 @@ def test_a_wrong_file_is_never_taken_for_the_corpus(mini: Path) -> None:
         ("title =", "titel =", "title: Field required; titel: Extra inputs"),
         ('"Mini"', "Mini", "is no valid TOML"),
         ('name = "mini"', 'name = "maxi"', "name is 'maxi'"),
-        ('"mini.csv"', '"../mini.csv"', "without a folder"),
-        ('"MIT"', '"MIT"\nurl = "http://example.org/x"', "https://"),
-        ('"MIT"', '"MIT"\nurl = "https://example.org/x"', "url needs sha256 and size"),
-        ('"MIT"', '"MIT"\nlabels = "labels.csv"', "labels need"),
         ('kind = "ordinal"', 'kind = "nominal"', "gold.kind: Input should be"),
     ],
 )
@@ -176,5 +172,13 @@ def test_known_lists_all() -> None:
     assert infos["babe"].labels_only is (infos["babe"].where is None)
     assert (infos["us_vs_them"].items, infos["us_vs_them"].labels_only) == (2261, False)
     for name in corpora.names():
+        corpus = corpora.corpus(name)
+        if corpus.url is not None:
+            assert corpus.url.startswith("https://")
+            assert corpus.sha256
+            assert corpus.size
+        assert (corpus.columns.gold is None) == (corpus.gold is None)
+        assert corpus.labels is None or (corpus.gold and corpus.items)
+        assert all(Path(file or "x").name == (file or "x") for file in (corpus.file, corpus.labels))
         assert infos[name].licence
         assert infos[name].citation

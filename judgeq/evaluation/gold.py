@@ -9,10 +9,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from judgeq.datasets import ID
-from judgeq.datasets.columns import read_gold, read_ids
+from judgeq.datasets.columns import ID, check_levels, read_gold, read_ids
 from judgeq.datasets.dataset import RowIds
-from judgeq.datasets.tables import FORMATS, SUFFIXES, listed, read, shown
+from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.tables import Wanted, listed, shown
 from judgeq.errors import DataError, UsageError
 from judgeq.json_marks import LEFT_OUT
 from judgeq.types import Bools, Floats
@@ -77,29 +77,22 @@ def read_gold_file(
 
     Raises DataError naming file and row, UsageError for columns or levels that can't be.
     """
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
+    if format_of(path) is None:
         raise UsageError(f"--gold {path}: its suffix tells no format. Name it by one: {SUFFIXES}.")
     if id_column == gold_column:
         raise UsageError(f"--id-column and --gold-column are both {shown(gold_column)}.")
-    if levels is not None:
-        levels = [level.strip() for level in levels]
-        if len(levels) < 2 or len(set(levels)) < len(levels) or not all(levels):
-            raise UsageError(
-                f"--gold-levels is {listed(levels)}. Expected at least two different labels, from "
-                "least to most of the feature: --gold-levels low,high"
-            )
+    levels = check_levels(levels)
     wanted = {gold_column: "Name the column of the gold labels with --gold-column."}
     if id_column is not None:
         wanted[id_column] = "Name the column of the ids with --id-column."
     numbered = all(name == str(row) for row, name in enumerate(ids))
     looked_for = () if numbered or id_column or gold_column == ID else (ID,)
-    table = read(path, form, wanted, optional=looked_for)
+    table = read(path, Wanted(wanted, looked_for))
     if ID in looked_for and ID in table.columns:
         id_column = ID
     labels = read_gold(table, gold_column, levels)
     names = RowIds(len(table)) if id_column is None else read_ids(table, id_column)
-    table.check()
+    table.bad.check()
     rows = {name: row for row, name in enumerate(ids)}
     gold = np.full(len(rows), np.nan)
     others = sum(name not in rows for name in names)

@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from judgeq.datasets import tables
 from judgeq.datasets.columns import is_empty
-from judgeq.datasets.tables import FORMATS, UNUSABLE, shown
+from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.tables import UNUSABLE, Wanted, shown
 from judgeq.errors import DataError
 
 
@@ -28,15 +28,14 @@ class Cells:
         judge: str | None,
         round_: str | None,
     ) -> None:
-        form = FORMATS.get(path.suffix.lower())
-        if form is None:
-            raise DataError(f"{path} is no table of judgments: {tables.SUFFIXES} are read.")
+        if format_of(path) is None:
+            raise DataError(f"{path} is no table of judgments: {SUFFIXES} are read.")
         wanted = dict(wanted)
         if judge is not None:
             wanted[judge] = "--judge-column names the column of who judged."
         if round_ is not None:
             wanted[round_] = "--round-column names the column of the round."
-        self.table = tables.read(path, form, wanted)
+        self.table = read(path, Wanted(wanted))
         self._judge, self._round = judge, round_
         self._ids = {name: row for row, name in enumerate(ids)}
         self._texts: dict[str, int | None] = {}

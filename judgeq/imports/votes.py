@@ -141,7 +141,7 @@ class _Answers:
             elif (verdict := self._verdict(row, says)) is not None:
                 of = cells.round(row.i), presented, verdict, cells.judge(row.i), ordered
                 judgments.append(Judgment(*of))
-        cells.table.check()
+        cells.table.bad.check()
         if not judgments:
             raise DataError(f"{cells.table.name} holds no {kind.name}.")
         alike = len(judgments) - len(set(judgments))
