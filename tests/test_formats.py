@@ -16,7 +16,7 @@ from numpy.testing import assert_array_equal
 
 from judgeq.datasets import Dataset, DatasetSpec, formats, load
 from judgeq.errors import DataError, UsageError
-from tests.cli import judgeq
+from tests.cli import judgeq, only_run, score_columns
 
 TEXTS = ["Wann kommt die Rechnung?", 'Er sagt: "nie"; ich warte', "Danke"]
 
@@ -302,6 +302,20 @@ def test_other_columns_are_kept_if_asked_to() -> None:
     assert (plain.columns, plain.content) == ({}, data.content)
     lines = '{"text":"a","m":{"n":[1]}}\n{"text":"b"}'
     assert load_file("a.jsonl", lines, keep_columns=True).columns == {"m.n": [[1], None]}
+
+
+def test_other_columns_stand_in_scores_csv(tmp_path: Path) -> None:
+    rows = "id,text,who,rank\n" + "".join(f"i{n},text {n},=A{n},{n}\n" for n in range(12))
+    Path("a.csv").write_text(rows)
+    flags = ("run", "-d", "a.csv", "--latent-column", "rank", "-s", "listwise5x1")
+    judgeq(tmp_path, *flags)
+    run = only_run(tmp_path)
+    assert not {"who", "data_rank"} & score_columns(run).keys()
+    judgeq(tmp_path, *flags, "--keep-columns", "--new")
+    (other,) = set((tmp_path / "runs").iterdir()) - {run}
+    there = score_columns(other)
+    for name, who, rank in zip(there["id"], there["who"], there["data_rank"], strict=True):
+        assert (who, rank) == (f"'=A{name[1:]}", name[1:])
 
 
 def test_a_sample_of_none_is_refused_in_words(tmp_path: Path) -> None:

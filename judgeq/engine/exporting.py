@@ -15,13 +15,13 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.config import Settings
+from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import people_said, results
 from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.rating import comparisons
 from judgeq.runs import RunPlace
 from judgeq.store import Store
-from judgeq.table_files import Batch, Table
 from judgeq.types import Call, Rows, Verdicts
 
 ROWS = 1 << 16

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -39,7 +39,8 @@ class Scores:
     `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
-    where its estimator has no errors. `texts` are the items' texts, where they are shown.
+    where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
+    the dataset's other columns, where they are kept.
     """
 
     ids: Sequence[str]
@@ -51,6 +52,7 @@ class Scores:
     component: Offsets
     texts: Sequence[str] | None = None
     intervals: Intervals | None = None
+    others: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
@@ -209,10 +211,19 @@ def write_scores(scores: Scores, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(path.parent, error) from error
+    header: list[object] = list(scores.columns)
+    for name, others in scores.others.items():
+        header.append(for_spreadsheet(f"data_{name}" if name in header else name))
+        columns.append([for_spreadsheet(_plain(cell)) for cell in others])
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(scores.columns)
+        writer.writerow(header)
         writer.writerows(zip(*columns, strict=True))
+
+
+def _plain(cell: object) -> object:
+    """A cell of a dataset's as CSV can hold it."""
+    return cell if cell is None or isinstance(cell, int | float) else str(cell)
 
 
 def _written(values: Floats) -> list[str]:

@@ -199,10 +199,12 @@ async def at_work(
 def with_texts(
     result: results.Result, settings: Settings, dataset: Dataset | None
 ) -> results.Result:
-    """The result, with the items' texts if they are had and not unwanted."""
-    if not settings.texts or dataset is None or dataset.texts is None:
+    """The result, with the items' texts if they are had and not unwanted, and other columns that are
+    kept."""
+    if dataset is None:
         return result
-    return replace(result, scores=replace(result.scores, texts=dataset.texts))
+    texts = dataset.texts if settings.texts else None
+    return replace(result, scores=replace(result.scores, texts=texts, others=dataset.columns))
 
 
 def dataset_of(folder: RunPlace) -> Dataset | None:
