@@ -25,6 +25,7 @@ from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts
+from judgeq.settings.declaration import in_words
 from judgeq.settings.model import PROVIDERS, Access, Model, from_environment
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
@@ -59,20 +60,6 @@ SENT_TO_ALL = ("api_key_env", "api_key_file", "headers", "extra_body")
 """Settings that every model's server is sent, and that may hold a key."""
 SESSION = frozenset(name for name, setting in SETTINGS.items() if setting.declared.session)
 """Settings that may change between one session of a run and the next: they don't decide the result."""
-
-
-IN_WORDS = {
-    "greater_than_equal": "give {ge:,.10g} or more",
-    "greater_than": "give more than {gt:,.10g}",
-    "less_than_equal": "give {le:,.10g} or less",
-    "less_than": "give less than {lt:,.10g}",
-    "literal_error": "give {expected}",
-    "int_parsing": "give a whole number",
-    "int_from_float": "give a whole number",
-    "float_parsing": "give a number",
-    "bool_parsing": "give true or false",
-}
-"""What pydantic finds wrong with a value, by its name for it."""
 
 
 class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
@@ -224,9 +211,7 @@ def _explained(error: ValidationError, from_file: set[str], file: Path | None) -
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        message = problem["msg"].removeprefix("Value error, ")
-        if problem["type"] in IN_WORDS:
-            message = IN_WORDS[problem["type"]].format(**problem.get("ctx", {}))
+        message = in_words(problem)
         secretive = name in SETTINGS and SETTINGS[name].declared.secretive
         given = "" if secretive else f" {str(problem['input'])[:200]}"
         if not name:

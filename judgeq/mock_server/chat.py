@@ -15,8 +15,9 @@ from aiohttp import web
 from judgeq import fences, prompts, seeds
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel
 from judgeq.judge.simulated import reason_for
-from judgeq.mock_server.behaviour import MockSettings, Stats, question_id
+from judgeq.mock_server.behaviour import Stats, question_id
 from judgeq.settings import Simulation
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Usage, Verdict
 
 STRUCTURED = {"json_schema": 2, "json_object": 1}
