@@ -19,12 +19,11 @@ from judgeq import judge
 from judgeq.config import NEVER_KEPT, Settings, settle
 from judgeq.datasets.formats import format_of
 from judgeq.errors import RunError
-from judgeq.files import write_private
-from judgeq.paths import remembered
+from judgeq.escaping import quoted
+from judgeq.files import remembered, write_private
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings import SETTINGS
 from judgeq.settings.model import PROVIDERS, from_environment
-from judgeq.untrusted import quoted
 
 OPENED = ("dataset", "data_dir", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""

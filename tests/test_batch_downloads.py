@@ -23,13 +23,13 @@ from judgeq.errors import (
     RunError,
     ServerFailedError,
 )
+from judgeq.escaping import plain
 from judgeq.judge.batches import BatchAPI, Remote, Result, downloads
 from judgeq.judge.batches.adapter import ProviderBatches
 from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai_chat import OpenAIChat
 from judgeq.settings.model import Access, Model
-from judgeq.untrusted import plain
 from tests.batch_server import (
     LINE,
     Server,

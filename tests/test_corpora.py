@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
 
-from judgeq import paths
+from judgeq import files
 from judgeq.datasets import corpora, known, load
 from judgeq.errors import DataError
 from judgeq.settings import DatasetSpec
@@ -21,7 +21,7 @@ needs_corpora = pytest.mark.skipif(
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
-    monkeypatch.setattr(paths, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -98,7 +98,7 @@ def mini(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     folder.mkdir(parents=True)
     sha256 = hashlib.sha256(TEXTS).hexdigest()
     (folder / "dataset.toml").write_text(TOML.format(sha256=sha256))
-    monkeypatch.setattr(paths, "shipped", lambda kind: folder.parent)
+    monkeypatch.setattr(files, "shipped", lambda kind: folder.parent)
     return folder
 
 

@@ -15,7 +15,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq import paths
+from judgeq import files
 from judgeq.datasets import Dataset, formats, load
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
@@ -24,7 +24,7 @@ from judgeq.settings import DatasetSpec
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
-    monkeypatch.setattr(paths, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.chdir(tmp_path)

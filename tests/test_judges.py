@@ -22,7 +22,7 @@ from judgeq.engine import session
 from judgeq.engine.people import People
 from judgeq.engine.registering import Change
 from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
-from judgeq.paths import remembered
+from judgeq.files import remembered
 from judgeq.people import PersonState
 from judgeq.rating.comparisons import joined
 from judgeq.runs import RunPlace

@@ -91,7 +91,7 @@ def write_log(path: Path | None) -> None:
         return
     import logging
 
-    from judgeq.untrusted import escaped
+    from judgeq.escaping import escaped
 
     try:
         handler = logging.FileHandler(path, encoding="utf-8")
@@ -198,7 +198,7 @@ def show_result(
 
 def complain(message: str) -> None:
     """Print an error or a warning to standard error; of several lines all but the first indented."""
-    from judgeq.untrusted import plain
+    from judgeq.escaping import plain
 
     text = "\n  ".join(plain(line, 10_000) for line in message.split("\n", MOST_LINES))
     if sys.stderr is None:

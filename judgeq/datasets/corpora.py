@@ -15,7 +15,7 @@ from typing import Any, Literal
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
 
-from judgeq import paths
+from judgeq import files
 from judgeq.datasets import download
 from judgeq.datasets.columns import items, read_gold, read_latent
 from judgeq.datasets.dataset import OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
@@ -187,7 +187,7 @@ def _dataset(
 
 def names() -> list[str]:
     """The known corpora, sorted."""
-    return sorted(path.parent.name for path in paths.shipped("datasets").glob("*/dataset.toml"))
+    return sorted(path.parent.name for path in files.shipped("datasets").glob("*/dataset.toml"))
 
 
 def corpus(name: str) -> Corpus:
@@ -205,12 +205,12 @@ def corpus(name: str) -> Corpus:
 
 def folder(name: str) -> Path:
     """Where the dataset.toml of a corpus lies, and what is shipped beside it."""
-    return paths.shipped("datasets") / name
+    return files.shipped("datasets") / name
 
 
 def cached(which: Corpus) -> Path:
     """Where a download of the corpus is put."""
-    return paths.user_cache() / "datasets" / which.name / which.file
+    return files.user_cache() / "datasets" / which.name / which.file
 
 
 def places(which: Corpus, data_dir: Path | None, base: Path) -> list[Path]:

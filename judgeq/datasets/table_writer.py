@@ -18,7 +18,7 @@ import orjson
 
 from judgeq.datasets.formats import MOST_ROWS
 from judgeq.errors import UsageError
-from judgeq.untrusted import for_spreadsheet
+from judgeq.escaping import for_spreadsheet
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
 FORMATS: tuple[Format, ...] = get_args(Format)

@@ -23,12 +23,12 @@ from judgeq.datasets.synthetic import SYNTHETIC
 from judgeq.engine import assembly
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
+from judgeq.escaping import quoted
 from judgeq.files import problems
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings.model import PROVIDERS
-from judgeq.untrusted import quoted
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,

@@ -16,6 +16,7 @@ from judgeq.datasets import Dataset
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Event, Notice
+from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
@@ -32,7 +33,6 @@ from judgeq.judge.shared_spending import Keeper, SharedSpending
 from judgeq.judge.simulated import make_simulated
 from judgeq.judge.spending import OwnSpending, Spending
 from judgeq.judge.unusable import Unusable
-from judgeq.paths import user_cache
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment

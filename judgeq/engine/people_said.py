@@ -114,7 +114,7 @@ def noted(words: str, lease: str, note: str) -> str:
 def beside(call: Call) -> str | None:
     """What a person said beside an answer, in their own words: their note, or why they skipped the
     question. None of a model's call, and where they said nothing more. To be made safe where it is shown
-    (untrusted.py)."""
+    (escaping.py)."""
     if call.judge is None:
         return None
     try:

@@ -11,10 +11,10 @@ from dataclasses import dataclass
 from typing import Literal, NamedTuple
 
 from judgeq.errors import UsageError
+from judgeq.escaping import plain
 from judgeq.people import Person, PersonState
 from judgeq.runs import RunPlace
 from judgeq.store import Store
-from judgeq.untrusted import plain
 
 LONGEST = 80
 """Characters of a name."""

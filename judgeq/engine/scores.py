@@ -12,11 +12,11 @@ import numpy as np
 import orjson
 
 from judgeq.errors import UsageError
+from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import refuse_linked_folder, replacing, unwritable
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
 from judgeq.types import Bools, Floats, Offsets
-from judgeq.untrusted import excerpt, for_spreadsheet
 
 if TYPE_CHECKING:
     import pandas

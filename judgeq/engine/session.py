@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from judgeq import config, datasets, judge, open_files, prompts, runs, trust
+from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
@@ -405,7 +405,7 @@ def within_open_files(run: Run, emit: Emit) -> Iterator[Run]:
         yield run
         return
     wanted = run.settings.concurrency
-    with open_files.room_for(wanted * models) as connections:
+    with files.room_for(wanted * models) as connections:
         possible = max(1, min(wanted, connections // models))
         if possible < wanted:
             emit(

@@ -7,9 +7,9 @@ from typing import TextIO
 from rich.cells import set_cell_size
 from rich.console import Console
 
+from judgeq.escaping import plain
 from judgeq.ui.dashboard import Face, PlainLines, Quiet, write, write_notices
 from judgeq.ui.text import progress_line
-from judgeq.untrusted import plain
 
 WIDTH = 20
 LINE = 110

@@ -24,6 +24,7 @@ from rich.progress_bar import ProgressBar
 from rich.table import Table
 from rich.text import Text
 
+from judgeq.escaping import plain
 from judgeq.events import (
     BatchesOpen,
     CallEnded,
@@ -50,7 +51,6 @@ from judgeq.ui.text import (
     start_line,
     stopping_line,
 )
-from judgeq.untrusted import plain
 
 Clock: TypeAlias = Callable[[], float]
 Part: TypeAlias = tuple[str, str]  # words and their style

@@ -17,10 +17,10 @@ from rich.console import RenderableType
 from rich.table import Table
 from rich.text import Text
 
+from judgeq.escaping import escaped, plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import LEFT_OUT
 from judgeq.text import count
-from judgeq.untrusted import escaped, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -5,11 +5,11 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from judgeq.certainty import Certainty
+from judgeq.escaping import plain
 from judgeq.events import Placed
 from judgeq.text import count, dotted, duration, money, rate, several
 from judgeq.types import Batch
 from judgeq.ui.progress import Progress
-from judgeq.untrusted import plain
 
 
 def rating(placed: Placed) -> str:

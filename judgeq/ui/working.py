@@ -7,10 +7,10 @@ import time
 from rich.console import Console
 
 from judgeq.engine.working import Tally
+from judgeq.escaping import plain
 from judgeq.events import Event, Notice, RunStarted
 from judgeq.text import count, dotted, money, rate, several
 from judgeq.ui.dashboard import Clock, Face, write, write_notices
-from judgeq.untrusted import plain
 
 _WIDTH = 1000
 

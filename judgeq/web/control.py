@@ -22,8 +22,7 @@ from judgeq.engine.people import People
 from judgeq.engine.registering import Change, Changed, What, linked
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
-from judgeq.files import problems, read_start, write_private
-from judgeq.paths import remembered
+from judgeq.files import problems, read_start, remembered, write_private
 from judgeq.runs import RunPlace
 from judgeq.web.guard import Place, RefusedError, protect
 from judgeq.web.links import token_of

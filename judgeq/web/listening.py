@@ -9,7 +9,7 @@ from contextlib import asynccontextmanager
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
-from judgeq.untrusted import multiline
+from judgeq.escaping import multiline
 
 
 def logger(name: str) -> logging.Logger:

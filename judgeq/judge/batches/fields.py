@@ -10,8 +10,8 @@ from typing import Any
 import orjson
 
 from judgeq.errors import ServerFailedError
+from judgeq.escaping import plain
 from judgeq.judge.masking import Mask
-from judgeq.untrusted import plain
 
 PROBLEM = 300
 """Cells of a terminal that a server's words may take."""

@@ -12,6 +12,7 @@ import numpy as np
 import orjson
 
 from judgeq.engine.results import Result
+from judgeq.escaping import plain
 from judgeq.evaluation import items
 from judgeq.evaluation.record import Record, Round
 from judgeq.rating import comparisons, of_run
@@ -23,7 +24,6 @@ from judgeq.ui.sections import Chapter, Column, Picture, Section, numbers, words
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import quality as show_quality
 from judgeq.ui.show import run as show_run
-from judgeq.untrusted import plain
 
 AT_ODDS = 10
 """So many items are listed on whose place judge and gold disagree most."""

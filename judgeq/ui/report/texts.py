@@ -14,11 +14,11 @@ import numpy as np
 from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
+from judgeq.escaping import multiline, plain
 from judgeq.evaluation import items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Floats, Offsets
-from judgeq.untrusted import multiline, plain
 
 MOST = 2_000
 """Of more items than these a part is in the table."""

@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 from judgeq.engine.people_said import beside
+from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.record import LOST, Record
 from judgeq.text import several
 from judgeq.types import Call
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.untrusted import plain
 
 SAID = 160
 """Characters of a reply or an error that are shown."""

@@ -8,12 +8,12 @@ import numpy as np
 
 from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
+from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
 from judgeq.evaluation.metrics import Measured
 from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers
-from judgeq.untrusted import plain
 
 Further = tuple[Column, Sequence[Cell]]
 """A column, and its cell for each row of the table."""

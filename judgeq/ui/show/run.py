@@ -15,6 +15,7 @@ from judgeq.engine.pilot import Range
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
+from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.people import Said
 from judgeq.rating import THRESHOLDS, of_run
@@ -28,7 +29,6 @@ from judgeq.ui.show import crew as show_crew
 from judgeq.ui.show import items as show_items
 from judgeq.ui.show import quality as show_quality
 from judgeq.ui.text import batch_state, certainty
-from judgeq.untrusted import plain
 
 ENDS = 3
 """So many items are shown from each end of a ranking."""

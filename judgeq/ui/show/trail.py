@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterator, Sequence
 
 from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
+from judgeq.escaping import excerpt, plain
 from judgeq.evaluation.trail import (
     Appearance,
     Judgment,
@@ -20,7 +21,6 @@ from judgeq.types import Call
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
 from judgeq.ui.show import items as show_items
 from judgeq.ui.text import NOT_ASKED, group
-from judgeq.untrusted import excerpt, plain
 
 TEXT, REPLY = 400, 2000
 """So many characters of a text, and of a raw reply, are shown."""
