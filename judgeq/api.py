@@ -202,9 +202,9 @@ def _played(
     def execute(emit: Emit, **more: Any) -> results.Result:
         page = None
         if prepared.settings.people is not None:
-            from judgeq.web import asking
+            from judgeq.web import annotate
 
-            page = asking.page(prepared, emit)
+            page = annotate.page(prepared, emit)
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 
     return notebook.shown(evaluating.evaluated(_shown(execute, progress, on_event)))

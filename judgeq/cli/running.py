@@ -206,13 +206,14 @@ def play(
     """Go on with a run until it is finished or stopped, and show its result."""
     from judgeq.engine import session
     from judgeq.ui import dashboard
-    from judgeq.web import asking
 
     shown, settings = console(stderr=True), prepared.settings
     face = dashboard.choose(shown, quiet=quiet)
     folder, page = prepared.folder, None
     if settings.people is not None:
-        page = asking.page(prepared, face, _launched if browser else None)
+        from judgeq.web import annotate  # brings aiohttp
+
+        page = annotate.page(prepared, face, _launched if browser else None)
     restore_ctrl_c()
     try:
         with face:

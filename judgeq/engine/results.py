@@ -20,7 +20,7 @@ from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.events import Placed, RoundRated
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.people import Said
+from judgeq.person import Said
 from judgeq.rating import (
     Estimator,
     Fit,

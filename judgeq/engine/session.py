@@ -19,8 +19,6 @@ from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
 from judgeq.engine import assembly, batch, conflicts, results
 from judgeq.engine.assembly import Run
-from judgeq.engine.people import People
-from judgeq.engine.people_checks import Checks, known_in
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
 from judgeq.engine.scores import write_scores
@@ -28,6 +26,9 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
+from judgeq.people.assignment import Assignment
+from judgeq.people.checks import Checks, known_in
+from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
@@ -370,18 +371,17 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
     checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
     if run.known:
         added = await checks.add_known(run.known)
-        emit(Notice(f"{added:,} more pairs with a known answer are asked now and then."))
+        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
     (asked,) = assembly.questions(run, settings.panelists[number].judge)
-    return People(
+    assignment = Assignment(
         store,
-        asked,
         checks,
-        judge=number,
         panel=settings.judges,
+        judge=number,
         open_to_all=settings.open_to_all,
         most=2 if settings.both_orders else 1,
-        emit=emit,
     )
+    return People(asked, assignment, run=run.folder.argument, emit=emit)
 
 
 def _once(

@@ -17,7 +17,7 @@ import numpy as np
 
 from judgeq.events import Event
 from judgeq.judge.shared_spending import Keeper
-from judgeq.people import Check, Handed, Person
+from judgeq.person import Check, Handed, Person
 from judgeq.store.crew import Crew
 from judgeq.types import (
     Attempt,

@@ -12,7 +12,7 @@ from pathlib import Path
 import numpy as np
 
 from judgeq.errors import RunError
-from judgeq.people import Check, Handed, Person
+from judgeq.person import Check, Handed, Person
 from judgeq.store import answers, batches, damage, files, people, rows
 from judgeq.store.protocol import Items, Spent
 from judgeq.types import (

@@ -17,7 +17,7 @@ import numpy as np
 
 from judgeq.errors import RunError
 from judgeq.events import Event
-from judgeq.people import Check, Handed, Person
+from judgeq.person import Check, Handed, Person
 from judgeq.store import batches, people, rows
 from judgeq.store.flusher import Flusher, Log
 from judgeq.store.protocol import Items

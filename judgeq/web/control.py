@@ -1,7 +1,8 @@
-"""How other commands of this user reach the process that has a run: it alone writes to the run's file.
+"""How other commands of this user change the people of a run that a process has open: that process alone
+writes to the run's file.
 
-It listens on this machine, for whoever has a secret, which is in a file that nobody but this user can
-read; never in the run's folder, which may be a stranger's.
+It listens on this machine and asks for a secret, which is in a file that only this user can read,
+never in the run's folder, which may be a stranger's.
 """
 
 from __future__ import annotations
@@ -11,181 +12,119 @@ import json
 import secrets
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager, closing, suppress
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 from aiohttp import web
 from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
-from judgeq.engine.people import People
-from judgeq.engine.registering import Change, Changed, What, linked
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import problems, read_start, remembered, write_private
+from judgeq.people.people import People
+from judgeq.people.registry import Change, Changed, with_links
 from judgeq.runs import RunPlace
-from judgeq.web.guard import Place, RefusedError, protect
-from judgeq.web.links import token_of
-from judgeq.web.listening import listening, logger
+from judgeq.web.guard import Place, RefusedError, listening, logger, token_of
 
 HOST = "127.0.0.1"
 LARGEST = 4 * 1024 * 1024
 """Bytes of a request."""
 LONGEST = 20.0
-"""Seconds for which an answer is waited for."""
-_CHANGED = TypeAdapter(tuple[Changed, ...])
+"""Seconds to wait for an answer."""
+_CHANGE, _CHANGED = TypeAdapter(Change), TypeAdapter(tuple[Changed, ...])
 
 
-class Asked(BaseModel):
-    """A change that is asked for: see `Change`."""
-
-    model_config = ConfigDict(extra="forbid", frozen=True)
-    what: What
-    names: Annotated[tuple[str, ...], Field(min_length=1, max_length=10_000)]
-    quota: Annotated[int, Field(ge=1, lt=2**31)] | None = None
-
-
-class Written(BaseModel):
-    """What the file says."""
+class Door(BaseModel):
+    """Where the process listens, and the secret: what the file holds."""
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     port: Annotated[int, Field(ge=1, le=65535)]
     secret: Annotated[str, Field(pattern=r"^[\w-]{20,100}$", repr=False)]
 
 
-def _file(place: RunPlace) -> Path:
-    return remembered("people", place.identity)
-
-
-# The process that has the run
-
-
 @asynccontextmanager
 async def controlled(
     people: People,
     place: RunPlace,
-    link: Callable[[str], str],
+    make_link: Callable[[str], str],
     emit: Callable[[Event], None] = lambda event: None,
 ) -> AsyncIterator[None]:
-    """While inside, this user's other commands reach these people. `link`: what leads whoever has a
-    token to the page."""
-    secret, path = secrets.token_urlsafe(32), _file(place)
-    log = logger("annotate")
-    server = _Server(people, link, secret, Place(HOST, 0))
-    async with listening(server.app(), HOST, 0, log) as server.place.port:
-        written = Written(port=server.place.port, secret=secret)
+    """While inside, this user's other commands can change these people. `make_link`: the link of a
+    token."""
+    at, secret, path = Place(HOST, 0), secrets.token_urlsafe(32), _file(place)
+
+    async def change(request: web.Request) -> web.Response:
         try:
-            write_private(path, written.model_dump_json())
+            at.check_name(request)
+            if not secrets.compare_digest(token_of(request), secret):
+                raise RefusedError(401, "This needs the secret.")
+            changed = await people.change(_CHANGE.validate_json(await request.read()))
+        except RefusedError as error:
+            return _refused(error.status, str(error))
+        except ValidationError as error:
+            return _refused(400, f"This is no change: {problems(error)}.")
+        except JudgeqError as error:
+            return _refused(400 if isinstance(error, UsageError) else 409, str(error))
+        content = _CHANGED.dump_json(with_links(changed, make_link))
+        return web.Response(body=content, content_type="application/json")
+
+    app = web.Application(client_max_size=LARGEST)
+    app.router.add_post("/", change)
+    async with listening(app, HOST, 0, logger("annotate")) as at.port:
+        door = Door(port=at.port, secret=secret)
+        try:
+            write_private(path, door.model_dump_json())
         except RunError as error:
-            emit(
-                Notice(
-                    f"`judgeq judges` can't change anything while this goes on: {error}",
-                    warning=True,
-                )
-            )
+            text = f"`judgeq judges` can't change anything while this command runs: {error}"
+            emit(Notice(text, warning=True))
         try:
             yield
         finally:
-            if _read(path) == written:
+            if _read(path) == door:
                 with suppress(OSError):
                     path.unlink()
 
 
-@dataclass
-class _Server:
-    people: People
-    link: Callable[[str], str]
-    secret: str = field(repr=False)
-    place: Place
-
-    def app(self) -> web.Application:
-        app = web.Application(client_max_size=LARGEST)
-        app.router.add_get("/", self._hello)
-        app.router.add_post("/", self._change)
-        app.on_response_prepare.append(protect)
-        return app
-
-    def _refused(self, request: web.Request) -> web.Response | None:
-        try:
-            self.place.check_name(request)
-        except RefusedError as error:
-            return _said(error.status, {"error": str(error)})
-        if not secrets.compare_digest(token_of(request) or "", self.secret):
-            return _said(401, {"error": "This needs the secret."})
+def change(place: RunPlace, change: Change) -> tuple[Changed, ...] | None:
+    """As `registry.apply`, by the process that has the run open; None if there is none, or none that
+    can be reached. Raises UsageError, and RunError if it doesn't answer."""
+    door = _read(_file(place))
+    # If no process has the run, whatever listens there is another's.
+    if door is None or not place.is_running():
         return None
-
-    async def _hello(self, request: web.Request) -> web.Response:
-        return self._refused(request) or _said(200, {})
-
-    async def _change(self, request: web.Request) -> web.Response:
-        if (refused := self._refused(request)) is not None:
-            return refused
+    headers = {"Authorization": f"Bearer {door.secret}", "Content-Type": "application/json"}
+    with closing(http.client.HTTPConnection(HOST, door.port, timeout=LONGEST)) as connection:
         try:
-            asked = Asked.model_validate_json(await request.read())
-            changed = await self.people.change(Change(asked.what, asked.names, asked.quota))
-        except ValidationError as error:
-            return _said(400, {"error": f"This can't be taken: {problems(error)}."})
-        except UsageError as error:
-            return _said(400, {"error": str(error)})
-        except JudgeqError as error:
-            return _said(409, {"error": str(error)})
-        return _said(200, _CHANGED.dump_python(linked(changed, self.link), mode="json"))
-
-
-def _said(status: int, content: Any) -> web.Response:
-    return web.json_response(content, status=status, dumps=json.dumps)
-
-
-# Other commands
-
-
-@dataclass(frozen=True, slots=True)
-class Control:
-    """What changes the people of a run that a process has."""
-
-    _at: Written
-
-    def change(self, change: Change) -> tuple[Changed, ...]:
-        """As `registering.make`, by that process. Raises UsageError, and RunError where it doesn't
-        answer."""
+            connection.connect()
+        except OSError:
+            return None
         try:
-            status, content = _asked(self._at, json.dumps(asdict(change)))
-            if status == 200:
-                return _CHANGED.validate_json(content)
-            words = str(json.loads(content)["error"])
+            connection.request("POST", "/", json.dumps(asdict(change)), headers)
+            response = connection.getresponse()
+            if response.status == 200:
+                return _CHANGED.validate_json(response.read())
+            words = str(json.loads(response.read())["error"])
         except (OSError, http.client.HTTPException, ValueError, LookupError, TypeError) as error:
             raise RunError(
-                f"the process that has the run gave no answer ({str(error) or type(error).__name__}). "
-                "`judgeq judges list` shows whether it was done."
+                f"the process that has the run didn't answer ({str(error) or type(error).__name__}). "
+                "`judgeq judges list` shows whether the change was made."
             ) from error
-        raise UsageError(words) if status == 400 else RunError(words)
-
-
-def of(place: RunPlace) -> Control | None:
-    """What reaches the process that has a run. None where no process does, or none that lets others
-    change its people."""
-    written = _read(_file(place))
-    # Once nobody has the run, whatever listens there is another's.
-    if written is None or not place.is_running():
+    if response.status == 401:
         return None
-    try:
-        status, _ = _asked(written)
-    except (OSError, http.client.HTTPException):
-        return None
-    return Control(written) if status == 200 else None
+    raise UsageError(words) if response.status == 400 else RunError(words)
 
 
-def _read(path: Path) -> Written | None:
+def _file(place: RunPlace) -> Path:
+    return remembered("people", place.identity)
+
+
+def _read(path: Path) -> Door | None:
     try:
-        return Written.model_validate_json(read_start(path, 1000))
+        return Door.model_validate_json(read_start(path, 1000))
     except (OSError, ValidationError):
         return None
 
 
-def _asked(at: Written, body: str | None = None) -> tuple[int, bytes]:
-    """The status and content of an answer; by no proxy."""
-    headers = {"Authorization": f"Bearer {at.secret}", "Content-Type": "application/json"}
-    with closing(http.client.HTTPConnection(HOST, at.port, timeout=LONGEST)) as connection:
-        connection.request("GET" if body is None else "POST", "/", body, headers)
-        response = connection.getresponse()
-        return response.status, response.read()
+def _refused(status: int, why: str) -> web.Response:
+    return web.json_response({"error": why}, status=status)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.people import Check, Handed, Person
+from judgeq.person import Check, Handed, Person
 from judgeq.store import people, rows
 from judgeq.store.postgres import statements
 from judgeq.store.postgres.reading import PostgresReader

@@ -17,7 +17,7 @@ from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
-from judgeq.people import Said
+from judgeq.person import Said
 from judgeq.rating import THRESHOLDS, of_run
 from judgeq.rating.intervals import Intervals
 from judgeq.runs import RunInfo

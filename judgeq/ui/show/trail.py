@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
 from judgeq.escaping import excerpt, plain
 from judgeq.evaluation.trail import (
@@ -16,6 +15,7 @@ from judgeq.evaluation.trail import (
     Versus,
     who,
 )
+from judgeq.people.answers import remark
 from judgeq.text import count, money, several
 from judgeq.types import Call
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
@@ -237,7 +237,7 @@ def _without(result: Result, trail: Trail, ledger: Ledger) -> Section:
         others = [plain(result.scores.ids[row], NAME) for row in match.items if row != trail.row]
         calls = []
         for call in ledger.calls.get(match.id, ()):
-            person, said = who(result, call), beside(call)
+            person, said = who(result, call), remark(call)
             name = "" if person is None else f" by {plain(person, SHORT)}"
             calls.append(
                 f"{call.outcome}{name}" + ("" if said is None else f" ({plain(said, NOTE)})")
