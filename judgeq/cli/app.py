@@ -68,7 +68,7 @@ COMMANDS = {
     ),
     "doctor": ("tools", "Check what a run needs: disk, cache, key, server, model, price."),
     "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
-    "guide": ("tools", "Print a guide for scripts and assistants: what to call, in which order."),
+    "guide": ("tools", "Guide for scripts and AI agents: what to call, in which order."),
     "models": ("tools", "List the models whose prices are known."),
     "batches": (
         "batches",

@@ -16,6 +16,7 @@ from judgeq.cli.printing import fail, print_json, show, show_text
 from judgeq.errors import JudgeError, UsageError
 from judgeq.settings.declaration import in_words, settings_of
 from judgeq.settings.mock_server import MockSettings
+from judgeq.text import several
 
 MOCK_SETTINGS = settings_of(MockSettings)
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
@@ -70,7 +71,7 @@ def doctor(
         show(show_lists.checks(checks))
     failed = [check.name for check in checks if check.state == "failed"]
     if failed:
-        fail(JudgeError(f"not all is well: {', '.join(failed)}."))
+        fail(JudgeError(f"{several(len(failed), 'check')} failed: {', '.join(failed)}."))
 
 
 @command("init")
@@ -106,7 +107,7 @@ def init(
 
 @command("guide")
 def guide() -> None:
-    """Print a guide for scripts and assistants: what to call, in which order."""
+    """Guide for scripts and AI agents: what to call, in which order."""
     from importlib.resources import files
 
     show_text(files("judgeq").joinpath("guide.md").read_text("utf-8").rstrip())
@@ -193,7 +194,7 @@ def clear_cache(
 
     folder = _folder(flags)
     entries = replies.overview(folder).replies
-    question = f"Remove {_replies(entries)} from {folder}? They were paid for."
+    question = f"Remove {several(entries, 'reply', 'replies')} from {folder}? They were paid for."
     if entries and not yes and not typer.confirm(question, err=True):
         raise UsageError("nothing was removed.")
     _removed(replies.clear(folder), as_json)
@@ -203,13 +204,7 @@ def _removed(count: int, as_json: bool) -> None:
     if as_json:
         print_json({"removed": count})
     else:
-        show(f"{_replies(count)} removed.")
-
-
-def _replies(count: int) -> str:
-    from judgeq.text import several
-
-    return several(count, "reply", "replies")
+        show(f"{several(count, 'reply', 'replies')} removed.")
 
 
 def _folder(flags: Mapping[str, Any]) -> Path:
