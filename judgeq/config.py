@@ -189,7 +189,7 @@ def settle(
     if "dataset" not in values:
         raise UsageError(
             "--dataset is missing: name one (babe, demo; `judgeq datasets` lists them), or the "
-            "path of a CSV, TSV, JSONL or Parquet file, or - for standard input."
+            "path of a CSV, Excel, JSON, Parquet or text file, or - for standard input."
         )
     try:
         settings = Settings(**values)

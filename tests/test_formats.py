@@ -254,6 +254,24 @@ def test_a_file_without_header_is_named_as_such(content: str, flags: str) -> Non
     assert data.texts == ["The server is down since noon", "Thanks"]
 
 
+@pytest.mark.parametrize(
+    "content",
+    [
+        "1;0,5;Das ist eins\n2;1,5;Zwei, drei\n3;;Vier\n",
+        '1,0.5,"Das; ist eins"\n2,1.5,"Zwei, drei"\n3,,Vier; 5\n',
+        "1|0.5|Das ist eins\n2|1.5|Zwei, drei\n3||Vier\n",
+    ],
+)
+def test_what_separates_rows_without_a_header(content: str) -> None:
+    named = {"text_column": "3", "id_column": "1", "gold_column": "2"}
+    data = load_file("a.csv", content, no_header=True, **named)
+    assert list(data.ids) == ["1", "2", "3"]
+    assert_array_equal(data.gold, [0.5, 1.5, np.nan])
+    if ";0," in content:
+        with pytest.raises(DataError, match=r"something else separates its columns.*--delimiter"):
+            load_file("a.csv", content)
+
+
 def test_decimal_commas_where_semicolons_separate() -> None:
     cells = "text;g\na;0,5\nb;1.5\nc;-2\n"
     assert_array_equal(load_file("a.csv", cells, gold_column="g").gold, [0.5, 1.5, -2])

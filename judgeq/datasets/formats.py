@@ -12,7 +12,7 @@ import re
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
 from io import BytesIO, TextIOWrapper
-from itertools import chain
+from itertools import chain, islice
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, Literal, TypeAlias
@@ -114,8 +114,9 @@ def read(
             texts = ((number, [line.strip()]) for number, line in enumerate(lines(), 1))
             return _of_rows(filter(lambda row: row[1][0], texts), wanted, bad, header=False)
         if delimiter is None and form == "csv":
+            some = list(islice(filter(str.strip, lines()), 20 if not header else 1))
             looked_for = {*wanted.columns, *(wanted.others or ())}
-            delimiter = delimiter_of(next(filter(str.strip, lines()), ""), looked_for)
+            delimiter = delimiter_of("".join(some), looked_for) if header else _delimiter_in(some)
         rows = _csv_rows(lines(), delimiter or "\t")
         return _of_rows(rows, wanted, bad, header=header, decimal_comma=delimiter == ";")
     except UnicodeError as error:
@@ -183,6 +184,15 @@ def delimiter_of(header: str, columns: Container[str]) -> str:
     if "," in plain or len(there) != 1 or header.strip("\r\n") in columns:
         return ","
     return there[0]
+
+
+def _delimiter_in(rows: Sequence[str]) -> str:
+    """What separates the columns of these lines, none of which is a header: the mark that stands in each
+    of them equally often, the most often; else a comma."""
+    counts = {
+        mark: {_QUOTED.sub("", row).count(mark) for row in rows} for mark in (",", ";", "\t", "|")
+    }
+    return max(counts, key=lambda mark: max(counts[mark]) if len(counts[mark]) == 1 else 0)
 
 
 def undecodable(name: str, data: bytes, encoding: str) -> DataError:

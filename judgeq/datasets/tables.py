@@ -127,7 +127,7 @@ class Wanted:
 def no_column(name: str, header: Sequence[str], column: str, remedy: str) -> str:
     """That a table lacks a column, which it has instead, and what to do."""
     hint = did_you_mean(column, header)
-    if len(header) == 1 and any(mark in header[0] for mark in ",;\t|"):
+    if any(mark in cell for cell in header for mark in (",;\t|" if len(header) == 1 else ";\t|")):
         hint = " If something else separates its columns, name that with --delimiter."
     elif any(_NUMBER.fullmatch(cell) or len(cell.split()) > 4 for cell in header):
         longest = max(range(len(header)), key=lambda at: len(header[at]))
