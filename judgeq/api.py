@@ -212,9 +212,9 @@ def _played(
 
 def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
     """What `work` returns, with a bar if that is wanted; it can be interrupted."""
-    from judgeq.ui import bar
+    from judgeq.ui import dashboard
 
-    face = bar.choose(sys.stderr, progress)
+    face = dashboard.choose_bar(sys.stderr, progress)
 
     def emit(event: Event) -> None:
         face(event)

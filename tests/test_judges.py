@@ -344,7 +344,8 @@ def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -
     assert process.stderr.readline().startswith("People judge at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=LONGEST)[1]
-    assert said.count("\n") == 1, said
+    assert said.count("judgeq: ") == 1, said
+    assert all(line.startswith("    ") for line in said.splitlines()[1:]), said
 
 
 # The list

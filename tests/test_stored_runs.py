@@ -80,7 +80,7 @@ def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredR
     assert [run.id for run in there.all()] == [first.id, second.id]
     assert there.find("last") == first
     assert there.find(second.id) == second
-    with pytest.raises(RunError, match="begins 2 runs"):
+    with pytest.raises(RunError, match="means 2 runs"):
         there.find("demo-0123")
     with pytest.raises(RunError, match="there is no run 'zzz'"):
         there.find("zzz")
@@ -248,7 +248,8 @@ def test_exit_codes_and_the_environment(
     judgeq(tmp_path, "runs", "--store", "", variables=nowhere)  # of folders
     for words in ("store check", "runs --store x", "store copy"):
         assert ended(tmp_path, *words.split()).returncode == 2, words
-    assert "No runs in postgresql://" in judgeq(tmp_path, "runs", variables=there).stdout
+    shown = judgeq(tmp_path, "runs", variables=there).stdout
+    assert "No runs in postgresql://" in " ".join(shown.split())
     assert "not there yet" in judgeq(tmp_path, "store", "check", variables=there).stdout
     monkeypatch.setitem(sys.modules, "psycopg", None)
     refused = ended(tmp_path, "runs", variables=there)

@@ -148,14 +148,14 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     import asyncio
 
     from judgeq.engine import estimate
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import estimate as show_estimate
 
     estimated = asyncio.run(estimate.estimate(prepared, pilot))
     error = None if pilot is None else pilot.error
     if as_json:
         print_json(estimated, error)
     else:
-        show(show_run.estimate(estimated))
+        show(show_estimate.estimate(estimated))
     if error is not None:
         fail(error)
 
@@ -245,19 +245,17 @@ def restore_ctrl_c() -> None:
 
 def _advised(error: JudgeqError, run: str) -> JudgeqError:
     """The error that ended a session, with what to do next."""
-    goes_on = f"the same command or `judgeq resume {run}` goes on."
+    saved, again = (
+        "All answers so far are saved.",
+        f"run the same command, or `judgeq resume {run}`.",
+    )
     match error:
         case StoppedError():
-            return StoppedError(f"{error}. Nothing that was answered is lost: {goes_on}")
+            return StoppedError(f"{error}. {saved} To continue, {again}")
         case BudgetError():
-            return BudgetError(
-                f"{error} The same command with a higher --max-cost, or `judgeq resume {run} "
-                "--max-cost …`, goes on."
-            )
+            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
         case JudgeError():
-            return type(error)(
-                f"{error} Nothing that was answered is lost: when that is mended, {goes_on}"
-            )
+            return type(error)(f"{error} {saved} Fix this, then {again}")
     return error
 
 
@@ -268,7 +266,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
     from judgeq.engine import results, session
     from judgeq.engine.scores import write_scores
     from judgeq.engine.status import state
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import status as show_status
 
     folder, settings = prepared.folder, prepared.settings
     try:
@@ -277,7 +275,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
         if as_json:
             print_json(_state(folder), ended)
         elif not quiet:
-            show(*show_run.status(asyncio.run(state(folder))))
+            show(*show_status.status(asyncio.run(state(folder))))
     else:
         result = session.with_texts(result, settings, prepared.dataset)
         write_scores(result.scores, folder.scores)
@@ -292,7 +290,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
 
     are, them = ("is", "it") if failed == 1 else ("are", "them")
     return JudgeError(
-        f"{several(failed, 'job')} failed and {are} left out of the ratings; "
+        f"{several(failed, 'job')} failed and {are} left out of the scores: "
         f"`judgeq resume {run} --retry-failed` asks {them} again."
     )
 

@@ -86,7 +86,7 @@ def status(
 
     from judgeq import runs
     from judgeq.engine.status import state
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import status as show_status
 
     folder = runs.runs_in(runs_dir, store).find(name)
     run_state = asyncio.run(state(folder, ratings=True))
@@ -95,7 +95,7 @@ def status(
     if as_json:
         print_json(run_state)
     else:
-        show(*show_run.status(run_state))
+        show(*show_status.status(run_state))
 
 
 def _watched(before: State, *, draw: bool) -> State:
@@ -108,7 +108,7 @@ def _watched(before: State, *, draw: bool) -> State:
 
     from judgeq.engine.status import state
     from judgeq.ui.sections import terminal
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import status as show_status
 
     target = console()
     live = Live(console=target, auto_refresh=False, transient=True)
@@ -116,7 +116,7 @@ def _watched(before: State, *, draw: bool) -> State:
     with live if draw else nullcontext():
         while before.running:
             if draw:
-                sections = show_run.status(before)
+                sections = show_status.status(before)
                 live.update(Group(*terminal(sections, target.width)), refresh=True)
             time.sleep(EVERY)
             before = asyncio.run(state(before.run.anew(), ratings=True, before=before))
@@ -132,14 +132,14 @@ def list_runs(
 
     from judgeq import runs
     from judgeq.engine.status import Unreadable, states
-    from judgeq.ui.show import lists as show_lists
+    from judgeq.ui.show import status as show_status
 
     there = runs.runs_in(runs_dir, store)
     listed = asyncio.run(states(there))
     if as_json:
         print_json(listed)
     elif listed:
-        show(show_lists.runs(listed))
+        show(show_status.runs(listed))
     else:
         show(f"No runs in {there.shown}. `judgeq run --dataset demo` makes one.")
     for state in listed:

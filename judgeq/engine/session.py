@@ -17,7 +17,7 @@ from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results
+from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
@@ -69,6 +69,7 @@ def prepare(
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name = f"{dataset.name}-{strategy.name}-{by}"
     folder = there.place(name, config.fingerprint(facts), new)
+    conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, config.fingerprint(facts))
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
@@ -158,18 +159,33 @@ def execute(
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
         return await go_through(session)
 
-    path = run.folder.path
-    closed = run.folder.exists and not writable(path, path / "lock", path / DATABASE)
-    if closed and not retry_failed and run.settings.total_rounds is None:
-        there = run_loop(results.finished(run.folder, run.settings))
-        if there is not None:
-            return with_texts(there, run.settings, run.dataset)
+    there = None if retry_failed else _finished(run)
+    if there is not None:
+        return there
     if run.settings.people is not None and page is None:
         raise UsageError("--judge people: there is no page to ask them on here.")
     with begun(run, emit):
         work = at_work(run, emit, judged, interrupts or Interrupts(), beside=beside, page=page)
         result = with_texts(run_loop(work), run.settings, run.dataset)
         write_scores(result.scores, run.folder.scores)
+    return result
+
+
+def _finished(run: Run) -> results.Result | None:
+    """The result of a run that is finished, its scores written if they can be; None if it isn't."""
+    settings, path = run.settings, run.folder.path
+    if not run.folder.exists or settings.share_texts:
+        return None
+    info = run.folder.info()
+    now = (settings.goal, run.strategy.rounds, run.dataset.labels)
+    same = now == (info.settings.goal, info.rounds, info.labels)
+    if not same or run_loop(status.state(run.folder)).word != "finished":
+        return None
+    result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
+    if writable(path, path / "lock", path / DATABASE):
+        with run.folder.locked():
+            _look_again(run, info)
+            write_scores(result.scores, run.folder.scores)
     return result
 
 
@@ -227,8 +243,7 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
-    about a third cheaper."""
+    """Run `work` on uvloop's event loop, where it exists: a call is about a third cheaper."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         import uvloop
@@ -281,12 +296,13 @@ def _begin(run: Run, emit: Emit) -> None:
 
 def _look_again(run: Run, info: RunInfo) -> None:
     """Write down what has changed of a run that was begun before."""
-    goal = {name: getattr(run.settings, name) for name in ("until", "batch", "total_rounds")}
+    names = ("until", "batch", "total_rounds", *(["name"] if run.settings.name else []))
+    kept = {name: getattr(run.settings, name) for name in names}
     changed = info.model_copy(
         update={
             "labels": run.dataset.labels,
             "rounds": run.strategy.rounds,
-            "settings": info.settings.model_copy(update=goal),
+            "settings": info.settings.model_copy(update=kept),
         }
     )
     if changed != info:

@@ -77,7 +77,7 @@ class DatasetSpec(Declarations):
     )
     gold_levels: tuple[str, ...] | None = setting(
         "The gold labels, where they are words, from least to most.", DATA, None,
-        common=True, metavar="LOW,…,HIGH",
+        metavar="LOW,…,HIGH",
     )  # fmt: skip
     latent_column: str | None = setting(
         "A column of numbers that the simulated judge answers from.", DATA, None,
@@ -271,6 +271,10 @@ class Choices(Declarations):
         RUNNING, None, common=True, session=True, unset="when its rounds are over",
         metavar="RHO|topK",
     )  # fmt: skip
+    name: str | None = setting(
+        "A name for the run, next to its id: commands take either.", RUNNING, None,
+        common=True, metavar="NAME",
+    )  # fmt: skip
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
         "results only; '' keeps runs in folders.",
@@ -310,6 +314,15 @@ class Choices(Declarations):
             able = " or ".join(name for name in CHOICES if ESTIMATORS[name].likelihood)
             raise ValueError(f"--unbias-position goes with --rating {able}, not {self.rating}")
         return self
+
+    @field_validator("name")
+    @classmethod
+    def _of_a_run(cls, name: str | None) -> str | None:
+        if name is not None and (
+            name == "last" or not re.fullmatch(r"\w(?:[\w .+-]{0,58}\w)?", name)
+        ):
+            raise ValueError("give up to 60 letters, digits, spaces, and . + - _; not 'last'")
+        return name
 
     @field_validator("until")
     @classmethod

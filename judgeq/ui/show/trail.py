@@ -88,11 +88,9 @@ def versus(
     gold = (
         [] if all(map(math.isnan, values)) else [(numbers("gold", show="{:g}".format)[0], values)]
     )
-    yield Section(
-        f"{one} and {other} in {result.run.id}",
-        *show_items.table(scores, rows, gold),
-        warnings=result.cautions,
-    )
+    columns, table = show_items.table(scores, rows, gold)
+    title = f"{one} and {other} in {result.run.id}"
+    yield Section(title, columns=columns, rows=table, warnings=result.cautions)
     p, direct, how = versus.probability, versus.direct, "never in one judgment"
     said = f"–: {versus.why}"
     if p is not None:
