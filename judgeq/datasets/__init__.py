@@ -13,7 +13,7 @@ from pathlib import Path
 from judgeq.datasets import corpora, synthetic
 from judgeq.datasets.columns import (
     ID,
-    check_levels,
+    checked_levels,
     is_empty,
     items,
     read_gold,
@@ -163,7 +163,7 @@ def _on_stdin(spec: DatasetSpec) -> Reader:
 
 def _table(spec: DatasetSpec, name: str, reader: Reader) -> Dataset:
     text = spec.text_column or TEXT
-    levels = check_levels(spec.gold_levels)
+    levels = None if spec.gold_levels is None else checked_levels(spec.gold_levels)
     if levels is not None and spec.gold_column is None:
         raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
     if spec.id_column == text:

@@ -166,17 +166,15 @@ def with_kind(
     return gold, "ordinal" if whole and len(distinct) <= MOST_LEVELS else "continuous"
 
 
-def check_levels(names: Sequence[str] | None) -> tuple[str, ...] | None:
-    """The labels of gold without blanks around them. Raises UsageError unless they are two or more."""
-    if names is None:
-        return None
-    levels = tuple(level.strip() for level in names)
-    if len(levels) < 2 or len(set(levels)) < len(levels) or not all(levels):
+def checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
+    """Gold labels from least to most of the feature, without blanks. Raises UsageError."""
+    stripped = tuple(level.strip() for level in levels)
+    if len(stripped) < 2 or len(set(stripped)) < len(stripped) or not all(stripped):
         raise UsageError(
-            f"--gold-levels is {listed(names)}. Expected at least two different labels, "
-            "from least to most of the feature: --gold-levels low,high"
+            f"--gold-levels is {listed(levels)}. Expected at least two different labels, from least to "
+            "most of the feature: --gold-levels low,high"
         )
-    return levels
+    return stripped
 
 
 def _number(table: Table, cell: object) -> float | None:

@@ -26,7 +26,7 @@ from judgeq.engine.stopping import signals
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.escaping import plain
 from judgeq.evaluation import record
-from judgeq.evaluation.evaluate import Plan
+from judgeq.evaluation.gold import Plan
 from judgeq.runs import RunPlace, Runs
 from judgeq.ui import html
 from judgeq.ui.report import page, texts
