@@ -49,7 +49,15 @@ OF_A_MODEL: Mapping[str, Any] = {
     "structured": "json",
 }
 # Settings that choose the items, the prompt or who is asked, whose content then decides.
-CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble", "each"} - SESSION
+CHOOSING = {
+    *DatasetSpec.model_fields,
+    "prompt",
+    "feature",
+    "persona",
+    "ensemble",
+    "each",
+    "name",
+} - SESSION
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
     "keep_columns": True,

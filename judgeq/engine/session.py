@@ -216,12 +216,10 @@ async def at_work(
 def with_texts(
     result: results.Result, settings: Settings, dataset: Dataset | None
 ) -> results.Result:
-    """The result, with the items' texts if they are had and not unwanted, and other columns that are
-    kept."""
-    if dataset is None:
-        return result
-    texts = dataset.texts if settings.texts else None
-    return replace(result, scores=replace(result.scores, texts=texts, others=dataset.columns))
+    """The result, with the items' texts if they are had and not unwanted, and columns that are kept."""
+    texts = dataset.texts if dataset is not None and settings.texts else None
+    others = {} if dataset is None else dataset.columns
+    return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
 def dataset_of(folder: RunPlace) -> Dataset | None:
