@@ -474,7 +474,7 @@ def test_why_a_mixture_has_no_threshold(folder: Path, say: Say) -> None:
 
 def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
     (folder / "three.csv").write_text("gold\n" + "0\n" * 27 + "1\n" * 3)
-    (folder / "labels.txt").write_text("gold\n1\n")
+    (folder / "labels.docx").write_text("gold\n1\n")
     best = ("--threshold", "best")
     over, three = ("--positive-over", "2"), ("--gold", "three.csv")
     same = ("--gold", "three.csv", "--gold-column", "id", "--id-column", "id")
