@@ -359,7 +359,7 @@ async def _open(
                         stop,
                         emit,
                         out=out,
-                        spending=shared,
+                        shared=shared,
                         processes=lambda: store.processes,
                     ) as judge,
                     AsyncExitStack() as stack,
