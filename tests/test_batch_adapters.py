@@ -18,7 +18,7 @@ from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.mock_server import MockServer, batches, running
-from judgeq.mock_server.behaviour import MockSettings
+from judgeq.settings.mock_server import MockSettings
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
 from tests.anthropic_server import AnthropicServer

@@ -23,13 +23,13 @@ from judgeq.errors import (
     RunError,
     ServerFailedError,
 )
+from judgeq.escaping import plain
 from judgeq.judge.backend import BatchAPI, Remote, Result
 from judgeq.judge.batches import api_of, provider
 from judgeq.judge.batches.provider import ProviderBatches
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
-from judgeq.untrusted import plain
 from tests.batch_server import (
     LINE,
     Server,

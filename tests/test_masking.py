@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import JudgeError, UnusableReplyError, UsageError
+from judgeq.escaping import plain
 from judgeq.judge.backend import Request
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.secrets import _PUBLIC, Mask
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
-from judgeq.untrusted import plain
 from tests.cli import judgeq, only_run
 from tests.web import answering, completion, serving
 

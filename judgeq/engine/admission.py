@@ -18,20 +18,20 @@ import orjson
 from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
+from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import SYNTHETIC
-from judgeq.datasets.tables import FORMATS
 from judgeq.engine import assembly
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.session import opened
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
+from judgeq.escaping import quoted
 from judgeq.judge.budget import Allowance
 from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.runs.stored import StoredRuns
 from judgeq.store import Store
-from judgeq.untrusted import quoted
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
@@ -243,5 +243,5 @@ def _specs(
         return
     for path in files:
         yield asked.model_copy(update={"dataset": str(path)})
-    if Path(name).suffix.lower() in FORMATS and trust.owns(place, info, "dataset", "data_dir"):
+    if format_of(name) is not None and trust.owns(place, info, "dataset", "data_dir"):
         yield info.settings

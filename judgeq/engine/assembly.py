@@ -16,6 +16,7 @@ from judgeq.datasets import Dataset
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Event, Notice
+from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
@@ -28,7 +29,6 @@ from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
-from judgeq.paths import user_cache
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment

@@ -33,6 +33,7 @@ from judgeq.errors import (
     StoppedError,
     StoreAwayError,
 )
+from judgeq.escaping import quoted
 from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
@@ -46,7 +47,6 @@ from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
 from judgeq.text import several
 from judgeq.types import Counts
-from judgeq.untrusted import quoted
 
 T = TypeVar("T")
 BARRIER_WAIT = 1.0

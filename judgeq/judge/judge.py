@@ -21,11 +21,11 @@ from judgeq.errors import (
     StoppedError,
     UnusableReplyError,
 )
+from judgeq.escaping import plain
 from judgeq.events import CallEnded
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
 from judgeq.judge.sending import Ledger, Sender, Sending
 from judgeq.types import Call, Job, JobState, Match, Outcome, Verdict
-from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
     from judgeq.judge.cache import ReplyCache

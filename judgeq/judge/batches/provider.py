@@ -24,13 +24,13 @@ from judgeq.errors import (
     RunError,
     ServerFailedError,
 )
+from judgeq.escaping import plain
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.judge.backend import Remote, Result
 from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
 from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, beside
 from judgeq.judge.http.replies import count_in, object_in
-from judgeq.untrusted import plain
 
 PAGE, MOST_PAGES = 100, 1_000
 PIECE = 262_144
