@@ -122,8 +122,8 @@ def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:
         return
     raise RunError(
         f"{folder.path} belongs to another user (uid {owner}), and you haven't worked on it before. "
-        f"`judgeq resume {quoted(str(folder.path))}` goes on with it; --new begins a run of your own "
-        "beside it. Nothing was changed."
+        f"`judgeq resume {quoted(str(folder.path))}` continues it; --new begins a run of your own. "
+        "Nothing was changed."
     )
 
 

@@ -108,7 +108,7 @@ RunNames = Annotated[
     typer.Argument(
         metavar="RUN1 RUN2 …",
         help="Two runs or more over the same items, each by its id, a unique beginning of it, "
-        "its folder, or 'last'. The others are held against the first.",
+        "its folder, or 'last'. The others are compared with the first.",
         autocompletion=_completing(_runs),
     ),
 ]
@@ -129,7 +129,9 @@ AcceptDamage = Annotated[
     ),
 ]
 RetryFailed = Annotated[bool, _running("Ask failed and invalid jobs again.", "--retry-failed")]
-StartAfresh = Annotated[bool, _running("Start afresh beside a run of the same.", "--new")]
+StartAfresh = Annotated[
+    bool, _running("Start another run of the same.", "--new")
+]
 DryRun = Annotated[
     bool,
     _running("Show calls, tokens and dollars, and stop before anything is sent.", "--dry-run"),

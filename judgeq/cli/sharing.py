@@ -163,16 +163,19 @@ def import_(
 
     Each line is {"round": 1, "presented": [5, 2, 9], "ranking": [9, 5, 2]}, or
     has a "winner" (of two; "tie" for none) or a "score" (of one, 0 to 1) in place
-    of the ranking; tied items of a ranking stand in an inner list. Items are row
-    numbers of the dataset (from 0), or ids in quotes. "judge" names who judged;
-    "ordered": false says that the order shown isn't known, as where the winner
-    always stands first. A wrong line is an error with its number; nothing is half
-    imported. Items compared with themselves, and copies of an earlier line (the
-    same round, group, judge, items and answer), are left out and reported.
+    of the ranking.
 
-    A table (CSV, TSV, JSONL, Parquet) of votes on pairs, as other programs write it,
-    comes in by naming its columns; so does one of best-worst answers, of which each
-    says the best and the worst of some texts: nothing is taken from it of the others.
+    Tied items of a ranking are in an inner list. Items are row numbers of the dataset (from 0), or ids in quotes. "judge" is the
+    judge's name; "ordered": false means that the order shown isn't known, for
+    example because the winner is always first.
+
+    A wrong line is an error with its number; nothing is half imported. Items
+    compared with themselves, and copies of an earlier line, are left out and
+    reported.
+
+    A table of votes on pairs, or of best-worst answers, as other programs write it,
+    is imported by naming its columns. Of a best-worst answer only the best and the
+    worst count.
 
     Some programs record a failed call as the order presented. Lists that were
     ranked so are counted where they are more than chance allows, and left out
@@ -269,10 +272,12 @@ def export(
     The recording has the form that `judgeq import` reads: one JSON object a line,
     in the order in which they are rated. No texts, no prompts, no costs.
 
-    --table writes for other programs: the scores, with all that scores.csv has but
-    the texts; the comparisons that they are made of (a tie is two, of weight 0.5);
-    or the calls, with tokens, costs, times and errors. In CSV and Excel a
-    text that a spreadsheet would run begins with '; JSONL and Parquet have it as it is.
+    --table writes for other programs: the scores without the texts; the comparisons
+    that they are made of (a tie is two, of weight 0.5); or the calls, with tokens,
+    costs, times and errors.
+
+    In CSV and Excel a text that a spreadsheet would run begins with '; JSONL and
+    Parquet have it as it is.
 
     Examples:
 

@@ -85,7 +85,7 @@ MaxHours = Annotated[
     typer.Option(
         "--max-hours",
         metavar="X",
-        help="Leave in time for the calls in flight to end before so many hours are over.",
+        help="Leave in time for the calls in flight to end within this many hours.",
         show_default=False,
         rich_help_panel=RUNNING,
     ),
@@ -132,8 +132,10 @@ def worker(
 
     `judgeq run --store` plans the rounds; any number of workers, on any machines,
     answer them. Judges, servers, keys and prices are this worker's own, never the
-    database's, and --max-cost caps what this process spends. Ctrl-C or SIGTERM lets
-    the calls in flight finish and gives the other jobs back; twice stops now.
+    database's, and --max-cost caps what this process spends.
+
+    Ctrl-C or SIGTERM lets the calls in flight finish and gives the other jobs back;
+    twice stops now.
 
     Examples:
 
@@ -205,8 +207,10 @@ def workers(
     """Start workers on your Dask or Ray cluster, watch them and stop them.
 
     Takes the flags of `judgeq worker`, for each of them. The cluster must be running;
-    Ctrl-C stops the workers as SIGTERM does. Keys are never sent: they come from the
-    environment there, as does a store's address that isn't given by --store here.
+    Ctrl-C stops the workers as SIGTERM does.
+
+    Keys are never sent: they come from the environment there, as does a store's
+    address that isn't given by --store here.
 
     Examples:
 

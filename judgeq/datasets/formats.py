@@ -133,7 +133,7 @@ def _contents(path: Path, form: Format | None) -> bytes:
             raise DataError(f"{path} is a folder. Name a file in it ({SUFFIXES}).")
         if form is None:
             raise UsageError(
-                f"The suffix of {path} doesn't tell a format that can be read. "
+                f"The suffix of {path} is no format that can be read. "
                 f"Name it by what it holds: {SUFFIXES}."
             )
         return path.read_bytes()

@@ -68,7 +68,9 @@ class MockSettings(Declarations):
         "Reasoning tokens of every reply.", BEHAVIOUR, 0, limits=_NOT_NEGATIVE
     )
     reasoning_beside: bool = setting(
-        "Count reasoning beside completion_tokens and their limit, as xAI does.", BEHAVIOUR, False
+        "Count reasoning apart from completion_tokens and their limit, as xAI does.",
+        BEHAVIOUR,
+        False,
     )
     cached_share: float = _share("input that it says was cached")
     usage: bool = setting("Whether replies say their tokens.", BEHAVIOUR, True, undone=True)

@@ -204,7 +204,7 @@ class ModelBackend(ABC):
                 f"the batch was {result.ended} before this was asked.", cost=0.0
             )
         if result.status == 0:
-            raise ServerFailedError("the batch's results don't say what became of this request.")
+            raise ServerFailedError("the batch has no result for this request.")
         try:
             return self._reply(result.status, {}, result.body, size, form == self.form)
         except CallError as error:
