@@ -25,7 +25,6 @@ from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.simulated import SimulatedJudge
 from judgeq.rating import Fit
-from judgeq.store import schema
 from judgeq.strategies import History
 from judgeq.types import Attempt, Call, Job, Match, Outcome, Usage, Verdict
 
@@ -54,8 +53,10 @@ async def turns(some: int = 20) -> None:
 ADDING_UP = (
     "UPDATE jobs SET attempts = open + (SELECT count(*) FROM calls WHERE job = jobs.id "
     "AND outcome <> 'cached' AND answered_by IS NULL)",
-    "DELETE FROM totals",
-    schema.TOTAL,
+    "UPDATE workers SET calls = 0, hits = 0, tokens = 0, saved = 0, spent = 0, at_risk = 0",
+    "INSERT INTO workers (run, name, until, over, calls, tokens, spent, at_risk) "
+    "SELECT 1, hex(randomblob(4)), 0, true, count(*), coalesce(sum(input + cached + output + reasoning), 0), "
+    "CAST(1e9 * total(max(cost, 0)) AS bigint), (SELECT coalesce(sum(at_risk), 0) FROM jobs) FROM calls",
 )
 """Statements that make the counts of a run's file agree again with the calls that a test left in it."""
 

@@ -32,7 +32,8 @@ DAMAGE = [
     ("UPDATE calls SET cost = 0 WHERE id = 7", "dollars of its calls: 0.0"),
     ("UPDATE calls SET output = 0", "tokens of its calls: "),
     ("UPDATE jobs SET open = 1 WHERE id = 7", "attempts that ended: 29, and calls of them: 30"),
-    ("DELETE FROM totals", "calls: 30 of 0; tokens of its calls: "),
+    ("DELETE FROM workers", "calls: 30 of 0; tokens of its calls: "),
+    ("UPDATE jobs SET at_risk = 7 WHERE id = 7", "nano-dollars at risk: 7 of 0"),
 ]
 
 

@@ -14,8 +14,6 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import content_of
 from judgeq.errors import RunError
@@ -26,8 +24,7 @@ from judgeq.store import Store, open_stored
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.prospects import Lookout
-from judgeq.store.postgres.runs import RunRow
+from judgeq.store.postgres.runs import Lookout, RunRow
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
@@ -154,25 +151,21 @@ class StoredRun:
     def dataset(self) -> Dataset | None:
         """See RunFolder."""
         row, info = self.row(), self.info()
-        kept = rows.shared(self.address, row.run) if row.texts else None
+        try:
+            kept = rows.shared(self.address, row.run) if row.texts else None
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{self.shown} is damaged: {error}.") from error
         if kept is None:
             return None
-        if content_of(kept.ids, kept.texts) != info.shared:
+        items, texts = kept
+        if content_of(items.ids, texts) != info.shared:
             raise RunError(f"the texts in {self.shown} are not those that the run was begun with.")
-        gold = np.array([np.nan if label is None else label for label in kept.gold])
-        subsets = {}
-        for name, members in kept.subsets.items():
-            subsets[name] = np.zeros(len(kept.ids), dtype=np.bool_)
-            try:
-                subsets[name][np.frombuffer(members, dtype="<i4")] = True
-            except (IndexError, ValueError) as error:
-                raise RunError(f"{self.shown} is damaged: subset {name!r}.") from error
         return Dataset(
             name=info.dataset,
-            ids=kept.ids,
-            texts=kept.texts,
-            gold=None if np.isnan(gold).all() else gold,
-            subsets=subsets,
+            ids=items.ids,
+            texts=texts,
+            gold=items.gold,
+            subsets=dict(items.subsets),
             source=f"the texts shared in {self.address.shown}",
             known_as=str(info.facts.get("dataset")),
             licence=info.licence,
@@ -207,7 +200,7 @@ class StoredRun:
         damage = rows.damage(self.address, run)
         if not (read_only and self.accept_damage):
             refuse(self.shown, damage)
-        return open_stored(self.address, run, self.id, read_only=read_only, damage=damage)
+        return open_stored(self.address, run, self.id, damage=damage)
 
 
 @dataclass(frozen=True, slots=True)

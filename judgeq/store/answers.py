@@ -30,13 +30,13 @@ class Columns:
     ordered: Bools
 
 
-def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
-    """The verdicts from (job, ranking, ties, score, the match's items, its judge, whether their order
-    is known), over n items. Raises ValueError as `assembled`."""
+def columns(rows: Sequence[Sequence[Any]]) -> Columns:
+    """The columns of rows (job, ranking, ties, score, the match's items, its judge, whether their order
+    is known). Raises ValueError for a judge that can't be."""
     if not all(type(number) is int and 0 <= number < MANY for number in {row[5] for row in rows}):
         raise ValueError("a judge's number can't be")
     ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
-    columns = Columns(
+    return Columns(
         jobs=np.array([row[0] for row in rows], dtype=np.int64),
         ranked=unpacked(b"".join(row[1] for row in rows)),
         lengths=np.array([len(row[1]) // 4 for row in rows], dtype=np.int64),
@@ -47,7 +47,6 @@ def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
         judges=np.array([row[5] for row in rows], dtype=np.int32),
         ordered=np.array([row[6] != 0 for row in rows], dtype=np.bool_),
     )
-    return assembled(columns, n)
 
 
 def assembled(columns: Columns, n: int) -> Verdicts:

@@ -8,10 +8,10 @@ whole, or not at all.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Awaitable, Callable, Collection, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import NamedTuple, Protocol
+from typing import NamedTuple, Protocol, TypeVar
 
 import numpy as np
 
@@ -38,6 +38,8 @@ from judgeq.types import (
     Usage,
     Verdicts,
 )
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -180,28 +182,18 @@ class Store(Protocol):
 
     # The workers
 
-    def turn(self) -> int:
-        """A number for a worker's next transaction, higher than all before; 0 where `recover` never
-        needs it."""
+    async def again(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` returns, done again while the store can't be reached or can't commit just now: it
+        may be done twice. Raises StoreAwayError when that takes too long (see `hurry`)."""
 
-    def together(
-        self, worker: str | None = None, turn: int = 0
-    ) -> AbstractAsyncContextManager[None]:
-        """What the task does inside is one transaction: a commit costs more than what it commits. It
-        may be this worker's transaction number `turn`, by which `recover` knows it.
+    def together(self) -> AbstractAsyncContextManager[None]:
+        """What the task does inside is one transaction: a commit costs more than what it commits.
 
         Raises RunError, before anything is done, where the run's files are no longer in their place:
         what is settled by itself is kept all the same, if they are still anywhere. Raises
-        StoreAwayError where the store can't be reached or can't commit just now: it may have been
-        committed all the same.
-        """
-
-    async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
-        """After StoreAwayError, wait until the store is back. None where this worker's transaction
-        number `turn` was not committed; else those of `jobs` that are still the worker's, and its
-        other running jobs are put back in the queue.
-
-        Raises StoreAwayError when that takes too long (see `hurry`).
+        StoreAwayError where the store can't be reached or can't commit just now. It may have been
+        committed all the same: numbered attempts and outcomes are then sent again, which changes
+        nothing, and what was claimed goes back into the queue.
         """
 
     def claim_for(self, judges: Sequence[int]) -> None:
@@ -212,8 +204,8 @@ class Store(Protocol):
 
     async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
         """Commit one more attempt of each of these claimed jobs: the intent to pay, and the most it
-        can cost, before anything is sent. Nothing is committed for those that are returned: they are
-        no longer this worker's."""
+        can cost, before anything is sent. An attempt whose number was begun isn't begun again. Nothing
+        is committed for jobs that are returned: they are no longer this worker's."""
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         """In one transaction: the calls, verdicts and new states of these jobs.
@@ -222,7 +214,7 @@ class Store(Protocol):
         settled meanwhile goes into the ledger as a paid "duplicate" and changes nothing else.
         Without a verdict, only the worker that has the job changes its state. A RUNNING outcome
         leaves it as it is and only adds its calls. An outcome without an error leaves the last one
-        standing.
+        standing. One whose attempt is in the ledger was settled before, and is left out.
         """
 
     # Batches: each is a worker that never dies, under its own name, and holds its jobs
@@ -248,8 +240,7 @@ class Store(Protocol):
 
     async def lines(self, batch: str) -> list[Line]:
         """The jobs that a batch still has, by number, with just what they were given with. They are
-        settled in the batch's name, as its worker; a PENDING outcome gives one back. What is settled
-        twice counts as two calls: after StoreAwayError read again what is left."""
+        settled in the batch's name, as its worker; a PENDING outcome gives one back."""
 
     # People: who has which question is written down here, and by one process. The job of one that is
     # out stays pending: workers claim the jobs of other judges (`claim_for`). What a person says is

@@ -1,0 +1,76 @@
+"""The narrow connection that a store needs of a database."""
+
+from __future__ import annotations
+
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from contextlib import AbstractAsyncContextManager
+from typing import Any, Protocol, TypeVar
+
+from judgeq.events import Event
+from judgeq.store.answers import Columns
+from judgeq.store.statements import Bulk
+from judgeq.types import Matches
+
+T = TypeVar("T")
+
+
+class Database(Protocol):
+    """One run's tables, by the statements of statements.py. Errors are RunErrors: StoreAwayError where
+    the database can't be reached or can't commit just now, which another try may mend.
+
+    What a task does in a transaction, no other task of this process sees or disturbs.
+    """
+
+    blocking: bool
+    """Whether operations keep the event loop until they are done."""
+    emit: Callable[[Event], None]
+    """Notifies the user."""
+    hurried: bool
+    """Whether what is away isn't waited for any longer."""
+
+    @property
+    def shown(self) -> str:
+        """The run, for messages."""
+
+    @property
+    def inside(self) -> bool:
+        """Whether this task is in a transaction."""
+
+    def transaction(self) -> AbstractAsyncContextManager[None]:
+        """What this task does inside is one transaction; inside another it is a part of that."""
+
+    async def again(self, work: Callable[[], Awaitable[T]]) -> T:
+        """What `work` returns, done again while the database is away: it may be done twice. In a
+        transaction it is done once."""
+
+    async def read(self, statement: str, **values: object) -> list[Any]:
+        """The rows of a statement that may be run twice: it is, while the database is away."""
+
+    async def change(self, statement: str, **values: object) -> int:
+        """How many rows a statement changed; in a transaction of this task."""
+
+    async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+        """Run a statement for each of these rows, in a transaction of this task; for which of them it
+        changed anything. Several rows about the same id are run in their order."""
+
+    async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """Put many new rows of the run into a table, in a transaction of this task."""
+
+    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
+        """Give the worker up to n pending jobs for these judges (None: for all), lowest numbers first;
+        their rows (statements.JOB)."""
+
+    async def end_dead(self) -> int:
+        """End the workers whose lease is over, and put their jobs back in the queue; how many jobs."""
+
+    async def counts(self, first: int, last: int) -> list[Any]:
+        """How many jobs of this span are in each state: (state, count), perhaps several of a state."""
+
+    async def verdicts(self, first: int, last: int) -> Columns:
+        """The verdicts on a span of jobs. Raises ValueError for what can't be."""
+
+    async def matches(self, first: int, last: int) -> Matches:
+        """The questions of a span of jobs. Raises ValueError for what can't be."""
+
+    async def close(self) -> None:
+        """Let go of it."""
