@@ -164,8 +164,10 @@ def update(outcome: Outcome, worker: int) -> tuple[object, ...]:
 
 def last_attempt(outcome: Outcome) -> int | None:
     """The attempt by which an outcome is found that was settled before; None without one."""
-    sent = [call.attempt for call in outcome.calls if call.outcome != CACHED and call.judge is None]
-    return sent[-1] if sent else None
+    for call in reversed(outcome.calls):
+        if call.outcome != CACHED and call.judge is None:
+            return call.attempt
+    return None
 
 
 def late(outcome: Outcome) -> Outcome:

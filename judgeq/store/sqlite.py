@@ -12,7 +12,7 @@ import os
 import re
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Sequence
 from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
@@ -80,6 +80,33 @@ class _Reported:
             raise problem(self._path, error) from error
 
 
+class _Transaction:
+    """A transaction, or a part of the one that there is. A generator would take several times as long."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._db = database
+        self._inner = database.inside
+
+    async def __aenter__(self) -> None:
+        if not self._inner:
+            self._db.before()
+            with self._db.reported:
+                self._db.connection.execute("BEGIN IMMEDIATE")
+            self._db.inside = True
+
+    async def __aexit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if self._inner:
+            return
+        self._db.inside = False
+        with self._db.reported:
+            try:
+                if error is None:
+                    self._db.connection.execute("COMMIT")
+            finally:
+                if self._db.connection.in_transaction:
+                    self._db.connection.execute("ROLLBACK")
+
+
 class SqliteDatabase:
     """See Database. One process writes, and the loop waits for it: tasks are never in one another's
     way."""
@@ -108,25 +135,9 @@ class SqliteDatabase:
                 path, read_only=read_only, make=make, accept_damage=accept_damage
             )
 
-    @asynccontextmanager
-    async def transaction(self) -> AsyncIterator[None]:
+    def transaction(self) -> _Transaction:
         """See Database."""
-        if self.inside:
-            yield
-            return
-        self.before()
-        with self.reported:
-            self.connection.execute("BEGIN IMMEDIATE")
-            self.inside = True
-            try:
-                yield
-                self.connection.execute("COMMIT")
-            except BaseException:
-                if self.connection.in_transaction:
-                    self.connection.execute("ROLLBACK")
-                raise
-            finally:
-                self.inside = False
+        return _Transaction(self)
 
     async def again(self, work: Callable[[], Awaitable[T]]) -> T:
         """See Database. A file is never away."""
@@ -153,13 +164,7 @@ class SqliteDatabase:
             if statement.startswith("INSERT"):
                 self.connection.executemany(statement, rows)
                 return [True] * len(rows)
-            execute("SAVEPOINT each")
-            changed = [True] * len(rows)
-            if self.connection.executemany(statement, rows).rowcount < len(rows):
-                execute("ROLLBACK TO each")  # ask which, one by one
-                changed = [execute(statement, row).rowcount > 0 for row in rows]
-            execute("RELEASE each")
-        return changed
+            return [execute(statement, row).rowcount > 0 for row in rows]
 
     async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
         """See Database."""

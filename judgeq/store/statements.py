@@ -193,11 +193,11 @@ STILL_OURS = """
 SELECT id, attempts FROM @.jobs WHERE run = @run AND state = 'running' AND worker = :worker
 """
 _UNKNOWN = (
-    "AND (SELECT count(*) FROM @.calls WHERE run = @run AND job = :id AND attempt = :attempt "
+    "(SELECT count(*) FROM @.calls WHERE run = @run AND job = :id AND attempt = :attempt "
     "AND outcome <> 'cached' AND answered_by IS NULL) = 0"
 )
 # An outcome changes its job while that is open; else its calls are paid duplicates. One whose last
-# attempt is known was settled before.
+# attempt is known was settled before; a final one has then closed its job.
 SETTLE = Bulk(
     "id bigint, attempt int, worker bigint, final boolean, new_state text, unusable int, open int, "
     "at_risk bigint, unbounded int, error text",
@@ -205,12 +205,13 @@ SETTLE = Bulk(
     "THEN :new_state ELSE state END, unusable = unusable + :unusable, open = open - :open, "
     "at_risk = at_risk - :at_risk, unbounded = unbounded - :unbounded, "
     "error = coalesce(:error, error) "
-    f"@rows WHERE run = @run AND id = :id AND state IN ('pending', 'running') {_UNKNOWN}",
+    "@rows WHERE run = @run AND id = :id AND state IN ('pending', 'running') "
+    f"AND (:final OR {_UNKNOWN})",
 )
 RELEASE = Bulk(
     "id bigint, attempt int, open int, at_risk bigint, unbounded int",
     "UPDATE @.jobs SET open = open - :open, at_risk = at_risk - :at_risk, "
-    f"unbounded = unbounded - :unbounded @rows WHERE run = @run AND id = :id {_UNKNOWN}",
+    f"unbounded = unbounded - :unbounded @rows WHERE run = @run AND id = :id AND {_UNKNOWN}",
 )
 INSERT_CALL = Bulk(
     "job bigint, attempt int, outcome text, input bigint, cached bigint, output bigint, "
