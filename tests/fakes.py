@@ -7,7 +7,6 @@ from collections import deque
 from collections.abc import (
     AsyncIterator,
     Awaitable,
-    Awaitable,
     Callable,
     Iterable,
     Iterator,
@@ -57,7 +56,8 @@ ADDING_UP = (
     "AND outcome <> 'cached' AND answered_by IS NULL)",
     "UPDATE workers SET calls = 0, hits = 0, tokens = 0, saved = 0, spent = 0, at_risk = 0",
     "INSERT INTO workers (run, name, until, over, calls, tokens, spent, at_risk) "
-    "SELECT 1, hex(randomblob(4)), 0, true, count(*), coalesce(sum(input + cached + output + reasoning), 0), "
+    "SELECT 1, hex(randomblob(4)), 0, true, count(*), "
+    "coalesce(sum(input + cached + output + reasoning), 0), "
     "CAST(1e9 * total(max(cost, 0)) AS bigint), (SELECT coalesce(sum(at_risk), 0) FROM jobs) FROM calls",
 )
 """Statements that make the counts of a run's file agree again with the calls that a test left in it."""

@@ -123,7 +123,8 @@ class Asking:
         pass
 
     async def begin(self, attempt: Attempt) -> None:
-        assert attempt == (self._job.match.id, self.backend.prepared.bound)
+        assert attempt[:2] == (self._job.match.id, self.backend.prepared.bound)
+        assert attempt.number == self.steps.count("begin") + self._job.attempts + 1
         self.steps.append("begin")
 
     def settle(self, outcome: Outcome) -> None:

@@ -572,7 +572,10 @@ async def test_texts_that_postgresql_can_not_hold(address: Address, run: int, cl
         assert sql(address, "SELECT reply FROM @.calls") == [('a\ufffdb"{},\\ NULL',)]
         (job,) = await store.claim("a", 1, LEASE)
         assert job.error == "x\ufffdy"
-        await store.settle("a", [Outcome(0, PENDING, None, (odd._replace(attempt=2),), "half a character: \ud83d.")])
+        await store.settle(
+            "a",
+            [Outcome(0, PENDING, None, (odd._replace(attempt=2),), "half a character: \ud83d.")],
+        )
         (job,) = await store.claim("a", 1, LEASE)
         assert job.error == "half a character: ?."
 

@@ -24,9 +24,8 @@ from judgeq.engine.results import Result
 from judgeq.errors import RunError, UsageError
 from judgeq.runs import RunInfo, copying
 from judgeq.runs.stored import StoredRun, StoredRuns
-from judgeq.store import Store
+from judgeq.store import Store, schema
 from judgeq.store.postgres import runs as rows
-from judgeq.store import schema
 from judgeq.store.postgres.address import in_schema, parse, unreachable
 from judgeq.types import Job
 from tests.cli import ended, judgeq, start
@@ -105,7 +104,8 @@ def test_a_run_that_is_led_is_running(store: str, there: StoredRuns) -> None:
     execute(store, "UPDATE @.lead SET until = extract(epoch FROM now())")
     assert not run.is_running()
     worker = (
-        "INSERT INTO @.workers (run, name, until) SELECT run, 'w', extract(epoch FROM now()) + 60 FROM"
+        "INSERT INTO @.workers (run, name, until) "
+        "SELECT run, 'w', extract(epoch FROM now()) + 60 FROM"
     )
     execute(store, f"{worker} @.runs")
     assert run.is_running()
@@ -136,9 +136,7 @@ def test_times_and_amounts_that_can_not_be_are_no_crash(store: str, tmp_path: Pa
         execute(store, "UPDATE @.runs SET touched = %s::float8", touched)
         judgeq(tmp_path, "store", "check", "--store", store)
         assert 0 <= there.all()[0].touched() < 1e12
-    insert = (
-        "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', 0 FROM"
-    )
+    insert = "INSERT INTO @.workers (run, name, since, until) SELECT run, 'w', 'infinity', 0 FROM"
     execute(store, f"{insert} @.runs")
     judgeq(tmp_path, "status", run.id, "--store", store, "--json", expect=RunError.exit_code)
 
@@ -540,8 +538,9 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
             "UPDATE jobs SET state = 'failed', attempts = 4, open = 2, at_risk = 7, unbounded = 1,"
             " error = 'was ''ist' || char(9) WHERE id = 3;"
             "DELETE FROM verdicts WHERE job = 3;"
-            "INSERT INTO calls (run, job, attempt, outcome, input, cached, output, reasoning, cost, latency,"
-            " reply, at, worker) VALUES (1, 3, 2, 'timeout', 5, 6, 7, 8, 0.1, 0.30000000000000004, 'ü\\',"
+            "INSERT INTO calls (run, job, attempt, outcome, input, cached, output, reasoning, cost,"
+            " latency, reply, at, worker) VALUES"
+            " (1, 3, 2, 'timeout', 5, 6, 7, 8, 0.1, 0.30000000000000004, 'ü\\',"
             " 1.5, 1);"
             "UPDATE workers SET calls = calls + 1, tokens = tokens + 26, spent = spent + 100000000,"
             " at_risk = 7;"
@@ -644,7 +643,8 @@ def test_a_run_that_is_worked_on_is_not_copied(
 ) -> None:
     run = made(there)
     worker = (
-        "INSERT INTO @.workers (run, name, until) SELECT run, 'w', extract(epoch FROM now()) + 60 FROM"
+        "INSERT INTO @.workers (run, name, until) "
+        "SELECT run, 'w', extract(epoch FROM now()) + 60 FROM"
     )
     execute(store, f"{worker} @.runs")
     with pytest.raises(RunError, match="worked on by w"):

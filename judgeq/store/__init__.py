@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 from judgeq.store.protocol import Items as Items
 from judgeq.store.protocol import Spent as Spent
-from judgeq.store.protocol import Store as Store
+from judgeq.store.sql_store import Store as Store
 from judgeq.store.sqlite import SqliteStore, connect, problem
 
 if TYPE_CHECKING:

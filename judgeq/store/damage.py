@@ -21,8 +21,8 @@ class Counts(NamedTuple):
 
     `jobs`, and what the rounds say that there are; jobs that are `done`, of these the `answered`, which
     have a verdict, and all `verdicts`; attempts that `ended`, and the calls that are there of them; all
-    calls, and how many were `made`; their tokens, their dollars, the nano-dollars at risk, and what these
-    were `when_made`.
+    calls, and how many were `made`; their tokens, their dollars, the nano-dollars at risk, and what
+    these were `when_made`.
     """
 
     jobs: int

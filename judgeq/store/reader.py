@@ -18,8 +18,7 @@ from judgeq.events import Event
 from judgeq.people import Check, Handed, Person
 from judgeq.store import answers, batches, people, rows
 from judgeq.store import statements as sql
-from judgeq.store.database import Database
-from judgeq.store.protocol import Items, Spent
+from judgeq.store.protocol import Database, Items, Spent
 from judgeq.types import (
     Batch,
     Bools,
@@ -44,7 +43,8 @@ _AT_ONCE = 10_000
 
 
 class SqlReader:
-    """See Store. What doesn't add up is its `damage`, where that was accepted."""
+    """What a store reads. What doesn't add up in the ledger, in words, is its `damage`, where that was
+    accepted."""
 
     def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
         self._db = database
@@ -54,15 +54,15 @@ class SqlReader:
 
     @property
     def blocking(self) -> bool:
-        """See Store."""
+        """Whether operations keep the event loop until they are done, so that nothing runs meanwhile."""
         return self._db.blocking
 
     def report_to(self, emit: Callable[[Event], None]) -> None:
-        """See Store."""
+        """Have the user notified of what they should know of the store, from now on."""
         self._db.emit = emit
 
     def hurry(self) -> None:
-        """See Store."""
+        """A stop was asked for: from now on don't wait for long where the store can't be reached."""
         self._db.hurried = True
 
     @contextmanager
@@ -103,18 +103,18 @@ class SqlReader:
         return None if found is None else (int(found[0]), int(found[1]))
 
     async def items(self) -> Items:
-        """See Store."""
+        """The items as they were put in; none (n = 0) before `set_items`."""
         kept, subsets = await self._db.read(sql.ITEMS), await self._db.read(sql.SUBSETS)
         with self._reading():
             return rows.items(kept, subsets)
 
     async def round_state(self, round: int) -> Counts | None:
-        """See Store."""
+        """The round's jobs by state (the barrier: `left` is 0); None before it is planned."""
         span = await self._span(round)
         return None if span is None else await self._count(span)
 
     async def counts(self) -> Counts:
-        """See Store."""
+        """The jobs of all planned rounds by state."""
         return await self._count(_EVERY)
 
     async def _count(self, span: tuple[int, int]) -> Counts:
@@ -128,44 +128,49 @@ class SqlReader:
             return Counts(**numbers)
 
     async def left(self, round: int) -> list[Match]:
-        """See Store."""
+        """The matches of a planned round that have no outcome yet."""
         first, last = await self._span(round) or _NONE
         kept = await self._db.read(sql.LEFT, first=first, last=last)
         return [job.match for job in await self._jobs(kept)]
 
     async def matches(self, round: int) -> Matches:
-        """See Store."""
+        """A planned round's questions, with their judges; none before it is planned."""
         span = await self._span(round) or _NONE
         with self._reading():
             return await self._db.matches(*span)
 
     async def verdicts(self, round: int | None = None) -> Verdicts:
-        """See Store."""
+        """The verdicts of one round, or of all, in match order.
+
+        Raises RunError when they don't fit the matches they answer (a damaged file).
+        """
         span = _EVERY if round is None else await self._span(round) or _NONE
         n = await self._n()
         with self._reading():
             return answers.assembled(await self._db.verdicts(*span), n)
 
     async def ratings(self, round: int) -> Floats | None:
-        """See Store."""
+        """The ratings that a planned round was made from; None before it is planned."""
         kept, n = await self._one(sql.RATINGS, round=round), await self._n()
         with self._reading():
             return None if kept is None else rows.ratings(kept[0], n)
 
     async def active(self, round: int) -> Bools | None:
-        """See Store."""
+        """The items that could be asked about in a planned round, shape (n,); None before it is
+        planned."""
         kept, n = await self._one(sql.ACTIVE, round=round), await self._n()
         with self._reading():
             return None if kept is None else rows.active(kept[0], n)
 
     async def totals(self) -> Totals:
-        """See Store."""
+        """What the ledger adds up to."""
         calls, attempts = await self._one(sql.CALLS), await self._one(sql.ATTEMPTS)
         with self._reading():
             return rows.totals(calls, attempts)
 
     async def spent(self, n: int) -> list[Spent]:
-        """See Store."""
+        """What the replies to the questions with an outcome took, in match order; of about the first n
+        calls."""
         kept = await self._db.read(sql.SPENT, n=n)
         return [
             Spent(job.match, Usage(*row[7:11]), None if row[12] else row[11], row[13])
@@ -173,7 +178,10 @@ class SqlReader:
         ]
 
     async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
-        """See Store. Replies may be long: only those asked for are read."""
+        """The calls about these jobs, by job, in the order in which they ended, without what their
+        attempts were begun with; nothing for a job that had none. `reply` is raw, and says of a call
+        without an answer why: replies may be long, and only those asked for are read. Raises RunError
+        for calls that can't be."""
         if isinstance(jobs, range) and jobs.step == 1:
             spans = [f"job BETWEEN {jobs.start} AND {jobs.stop - 1}"]
         else:
@@ -185,19 +193,20 @@ class SqlReader:
             return rows.calls_by_job(kept)
 
     async def last_failure(self) -> Failure | None:
-        """See Store."""
+        """The last call that brought no answer; None if there was none."""
         last = await self._one(sql.LAST_FAILURE)
         with self._reading():
             return None if last is None else rows.failure(*last)
 
     async def batches(self) -> list[Batch]:
-        """See Store."""
+        """All batches, in the order in which they were made. Raises RunError for one that can't be."""
         kept = await self._db.read(sql.BATCHES)
         with self._reading():
             return [batches.read(row) for row in kept]
 
     async def lines(self, batch: str) -> list[Line]:
-        """See Store."""
+        """The jobs that a batch still has, by number, with just what they were given with. They are
+        settled in the batch's name, as its worker; a PENDING outcome gives one back."""
         kept = await self._one(sql.SENT, name=batch)
         if kept is None:
             return []
@@ -206,26 +215,26 @@ class SqlReader:
             return batches.lines(kept[1], jobs)
 
     async def people(self) -> list[Person]:
-        """See Store."""
+        """All of them, by number. Raises RunError for one that can't be."""
         kept = await self._db.read(sql.PEOPLE)
         with self._reading():
             return people.everybody(kept)
 
     async def handed(self) -> list[Handed]:
-        """See Store."""
+        """What people have now."""
         kept = await self._db.read(sql.HANDED)
         with self._reading():
             return [people.handed(row) for row in kept]
 
     async def said(self) -> list[tuple[Match, Call]]:
-        """See Store."""
+        """All calls of people, in the order in which they came, each with what it is about."""
         kept = await self._db.read(sql.SAID)
         jobs = await self._jobs(kept)
         with self._reading():
             return [(job.match, rows.call(row[7:])) for job, row in zip(jobs, kept, strict=True)]
 
     async def checks(self) -> list[Check]:
-        """See Store."""
+        """All checks, by number."""
         kept, n = await self._db.read(sql.CHECKS), await self._n()
         with self._reading():
             return [people.check(row, n) for row in kept]

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 VERSION = 9
 
-# Row numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot: 1 for a
-# tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
+# Row numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot: 1 for
+# a tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
 # items could be asked about in it, one bit an item, the first in the lowest bit. Times are seconds since
 # the epoch on the store's clock, but for `calls.at`. Amounts of money are nano-dollars, but for `cost`.
 #
@@ -52,7 +52,8 @@ CREATE TABLE @.workers (
     spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
     reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0, UNIQUE (run, name));
 CREATE TABLE @.items (
-    run int NOT NULL, row int NOT NULL, id text NOT NULL, gold float8, PRIMARY KEY (run, row)){clustered};
+    run int NOT NULL, row int NOT NULL, id text NOT NULL, gold float8,
+    PRIMARY KEY (run, row)){clustered};
 CREATE TABLE @.subsets (
     run int NOT NULL, name text NOT NULL, members bytea NOT NULL, PRIMARY KEY (run, name));
 CREATE TABLE @.rounds (

@@ -13,7 +13,6 @@ import re
 import sqlite3
 import time
 from collections.abc import Awaitable, Callable, Iterable, Sequence
-from contextlib import asynccontextmanager
 from functools import cache
 from pathlib import Path
 from typing import Any, TypeVar
@@ -25,13 +24,14 @@ from judgeq.store import answers, damage, rows, vetting
 from judgeq.store import statements as sql
 from judgeq.store.answers import Columns
 from judgeq.store.flusher import Flusher, Log
-from judgeq.store.sql_store import SqlStore
+from judgeq.store.sql_store import Store
 from judgeq.store.statements import NEVER, Bulk
 from judgeq.types import Matches
 
 T = TypeVar("T")
 _PENDING = f"""
-SELECT {sql.JOB} FROM jobs INDEXED BY jobs_pending WHERE run = 1 AND state = 'pending' AND {{}} ORDER BY id LIMIT :n
+SELECT {sql.JOB} FROM jobs INDEXED BY jobs_pending
+WHERE run = 1 AND state = 'pending' AND {{}} ORDER BY id LIMIT :n
 """  # noqa: S608
 _CLAIM = """
 UPDATE jobs INDEXED BY jobs_pending SET state = 'running', worker = :worker
@@ -81,7 +81,7 @@ class _Reported:
 
 
 class _Transaction:
-    """A transaction, or a part of the one that there is. A generator would take several times as long."""
+    """A transaction, or a part of the one that there is. A generator takes several times as long."""
 
     def __init__(self, database: SqliteDatabase) -> None:
         self._db = database
@@ -208,8 +208,8 @@ class SqliteDatabase:
         self.connection.close()
 
 
-class SqliteStore(SqlStore):
-    """See `Store`. The writer's process must hold the run's lock (runs/) while it is open."""
+class SqliteStore(Store):
+    """See Store. The writer's process must hold the run's lock (runs/) while it is open."""
 
     _db: SqliteDatabase
 
@@ -245,9 +245,6 @@ class SqliteStore(SqlStore):
         if self._flusher is not None and self._flusher.error is not None:
             raise RunError(f"{self._db.shown} can't be written to the disk: {self._flusher.error}")
 
-    async def crew(self) -> None:
-        """See Store."""
-
     async def _take_over(self) -> None:
         """Whoever has the file's lock leads, and all other workers are dead: what they held goes back
         into the queue at once. Batches aren't."""
@@ -262,7 +259,7 @@ class SqliteStore(SqlStore):
         return stat.st_dev, stat.st_ino
 
     def check(self) -> None:
-        """See Store. SQLite would go on writing to a file that was deleted or moved."""
+        """See SqlWorkers. SQLite would go on writing to a file that was deleted or moved."""
         if self._seen() == self._identity:
             return
         folder = self._place.parent
@@ -280,7 +277,7 @@ class SqliteStore(SqlStore):
         )
 
     async def close(self) -> None:
-        """See Store. The log is synced, moved into the database and removed."""
+        """See SqlWorkers. The log is synced, moved into the database and removed."""
         try:
             if self._flusher is not None:
                 with self._db.reported:

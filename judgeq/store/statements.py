@@ -1,11 +1,11 @@
 """The statements of a store, in the SQL that SQLite (3.26 and later) and PostgreSQL both read.
 
-In a statement `@.` stands before a table, `@run` is the number of the run, `@now` the time on the store's
-clock, and `:name` a value; `@lock` locks the rows that are read until the transaction ends. A `Bulk`
-statement is written for one row of values, and run for many; `@rows` is where they come from.
+In a statement `@.` stands before a table, `@run` is the number of the run, `@now` the time on the
+store's clock, and `:name` a value; `@lock` locks the rows that are read until the transaction ends. A
+`Bulk` statement is written for one row of values, and run for many; `@rows` is where they come from.
 
-No RETURNING, UPDATE … FROM, FILTER and the like: clusters run Python 3.11 over SQLite 3.26. What a database
-does its own way (claims, counts, many verdicts at once) is in sqlite.py and postgres/.
+No RETURNING, UPDATE … FROM, FILTER and the like: clusters run Python 3.11 over SQLite 3.26. What a
+database does its own way (claims, counts, many verdicts at once) is in sqlite.py and postgres/.
 """
 
 from __future__ import annotations
@@ -14,8 +14,8 @@ from typing import NamedTuple
 
 
 class Bulk(NamedTuple):
-    """A statement for many rows, and the columns of a row, each with its type. An UPDATE finds its row by
-    `id`, which is the first column."""
+    """A statement for many rows, and the columns of a row, each with its type. An UPDATE finds its row
+    by `id`, which is the first column."""
 
     columns: str
     text: str
@@ -201,8 +201,8 @@ _UNKNOWN = (
 SETTLE = Bulk(
     "id bigint, attempt int, worker bigint, final boolean, new_state text, unusable int, open int, "
     "at_risk bigint, unbounded int, error text",
-    "UPDATE @.jobs SET state = CASE WHEN :final OR (worker = :worker AND :new_state <> 'running') "
-    "THEN :new_state ELSE state END, unusable = unusable + :unusable, open = open - :open, "
+    "UPDATE @.jobs SET state = CASE "  # noqa: S608
+    "WHEN :final OR (worker = :worker AND :new_state <> 'running') THEN :new_state ELSE state END, unusable = unusable + :unusable, open = open - :open, "
     "at_risk = at_risk - :at_risk, unbounded = unbounded - :unbounded, "
     "error = coalesce(:error, error) "
     "@rows WHERE run = @run AND id = :id AND state IN ('pending', 'running') "
@@ -210,7 +210,7 @@ SETTLE = Bulk(
 )
 RELEASE = Bulk(
     "id bigint, attempt int, open int, at_risk bigint, unbounded int",
-    "UPDATE @.jobs SET open = open - :open, at_risk = at_risk - :at_risk, "
+    "UPDATE @.jobs SET open = open - :open, at_risk = at_risk - :at_risk, "  # noqa: S608
     f"unbounded = unbounded - :unbounded @rows WHERE run = @run AND id = :id AND {_UNKNOWN}",
 )
 INSERT_CALL = Bulk(
@@ -235,7 +235,8 @@ UPDATE @.workers SET seen = @now,
 WHERE worker = :worker
 """
 RENEW = """
-UPDATE @.workers SET seen = @now, until = CASE WHEN until > @now + :lease THEN until ELSE @now + :lease END
+UPDATE @.workers SET seen = @now,
+    until = CASE WHEN until > @now + :lease THEN until ELSE @now + :lease END
 WHERE worker = :worker AND NOT over
 """
 # The jobs of workers that are over.

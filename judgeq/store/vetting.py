@@ -37,7 +37,8 @@ def make(connection: sqlite3.Connection) -> None:
     for word, ours in (words | {"{clustered}": " WITHOUT ROWID"}).items():
         script = script.replace(word, ours)
     connection.executescript(
-        f"BEGIN IMMEDIATE; {script} INSERT INTO runs (name, fingerprint, info) VALUES ('', '', ''); "
+        f"BEGIN IMMEDIATE; {script} "  # noqa: S608
+        "INSERT INTO runs (name, fingerprint, info) VALUES ('', '', ''); "
         f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {schema.VERSION}; COMMIT"
     )
 

@@ -1,5 +1,5 @@
-"""One run's tables in PostgreSQL: a connection that is made again when it broke, and what PostgreSQL does
-its own way.
+"""One run's tables in PostgreSQL: a connection that is made again when it broke, and what PostgreSQL
+does its own way.
 
 It runs a bulk statement over arrays, so that many rows are one statement and one round trip; claims pass
 over the rows that others have locked; blocks of verdicts and matches are packed by the database, since a
@@ -255,8 +255,8 @@ class PostgresDatabase:
         lasts = now - self._away > QUIET or state.attempt_number == PATIENT
         if lasts and not self._reported and state.outcome is not None:
             self._reported = True
-            text = f"{state.outcome.exception()} It is tried again until it works; answers that come are kept."
-            self.emit(Notice(text, warning=True))
+            again = "It is tried again until it works; answers that come are kept."
+            self.emit(Notice(f"{state.outcome.exception()} {again}", warning=True))
 
     def _is_back(self) -> None:
         if self._away is None:
@@ -315,7 +315,7 @@ class PostgresDatabase:
         return sorted(await self.read(_CLAIM, worker=worker, n=n, judges=wanted))
 
     async def end_dead(self) -> int:
-        """See Database. Where the database was away, live workers are given time to renew their leases."""
+        """See Database. Where it was away, live workers are given time to renew their leases."""
         if self.back is not None and time.monotonic() - self.back < self.grace:
             return 0
         return await self.change(END_DEAD, grace=self.grace)

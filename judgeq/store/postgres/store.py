@@ -1,5 +1,5 @@
-"""The store of one run in a PostgreSQL database, which many processes share: leases, who works on it, and
-its cap."""
+"""The store of one run in a PostgreSQL database, which many processes share: leases, who works on it,
+and its cap."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.heartbeat import PROCESSES, Heartbeat
 from judgeq.store.postgres.sharing import Sharing
-from judgeq.store.sql_store import SqlStore, plain
+from judgeq.store.sql_store import Store, plain
 
 # Calls are on the clocks of those that made them; the latest will do.
 _WORKERS = """
@@ -24,7 +24,8 @@ WITH latest AS MATERIALIZED (
 span AS (SELECT CASE WHEN count(*) < 50000 THEN 60 ELSE @now - min(at) END AS seconds FROM latest),
 made AS (SELECT worker, count(*) AS n FROM latest WHERE outcome <> 'cached' AND at > @now - 60
          GROUP BY worker)
-SELECT w.worker, w.name, w.host, w.pid, w.since, w.seen, w.over, w.until < @now, w.done, w.calls, w.errors,
+SELECT w.worker, w.name, w.host, w.pid, w.since, w.seen, w.over, w.until < @now, w.done, w.calls,
+    w.errors,
     (SELECT count(*) FROM @.jobs j WHERE j.run = w.run AND j.state = 'running' AND j.worker = w.worker),
     @now, coalesce(m.n, 0) / greatest(1, least(60, seconds, @now - w.since)), w.spent
 FROM @.workers w CROSS JOIN span LEFT JOIN made m USING (worker)
@@ -38,8 +39,8 @@ FROM @.workers WHERE run = @run
 """
 
 
-class PostgresStore(SqlStore):
-    """See `Store`. Nothing is opened before it is needed; `name` is the run's for users."""
+class PostgresStore(Store):
+    """See Store. Nothing is opened before it is needed; `name` is the run's for users."""
 
     _db: PostgresDatabase
     keeper: Sharing
