@@ -23,7 +23,7 @@ import psycopg
 
 from benchmarks.measure import JUDGEQ, PYTHON
 from judgeq.store import statements
-from judgeq.store.postgres import connection, schema
+from judgeq.store.postgres import dialect, schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import Attempt, Call, JobState, Outcome, Usage, Verdict
@@ -34,12 +34,12 @@ OF_PEERS = 4_000
 MILLIONS = 10
 HOT = {
     statements.FENCE: "FENCE",
-    connection._CLAIM: "CLAIM",
-    connection._over_arrays(statements.BEGIN)[0]: "BEGIN",
-    connection._over_arrays(statements.SETTLE)[0]: "SETTLE",
+    dialect.CLAIM: "CLAIM",
+    dialect.over_arrays(statements.BEGIN)[0]: "BEGIN",
+    dialect.over_arrays(statements.SETTLE)[0]: "SETTLE",
     statements.WORKED: "WORKED",
-    connection.END_DEAD: "END_DEAD",
-    connection._COUNTS: "COUNTS",
+    dialect.END_DEAD: "END_DEAD",
+    dialect.COUNTS: "COUNTS",
 }
 """The statements of a worker's transactions, and those of the barrier."""
 

@@ -3,31 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from judgeq.store.protocol import Columns
 from judgeq.store.rows import MANY, UNKNOWN, unpacked
-from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """Verdicts as they stand in a store, column by column: shape (verdicts,), or their items one after
-    the other; a score is nan where there is none. `lengths` are those of the rankings and `asked_of`
-    those of their matches, in items."""
-
-    jobs: Offsets
-    ranked: Rows
-    lengths: Offsets
-    asked: Rows
-    asked_of: Offsets
-    ties: NDArray[np.uint8]
-    scores: Floats
-    judges: Rows
-    ordered: Bools
+from judgeq.types import Bools, Offsets, Rows, Verdicts
 
 
 def columns(rows: Sequence[Sequence[Any]]) -> Columns:

@@ -6,16 +6,14 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable, Iterable, Mapping, Sequence
 from contextlib import AbstractAsyncContextManager
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any, NamedTuple, Protocol, TypeVar
+from typing import Any, NamedTuple, Protocol, TypeVar
 
 import numpy as np
+from numpy.typing import NDArray
 
 from judgeq.events import Event
 from judgeq.store.statements import Bulk
-from judgeq.types import Bools, Floats, Match, Matches, Usage
-
-if TYPE_CHECKING:
-    from judgeq.store.answers import Columns
+from judgeq.types import Bools, Floats, Match, Matches, Offsets, Rows, Usage
 
 T = TypeVar("T")
 
@@ -52,6 +50,23 @@ class Spent(NamedTuple):
     usage: Usage
     cost: float | None
     latency: float
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Columns:
+    """Verdicts as they stand in a store, column by column: shape (verdicts,), or their items one after
+    the other; a score is nan where there is none. `lengths` are those of the rankings and `asked_of`
+    those of their matches, in items."""
+
+    jobs: Offsets
+    ranked: Rows
+    lengths: Offsets
+    asked: Rows
+    asked_of: Offsets
+    ties: NDArray[np.uint8]
+    scores: Floats
+    judges: Rows
+    ordered: Bools
 
 
 class Database(Protocol):

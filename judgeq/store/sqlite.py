@@ -22,8 +22,8 @@ from judgeq.events import Event
 from judgeq.files import refuse_links
 from judgeq.store import answers, damage, rows, vetting
 from judgeq.store import statements as sql
-from judgeq.store.answers import Columns
 from judgeq.store.flusher import Flusher, Log
+from judgeq.store.protocol import Columns
 from judgeq.store.sql_store import Store
 from judgeq.store.statements import NEVER, Bulk
 from judgeq.types import Matches

@@ -202,7 +202,8 @@ SETTLE = Bulk(
     "id bigint, attempt int, worker bigint, final boolean, new_state text, unusable int, open int, "
     "at_risk bigint, unbounded int, error text",
     "UPDATE @.jobs SET state = CASE "  # noqa: S608
-    "WHEN :final OR (worker = :worker AND :new_state <> 'running') THEN :new_state ELSE state END, unusable = unusable + :unusable, open = open - :open, "
+    "WHEN :final OR (worker = :worker AND :new_state <> 'running') THEN :new_state ELSE state END, "
+    "unusable = unusable + :unusable, open = open - :open, "
     "at_risk = at_risk - :at_risk, unbounded = unbounded - :unbounded, "
     "error = coalesce(:error, error) "
     "@rows WHERE run = @run AND id = :id AND state IN ('pending', 'running') "

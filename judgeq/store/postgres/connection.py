@@ -1,16 +1,9 @@
-"""One run's tables in PostgreSQL: a connection that is made again when it broke, and what PostgreSQL
-does its own way.
-
-It runs a bulk statement over arrays, so that many rows are one statement and one round trip; claims pass
-over the rows that others have locked; blocks of verdicts and matches are packed by the database, since a
-row for each would take 20 times as long to read.
-"""
+"""One run's tables in PostgreSQL: a connection that is made again when it broke, and its errors."""
 
 from __future__ import annotations
 
 import asyncio
 import random
-import re
 import time
 from collections.abc import (
     AsyncIterator,
@@ -22,17 +15,15 @@ from collections.abc import (
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager, suppress
-from functools import cache
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import numpy as np
 from tenacity import AsyncRetrying, RetryCallState, retry_if_exception
 
 from judgeq.errors import RunError, StoreAwayError
 from judgeq.events import Event, Notice
-from judgeq.store import statements as sql
-from judgeq.store.answers import Columns
-from judgeq.store.postgres.address import Address, connect_async, in_schema, problem
+from judgeq.store.postgres import dialect
+from judgeq.store.postgres.address import Address, connect_async, problem
+from judgeq.store.protocol import Columns
 from judgeq.store.statements import Bulk
 from judgeq.types import Matches
 
@@ -48,106 +39,7 @@ PATIENT = 6
 """Tries of what the database answers but doesn't do before the user is notified."""
 QUIET = 1.0
 """Seconds that it may be away before the user is notified."""
-BLOCK = 100_000
-"""Rows of a block."""
 _TOOK_TOO_LONG = "57014"
-
-# What is read after a lock is what others left, whatever a database's or role's own default is. The
-# statements of workers look up a few rows by an index, and join them by their hashes. While a round is
-# worked on the tables' statistics are old, and the planner would choose otherwise: read all of a table.
-# Who is paused in a transaction, or cut off, must not block others for longer than its lease.
-_BEGIN = """
-BEGIN ISOLATION LEVEL READ COMMITTED;
-SET LOCAL enable_seqscan = off; SET LOCAL enable_bitmapscan = off; SET LOCAL enable_sort = off;
-SET LOCAL enable_nestloop = off; SET LOCAL enable_mergejoin = off; SET LOCAL jit = off;
-SET LOCAL idle_in_transaction_session_timeout = {patience}; SET LOCAL lock_timeout = {patience}
-"""
-_BEGIN_READING = "BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY"
-_CLAIM = f"""
-UPDATE @.jobs SET state = 'running', worker = :worker
-WHERE run = @run AND id = ANY(ARRAY(
-    SELECT id FROM @.jobs WHERE run = @run AND state = 'pending'
-    AND (CAST(:judges AS int[]) IS NULL OR judge = ANY(CAST(:judges AS int[])))
-    ORDER BY id LIMIT :n FOR UPDATE SKIP LOCKED))
-RETURNING {sql.JOB}
-"""  # noqa: S608
-# After a start of the server live workers are given time to say so. Who has its row locked is alive.
-END_DEAD = """
-WITH dead AS (
-    UPDATE @.workers SET over = true WHERE worker IN (
-        SELECT worker FROM @.workers WHERE run = @run AND NOT over AND until < @now
-        AND extract(epoch FROM pg_postmaster_start_time()) + :grace < @now
-        ORDER BY worker FOR UPDATE SKIP LOCKED)
-    RETURNING worker)
-UPDATE @.jobs SET state = 'pending'
-WHERE run = @run AND state = 'running' AND worker IN (SELECT worker FROM dead)
-"""
-# By the partial indexes: all that isn't pending, running or lost is done, and needn't be counted.
-_COUNTS = """
-WITH lost AS (
-    SELECT state, count(*) AS n FROM @.jobs
-    WHERE run = @run AND state IN ('invalid', 'failed') AND id BETWEEN :first AND :last GROUP BY state
-    UNION ALL SELECT 'pending', count(*) FROM @.jobs
-    WHERE run = @run AND state = 'pending' AND id BETWEEN :first AND :last
-    UNION ALL SELECT 'running', count(*) FROM @.jobs
-    WHERE run = @run AND state = 'running' AND id BETWEEN :first AND :last)
-SELECT state, n FROM lost
-UNION ALL SELECT 'done', (SELECT coalesce(sum(last - first + 1), 0)::bigint FROM @.rounds
-    WHERE run = @run AND first BETWEEN :first AND :last) - (SELECT coalesce(sum(n), 0)::bigint FROM lost)
-"""
-_MATCHES = """
-SELECT count(*), max(id), string_agg(items, ''), string_agg(int4send(length(items)), ''),
-    string_agg(int4send(judge), '')
-FROM (SELECT id, items, judge FROM @.jobs
-      WHERE run = @run AND id BETWEEN :first AND :last ORDER BY id LIMIT :block) AS block
-"""
-_VERDICTS = """
-SELECT count(*), max(job), string_agg(int8send(job), ''), string_agg(ranking, ''),
-    string_agg(int4send(length(ranking)), ''), string_agg(items, ''),
-    string_agg(int4send(length(items)), ''),
-    string_agg(coalesce(ties, decode(repeat('00', length(ranking) / 4), 'hex')), ''),
-    string_agg(float8send(coalesce(score, 'nan')), ''), string_agg(int4send(judge), ''),
-    string_agg(boolsend(ordered), '')
-FROM (SELECT v.job, v.ranking, v.ties, v.score, j.items, j.ordered,
-             coalesce(v.answered_by, j.judge) AS judge
-      FROM @.verdicts v JOIN @.jobs j ON j.run = v.run AND j.id = v.job
-      WHERE v.run = @run AND v.job BETWEEN :first AND :last ORDER BY v.job LIMIT :block) AS block
-"""
-
-
-@cache
-def _marked(statement: str) -> str:
-    """A statement with its values as psycopg marks them."""
-    return re.sub(r"(?<!:):(\w+)", r"%(\1)s", statement.replace("@lock", "FOR UPDATE"))
-
-
-def sent(statement: str, address: Address, run: int, now: float | None = None) -> str:
-    """A statement of statements.py as PostgreSQL reads it; by default on its own clock."""
-    clock = "extract(epoch FROM now())" if now is None else repr(now)
-    statement = _marked(statement).replace("@run", str(run)).replace("@now", f"{clock}::float8")
-    return in_schema(statement, address.schema)
-
-
-@cache
-def _over_arrays(bulk: Bulk) -> tuple[str, list[tuple[str, str]]]:
-    """A bulk statement that takes an array for each column, and the columns with their types. Of an
-    UPDATE it returns the places of the rows that changed anything."""
-    columns = [(name, kind) for name, kind in map(str.split, bulk.columns.split(", "))]
-    arrays = ", ".join(f":{name}::{kind}[]" for name, kind in columns)
-    names = ", ".join(f"p_{name}" for name, _ in columns)
-    text = re.sub(r"(?<!:):(\w+)", r"given.p_\1", bulk.text).replace(
-        "@rows", f"FROM unnest({arrays}) WITH ORDINALITY AS given ({names}, place)"
-    )
-    if text.startswith("UPDATE"):
-        text += " AND id = ANY(:id::bigint[]) RETURNING place"
-    return text, columns
-
-
-def array(values: Iterable[Any], kind: str) -> str | list[Any]:
-    """Values as an array: numbers as its text, which is made in a third of psycopg's time."""
-    if kind in ("text", "bytea"):
-        return list(values)
-    return "{" + ",".join(["NULL" if value is None else str(value) for value in values]) + "}"
 
 
 class PostgresDatabase:
@@ -179,7 +71,7 @@ class PostgresDatabase:
         self._lock = asyncio.Lock()
         self._owner: asyncio.Task[Any] | None = None
         self._connection: psycopg.AsyncConnection[Any] | None = None
-        self._begin = _BEGIN.format(patience=int(address.lease * 1000))
+        self._begin = dialect.BEGIN.format(patience=int(address.lease * 1000))
         self._known = False  # whether there was a connection before
         self._away: float | None = None
         self._reported = False
@@ -289,13 +181,13 @@ class PostgresDatabase:
 
     async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
         """See Database."""
-        statement, columns = _over_arrays(bulk)
+        statement, columns = dialect.over_arrays(bulk)
         updates = statement.startswith("UPDATE")
         changed = [not updates] * len(rows)
-        for places in _waves([row[0] for row in rows]) if updates else [range(len(rows))]:
+        for places in dialect.waves([row[0] for row in rows]) if updates else [range(len(rows))]:
             part = zip(*(rows[place] for place in places), strict=True)
             values = {
-                name: array(column, kind)
+                name: dialect.array(column, kind)
                 for (name, kind), column in zip(columns, part, strict=True)
             }
             for (place,) in await self._rows(statement, values):
@@ -312,58 +204,38 @@ class PostgresDatabase:
     async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
         """See Database."""
         wanted = None if judges is None else list(judges)
-        return sorted(await self.read(_CLAIM, worker=worker, n=n, judges=wanted))
+        return sorted(await self.read(dialect.CLAIM, worker=worker, n=n, judges=wanted))
 
     async def end_dead(self) -> int:
         """See Database. Where it was away, live workers are given time to renew their leases."""
         if self.back is not None and time.monotonic() - self.back < self.grace:
             return 0
-        return await self.change(END_DEAD, grace=self.grace)
+        return await self.change(dialect.END_DEAD, grace=self.grace)
 
     async def counts(self, first: int, last: int) -> list[Any]:
         """See Database."""
-        return await self.read(_COUNTS, first=first, last=last)
+        return await self.read(dialect.COUNTS, first=first, last=last)
 
     async def verdicts(self, first: int, last: int) -> Columns:
         """See Database."""
-        blocks = await self._blocks(_VERDICTS, first, last)
-        lengths, asked_of = _unpacked(blocks, 4, ">i4"), _unpacked(blocks, 6, ">i4")
-        if (lengths % 4).any() or (asked_of % 4).any():
-            raise ValueError("a verdict's items are cut off")
-        return Columns(
-            jobs=_unpacked(blocks, 2, ">i8"),
-            ranked=_unpacked(blocks, 3, "<i4"),
-            lengths=lengths.astype(np.int64) // 4,
-            asked=_unpacked(blocks, 5, "<i4"),
-            asked_of=asked_of.astype(np.int64) // 4,
-            ties=_unpacked(blocks, 7, "u1"),
-            scores=_unpacked(blocks, 8, ">f8"),
-            judges=_unpacked(blocks, 9, ">i4"),
-            ordered=_unpacked(blocks, 10, "u1") != 0,
-        )
+        return dialect.columns(await self._blocks(dialect.VERDICTS, first, last))
 
     async def matches(self, first: int, last: int) -> Matches:
         """See Database."""
-        blocks = await self._blocks(_MATCHES, first, last)
-        lengths = _unpacked(blocks, 3, ">i4").astype(np.int64)
-        if (lengths % 4).any():
-            raise ValueError("a match's items are cut off")
-        offsets = np.zeros(len(lengths) + 1, dtype=np.int64)
-        np.cumsum(lengths // 4, out=offsets[1:])
-        return Matches(_unpacked(blocks, 2, "<i4"), offsets, _unpacked(blocks, 4, ">i4"))
+        return dialect.questions(await self._blocks(dialect.MATCHES, first, last))
 
     async def _blocks(self, statement: str, first: int, last: int) -> list[Any]:
         """The packed rows of a span of jobs, block by block, as of one moment."""
 
         async def read() -> list[Any]:
             blocks, start = [], first
-            async with self._transaction(_BEGIN_READING):
+            async with self._transaction(dialect.BEGIN_READING):
                 while True:
-                    values = {"first": start, "last": last, "block": BLOCK}
+                    values = {"first": start, "last": last, "block": dialect.BLOCK}
                     (block,) = await self._rows(statement, values)
                     if block[0]:
                         blocks.append(block)
-                    if block[0] < BLOCK:
+                    if block[0] < dialect.BLOCK:
                         return blocks
                     start = block[1] + 1
 
@@ -395,7 +267,7 @@ class PostgresDatabase:
 
     def _sql(self, statement: str) -> str:
         now = None if self._clock is None else self._clock()
-        return sent(statement, self.address, self.run, now)
+        return dialect.sent(statement, self.address, self.run, now)
 
     async def _rows(self, statement: str, values: Mapping[str, object]) -> list[Any]:
         async with self._cursor() as cursor:
@@ -448,23 +320,3 @@ class PostgresDatabase:
             raise RunError(f"{self.shown} isn't there any more: it was deleted.") from error
         except Error as error:
             raise problem(self.address, error) from error
-
-
-def _waves(numbers: Sequence[int]) -> list[list[int]]:
-    """The places of numbers, in their order, in parts that have each number at most once."""
-    parts: list[list[int]] = []
-    seen: dict[int, int] = {}
-    for place, number in enumerate(numbers):
-        part = seen.get(number, 0)
-        seen[number] = part + 1
-        if part == len(parts):
-            parts.append([])
-        parts[part].append(place)
-    return parts
-
-
-def _unpacked(blocks: Sequence[Sequence[bytes | None]], column: int, kind: str) -> Any:
-    """A column of several blocks, each of which holds it packed, as an array of the kind given."""
-    data = b"".join(block[column] or b"" for block in blocks)
-    array = np.frombuffer(data, dtype=kind)
-    return array.astype(array.dtype.newbyteorder("="))

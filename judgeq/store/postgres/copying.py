@@ -19,7 +19,7 @@ from judgeq.store import vetting
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs
 from judgeq.store.postgres.address import Address
-from judgeq.store.postgres.connection import sent
+from judgeq.store.postgres.dialect import sent
 from judgeq.store.postgres.runs import RunRow, connected, damage_in, execute
 from judgeq.store.schema import OF_A_RUN
 from judgeq.store.sqlite import connect, problem, text

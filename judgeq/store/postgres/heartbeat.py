@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any
 from judgeq.errors import JudgeqError
 from judgeq.store import statements as sql
 from judgeq.store.postgres.address import Address, connect
-from judgeq.store.postgres.connection import END_DEAD, sent
+from judgeq.store.postgres.dialect import END_DEAD, sent
 
 if TYPE_CHECKING:
     import psycopg

@@ -17,7 +17,8 @@ from judgeq.store import rows, statements
 from judgeq.store.damage import Counts, found
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, problem, retried, unreachable
-from judgeq.store.postgres.connection import PostgresDatabase, sent
+from judgeq.store.postgres.connection import PostgresDatabase
+from judgeq.store.postgres.dialect import sent
 from judgeq.store.protocol import Items
 from judgeq.store.schema import OF_A_RUN
 
