@@ -17,9 +17,8 @@ from typing import Any
 from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import content_of
 from judgeq.errors import RunError
-from judgeq.files import refuse_linked_folder, unwritable
-from judgeq.runs.folders import choose, id_of
 from judgeq.runs.info import RunInfo
+from judgeq.runs.place import Place, Places, choose
 from judgeq.store import Store, open_stored
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
@@ -30,7 +29,7 @@ _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(Place):
     """One run in a store; see `RunFolder`. `seen` is its row of a moment ago, where it was listed."""
 
     address: Address
@@ -43,11 +42,6 @@ class StoredRun:
     def path(self) -> Path:
         """See RunFolder."""
         return self.root / self.id
-
-    @property
-    def scores(self) -> Path:
-        """See RunFolder."""
-        return self.path / "scores.csv"
 
     @property
     def shown(self) -> str:
@@ -183,11 +177,7 @@ class StoredRun:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder of results. Who leads the run is the store's to say, which knows when."""
-        refuse_linked_folder(self.path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+        self.make_folder()
         yield
 
     def caution(self) -> str | None:
@@ -204,7 +194,7 @@ class StoredRun:
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRuns:
+class StoredRuns(Places[StoredRun]):
     """The runs in a store, whose results go under `root`; see `FolderRuns`."""
 
     address: Address
@@ -220,17 +210,16 @@ class StoredRuns:
         """See FolderRuns."""
         return self.address.shown
 
-    def place(self, name: str, fingerprint: str, new: bool) -> StoredRun:
-        """See FolderRuns."""
-        base = id_of(name, fingerprint)
-        there = {run.id: run for run in self.all()}
-        number, run = 1, StoredRun(self.address, base, self.root)
-        while run.id in there:
-            if (seen := there[run.id].seen) is not None and seen.fingerprint != fingerprint:
-                raise RunError(f"{run.shown} is another run (its fingerprint differs).")
-            number += 1
-            latest, run = run, StoredRun(self.address, f"{base}-{number}", self.root)
-        return run if new or number == 1 else latest
+    def called(self, name: str) -> StoredRun:
+        """See Places."""
+        return StoredRun(self.address, name, self.root)
+
+    def holds(self, place: StoredRun, fingerprint: str, new: bool) -> bool:
+        """See Places."""
+        row = rows.read(self.address, place.id)
+        if row is not None and row.fingerprint != fingerprint:
+            raise RunError(f"{place.shown} is another run (its fingerprint differs).")
+        return row is not None
 
     def all(self) -> list[StoredRun]:
         """See FolderRuns; without rows whose name judgeq doesn't give."""
