@@ -80,14 +80,16 @@ def resume(
     retry_failed: bool = False,
     progress: bool | None = None,
     on_event: OnEvent | None = None,
+    rounds: int | None = None,
     **settings: Any,
 ) -> Result:
-    """Go on with a run that was stopped or killed, as `judgeq resume`.
+    """Go on with a run that was stopped or killed, as `judgeq resume`; `rounds` in all, more than the
+    run has, buys further ones.
 
     The texts of a DataFrame or a list are not kept: give them again as `dataset`. Raises as `run`.
     """
     folder = runs.runs_in(Path(runs_dir), settings.get("store")).find(name)
-    changes: dict[str, Any] = {**settings}
+    changes: dict[str, Any] = {**settings, "total_rounds": rounds}
     frame = None
     if dataset is not None:
         kept = folder.info().settings
@@ -200,9 +202,9 @@ def _played(
     def execute(emit: Emit, **more: Any) -> results.Result:
         page = None
         if prepared.settings.people is not None:
-            from judgeq.ui import asking
+            from judgeq.web import annotate
 
-            page = asking.page(prepared, emit)
+            page = annotate.page(prepared, emit)
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 
     return notebook.shown(evaluating.evaluated(_shown(execute, progress, on_event)))
@@ -210,9 +212,9 @@ def _played(
 
 def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
     """What `work` returns, with a bar if that is wanted; it can be interrupted."""
-    from judgeq.ui import bar
+    from judgeq.ui import dashboard
 
-    face = bar.choose(sys.stderr, progress)
+    face = dashboard.choose_bar(sys.stderr, progress)
 
     def emit(event: Event) -> None:
         face(event)

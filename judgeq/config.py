@@ -165,7 +165,12 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
         return self.model_copy(update=self.on_disk() | NEVER_KEPT)
 
     def make_strategy(self) -> Strategy:
-        """The strategy. Raises UsageError for one that can't be."""
+        """The strategy, with all rounds of the run. Raises UsageError for one that can't be."""
+        strategy = self.strategy_at_start()
+        return strategy if self.total_rounds is None else strategy.extended(self.total_rounds)
+
+    def strategy_at_start(self) -> Strategy:
+        """The strategy with the rounds that the run was begun with, which decide its fingerprint."""
         given = {name: getattr(self, name) for name in strategies.FLAGS}
         return strategies.parse(self.strategy, at_once=self.people is not None, **given)
 
@@ -225,7 +230,8 @@ def _called(name: str) -> str:
     """A setting as it is given outside a file: its flag, else its variable."""
     if name not in SETTINGS:
         return name
-    return SETTINGS[name].flag or f"${SETTINGS[name].declared.envvar}"
+    variable = SETTINGS[name].declared.envvar
+    return SETTINGS[name].flag or (f"${variable}" if variable else name)
 
 
 def read_file(file: Path) -> dict[str, Any]:
@@ -245,7 +251,7 @@ def _unknown(name: str) -> str:
 
 
 def deciding_facts(
-    settings: Settings, strategy: Strategy, dataset: Dataset, prompt: PromptSet | None
+    settings: Settings, dataset: Dataset, prompt: PromptSet | None
 ) -> dict[str, Any]:
     """Everything that decides a run's verdicts, as plain JSON."""
     simulated = "simulated" in settings.judge
@@ -255,7 +261,7 @@ def deciding_facts(
     facts = {
         "version": 1,
         "dataset": dataset.content,
-        "strategy": strategy.facts(),
+        "strategy": settings.strategy_at_start().facts(),
         # The simulated judge answers from the labels; a model never sees them, so that adding a
         # gold column to a finished run costs nothing.
         "labels": dataset.labels if simulated else None,

@@ -37,8 +37,8 @@ from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.model import api_key, extra_headers
 from judgeq.judge.prices import Pricing
+from judgeq.text import several
 from judgeq.types import Match
-from judgeq.ui.text import several
 
 LITTLE_SPACE = 1_000_000_000  # bytes
 CLOCK_OFF = 60.0  # seconds

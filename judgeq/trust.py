@@ -40,7 +40,7 @@ OF_MODELS = (
         "proxy",
         "ca_file",
     ),
-    *("cache_dir", "max_cost", "price", "prices"),
+    *("cache_dir", "max_cost", "price", "prices", "total_rounds"),
 )
 """Settings by which a model is reached and paid: secrets, addresses, files, the cap, the prices."""
 
@@ -75,10 +75,10 @@ def own_settings(
     return settings
 
 
-def owns_dataset(folder: RunPlace, info: RunInfo) -> bool:
-    """Whether what the folder says of where its texts lie is this user's own, or nobody's."""
+def owns(folder: RunPlace, info: RunInfo, *names: str) -> bool:
+    """Whether what the folder says of these settings is this user's own, or nobody's."""
     mark = _read(_mark_of(folder, info.fingerprint))
-    return all(_own(info.settings, name, mark) for name in ("dataset", "data_dir"))
+    return all(_own(info.settings, name, mark) for name in names)
 
 
 def remember(
@@ -203,7 +203,9 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
 
 def _flags(name: str, value: Any) -> Iterator[str]:
     """The flags that give a setting this value."""
-    if name == "prices":
+    if name == "total_rounds":
+        yield f"--rounds {value}"
+    elif name == "prices":
         yield "--price IN,OUT"
     elif name == "price" and value is not None:
         yield f"--price {','.join(map(repr, value))}"

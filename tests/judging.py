@@ -11,12 +11,12 @@ from typing import Any
 
 from judgeq import config
 from judgeq.engine import assembly, session
-from judgeq.engine.people import People
-from judgeq.engine.people_said import Answer, Question
-from judgeq.engine.registering import Change
 from judgeq.engine.results import Result
 from judgeq.engine.stopping import Interrupts
 from judgeq.errors import StoppedError
+from judgeq.people.answers import Answer, Question
+from judgeq.people.people import People
+from judgeq.people.registry import Change
 
 N = 24
 

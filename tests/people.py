@@ -6,15 +6,15 @@ from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal, NamedTuple, cast
 
-from judgeq.engine.people import People
-from judgeq.engine.people_said import (
+from judgeq.errors import BadAnswerError, StaleError, UnknownPersonError, UsageError
+from judgeq.people.answers import (
     About,
     Answer,
     Question,
     Turn,
     Why,
 )
-from judgeq.errors import BadAnswerError, StaleError, UnknownPersonError, UsageError
+from judgeq.people.people import People
 
 Kind = Literal["pair", "list", "direct"]
 ABOUT = About(
@@ -69,7 +69,7 @@ class FakePeople:
         self.calls.append(call)
         self.before(call)
         if token not in self.people:
-            raise UnknownPersonError(f"there is no {token}")
+            raise UnknownPersonError("This link isn't known here.")
         return self.people[token]
 
     def _free(self, person: Person) -> int | None:
@@ -102,6 +102,9 @@ class FakePeople:
             question=question,
             why=why,
             done=len(person.mine),
+            expected=person.quota or len(self.questions),
+            left=len(self.questions)
+            - len([one for one in self.taken if isinstance(one.answer, Answer)]),
             quota=person.quota,
             seconds=sum(
                 one.answer.seconds

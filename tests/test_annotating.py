@@ -12,12 +12,12 @@ from urllib.parse import urlsplit
 
 import pytest
 
-from judgeq.engine.people_said import Answer
 from judgeq.errors import RunError, StoreAwayError, UsageError
-from judgeq.ui.web import annotating as server
-from judgeq.ui.web.annotating import annotating
-from judgeq.ui.web.entrance import Entrance
-from judgeq.ui.web.rates import Rates, neighbourhood
+from judgeq.people.answers import Answer
+from judgeq.web import annotate as server
+from judgeq.web.annotate import annotating
+from judgeq.web.guard import Rates, neighbourhood
+from judgeq.web.links import Entrance
 from tests.people import ABOUT, FakePeople, Person, as_people, asking
 from tests.web import in_thread
 
@@ -174,7 +174,7 @@ def test_reasons_and_names_are_of_their_kind(here: Site) -> None:
 def test_too_much_is_not_read(here: Site) -> None:
     answer = here.call("answer", question="x" * (server.LARGEST + 1))
     assert answer.status == 413
-    assert "too much" in answer.content["error"]
+    assert "too large" in answer.content["error"]
 
 
 def test_what_is_no_longer_theirs_is_said_so(here: Site) -> None:

@@ -14,9 +14,9 @@ import numpy as np
 import pytest
 
 from judgeq.engine import session
-from judgeq.engine.people import People
-from judgeq.engine.people_said import Answer
-from judgeq.ui.web.annotating import annotating
+from judgeq.people.answers import Answer
+from judgeq.people.people import People
+from judgeq.web.annotate import annotating
 from tests import judging as engine
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST
@@ -262,7 +262,7 @@ def test_keys_that_are_turned_off_stay_off() -> None:
         page = seen.page
         question(page, "pair", "left 0")
         page.keyboard.press("h")
-        page.get_by_label("Answer by single keys").uncheck()
+        page.get_by_label("Answer with single keys").uncheck()
         page.keyboard.press("Escape")
         for again in (False, True):
             if again:
@@ -284,7 +284,7 @@ def test_answers_are_taken_back_and_given_again() -> None:
         question(page, "list", "alpha 0")
         assert page.get_by_role("button", name="Undo").is_disabled()
         page.keyboard.press("n")
-        page.get_by_label("It is sent with").fill("odd")
+        page.get_by_label("Whoever runs the study reads it").fill("odd")
         page.keyboard.press("Control+Enter")
         page.keyboard.type("4321")
         page.keyboard.press("Enter")
@@ -317,11 +317,11 @@ def test_questions_are_skipped_with_a_reason() -> None:
         page.keyboard.press("1")
         question(page, "pair", "left 1")
         page.get_by_role("button", name="Skip").click()
-        page.get_by_label("In a few words").fill("1 of the texts is mine")
+        page.get_by_label("Details (optional)").fill("1 of the texts is mine")
         page.get_by_role("button", name="I know too much about it").click()
         question(page, "pair", "left 2")
         page.keyboard.press("1")
-        said(page, "Nothing for you just now")
+        said(page, "No question for you right now")
     assert kept(people) == ["undecided: ", "known: 1 of the texts is mine", Answer((0, 1))]
 
 
@@ -429,12 +429,12 @@ def test_two_judges_at_once_have_their_own_questions() -> None:
         question(anna, "pair", "left 2")
         ben.keyboard.press("2")
         question(ben, "pair", "left 3")
-        assert ben.locator("#count").inner_text() == "1 of 2 done"
+        assert ben.locator("#count").inner_text() == "1 of 2"
         anna.keyboard.press("1")
-        said(anna, "Nothing for you just now")
+        said(anna, "No question for you right now")
         ben.keyboard.press("2")
         said(ben, "You have done your share")
-        anna.get_by_role("button", name="Ask now").click()
+        anna.get_by_role("button", name="Check now").click()
         said(anna, "All done, thank you")
     by_judge = [(one.token, one.question) for one in people.taken]
     assert by_judge == [("anna", 0), ("ben", 1), ("anna", 2), ("ben", 3)]
@@ -466,7 +466,7 @@ def test_who_waits_is_given_what_there_is_and_told_by_the_title() -> None:
     people.people["anna"].state = "wait"
     with judging(people) as seen:
         page = with_clock(seen)
-        said(page, "Nothing for you just now")
+        said(page, "No question for you right now")
         people.people["anna"].state = ""
         page.clock.run_for(6_000)
         page.get_by_text("left 0").wait_for()
@@ -530,12 +530,12 @@ def test_an_answer_whose_reply_is_lost_is_sent_again_and_counts_once() -> None:
 
         wire.does = lose
         page.keyboard.press("1")
-        page.get_by_text("Your answer is kept").first.wait_for()
+        page.get_by_text("Your answer is kept here").first.wait_for()
         wire.does = wire.on
         page.locator("#link-button").dispatch_event("click")  # if it isn't sent again just now
         question(page, "pair", "left 1")
         assert people.calls.count("answer") == len(lost) + 1 > 1
-        assert not page.get_by_text("Your answer is kept").first.is_visible()
+        assert not page.get_by_text("Your answer is kept here").first.is_visible()
         assert [error for error in seen.errors if "ERR_FAILED" not in error] == []
         seen.errors.clear()
     assert kept(people) == [Answer((0, 1))]
@@ -575,7 +575,7 @@ def test_an_answer_survives_the_page_being_loaded_again() -> None:
         question(page, "pair", "left 0")
         wire.does = wire.cut
         page.keyboard.press("2")
-        page.get_by_text("Your answer is kept").first.wait_for()
+        page.get_by_text("Your answer is kept here").first.wait_for()
         assert people.answers == []
         wire.does = wire.on
         page.on("dialog", lambda dialog: dialog.accept())
@@ -599,7 +599,7 @@ def test_a_server_that_is_started_again_is_found_again_and_nothing_is_lost() -> 
         question(page, "pair", "left 0")
     try:
         page.keyboard.press("1")
-        page.get_by_text("Your answer is kept").first.wait_for()
+        page.get_by_text("Your answer is kept here").first.wait_for()
         assert violations(page) == []
         with in_thread(annotating(as_people(people), "127.0.0.1", port)):
             page.locator("#link-button").dispatch_event("click")
@@ -623,9 +623,9 @@ def test_who_waits_learns_that_the_study_may_be_over_when_its_server_is_gone() -
     with judging(people) as seen:
         page = seen.page
         wire = Wire(page, "*")
-        said(page, "Nothing for you just now")
+        said(page, "No question for you right now")
         wire.does = wire.cut
-        page.get_by_role("button", name="Ask now").click()
+        page.get_by_role("button", name="Check now").click()
         page.locator("#link").get_by_text("you can close this page").wait_for()
         assert violations(page) == []
         wire.does = wire.on
@@ -649,11 +649,11 @@ def test_anybody_takes_part_under_a_name_where_it_is_open_to_all() -> None:
     people.open_to_all = True
     with judging(people, token="") as seen:
         page = seen.page
-        page.get_by_label("Under which name").fill("Anna")
+        page.get_by_label("Your name in this study").fill("Anna")
         assert violations(page) == []
         page.keyboard.press("Enter")
         page.get_by_text("The name Anna is taken").wait_for()
-        page.get_by_label("Under which name").fill("Zoë")
+        page.get_by_label("Your name in this study").fill("Zoë")
         page.keyboard.press("Enter")
         question(page, "pair", "left 0")
         assert page.url.endswith("/#token1")
@@ -715,7 +715,7 @@ def test_a_run_is_judged_on_the_page_to_its_end(tmp_path: Path) -> None:
                     return count
                 order_by_number(page)
                 count += 1
-                page.locator("#count").get_by_text(f"{count} done", exact=True).wait_for()
+                page.locator("#count").get_by_text(f"{count} of", exact=False).wait_for()
 
     settings = engine.settings(tmp_path, texts=6, strategy="listwise3x2")
     prepared = session.prepare(settings, tmp_path / "runs")
@@ -781,3 +781,43 @@ def test_all_kinds_are_accessible_and_fit(scheme: str, width: int, height: int) 
             if kind == "list":
                 assert violations(page) == []
                 page.keyboard.press("Enter")
+
+
+def test_on_a_desktop_the_buttons_follow_the_texts_and_on_a_phone_no_keys_are_named() -> None:
+    people = asking("pair")
+    with judging(people, viewport={"width": 1280, "height": 1000}) as seen:
+        page = seen.page
+        question(page, "pair", "left 0")
+        texts, bar = (page.locator(part).bounding_box() for part in (".pair", "#bar"))
+        assert 0 <= bar["y"] - (texts["y"] + texts["height"]) < 40
+        assert page.locator("#count").inner_text() == "0 of about 1"
+        assert page.locator("#answers kbd").first.is_visible()
+    with judging(asking("pair", "list"), viewport={"width": 390, "height": 844}) as seen:
+        page = seen.page
+        for kind, text in (("pair", "left 0"), ("list", "alpha 1")):
+            question(page, kind, text)
+            assert page.locator("kbd:visible, .by-keys:visible").count() == 0
+            page.keyboard.press("?")
+            page.get_by_role("dialog", name="Guidelines").wait_for()
+            assert page.locator("#help-keys:visible").count() == 0
+            page.keyboard.press("Escape")
+            page.keyboard.press("1")
+
+
+def test_the_last_screen_says_what_will_happen() -> None:
+    people = asking("pair", "pair")
+    people.people["ben"] = Person("Ben")
+    with judging(people) as seen:
+        page = seen.page
+        question(page, "pair", "left 0")
+        ben = page.context.browser.new_context().new_page()
+        ben.goto(page.url.replace("#anna", "#ben"))
+        question(ben, "pair", "left 1")
+        page.keyboard.press("1")
+        said(page, "No question for you right now")
+        for text in ("Your answer is saved", "1 question is left, for other", "come back later"):
+            assert page.get_by_text(text).is_visible()
+        ben.keyboard.press("1")
+        said(page, "All done, thank you")
+        assert page.get_by_text("you can close this page").is_visible()
+        assert page.locator("#count").inner_text() == "1 of 2"

@@ -16,10 +16,10 @@ from judgeq.config import settle
 from judgeq.datasets import load
 from judgeq.errors import NotConvergedError, UsageError
 from judgeq.evaluation import metrics
-from judgeq.rating import Parameters, comparisons, correlation, elo, newton, rankings
+from judgeq.rating import Parameters, comparisons, correlation, elo, rankings
 from judgeq.rating.bradley_terry import fit, fit_map, fit_mm, rankings_of
+from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import SIGMAS
-from judgeq.rating.rankings import Rankings
 from judgeq.settings import DatasetSpec
 from judgeq.types import Floats
 from tests.build import SHARED, Ranking, grouped, needs_recordings, recording, verdicts
@@ -147,10 +147,7 @@ def test_neither_names_nor_order_matter(
 
 
 def test_the_map_is_never_shown_before_it_has_converged(monkeypatch: pytest.MonkeyPatch) -> None:
-    def no_step(some: Rankings, precision: Floats, gradient: Floats, size: float) -> Floats:
-        return np.zeros_like(gradient)
-
-    monkeypatch.setattr(newton, "_newton_step", no_step)
+    monkeypatch.setattr(Curvature, "solve", lambda _, b, *__: np.zeros_like(b))
     with pytest.raises(NotConvergedError, match=r"σ = 3\) did not converge.*--sigma"):
         fit(verdicts([(0, 1)]), 2, Parameters(sigma=3.0))
 
@@ -164,8 +161,9 @@ def test_loss_and_derivatives(many: list[Ranking], theta: Floats, direction: Flo
     some, won = rankings_of(verdicts(many), N), wins(many, N)
     loss = some.loss(theta)
     assert loss == pytest.approx(minus_log_likelihood(theta, won))
-    gradient = some.gradient(theta)  # also sets where `hessian` and `diagonal` look from
-    product, diagonal = some.hessian(direction), some.diagonal()
+    gradient = some.gradient(theta)  # also sets where the Hessian looks from
+    exact = Curvature.kept(some, np.zeros(N))
+    product, diagonal = exact.times(direction[:, None])[:, 0], exact.diagonal
     step = 1e-5
 
     def along(function: Callable[[Floats], Floats], way: Floats) -> Floats:
@@ -189,7 +187,7 @@ def test_no_gap_is_too_large(gap: float) -> None:
     theta = np.array([gap, 0.0])
     assert some.loss(theta) == pytest.approx(gap)
     assert_allclose(some.gradient(theta), [1, -1])
-    assert_allclose(some.hessian(theta), [0, 0], atol=1e-12)
+    assert_allclose(Curvature.kept(some, np.zeros(2)).times(theta[:, None]), 0, atol=1e-12)
 
 
 def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -18,9 +18,9 @@ from judgeq.engine import cluster
 from judgeq.engine.cluster import Report
 from judgeq.engine.joining import Given
 from judgeq.settings import SETTINGS
-from tests.cli import REPO, judgeq
+from tests.cli import REPO, judgeq, scores
 from tests.postgres import new_store
-from tests.test_joining import begun, planning, scores, waited_for
+from tests.test_joining import begun, planning, waited_for
 
 STORE = "postgresql://me:hunter2@db.example/judgeq"
 DOCS = REPO / "docs"
@@ -78,7 +78,8 @@ def test_a_cluster_works_on_a_run(
     assert [report["number"] for report in reports] == [1, 2]
     assert sum(report["tally"]["done"] for report in reports) == 40
     assert "worker 1 (process" in done.stderr
-    assert scores(tmp_path / "many", run) == scores(tmp_path, alone)
+    many = scores(tmp_path / "many" / "runs" / run, "--store", store)
+    assert many == scores(tmp_path / "runs" / alone)
 
 
 def test_what_a_worker_there_lacks_is_reported_and_ctrl_c_stops_it(

@@ -91,7 +91,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
     note = "The comparisons fall into 2 components of 10 items that nothing connects."
     said = judgeq(topics, "import", *flags).stdout
     assert note in " ".join(said.split())
-    assert "elo within components" in said
+    assert "within groups Spearman 1.00" in said
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 

@@ -52,6 +52,7 @@ OF_A_MODEL: Mapping[str, Any] = {
 CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble", "each"}
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
+    "total_rounds": 9,
     "repeats": 0.05,
     "batch": True,
     "wait": False,
@@ -101,7 +102,7 @@ def facts_of(
     dataset: Dataset, prompt: prompts.PromptSet | None = None, **changes: Any
 ) -> dict[str, Any]:
     settings = Settings(**{**BASE, **changes})
-    return deciding_facts(settings, settings.make_strategy(), dataset, prompt)
+    return deciding_facts(settings, dataset, prompt)
 
 
 # Flags and files

@@ -20,7 +20,7 @@ from judgeq.engine.working import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import connect, in_schema, parse
-from tests.cli import command, environment, judgeq
+from tests.cli import command, environment, judgeq, scores
 from tests.mock import mock, stats
 from tests.postgres import new_store
 
@@ -103,10 +103,6 @@ def waited_for(store: str, question: str) -> int:
     raise AssertionError(question)
 
 
-def scores(folder: Path, run: str) -> str:
-    return (folder / "runs" / run / "scores.csv").read_text(encoding="utf-8")
-
-
 def begun(folder: Path, store: str, *flags: str) -> str:
     """A run of which a round is planned and nothing was asked."""
     with planning(folder, store, *flags, ends=False) as run:
@@ -116,7 +112,7 @@ def begun(folder: Path, store: str, *flags: str) -> str:
 def test_workers_as_processes_give_the_scores_of_one_process(tmp_path: Path) -> None:
     store, flags = new_store(), ("-d", "synthetic:normal", "--n", "60", "-s", "pairwise3")
     alone = json.loads(judgeq(tmp_path, "run", *flags, "--json").stdout)["run"]
-    expected = scores(tmp_path, alone)
+    expected = scores(tmp_path / "runs" / alone)
     (tmp_path / "many").mkdir()
     with planning(tmp_path / "many", store, *flags) as run:
         workers = [
@@ -130,7 +126,7 @@ def test_workers_as_processes_give_the_scores_of_one_process(tmp_path: Path) -> 
             for _ in range(2)
         ]
         ended = [json.loads(worker.communicate(timeout=60)[0]) for worker in workers]
-    assert scores(tmp_path / "many", run) == expected
+    assert scores(tmp_path / "many" / "runs" / run, "--store", store) == expected
     assert sum(worker["done"] for worker in ended) == 90
     assert {worker["left"] for worker in ended} == {"done"}
 

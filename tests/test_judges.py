@@ -19,15 +19,15 @@ import pytest
 
 from judgeq import runs
 from judgeq.engine import session
-from judgeq.engine.people import People
-from judgeq.engine.registering import Change
 from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
 from judgeq.paths import remembered
-from judgeq.people import PersonState
+from judgeq.people.people import People
+from judgeq.people.registry import Change, Changed
+from judgeq.person import PersonState
 from judgeq.rating.comparisons import joined
 from judgeq.runs import RunPlace
-from judgeq.ui.web import control
-from judgeq.ui.web.control import HOST, controlled
+from judgeq.web import control
+from judgeq.web.control import HOST, controlled
 from tests import judging as them
 from tests.cli import LONGEST, judgeq, start, started
 from tests.postgres import new_store
@@ -38,7 +38,7 @@ from contextlib import asynccontextmanager
 from pathlib import Path
 from judgeq.engine import session
 from judgeq.errors import StoppedError
-from judgeq.ui.web.control import controlled
+from judgeq.web.control import controlled
 from tests import judging as them
 
 prepared = session.prepare(them.settings(Path()), Path("runs"))
@@ -97,10 +97,11 @@ def served(
     return prepared.folder
 
 
-def of(place: RunPlace) -> control.Control:
-    reached = control.of(place)
-    assert reached is not None
-    return reached
+def change(place: RunPlace, changing: Change) -> tuple[Changed, ...]:
+    """What the process that has the run open makes of a change."""
+    made = control.change(place, changing)
+    assert made is not None
+    return made
 
 
 def changed(folder: Path, what: str, *words: str, expect: int = 0) -> Any:
@@ -190,7 +191,7 @@ def test_what_can_not_be_done_changes_nothing(
 def test_a_run_that_asks_no_people_has_no_judges_to_change(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x1", "--quiet")
     told = judgeq(tmp_path, "judges", "add", "last", "Ann", expect=2).stderr
-    assert "asks no people, but simulated" in told
+    assert "is judged by simulated, not by people" in told
     assert "remove" in judgeq(tmp_path, "judges").stdout
 
 
@@ -206,7 +207,8 @@ def test_names_of_imported_judges_are_forgotten(tmp_path: Path) -> None:
         told = judgeq(tmp_path, "judges", "forget", "last", name, expect=2).stderr
         assert "there are: Ann Smith, person 1, Bob, Ann." in told
     assert (
-        "are asked nothing" in judgeq(tmp_path, "judges", "remove", "last", "Ann", expect=2).stderr
+        "can't be asked anything"
+        in judgeq(tmp_path, "judges", "remove", "last", "Ann", expect=2).stderr
     )
     forgotten = changed(tmp_path, "forget", "last", "Ann Smith", "Ann")["judges"]
     assert [one["name"] for one in forgotten] == ["person 1 (forgotten)", "person 4"]
@@ -225,7 +227,7 @@ def test_judges_of_a_run_in_a_store(tmp_path: Path) -> None:
     assert people(place) == [("Ann", "active", None), ("Bob", "removed", None)]
 
     def story(place: RunPlace, *_: Any) -> None:
-        (eve,) = of(place).change(Change("add", ("Eve",)))
+        (eve,) = change(place, Change("add", ("Eve",)))
         assert eve.link is not None
 
     served(tmp_path, story, store=store)
@@ -260,23 +262,23 @@ def test_a_command_reaches_the_process_that_has_the_run(tmp_path: Path) -> None:
 
 def test_changes_take_hold_at_once(tmp_path: Path) -> None:
     def story(place: RunPlace, asked: People, wait: Wait[Any]) -> None:
-        ann, bob = of(place).change(Change("add", ("Ann", "Bob"), 7))
+        ann, bob = change(place, Change("add", ("Ann", "Bob"), 7))
         assert (ann.name, ann.state, ann.quota) == ("Ann", PersonState.ACTIVE, 7)
         assert ann.link is not None
         assert bob.link != ann.link
         token = ann.link.removeprefix("http://lab/#")
         assert wait(asked.turn(token)).name == "Ann"
-        of(place).change(Change("remove", ("ann",)))
+        change(place, Change("remove", ("ann",)))
         assert wait(asked.turn(token)).why == "removed"
-        (again,) = of(place).change(Change("add", ("ann",)))
+        (again,) = change(place, Change("add", ("ann",)))
         assert (again.name, again.state, again.quota) == ("Ann", PersonState.ACTIVE, 7)
         assert again.link not in (None, ann.link)
         with pytest.raises(UnknownPersonError):
             wait(asked.turn(token))
-        for change in (Change("add", ("Ann",)), Change("remove", ("Eve",))):
+        for changing in (Change("add", ("Ann",)), Change("remove", ("Eve",))):
             with pytest.raises(UsageError, match=r"named '(Ann|Eve)'"):
-                of(place).change(change)
-        (forgotten,) = of(place).change(Change("forget", ("Bob",)))
+                change(place, changing)
+        (forgotten,) = change(place, Change("forget", ("Bob",)))
         assert (forgotten.name, forgotten.link) == ("person 2", None)
 
     place = served(tmp_path, story)
@@ -312,12 +314,12 @@ def test_nobody_without_the_secret_changes_anything(tmp_path: Path) -> None:
         ):
             assert status(body=body, Authorization=secret) == 400
         file.write_text(json.dumps(said | {"secret": "x" * 43}))
-        assert control.of(place) is None
+        assert control.change(place, Change("add", ("Eve",))) is None
         with pytest.raises(RunError, match="in use"), place.locked():
             pass
         for text in ("", "[]", '{"port": 0, "secret": "x"}', "\0"):
             file.write_text(text)
-            assert control.of(place) is None
+            assert control.change(place, Change("add", ("Eve",))) is None
 
     assert people(served(tmp_path, story)) == []
 
@@ -329,7 +331,7 @@ def test_a_state_folder_that_can_not_be_written_is_no_end(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "state"))
 
     def story(place: RunPlace, *_: Any) -> None:
-        assert control.of(place) is None
+        assert control.change(place, Change("add", ("Eve",))) is None
 
     served(tmp_path, story)
 
@@ -342,7 +344,8 @@ def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -
     assert process.stderr.readline().startswith("People judge at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=LONGEST)[1]
-    assert said.count("\n") == 1, said
+    assert said.count("judgeq: ") == 1, said
+    assert all(line.startswith("    ") for line in said.splitlines()[1:]), said
 
 
 # The list

@@ -15,13 +15,8 @@ import numpy as np
 import pytest
 from scipy.stats import spearmanr
 
-from judgeq.engine import people_said, registering, session
+from judgeq.engine import session
 from judgeq.engine.estimate import Estimate, estimate
-from judgeq.engine.handing import LEASE, SKIPS
-from judgeq.engine.people import LOOK, People
-from judgeq.engine.people_checks import APART, EVERY, Checks, known_in
-from judgeq.engine.people_said import Answer, Turn
-from judgeq.engine.registering import Change, nameless
 from judgeq.errors import (
     BadAnswerError,
     DataError,
@@ -32,11 +27,18 @@ from judgeq.errors import (
 )
 from judgeq.events import Event, Notice
 from judgeq.judge.questions import Questions
+from judgeq.people import answers, registry
+from judgeq.people.answers import Answer, Turn
+from judgeq.people.assignment import AWAITED, LEASE, SKIPS, Assignment
+from judgeq.people.checks import APART, EVERY, Checks, known_in, remarks
+from judgeq.people.people import LOOK, People
+from judgeq.people.registry import Change, nameless
 from judgeq.prompts import load
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Counts, Matches, Standings, Verdict
 from tests import judging as them
+from tests.cli import judgeq
 from tests.fakes import Clock
 
 N = 12
@@ -76,16 +78,15 @@ class Table:
             prompt = load("generic", "size").model_copy(
                 update={"ties": self.options.get("ties", False)}
             )
-            people = People(
+            assignment = Assignment(
                 store,
-                Questions(prompt, TEXTS),
                 Checks(store, repeats=self.options.get("repeats", 0.0)),
                 open_to_all=self.options.get("open_to_all", False),
-                emit=self.events.append,
                 now=self.clock,
                 clock=self.clock,
                 order=0,
             )
+            people = People(Questions(prompt, TEXTS), assignment, emit=self.events.append)
             await people.begin(2 if "later" in self.options else 1)
             yield people, store
         finally:
@@ -123,7 +124,7 @@ async def test_each_has_a_question_of_their_own_until_none_is_left(table: Table)
         assert second.question is not None
         assert set(first.question.texts).isdisjoint(second.question.texts)
         assert (first.name, first.done, first.quota, first.undo) == ("Ann", 0, None, False)
-        assert (await people.turn(ann)) == first, "it stays theirs"
+        assert (await people.turn(ann)).question == first.question, "it stays theirs"
         assert (await people.turn(eve)).why == "wait"
         after = await people.answer(ann, lease(first), FIRST)
         assert (after.why, after.done, after.undo) == ("wait", 1, True)
@@ -144,7 +145,7 @@ def test_a_link_is_known_as_soon_as_it_may_be_of_another_process(
     async def story(table: Table) -> None:
         async with table.open() as (people, store):
             (ann,) = await them.register(people, ["Ann"])
-            ((_, bob),) = await registering.add(store, Change("add", ("Bob",)), 0.0)
+            ((_, bob),) = await registry.apply(store, Change("add", ("Bob",)), 0.0)
             assert await people.knows(ann)
             assert await people.knows(bob) is not blocking
             assert (await people.turn(bob)).name == "Bob"
@@ -163,7 +164,7 @@ async def test_a_link_that_is_not_known_opens_nothing(table: Table) -> None:
             assert not await people.knows(token)
         (kept,) = await store.people()
         assert ann.encode() not in kept.token
-        with pytest.raises(UsageError, match="a link of their own"):
+        with pytest.raises(UsageError, match="a link of your own"):
             await people.join("Eve")
 
 
@@ -210,7 +211,7 @@ async def test_what_is_no_answer_is_refused_and_the_question_stays(table: Table)
             Answer((0, 1), tied=True),
             Answer(score=0.5),
         ):
-            with pytest.raises(BadAnswerError, match="can't be an answer"):
+            with pytest.raises(BadAnswerError, match="not an answer"):
                 await people.answer(ann, lease(turn), answer)
         assert await people.turn(ann) == turn
         assert await store.said() == []
@@ -456,7 +457,9 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
             table.clock.now += LOOK
             assert (await people.turn(ann)).why == "wait"
         ((text, warning),) = reported()
-        assert text.startswith("The questions that are left are for Bob.")
+        assert text.startswith(
+            "1 question is left, for someone who hasn't seen those texts. Waiting for Bob."
+        )
         assert not warning
         turn = await people.turn(bob)
         table.clock.now += LOOK
@@ -466,7 +469,62 @@ async def test_who_is_waited_for_is_reported_once(table: Table) -> None:
         await people.leave(bob, lease(turn))
         table.clock.now += LOOK
         await people.turn(ann)
-        assert reported()[1][0].startswith("The questions that are left are for Bob and Eve.")
+        assert reported()[1][0].startswith(
+            "1 question is left, for someone who hasn't seen those texts. Waiting for Bob and Eve."
+        )
+
+
+@table((0, 1))
+async def test_what_somebody_skipped_is_theirs_again_when_the_others_do_not_come(
+    table: Table,
+) -> None:
+    async with table.open() as (people, _):
+        ann, _bob = await them.register(people, ["Ann", "Bob"])
+        assert (await people.skip(ann, lease(await people.turn(ann)), "undecided")).why == "wait"
+        (notice,) = (event for event in table.events if isinstance(event, Notice))
+        assert notice.text == (
+            "1 question is left, for someone who hasn't seen those texts. Waiting for Bob. After 24 h, "
+            "or with `judgeq judges remove last Bob`, it goes to Ann."
+        )
+        table.clock.now += AWAITED - 60
+        assert (await people.turn(ann)).why == "wait"
+        table.clock.now += 120
+        assert (await people.turn(ann)).question is not None
+
+
+@table((0, 1))
+async def test_who_is_removed_is_no_longer_waited_for(table: Table) -> None:
+    async with table.open() as (people, _):
+        ann, _bob = await them.register(people, ["Ann", "Bob"])
+        await people.skip(ann, lease(await people.turn(ann)), "undecided")
+        await people.change(Change("remove", ("Bob",)))
+        assert (await people.turn(ann)).question is not None
+
+
+def test_one_who_comes_alone_judges_all_there_is(tmp_path: Path) -> None:
+    """Of two judges one never opens the page."""
+
+    @asynccontextmanager
+    async def page(people: People) -> AsyncIterator[None]:
+        ann, _bob = await them.register(people, ["Ann", "Bob"])
+        assert await them.judge(_ending(people, ann), ann) == 24
+        yield
+
+    prepared = session.prepare(
+        them.settings(tmp_path, texts=12, strategy="pairwise4"), tmp_path / "runs"
+    )
+    assert not session.execute(prepared, lambda _: None, page=page).partial
+
+
+@table((0, 1), (2, 3), (4, 5), (6, 7), (1, 0))
+async def test_how_many_answers_are_expected_depends_on_who_is_there(table: Table) -> None:
+    async with table.open() as (people, _):
+        ann, bob = await them.register(people, ["Ann", "Bob"])
+        first = await people.turn(ann)
+        assert (first.done, first.expected, first.left) == (0, 4, 5), "one is about the same texts"
+        await people.turn(bob)
+        second = await people.answer(ann, lease(first), FIRST)
+        assert (second.done, second.expected, second.left) == (1, 3, 4)
 
 
 @table((0, 1), (1, 0))
@@ -476,7 +534,7 @@ async def test_that_there_are_too_few_judges_is_a_warning(table: Table) -> None:
         assert (await people.answer(ann, lease(await people.turn(ann)), FIRST)).why == "wait"
         (notice,) = (event for event in table.events if isinstance(event, Notice))
         assert notice.warning
-        assert "1 question is left for nobody" in notice.text
+        assert "1 question is left that no judge may answer" in notice.text
 
 
 @pytest.mark.parametrize(
@@ -604,7 +662,9 @@ async def test_all_is_as_before_when_the_server_comes_again(table: Table) -> Non
     async with table.open() as (people, store):
         await store.lead("us again", 60)
         again = await people.answer(ann, lease(first), FIRST)
-        assert again == mine, "the answer whose reply was lost is known"
+        assert again._replace(expected=mine.expected) == mine, (
+            "the answer whose reply was lost is known"
+        )
         with pytest.raises(StaleError, match="another window"):
             await people.answer(ann, lease(first), SECOND)
         await people.renew(bob, lease(theirs))
@@ -654,14 +714,82 @@ async def test_questions_whose_answer_is_known_are_mixed_in(table: Table) -> Non
         assert (await people.answer(ann, lease(back), FIRST)).why == "wait"
 
 
+@table(*((row, (row + 1) % N) for row in range(N)))
+async def test_answers_are_taken_back_one_after_the_other_also_after_a_restart(
+    table: Table,
+) -> None:
+    async with table.open() as (_, store):
+        await Checks(store).add_known([(11, 0)])
+    async with table.open() as (people, store):
+        (ann,) = await them.register(people, ["Ann"])
+        turn = await people.turn(ann)
+        while turn.done < EVERY:
+            turn = await people.answer(ann, lease(turn), FIRST)
+        table.clock.now += 1
+        check = lease(turn)
+        after = await people.answer(ann, check, FIRST)
+        assert after.done == EVERY + 1
+    async with table.open() as (people, store):
+        assert (await people.answer(ann, check, FIRST)).done == EVERY + 1, "it is known"
+        checks = [one for one in await store.checks() if one.person is not None]
+        back = await people.undo(ann)
+        assert (back.done, back.undo) == (EVERY, True)
+        assert back.question is not None
+        assert back.question.texts == tuple(TEXTS[row] for row in checks[0].items)
+        back = await people.undo(ann)
+        assert (back.done, back.undo) == (EVERY - 1, True)
+        assert [one.verdict for one in await store.checks() if one.person is not None] == [None]
+        assert await store.counts() == Counts(pending=3, done=EVERY - 1)
+
+
+def test_who_answers_too_fast_or_always_the_same_is_remarked_on() -> None:
+    assert remarks("Ann", 40, 3.0, (0.6, 0.4)) == []
+    assert remarks("Ann", 12, 0.5, (1.0, 0.0)) == [], "too few to tell"
+    assert remarks("Ann", 40, None, ()) == []
+    fast, same = remarks("Ann", 40, 0.5, (0.1, 0.9))
+    assert fast.startswith("Ann answers in 0.5 s")
+    assert same.startswith("Ann put the text in position 2 first in 90% of 40 answers")
+
+
+def test_judges_list_remarks_on_a_person_who_does_not_read(tmp_path: Path) -> None:
+    them.run(tmp_path, ["Ann"], strategy="pairwise4")
+    assert "Ann answers in 0.0 s (median), too fast" in judgeq(tmp_path, "judges", "list").stdout
+
+
+@table((0, 1), (2, 3))
+async def test_who_is_present_is_known_while_the_store_is_read(
+    table: Table,
+) -> None:
+    async with table.open() as (people, store):
+        (ann,) = await them.register(people, ["Ann"])
+        await people.answer(ann, lease(await people.turn(ann)), FIRST)
+        real, present = store.said, list[int]()
+
+        async def said() -> Any:
+            present.append(people.present)
+            return await real()
+
+        store.said = said  # type: ignore[method-assign]
+        await people.undo(ann)
+        assert present == [1]
+
+
+def test_the_question_is_natural_whatever_the_feature_is_called() -> None:
+    asked = answers.about(load("generic", "how slanted the wording is")).questions
+    assert asked["pair"] == "Compare by: how slanted the wording is. Which has more?"
+    assert (
+        answers.about(load("bias")).questions["pair"] == "Which text has the more biased wording?"
+    )
+
+
 def test_people_are_asked_in_their_own_words() -> None:
     prompt = load("generic", "how urgent it is")
-    about = people_said.about(prompt)
+    about = answers.about(prompt)
     assert "0 (none) to 9" in about.questions["direct"]
     assert "how urgent it is" in about.guidelines
     assert about.title == "how urgent it is"
     assert "instructions" not in about.guidelines
-    without = people_said.about(prompt.model_copy(update={"people": ()}))
+    without = answers.about(prompt.model_copy(update={"people": ()}))
     assert without.guidelines == prompt.system.strip()
     assert without.questions["pair"] == " ".join(prompt.pair.split())
 

@@ -17,7 +17,7 @@ from typing import Any
 
 import aiohttp
 
-from judgeq.people import Person
+from judgeq.person import Person
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Verdict
 from tests.cli import end_started, only_run, query, start, wait_until

@@ -13,7 +13,7 @@ import pytest
 from judgeq.errors import RunError
 from judgeq.evaluation import people
 from judgeq.evaluation.people import Share, couples
-from judgeq.people import Check, Person, PersonState, Said
+from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them
 

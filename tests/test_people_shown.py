@@ -12,8 +12,7 @@ from rich.console import Console
 
 import judgeq as package
 from judgeq.engine import session
-from judgeq.ui.dashboard import PlainLines, figures
-from judgeq.ui.text import progress_line
+from judgeq.ui.lines import PlainLines, figures, progress_line
 from tests import judging as them
 from tests.cli import judgeq
 
@@ -76,7 +75,7 @@ ALONE = ("--judge", "people", "--dataset", "texts.csv", "--feature", "how large 
 def test_an_estimate_says_how_many_answers_are_needed_and_no_dollars(tmp_path: Path) -> None:
     them.dataset(tmp_path)
     shown = judgeq(tmp_path, "estimate", *ALONE, "--strategy", "pairwise2", "--each", "2").stdout
-    assert "48 to be given by people, each question by 2 people" in shown
+    assert "48, 2 people a question" in shown
     assert "$" not in shown
     said = json.loads(
         judgeq(
@@ -101,7 +100,7 @@ def test_what_was_answered_is_no_more_to_be_given(tmp_path: Path) -> None:
 
 def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
     shown = " ".join(judgeq(remarks, "rate").stdout.split())
-    assert "judge 1 person" in shown
+    assert "judged by 1 person" in shown
     assert "8 by 1 person, 0 s each (median), 1 skipped" in shown
     assert "$" not in shown
 
@@ -116,7 +115,7 @@ def test_faces_count_answers_and_who_is_there(tmp_path: Path) -> None:
     said = progress_line(face.progress, 9.0)
     assert said == "48/48 answers · 1 person there"
     assert figures(face.progress, 9.0).keys() == {"answers", "time"}
-    assert len(face.progress.top) == 3
+    assert len(face.progress.top) == 10
     assert face.progress.time_left(9.0) is None
     assert "calls" not in lines.getvalue()
 

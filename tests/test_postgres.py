@@ -27,7 +27,7 @@ from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Usage, Verdict
-from judgeq.ui.crew import crew as sections
+from judgeq.ui.show.status import crew as sections
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
 from tests.test_sections import printed

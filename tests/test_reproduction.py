@@ -12,9 +12,9 @@ from judgeq.errors import DataError
 from judgeq.rating.bradley_terry import fit_mm
 from judgeq.study import reproduction
 from judgeq.types import Verdict
-from judgeq.ui import study_sections
 from judgeq.ui.json import plain
 from judgeq.ui.sections import terminal
+from judgeq.ui.show import study as show_study
 from tests.build import SHARED, needs_recordings
 from tests.cli import judgeq
 
@@ -122,7 +122,7 @@ def test_what_was_checked_of_a_recording_is_what_is_said(
     (part,) = reproduction.reproduce(
         tmp_path, SHARED / "data" / "us_vs_them", tmp_path / "runs", lambda text: None
     )
-    shown = "\n".join(map(str, terminal(study_sections.reproduction([part]))))
+    shown = "\n".join(map(str, terminal(show_study.reproduction([part]))))
     assert part.elo_equal is None
     if changed:
         assert "holds other judgments than the authors' USvsTHEM/listwise" in part.missing

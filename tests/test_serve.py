@@ -22,8 +22,8 @@ import pytest
 from judgeq import runs
 from judgeq.runs import RunFolder
 from judgeq.ui.report import page
-from judgeq.ui.web.guard import Guard, is_local
-from judgeq.ui.web.serve import key_of, serving
+from judgeq.web.guard import Guard, is_local
+from judgeq.web.serve import key_of, serving
 from tests.cli import environment, judgeq, start
 from tests.postgres import new_store
 from tests.test_report import Structure
@@ -222,7 +222,7 @@ def test_hostile_texts_and_ids_stay_text(here: Served) -> None:
 def test_what_is_not_there_is_a_plain_page(here: Served, path: str) -> None:
     answer = here.ask(path)
     assert answer.status == 404
-    assert "Not here" in answer.text
+    assert "Not found" in answer.text
     assert "Traceback" not in answer.text
     assert answer.headers["Server"] == "judgeq"
 
@@ -247,14 +247,14 @@ def test_runs_that_cannot_be_read_say_why(tmp_path: Path, folder: Path) -> None:
 
 def test_a_place_without_runs_says_so(tmp_path: Path) -> None:
     with served(tmp_path) as here:
-        assert "There are no runs here yet" in here.page("/")
+        assert "No runs yet" in here.page("/")
 
 
 def test_a_run_that_was_not_finished_is_shown_as_far_as_it_is(folder: Path, tmp_path: Path) -> None:
     shutil.copytree(original(folder), tmp_path / "runs" / "part")
     database = tmp_path / "runs" / "part" / "run.db"
     sql = "UPDATE jobs SET state = 'pending' WHERE id > {0}; DELETE FROM verdicts WHERE job > {0};"
-    for upto, words in ((11, "isn&#39;t finished"), (-1, "Nothing is judged yet")):
+    for upto, words in ((11, "isn&#39;t finished"), (-1, "Nothing has been judged yet")):
         _change(database, sql.format(upto))
         with served(tmp_path) as here:
             answer = here.ask(here.run(name="part"))
@@ -275,7 +275,7 @@ def _change(database: Path, statements: str) -> None:
 def test_texts_are_left_out_where_they_are_unwanted_or_a_stranger_names_their_file(
     folder: Path, tmp_path: Path
 ) -> None:
-    with served(folder, shown=False) as here:
+    with served(folder, with_texts=False) as here:
         assert "20 plain 20" not in here.ask(here.run()).text
     # Somebody else's folder says where texts lie: that file isn't opened for it.
     shutil.copytree(original(folder), tmp_path / "runs" / "strange")

@@ -59,6 +59,15 @@ def test_the_report_is_served_as_it_is_written(here: Served) -> None:
         seen.page.get_by_role("heading", name="All runs").wait_for()
 
 
+def test_the_whole_list_is_seen_on_a_laptop(here: Served) -> None:
+    with seen_at(here, "/", viewport={"width": 1280, "height": 800}) as seen:
+        width, shown = seen.page.evaluate(
+            "(({scrollWidth, clientWidth}) => [scrollWidth, clientWidth])"
+            "(document.querySelector('.wide'))"
+        )
+        assert width <= shown
+
+
 @pytest.mark.parametrize(("scheme", "width"), [("dark", 390), ("light", 1200)])
 def test_all_pages_are_accessible_and_fit(here: Served, scheme: str, width: int) -> None:
     size = {"width": width, "height": 800}
@@ -196,6 +205,6 @@ def test_a_run_that_goes_on_says_how_to_see_more_without_scripts(tmp_path: Path)
                 seen.page.reload()
             seen.page.locator("td a").click()
             assert "reload this page" in seen.page.locator("noscript").inner_text()
-            assert seen.page.get_by_role("heading", name="How far it is").is_visible()
+            assert seen.page.get_by_role("heading", name="Progress").is_visible()
             gate.open()
         assert process.wait(LONGEST) == 0

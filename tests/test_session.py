@@ -78,6 +78,9 @@ def test_events_tell_the_story(tmp_path: Path) -> None:
 
     events.clear()
     again = session.execute(session.resume(this.folder, {}), events.append)
+    assert again.totals.calls == 48
+    assert events == []  # it is finished: nothing is gone through again
+    again = session.execute(session.resume(this.folder, {}), events.append, retry_failed=True)
     (started,) = (e for e in events if isinstance(e, RunStarted))
     assert [counts.done for counts in started.planned] == [24, 24]
     assert started.totals.calls == again.totals.calls == 48

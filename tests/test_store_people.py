@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.people import Check, Handed, Person, PersonState
+from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store import Store
 from judgeq.types import Call, Counts, JobState, Outcome, Usage, Verdict
 from tests.fakes import Clock

@@ -78,7 +78,7 @@ def test_runs_are_made_named_and_listed_as_in_folders(store: str, there: StoredR
     assert [run.id for run in there.all()] == [first.id, second.id]
     assert there.find("last") == first
     assert there.find(second.id) == second
-    with pytest.raises(RunError, match="begins 2 runs"):
+    with pytest.raises(RunError, match="means 2 runs"):
         there.find("demo-0123")
     with pytest.raises(RunError, match="there is no run 'zzz'"):
         there.find("zzz")
@@ -245,7 +245,8 @@ def test_exit_codes_and_the_environment(
     judgeq(tmp_path, "runs", "--store", "", variables=nowhere)  # of folders
     for words in ("store check", "runs --store x", "store copy"):
         assert ended(tmp_path, *words.split()).returncode == 2, words
-    assert "No runs in postgresql://" in judgeq(tmp_path, "runs", variables=there).stdout
+    shown = judgeq(tmp_path, "runs", variables=there).stdout
+    assert "No runs in postgresql://" in " ".join(shown.split())
     assert "not there yet" in judgeq(tmp_path, "store", "check", variables=there).stdout
     monkeypatch.setitem(sys.modules, "psycopg", None)
     refused = ended(tmp_path, "runs", variables=there)
@@ -462,7 +463,7 @@ def test_texts_and_prompt_come_from_the_store(
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "theirs"))
     resumed = session.resume(run, {})  # also where this user never worked on it
     session.execute(resumed, lambda _: None)
-    assert not trust.owns_dataset(run, run.info())  # no word of theirs
+    assert not trust.owns(run, run.info(), "dataset", "data_dir")  # no word of theirs
     shown = session.dataset_of(run)
     assert shown is not None
     assert shown.texts == resumed.dataset.texts

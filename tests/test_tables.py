@@ -264,7 +264,7 @@ def test_a_pilot_is_a_run_of_its_own_and_resumes(tmp_path: Path) -> None:
     def facts(**settings: object) -> str:
         made = settle({"dataset": "demo", **settings})
         data = load(made, seed=made.seed)
-        return fingerprint(deciding_facts(made, made.make_strategy(), data, None))
+        return fingerprint(deciding_facts(made, data, None))
 
     assert len({facts(), facts(sample=20), facts(sample=21)}) == 3
     assert facts(sample=10_000) == facts()

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
-from judgeq.ui.text import count, duration, money, rate, several
+from judgeq.text import count, duration, money, rate, several
 from judgeq.untrusted import escaped, for_spreadsheet, plain
 
 

@@ -114,6 +114,7 @@ ASKS: dict[str, tuple[Any, str]] = {
     "prompt": ("/home/me/my.toml", "--prompt /home/me/my.toml"),
     "max_cost": (1e9, "--max-cost 1000000000.0"),
     "price": ((0.0, 0.0), "--price 0.0,0.0"),
+    "total_rounds": (9, "--rounds 9"),
     "prices": ({"m": {"input": 0, "output": 0}}, "--price IN,OUT"),
 }
 

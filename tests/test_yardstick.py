@@ -14,7 +14,7 @@ from judgeq.evaluation import agreement, yardstick
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.people import couples
 from judgeq.evaluation.yardstick import Held, Yardstick
-from judgeq.ui.people_sections import sentence
+from judgeq.ui.show.people import sentence
 from tests import judging as them
 from tests.cli import judgeq
 

@@ -27,9 +27,7 @@ from judgeq.errors import UsageError
 @with_settings(*RESUMED)
 def annotate(
     name: RunName = "last",
-    browser: Annotated[
-        bool, typer.Option("--open", help="Open the page in the browser, once it is there.")
-    ] = False,
+    browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
     retry_failed: RetryFailed = False,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
@@ -39,11 +37,10 @@ def annotate(
 ) -> None:
     """Open the page on which people judge a run, until all is judged.
 
-    For a run begun with `judgeq run --judge people`: the same as `judgeq resume`,
-    which goes on with it. Each judge needs a link, which `judgeq judges add` prints;
-    with --open-to-all whoever reaches the page may judge. Ctrl-C closes it, and
-    nothing that was answered is lost. On another --host than this machine's, what
-    is sent isn't encrypted: put a reverse proxy before it (--url-prefix).
+    For a run of `judgeq run --judge people`; the same as `judgeq resume`. Each judge
+    needs a link, which `judgeq judges add` prints; with --open-to-all anybody who
+    reaches the page may judge. Ctrl-C closes it; all answers are saved. With another
+    --host the connection isn't encrypted: use a reverse proxy (--url-prefix).
 
     Examples:
 
@@ -61,7 +58,7 @@ def annotate(
     folder = prepared.folder
     if prepared.settings.people is None:
         raise UsageError(
-            f"run {folder.id} asks no people, but {folder.info().judge}: begin one with `judgeq run "
-            "--judge people`."
+            f"run {folder.id} is judged by {folder.info().judge}, not by people. To start one that is: "
+            "judgeq run --judge people"
         )
     play(prepared, quiet, as_json, retry_failed, browser=browser)

@@ -32,7 +32,7 @@ COMMANDS = {
     ),
     "resume": ("running", "Go on with a run that was stopped or killed."),
     "annotate": ("annotating", "Open the page on which people judge a run, until all is judged."),
-    "judges": ("judging", "Look after the people who judge a run: their links, who is asked."),
+    "judges": ("judging", "Manage human judges and their links."),
     "worker": (
         "working",
         "Work on the runs of a store: take their jobs and ask the judges, until stopped.",
@@ -313,7 +313,7 @@ batches_app = typer.Typer(
 app.add_typer(batches_app, name="batches")
 judges_app = typer.Typer(
     cls=_Commands,
-    help="Look after the people who judge a run: their links, who is asked.",
+    help="Manage human judges and their links.",
     invoke_without_command=True,
 )
 app.add_typer(judges_app, name="judges")

@@ -158,8 +158,8 @@ def evaluate(
       judgeq evaluate last --positive-over 2 --csv numbers.csv
     """
     from judgeq.evaluation.whole import evaluation
-    from judgeq.ui import evaluation_sections
     from judgeq.ui.json import plain, rows, write_csv
+    from judgeq.ui.show import evaluation as show_evaluation
 
     spare(csv, "--csv", flags["gold"])
     plan, (run,) = opened_runs([name], runs_dir, store, **flags)
@@ -169,7 +169,7 @@ def evaluate(
     if as_json:
         print_json(evaluated)
     else:
-        show(*evaluation_sections.evaluation(evaluated))
+        show(*show_evaluation.evaluation(evaluated))
 
 
 @command("compare")
@@ -195,8 +195,8 @@ def compare(
       judgeq compare RUN1 RUN2 RUN3 --threshold best --csv numbers.csv
     """
     from judgeq.evaluation.compare import compare
-    from judgeq.ui import evaluation_sections
     from judgeq.ui.json import plain, rows, write_csv
+    from judgeq.ui.show import evaluation as show_evaluation
 
     if len(names) < 2:
         raise UsageError(
@@ -211,7 +211,7 @@ def compare(
     if as_json:
         print_json(compared)
     else:
-        show(*evaluation_sections.comparison(compared))
+        show(*show_evaluation.comparison(compared))
 
 
 def opened_runs(

@@ -1,4 +1,4 @@
-"""The commands around the people who judge a run: add, list, remove, forget.
+"""The commands for the people who judge a run: add, list, remove, forget.
 
 What they need is imported when they run.
 """
@@ -20,20 +20,20 @@ from judgeq.errors import UsageError
 from judgeq.settings import SETTINGS
 
 if TYPE_CHECKING:
-    from judgeq.engine.registering import Change, Changed, What
+    from judgeq.people.registry import Change, Changed, What
     from judgeq.runs import RunInfo, RunPlace
 
 REACHED = ("host", "port", "url_prefix")
 """The settings that say where links lead."""
 Names = Annotated[
     list[str],
-    typer.Argument(metavar="NAME…", help="Who: names as `judgeq judges list` shows them."),
+    typer.Argument(metavar="NAME…", help="Names as `judgeq judges list` shows them."),
 ]
 
 
 @judges_app.callback()
 def judges(context: typer.Context) -> None:
-    """Look after the people who judge a run: their links, who is asked."""
+    """Manage human judges and their links."""
     if context.invoked_subcommand is None:
         show_text(context.get_help().rstrip())
 
@@ -42,16 +42,14 @@ def judges(context: typer.Context) -> None:
 @with_settings(*REACHED)
 def add(
     run: NamedRun,
-    names: Annotated[
-        list[str], typer.Argument(metavar="NAME…", help="What the new judges are called.")
-    ],
+    names: Annotated[list[str], typer.Argument(metavar="NAME…", help="Names of the new judges.")],
     quota: Annotated[
         int | None,
         typer.Option(
             min=1,
             max=2**31 - 1,
             metavar="N",
-            help="How many answers each of them is asked for.",
+            help="How many answers each of them gives at most.",
             show_default="as many as there are questions",
         ),
     ] = None,
@@ -62,12 +60,10 @@ def add(
 ) -> None:
     """Add judges to a run, and print a link for each.
 
-    For a run begun with `judgeq run --judge people`, also while it goes on. Whoever
-    has a link judges under its name: it is shown once only, since the run keeps
-    what knows it again and not the link itself. For a new link, or to take somebody
-    back, remove the name and add it again: it is the same judge. --host, --port and
-    --url-prefix say where links lead when the page isn't open; while it is, they
-    lead to it.
+    For a run of `judgeq run --judge people`, also while it is running. Whoever has a
+    link judges under its name. It is shown only once: the run keeps a hash of it.
+    For a new link, or to bring a judge back, remove the name and add it again.
+    Links lead to the page if it is open, else to --host, --port and --url-prefix.
 
     Examples:
 
@@ -75,12 +71,12 @@ def add(
 
       judgeq judges add last Eve --url-prefix https://lab.example.org/study1
     """
-    from judgeq.ui.web.entrance import Entrance
+    from judgeq.web.links import Entrance
 
     values = {name: SETTINGS[name].default for name in REACHED} | given(flags)
     entrance = Entrance.at(values["host"], values["port"], values["url_prefix"])
     if not values["port"] and not entrance.site:
-        raise UsageError("--port 0 is any free one: name the port that the page will have.")
+        raise UsageError("--port 0 is any free one: give the port that the page will have.")
     _changed(run, "add", names, runs_dir, store, as_json, entrance.link, quota)
 
 
@@ -92,31 +88,31 @@ def list_judges(
     store: StoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """List a run's judges: how far they are, how long they take, how they agree.
+    """List a run's judges: their progress, how long they take, how they agree.
 
-    Also while the run goes on. Shows what of their questions came first by its
-    place, how they fit the scale (infit), the share of pairs of texts that they
-    order as the others do and as each model does, and the questions that check
-    them: their own asked again turned round, and those whose answer is known.
+    Also while the run is running. For each judge: how often the text in each position
+    came first, fit to the scale (infit), agreement with the other judges and with each
+    model, and their answers to repeated questions and to those with a known answer.
+    Warns of judges who answer too fast, or nearly always choose the same position.
     """
     import asyncio
 
     from judgeq import runs
     from judgeq.evaluation import people
-    from judgeq.ui import people_sections
     from judgeq.ui.json import plain, rows, write_csv
+    from judgeq.ui.show import people as show_people
 
     spare(csv, "--csv")
     place = runs.runs_in(runs_dir, store).find(name)
     _check_asks_people(place.info(), place.id)
     listed = asyncio.run(people.read(place))
-    known = {"run": place.id, "judges": listed}
+    output = {"run": place.id, "judges": listed}
     if csv is not None:
-        write_csv(csv, [*rows(plain(known), labels={"run": place.id})])
+        write_csv(csv, [*rows(plain(output), labels={"run": place.id})])
     if as_json:
-        print_json(known)
+        print_json(output)
     else:
-        show(people_sections.listed(place, listed))
+        show(show_people.listed(place, listed))
 
 
 @command("remove", judges_app)
@@ -127,9 +123,9 @@ def remove(
     store: StoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Ask judges of a run nothing any more. Their answers stay, and count.
+    """Stop asking judges of a run. Their answers stay, and count.
 
-    The question that they have goes to others. `judgeq judges add` takes them back,
+    The question that they have goes to others. `judgeq judges add` brings them back,
     with a new link.
     """
     _changed(run, "remove", names, runs_dir, store, as_json)
@@ -143,10 +139,10 @@ def forget(
     store: StoreAddress = None,
     as_json: Json = False,
 ) -> None:
-    """Replace judges' names by numbers wherever the run has them; also of an imported run.
+    """Replace judges' names by numbers in a run, also in an imported one.
 
-    Their links open nothing any more; their answers stay, as those of "person 3".
-    Reports and exports that were made before are files of yours, and aren't changed.
+    Their links stop working; their answers stay, as those of "person 3". Reports and
+    exports that were written before are not changed.
     """
     _changed(run, "forget", names, runs_dir, store, as_json)
 
@@ -161,11 +157,11 @@ def _changed(
     link: Callable[[str], str] = str,
     quota: int | None = None,
 ) -> None:
-    """Make a change, by the process that has the run if there is one, and print what came of it."""
+    """Make a change, through the process that has the run if there is one, and print the outcome."""
     from judgeq import runs
-    from judgeq.engine.registering import Change
-    from judgeq.ui import people_sections
-    from judgeq.ui.web.guard import is_local
+    from judgeq.people.registry import Change
+    from judgeq.ui.show import people as show_people
+    from judgeq.web.guard import is_local
 
     change = Change(what, tuple(names), quota)
     place = runs.runs_in(runs_dir, store).find(run)
@@ -174,7 +170,7 @@ def _changed(
         print_json({"run": place.id, "open": served, "judges": changed})
         return
     here = any(is_local(urlsplit(one.link or "").hostname or "") for one in changed)
-    show(people_sections.changed(place, change, changed, served, here=here))
+    show(show_people.changed(place, change, changed, served, here=here))
 
 
 def _made(
@@ -183,19 +179,19 @@ def _made(
     """Those who were changed, and whether the page is open."""
     import asyncio
 
-    from judgeq.engine import registering
-    from judgeq.ui.web import control
+    from judgeq.people import registry
+    from judgeq.web import control
 
     info = place.info()
     if info.imported:
         with place.locked():
-            return registering.forget_imported(place, change), False
+            return registry.forget_imported(place, change), False
     _check_asks_people(info, place.id)
-    server = control.of(place)
-    if server is not None:
-        return server.change(change), True
+    changed = control.change(place, change)
+    if changed is not None:
+        return changed, True
     with place.locked():
-        return asyncio.run(registering.change(place, change, link)), False
+        return asyncio.run(registry.change(place, change, link)), False
 
 
 def _check_asks_people(info: RunInfo, run: str) -> None:
@@ -203,6 +199,6 @@ def _check_asks_people(info: RunInfo, run: str) -> None:
         raise UsageError(f"run {run} was imported: `judgeq evaluate {run}` shows its judges.")
     if info.settings.people is None:
         raise UsageError(
-            f"run {run} asks no people, but {info.judge}: `judgeq run --judge people` begins one that "
-            "does."
+            f"run {run} is judged by {info.judge}, not by people. To start one that is: judgeq run "
+            "--judge people"
         )

@@ -104,8 +104,8 @@ def show_items(
     """
     from judgeq.engine.scores import TEXT
     from judgeq.evaluation.items import Views
-    from judgeq.ui import item_sections
     from judgeq.ui.json import plain, write_csv
+    from judgeq.ui.show import items as show_items
     from judgeq.untrusted import excerpt
 
     spare(csv, "--csv")
@@ -119,7 +119,7 @@ def show_items(
     if as_json:
         print_json(Views(result, views))
     else:
-        show(*item_sections.views(result, views))
+        show(*show_items.views(result, views))
 
 
 def _views(
@@ -194,7 +194,7 @@ def explain(
 
     from judgeq.datasets.tables import shown
     from judgeq.evaluation.trail import Explained, Trail, from_ledger, gathered, trails, versus
-    from judgeq.ui import trail_sections
+    from judgeq.ui.show import trail as show_trail
 
     result = _opened(name, runs_dir, store, accept_damage, flags)
     if vs == item:
@@ -212,6 +212,6 @@ def explain(
     if as_json:
         print_json(Explained(result, two or found[0], ledger, replies))
     elif two is not None:
-        show(*trail_sections.versus(result, two, ledger, replies=replies))
+        show(*show_trail.versus(result, two, ledger, replies=replies))
     else:
-        show(*trail_sections.explain(result, found[0], ledger, replies=replies))
+        show(*show_trail.explain(result, found[0], ledger, replies=replies))

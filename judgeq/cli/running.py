@@ -148,14 +148,14 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     import asyncio
 
     from judgeq.engine import estimate
-    from judgeq.ui import run_sections
+    from judgeq.ui.show import estimate as show_estimate
 
     estimated = asyncio.run(estimate.estimate(prepared, pilot))
     error = None if pilot is None else pilot.error
     if as_json:
         print_json(estimated, error)
     else:
-        show(run_sections.estimate(estimated))
+        show(show_estimate.estimate(estimated))
     if error is not None:
         fail(error)
 
@@ -164,6 +164,16 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
 @with_settings(*RESUMED)
 def resume(
     name: RunName = "last",
+    total_rounds: Annotated[
+        int | None,
+        typer.Option(
+            "--rounds",
+            min=1,
+            metavar="N",
+            help="Rounds in all: more than the run has, to buy further ones.",
+            rich_help_panel=RUNNING,
+        ),
+    ] = None,
     retry_failed: RetryFailed = False,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
@@ -177,7 +187,7 @@ def resume(
     names a file, a key or an address, or decides what you pay, has to be given
     again: it lists the flags.
     """
-    changes = given(flags)
+    changes = given(flags) | {"total_rounds": total_rounds}
     write_log(log)
     play(taken_up(name, runs_dir, flags["store"], changes), quiet, as_json, retry_failed)
 
@@ -195,13 +205,15 @@ def play(
 ) -> None:
     """Go on with a run until it is finished or stopped, and show its result."""
     from judgeq.engine import session
-    from judgeq.ui import asking, dashboard
+    from judgeq.ui import dashboard
 
     shown, settings = console(stderr=True), prepared.settings
     face = dashboard.choose(shown, quiet=quiet)
     folder, page = prepared.folder, None
     if settings.people is not None:
-        page = asking.page(prepared, face, _launched if browser else None)
+        from judgeq.web import annotate  # brings aiohttp
+
+        page = annotate.page(prepared, face, _launched if browser else None)
     restore_ctrl_c()
     try:
         with face:
@@ -233,19 +245,17 @@ def restore_ctrl_c() -> None:
 
 def _advised(error: JudgeqError, run: str) -> JudgeqError:
     """The error that ended a session, with what to do next."""
-    goes_on = f"the same command or `judgeq resume {run}` goes on."
+    saved, again = (
+        "All answers so far are saved.",
+        f"run the same command, or `judgeq resume {run}`.",
+    )
     match error:
         case StoppedError():
-            return StoppedError(f"{error}. Nothing that was answered is lost: {goes_on}")
+            return StoppedError(f"{error}. {saved} To continue, {again}")
         case BudgetError():
-            return BudgetError(
-                f"{error} The same command with a higher --max-cost, or `judgeq resume {run} "
-                "--max-cost …`, goes on."
-            )
+            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
         case JudgeError():
-            return type(error)(
-                f"{error} Nothing that was answered is lost: when that is mended, {goes_on}"
-            )
+            return type(error)(f"{error} {saved} Fix this, then {again}")
     return error
 
 
@@ -256,7 +266,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
     from judgeq.engine import results, session
     from judgeq.engine.scores import write_scores
     from judgeq.engine.status import state
-    from judgeq.ui import run_sections
+    from judgeq.ui.show import status as show_status
 
     folder, settings = prepared.folder, prepared.settings
     try:
@@ -265,7 +275,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
         if as_json:
             print_json(_state(folder), ended)
         elif not quiet:
-            show(*run_sections.status(asyncio.run(state(folder))))
+            show(*show_status.status(asyncio.run(state(folder))))
     else:
         result = session.with_texts(result, settings, prepared.dataset)
         write_scores(result.scores, folder.scores)
@@ -276,11 +286,11 @@ def _lost(failed: int, run: str) -> JudgeError | None:
     """That jobs failed; None if none did."""
     if not failed:
         return None
-    from judgeq.ui.text import several
+    from judgeq.text import several
 
     are, them = ("is", "it") if failed == 1 else ("are", "them")
     return JudgeError(
-        f"{several(failed, 'job')} failed and {are} left out of the ratings; "
+        f"{several(failed, 'job')} failed and {are} left out of the scores: "
         f"`judgeq resume {run} --retry-failed` asks {them} again."
     )
 

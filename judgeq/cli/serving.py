@@ -12,7 +12,7 @@ from judgeq.cli.options import Json, RunsDir, StoreAddress, given, with_settings
 from judgeq.cli.printing import show_text
 
 if TYPE_CHECKING:
-    from judgeq.ui.web.guard import Guard
+    from judgeq.web.guard import Guard
 
 
 @command("serve")
@@ -21,13 +21,15 @@ def serve(
     port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8765,
     host: Annotated[
         str,
-        typer.Option(help="The address to listen on; another than this machine's needs the token."),
+        typer.Option(
+            help="The address to listen on. If others reach it, they need the printed link."
+        ),
     ] = "127.0.0.1",
     token: Annotated[
         bool,
         typer.Option(
             "--token",
-            help="Ask for the token on this machine's own address, too: where others log in to it.",
+            help="Ask for the token on this machine's own address, too: if others log in to it.",
         ),
     ] = False,
     browser: Annotated[bool, typer.Option("--open", help="Open the page in the browser.")] = False,
@@ -38,10 +40,10 @@ def serve(
 ) -> None:
     """Show all runs in the browser: their reports, and live progress.
 
-    On this machine's own address, for nobody else: a list of the runs, the
-    progress of one that goes on, and the report of each. Runs are only read. With
-    another --host, whoever opens the page needs the link that is printed, which has
-    a token; what is sent isn't encrypted. Ctrl-C ends it.
+    A list of the runs, the report of each, and the progress of one that is running.
+    Only this machine reaches it, and runs are only read. With another --host, others
+    need the printed link, which has a token; the connection isn't encrypted. Ctrl-C
+    ends it.
 
     Examples:
 
@@ -58,32 +60,33 @@ def serve(
     from judgeq import runs
     from judgeq.cli.running import restore_ctrl_c
     from judgeq.engine import session
-    from judgeq.ui.asking import unable
-    from judgeq.ui.web import guard
-    from judgeq.ui.web import serve as server
+    from judgeq.web import guard
+    from judgeq.web import serve as server
 
     there = runs.runs_in(runs_dir, store)
-    shown = given(flags).get("texts", True)
+    with_texts = given(flags).get("texts", True)
     secret = secrets.token_urlsafe(32) if token or not guard.is_local(host) else None
 
     def ready(at: Guard) -> None:
         if as_json:
             show_text(json.dumps({"address": at.address}))
         else:
-            show_text(f"{at.address}\nThe runs in {there.shown}; Ctrl-C ends it.")
+            show_text(f"{at.address}\nShows the runs in {there.shown}. Ctrl-C ends it.")
         if browser:
             typer.launch(at.address if secret is None else _private(Path(folder), at.address))
 
     restore_ctrl_c()
     with tempfile.TemporaryDirectory(prefix="judgeq-") as folder:
         try:
-            session.run_loop(server.serve(there, host, port, ready, token=secret, shown=shown))
+            session.run_loop(
+                server.serve(there, host, port, ready, token=secret, with_texts=with_texts)
+            )
         except KeyboardInterrupt:
             return
         except BrokenPipeError:  # nobody reads what is printed
             raise
         except OSError as error:
-            raise unable(host, port, error) from error
+            raise guard.unable(host, port, error) from error
 
 
 def _private(folder: Path, address: str) -> str:

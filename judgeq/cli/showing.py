@@ -86,7 +86,7 @@ def status(
 
     from judgeq import runs
     from judgeq.engine.status import state
-    from judgeq.ui import run_sections
+    from judgeq.ui.show import status as show_status
 
     folder = runs.runs_in(runs_dir, store).find(name)
     run_state = asyncio.run(state(folder, ratings=True))
@@ -95,7 +95,7 @@ def status(
     if as_json:
         print_json(run_state)
     else:
-        show(*run_sections.status(run_state))
+        show(*show_status.status(run_state))
 
 
 def _watched(before: State, *, draw: bool) -> State:
@@ -107,8 +107,8 @@ def _watched(before: State, *, draw: bool) -> State:
     from rich.live import Live
 
     from judgeq.engine.status import state
-    from judgeq.ui import run_sections
     from judgeq.ui.sections import terminal
+    from judgeq.ui.show import status as show_status
 
     target = console()
     live = Live(console=target, auto_refresh=False, transient=True)
@@ -116,7 +116,7 @@ def _watched(before: State, *, draw: bool) -> State:
     with live if draw else nullcontext():
         while before.running:
             if draw:
-                sections = run_sections.status(before)
+                sections = show_status.status(before)
                 live.update(Group(*terminal(sections, target.width)), refresh=True)
             time.sleep(EVERY)
             before = asyncio.run(state(before.run.anew(), ratings=True, before=before))
@@ -132,14 +132,14 @@ def list_runs(
 
     from judgeq import runs
     from judgeq.engine.status import Unreadable, states
-    from judgeq.ui import lists
+    from judgeq.ui.show import status as show_status
 
     there = runs.runs_in(runs_dir, store)
     listed = asyncio.run(states(there))
     if as_json:
         print_json(listed)
     elif listed:
-        show(lists.runs(listed))
+        show(show_status.runs(listed))
     else:
         show(f"No runs in {there.shown}. `judgeq run --dataset demo` makes one.")
     for state in listed:
@@ -152,13 +152,13 @@ def list_runs(
 def datasets(as_json: Json = False, **flags: Any) -> None:
     """List the datasets: size, licence, whether the texts are here."""
     from judgeq import datasets as known_datasets
-    from judgeq.ui import lists
+    from judgeq.ui.show import lists as show_lists
 
     known = known_datasets.known(flags["data_dir"])
     if as_json:
         print_json(known)
     else:
-        show(*lists.datasets(known))
+        show(*show_lists.datasets(known))
 
 
 @command("strategies")
@@ -169,12 +169,12 @@ def strategies(
     as_json: Json = False,
 ) -> None:
     """List the strategies, what they cost, and when to use them."""
-    from judgeq.ui import lists
+    from judgeq.ui.show import lists as show_lists
 
     if as_json:
-        print_json(lists.strategies_over(n))
+        print_json(show_lists.strategies_over(n))
     else:
-        show(*lists.strategies(n))
+        show(*show_lists.strategies(n))
 
 
 @prompts_app.callback()
@@ -183,13 +183,13 @@ def prompts(context: typer.Context, as_json: Json = False) -> None:
     if context.invoked_subcommand is not None:
         return
     from judgeq import prompts as prompt_sets
-    from judgeq.ui import lists
+    from judgeq.ui.show import lists as show_lists
 
     known = prompt_sets.known()
     if as_json:
         print_json(known)
     else:
-        show(lists.prompts(known))
+        show(show_lists.prompts(known))
 
 
 @command("show", prompts_app)
@@ -210,7 +210,7 @@ def show_prompt(
     from judgeq import datasets as known_datasets
     from judgeq import prompts as prompt_sets
     from judgeq.errors import DataError
-    from judgeq.ui import lists
+    from judgeq.ui.show import lists as show_lists
 
     settings = config.settle({"dataset": "demo", **given(flags)})
     prompt = prompt_sets.load(name, settings.feature)
@@ -222,4 +222,4 @@ def show_prompt(
     if as_json:
         print_json(messages)
     else:
-        show(*lists.messages(messages, prompt_sets.schema(k, prompt.ties, reasons)))
+        show(*show_lists.messages(messages, prompt_sets.schema(k, prompt.ties, reasons)))

@@ -44,8 +44,8 @@ def store(context: typer.Context) -> None:
 def check(store: StoreAddress = None, as_json: Json = False) -> None:
     """Check a store: its schema, rights, clock, tables and runs."""
     from judgeq.store.postgres import upkeep
-    from judgeq.ui import stores
     from judgeq.ui.json import plain
+    from judgeq.ui.show import lists as show_lists
 
     runs = _runs(store, Path("runs"))
     overview = upkeep.check(runs.address)
@@ -53,7 +53,7 @@ def check(store: StoreAddress = None, as_json: Json = False) -> None:
     if as_json:
         print_json({**plain(overview), "runs": [run.row() for run in listed]})
     else:
-        show(*stores.check(overview, listed))
+        show(*show_lists.store(overview, listed))
 
 
 @command("drop-run", store_app)

@@ -66,7 +66,8 @@ def simulate(
       judgeq simulate --grid my.toml --out mine
     """
     from judgeq.study import processes, simulation
-    from judgeq.ui import study_figures, study_sections
+    from judgeq.ui import study_figures
+    from judgeq.ui.show import study as show_study
 
     chosen = simulation.load_grid(grid)
     if seeds is not None:
@@ -90,7 +91,7 @@ def simulate(
         written = {"rows": len(rows), "table": table, "figures": drawn}
         print_json({"grid": chosen, **written, "ranking": ranked})
     elif not quiet:
-        show(*study_sections.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
+        show(*show_study.study(chosen, rows, ranked, table, out / "figures" if drawn else None))
 
 
 @command("reproduce")
@@ -127,7 +128,7 @@ def reproduce(
     if what != "paper":
         raise UsageError(f"{what!r} can't be reproduced: there is paper.")
     from judgeq.study import reproduction
-    from judgeq.ui import study_sections
+    from judgeq.ui.show import study as show_study
 
     parts = reproduction.reproduce(
         recordings,
@@ -138,7 +139,7 @@ def reproduce(
     if as_json:
         print_json(parts)
     elif not quiet:
-        show(*study_sections.reproduction(parts))
+        show(*show_study.reproduction(parts))
     missing = [part.dataset for part in parts if part.missing]
     if missing:
         fail(DataError(f"not all could be made again: {', '.join(missing)}."))

@@ -64,7 +64,7 @@ def doctor(
     from judgeq import config
     from judgeq import doctor as examination
     from judgeq import judge as judges
-    from judgeq.ui import lists
+    from judgeq.ui.show import lists as show_lists
 
     named = {} if judge is None else {"judge": judge}
     settings = config.settle({"dataset": "demo", **named, **given(flags)}).rooted()
@@ -73,7 +73,7 @@ def doctor(
     if as_json:
         print_json(checks)
     else:
-        show(lists.checks(checks))
+        show(show_lists.checks(checks))
     failed = [check.name for check in checks if check.state == "failed"]
     if failed:
         fail(JudgeError(f"not all is well: {', '.join(failed)}."))
@@ -132,13 +132,13 @@ def models(
     --price gives it.
     """
     from judgeq.judge import prices
-    from judgeq.ui import lists
+    from judgeq.ui.show import lists as show_lists
 
     known = prices.known(pattern)
     if as_json:
         print_json(known)
     elif known:
-        show(lists.models(known))
+        show(show_lists.models(known))
     else:
         show(f"No model with {pattern!r} in its name has a known price.")
 
@@ -156,13 +156,13 @@ def cache(context: typer.Context, as_json: Json = False, **flags: Any) -> None:
             )
         return
     from judgeq.judge import cache as replies
-    from judgeq.ui import lists
+    from judgeq.ui.show import lists as show_lists
 
     overview = replies.overview(_folder(flags))
     if as_json:
         print_json(overview)
     else:
-        show(*lists.cache(overview))
+        show(*show_lists.cache(overview))
 
 
 @command("prune", cache_app)
@@ -213,7 +213,7 @@ def _removed(count: int, as_json: bool) -> None:
 
 
 def _replies(count: int) -> str:
-    from judgeq.ui.text import several
+    from judgeq.text import several
 
     return several(count, "reply", "replies")
 

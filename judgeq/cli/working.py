@@ -145,17 +145,17 @@ def worker(
     """
     from judgeq.engine import joining, session
     from judgeq.engine.working import Tally
-    from judgeq.ui import working
+    from judgeq.ui import lines
     from judgeq.ui.json import plain
 
     write_log(log)
     mine = _given(runs, judge, dataset, exit_when, max_hours, flags)
     tally = Tally()
-    lines = working.WorkerLines(console(stderr=True), tally, quiet=quiet)
+    face = lines.WorkerLines(console(stderr=True), tally, quiet=quiet)
     ended: JudgeqError | None = None
     running.restore_ctrl_c()
     try:
-        session.run_loop(joining.join(mine, lines, tally, beside=lines.draw_forever))
+        session.run_loop(joining.join(mine, face, tally, beside=face.draw_forever))
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:
@@ -164,7 +164,7 @@ def worker(
     if as_json:
         print_json({"left": left, **plain(tally)}, ended)
     elif not quiet:
-        show(working.summary(tally))
+        show(lines.summary(tally))
     if ended is not None:
         fail(ended)
 

@@ -28,7 +28,6 @@ from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings.model import PROVIDERS
-from judgeq.strategies import Strategy
 from judgeq.untrusted import quoted
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
@@ -74,7 +73,7 @@ def admitted(
     strategy, prompt = asked.make_strategy(), _prompt(place, facts, asked.persona)
     dataset = _dataset(place, info, own, shared)
     judges = _judges(place, info, own.settings, dataset)
-    _check_facts(place, info, strategy, dataset, prompt, judges)
+    _check_facts(place, info, dataset, prompt, judges)
     settings = _settings(asked, own.settings, judges)
     for name in judges:
         judge.check(name, settings)
@@ -178,14 +177,13 @@ def _judges(place: RunPlace, info: RunInfo, own: Settings, dataset: Dataset) -> 
 def _check_facts(
     place: RunPlace,
     info: RunInfo,
-    strategy: Strategy,
     dataset: Dataset,
     prompt: PromptSet | None,
     judges: Sequence[str],
 ) -> None:
     """Raise RunError unless the run's settings, prompt and items are those that its facts say."""
     settings = info.settings.model_copy(update={"judge": tuple(judges)})
-    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    facts = config.deciding_facts(settings, dataset, prompt)
     differing = [
         name for name in {**facts, **info.facts} if facts.get(name) != info.facts.get(name)
     ]
@@ -243,7 +241,7 @@ def _specs(place: RunPlace, info: RunInfo, own: Own) -> Iterator[Settings]:
         return
     for path in own.datasets:
         yield asked.model_copy(update={"dataset": str(path)})
-    if Path(name).suffix.lower() in FORMATS and trust.owns_dataset(place, info):
+    if Path(name).suffix.lower() in FORMATS and trust.owns(place, info, "dataset", "data_dir"):
         yield info.settings
 
 

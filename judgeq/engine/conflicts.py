@@ -8,7 +8,7 @@ from typing import Any
 from judgeq import config, judge
 from judgeq.config import Settings
 from judgeq.errors import RunError, UsageError
-from judgeq.runs import RunInfo
+from judgeq.runs import RunInfo, RunPlace, Runs, name_of
 from judgeq.settings import SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
@@ -38,6 +38,28 @@ def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
         raise UsageError("--until goes with strategies that compare, not with --strategy direct.")
     if goal.top is not None and goal.top >= n:
         raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
+
+
+def check_more_rounds(run: str, settings: Settings, info: RunInfo) -> None:
+    """Raise UsageError where a run wouldn't get the rounds that it is to have in all."""
+    rounds = settings.total_rounds or 0
+    if rounds < info.rounds:
+        raise UsageError(
+            f"--rounds {rounds}: run {run} has {info.rounds} rounds already. Give {info.rounds + 1} or "
+            "more."
+        )
+    if info.ended is not None and info.ended.goal == settings.goal.name:
+        raise UsageError(
+            f"run {run} ended after round {info.ended.round} by --until {info.ended.goal}. Give a "
+            "higher --until to continue."
+        )
+
+
+def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
+    """Raise UsageError for a name that another run has, or whose id it is."""
+    for other in there.all() if name else ():
+        if other.id != folder.id and name in (other.id, name_of(other)):
+            raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
 
 
 def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: str) -> None:

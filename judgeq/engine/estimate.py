@@ -325,8 +325,8 @@ def _by_rule_of_thumb(prepared: Run, kind: _Kind, size: float) -> _Taken:
     longest = prepared.settings.output_limit or answer + REASONING
     more = f", {reason[0]} to {reason[1]} of them for a reason" if reason[1] else ""
     source = (
-        f"by rule of thumb: {BYTES_A_TOKEN[0]:g} to {BYTES_A_TOKEN[1]:g} bytes a token; an answer "
-        f"without reasoning, or with it {longest:,.0f} tokens{more}; no retries"
+        f"rough: assumes {BYTES_A_TOKEN[1]:g} to {BYTES_A_TOKEN[0]:g} bytes a token, answers of up to "
+        f"{longest:,.0f} tokens with reasoning{more}, no retries; --pilot 20 measures instead"
     )
     input_ = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN))
     output = Range(min(shortest, longest), longest)

@@ -15,9 +15,10 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.config import Settings
-from judgeq.engine import people_said, results
+from judgeq.engine import results
 from judgeq.engine.scores import cells
 from judgeq.errors import RunError
+from judgeq.people import answers
 from judgeq.rating import comparisons
 from judgeq.runs import RunPlace
 from judgeq.store import Store
@@ -202,14 +203,14 @@ def _cells(call: Call, replies: bool) -> Sequence[Any]:
     text = call.reply or None
     answered = call.outcome in ANSWERED
     if call.outcome == "skipped":
-        text = people_said.beside(call)
+        text = answers.remark(call)
     cells = [call.attempt, call.outcome, *call.usage, call.cost, call.latency, call.at]
     cells.append(None if answered else text)
     if not replies:
         return cells
     reply = text if answered else None
     if call.judge is not None:
-        return [*cells, reply, people_said.beside(call) if answered else None]
+        return [*cells, reply, answers.remark(call) if answered else None]
     return [*cells, reply, None if reply is None else prompts.reason(reply)]
 
 

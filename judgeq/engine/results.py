@@ -20,7 +20,7 @@ from judgeq.engine.stopping import in_thread
 from judgeq.errors import NoVerdictsError, RunError, UsageError
 from judgeq.events import Placed, RoundRated
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.people import Said
+from judgeq.person import Said
 from judgeq.rating import (
     Estimator,
     Fit,
@@ -42,7 +42,7 @@ from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History, Strategy
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
-SHOWN = 3
+SHOWN = 10
 """So many items are reported from each end of a ranking."""
 _TEXT = 200
 _NEAR, _LOOKED_AT = 200, 50_000
@@ -313,17 +313,6 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         await store.close()
 
 
-async def finished(run: RunPlace, settings: Settings) -> Result | None:
-    """As `read`, of a run that is finished, also by these settings; None of any other."""
-    if settings.goal != run.info().settings.goal:
-        return None
-    try:
-        result = await read(run, settings)
-    except NoVerdictsError:
-        return None
-    return None if result.partial else result
-
-
 async def said_by_people(info: RunInfo, store: Store) -> Said | None:
     """What is on record of a run's people; None where there are none."""
     people = await store.people()
@@ -409,14 +398,14 @@ async def fold_round(history: History, store: Store, judges: int) -> Counts | No
 def round_rated(
     round: int,
     before: Floats,
-    after: Floats,
+    latest: tuple[str, Floats],
     ids: Sequence[str],
     texts: Sequence[str] | None,
     known: Certainty | None = None,
 ) -> RoundRated:
-    """A round that took the ratings from `before` to `after`, both of shape (items,); an item without a
-    rating (nan) counts as 0."""
-    after = np.nan_to_num(after)
+    """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
+    item without a rating (nan) counts as 0."""
+    rating, after = latest[0], np.nan_to_num(latest[1])
     moved = (
         correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
     )
@@ -429,6 +418,5 @@ def round_rated(
 
     order = np.lexsort((np.arange(len(after)), -after)).tolist()
     shown = min(SHOWN, len(after))
-    return RoundRated(
-        round, moved, placed(order[:shown]), placed(order[len(order) - shown :]), known
-    )
+    top, bottom = placed(order[:shown]), placed(order[len(order) - shown :])
+    return RoundRated(round, moved, top, bottom, known, rating)

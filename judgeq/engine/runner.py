@@ -22,7 +22,6 @@ from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
-from judgeq.engine.people import People
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
@@ -31,6 +30,7 @@ from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, R
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
 from judgeq.judge.spending import rounded_down
+from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended
@@ -167,7 +167,7 @@ async def _all_rounds(session: Session, epoch: int) -> History:
             known = await _known(session, history)
         dataset = run.dataset
         session.emit(
-            results.round_rated(round, before, history.latest[1], dataset.ids, dataset.texts, known)
+            results.round_rated(round, before, history.latest, dataset.ids, dataset.texts, known)
         )
         if known is not None and knowing.enough(history, known):
             await _ended(session, history, known)
@@ -203,8 +203,8 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
             session.emit(RoundStarted(1, counts))
     await people.finish()
     history, dataset = await results.replayed(run.folder.info(), store), run.dataset
-    start, ratings = plan.standings.elo, history.latest[1]
-    session.emit(results.round_rated(1, start, ratings, dataset.ids, dataset.texts))
+    start = plan.standings.elo
+    session.emit(results.round_rated(1, start, history.latest, dataset.ids, dataset.texts))
     return history
 
 

@@ -17,10 +17,8 @@ from judgeq import config, datasets, judge, open_files, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results
+from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
-from judgeq.engine.people import People
-from judgeq.engine.people_checks import Checks, known_in
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
 from judgeq.engine.scores import write_scores
@@ -28,6 +26,9 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
+from judgeq.people.assignment import Assignment
+from judgeq.people.checks import Checks, known_in
+from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
@@ -62,13 +63,17 @@ def prepare(
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
-    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
     name = f"{dataset.name}-{strategy.name}-{by}"
     folder = there.place(name, config.fingerprint(facts), new)
+    conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, config.fingerprint(facts))
+    if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
+        settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
+        strategy = settings.make_strategy()
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, known=known)
@@ -99,11 +104,13 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     there += [] if kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, there).rooted()
     conflicts.check_workers(settings)
+    if changes.get("total_rounds"):
+        conflicts.check_more_rounds(folder.id, settings, info)
     strategy = settings.make_strategy()
     dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
-    facts = config.deciding_facts(settings, strategy, dataset, prompt)
+    facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
@@ -152,18 +159,33 @@ def execute(
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
         return await go_through(session)
 
-    path = run.folder.path
-    closed = run.folder.exists and not writable(path, path / "lock", path / DATABASE)
-    if closed and not retry_failed:
-        there = run_loop(results.finished(run.folder, run.settings))
-        if there is not None:
-            return with_texts(there, run.settings, run.dataset)
+    there = None if retry_failed else _finished(run)
+    if there is not None:
+        return there
     if run.settings.people is not None and page is None:
         raise UsageError("--judge people: there is no page to ask them on here.")
     with begun(run, emit):
         work = at_work(run, emit, judged, interrupts or Interrupts(), beside=beside, page=page)
         result = with_texts(run_loop(work), run.settings, run.dataset)
         write_scores(result.scores, run.folder.scores)
+    return result
+
+
+def _finished(run: Run) -> results.Result | None:
+    """The result of a run that is finished, its scores written if they can be; None if it isn't."""
+    settings, path = run.settings, run.folder.path
+    if not run.folder.exists or settings.share_texts:
+        return None
+    info = run.folder.info()
+    now = (settings.goal, run.strategy.rounds, run.dataset.labels)
+    same = now == (info.settings.goal, info.rounds, info.labels)
+    if not same or run_loop(status.state(run.folder)).word != "finished":
+        return None
+    result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
+    if writable(path, path / "lock", path / DATABASE):
+        with run.folder.locked():
+            _look_again(run, info)
+            write_scores(result.scores, run.folder.scores)
     return result
 
 
@@ -209,7 +231,7 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
         shared = folder.dataset()
         if shared is not None:
             return shared
-    if settings.dataset == STDIN or not trust.owns_dataset(folder, info):
+    if settings.dataset == STDIN or not trust.owns(folder, info, "dataset", "data_dir"):
         return None
     try:
         dataset = datasets.load(settings, seed=settings.seed, download=False)
@@ -219,8 +241,7 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
 
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
-    about a third cheaper."""
+    """Run `work` on uvloop's event loop, where it exists: a call is about a third cheaper."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         import uvloop
@@ -273,12 +294,13 @@ def _begin(run: Run, emit: Emit) -> None:
 
 def _look_again(run: Run, info: RunInfo) -> None:
     """Write down what has changed of a run that was begun before."""
-    goal = {name: getattr(run.settings, name) for name in ("until", "batch")}
+    names = ("until", "batch", "total_rounds", *(["name"] if run.settings.name else []))
+    kept = {name: getattr(run.settings, name) for name in names}
     changed = info.model_copy(
         update={
             "labels": run.dataset.labels,
             "rounds": run.strategy.rounds,
-            "settings": info.settings.model_copy(update=goal),
+            "settings": info.settings.model_copy(update=kept),
         }
     )
     if changed != info:
@@ -363,18 +385,17 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
     checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
     if run.known:
         added = await checks.add_known(run.known)
-        emit(Notice(f"{added:,} more pairs with a known answer are asked now and then."))
+        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
     (asked,) = assembly.questions(run, settings.panelists[number].judge)
-    return People(
+    assignment = Assignment(
         store,
-        asked,
         checks,
-        judge=number,
         panel=settings.judges,
+        judge=number,
         open_to_all=settings.open_to_all,
         most=2 if settings.both_orders else 1,
-        emit=emit,
     )
+    return People(asked, assignment, run=run.folder.argument, emit=emit)
 
 
 def _once(

@@ -17,7 +17,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.evaluation.agreement import judges_of, sets
 from judgeq.evaluation.metrics import Measured
-from judgeq.people import Check, PersonState, Said
+from judgeq.person import Check, PersonState, Said
 from judgeq.rating import comparisons, misfit
 from judgeq.rating.position_bias import wilson
 from judgeq.runs import RunPlace

@@ -15,10 +15,10 @@ from typing import Any, ClassVar
 import numpy as np
 
 from judgeq import prompts
-from judgeq.engine import people_said
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.errors import RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
 from judgeq.store import Store
 from judgeq.strategies import History
@@ -297,7 +297,7 @@ def words(call: Call | None) -> str | None:
     stranger's words, to be made safe where they are shown."""
     if call is None or call.reply is None:
         return None
-    return prompts.reason(call.reply) if call.judge is None else people_said.beside(call)
+    return prompts.reason(call.reply) if call.judge is None else answers.remark(call)
 
 
 @dataclass(frozen=True, slots=True, eq=False)

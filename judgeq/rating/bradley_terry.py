@@ -57,7 +57,7 @@ class Pairs:
         return total
 
     def gradient(self, theta: Floats) -> Floats:
-        """Of the loss; keeps the curvature for `hessian` and `diagonal`."""
+        """Of the loss; keeps the curvature for `matrices`."""
         slope = np.zeros_like(theta)
         self._curvature = []
         for place in range(len(theta) - 1):
@@ -71,25 +71,6 @@ class Pairs:
             slope[place] -= upset.sum(axis=0)
             slope[after] += upset
         return slope
-
-    def hessian(self, v: Floats) -> Floats:
-        """The Hessian of the loss times v."""
-        product = np.zeros_like(v)
-        for place, curvature in enumerate(self._curvature):
-            after = self._after(place)
-            pull = v[place] - v[after]
-            pull *= curvature
-            product[place] += pull.sum(axis=0)
-            product[after] -= pull
-        return product
-
-    def diagonal(self) -> Floats:
-        """The diagonal of the Hessian."""
-        total = np.zeros((len(self._curvature) + 1, *self._curvature[0].shape[1:]))
-        for place, curvature in enumerate(self._curvature):
-            total[place] += curvature.sum(axis=0)
-            total[self._after(place)] += curvature
-        return total
 
     def matrices(self) -> Floats:
         """The Hessians themselves, (rankings, k, k)."""

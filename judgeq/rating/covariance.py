@@ -8,7 +8,7 @@ from typing import NamedTuple
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating.curvature import Curvature
+from judgeq.rating.curvature import WIDE, Curvature
 from judgeq.rating.rankings import Rankings, Values
 from judgeq.types import Bools, Floats, Offsets
 
@@ -16,7 +16,6 @@ EXACT = 4000
 """The most parameters that are inverted together. Components are, the smallest first, as long as all of
 them take no more work than one of this size."""
 _BASE = 256
-WIDE = 10.0
 _SMALL = 64
 """Up to this size many matrices are inverted at once."""
 _AT_ONCE = 4_000_000
@@ -72,7 +71,6 @@ def _inverted(curvature: Curvature, rows: Offsets) -> Part:
     matrices = _information(curvature, rows, number, place)
     if rows.shape[1] <= _SMALL:
         return Part(rows, np.linalg.inv(matrices), number, place)
-    # With a prior no wider than that, single precision leaves four digits, in half the time.
     if curvature.precision.min() >= WIDE**-2:
         matrices = matrices.astype(np.float32)
     return Part(rows, np.stack([inverse(matrix) for matrix in matrices]), number, place)

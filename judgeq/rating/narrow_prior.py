@@ -92,5 +92,5 @@ def bound(rankings: Rankings, at: float, start: Floats, seed: int = 0) -> tuple[
         draws = curvature.solve(curvature.noise(seed, "bound", batch)).T.astype(np.float64)
         for x in (*(gaussian.mean + draws), *(gaussian.mean - draws)):
             losses += [rankings.loss(x) + newton.dot(x, precision * x) / 2]
-    spread = float(np.log(precision).sum()) - evidence.log_determinant(curvature, seed)
+    spread = float(np.log(precision).sum()) - evidence.log_determinant(curvature)
     return maximum, spread / 2 - math.fsum(losses) / len(losses)

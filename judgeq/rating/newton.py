@@ -1,4 +1,4 @@
-"""The maximum of a posterior: Newton steps by conjugate gradients, without forming a matrix.
+"""The maximum of a posterior: Newton steps, each solved by conjugate gradients as exactly as it pays.
 
 Our own because importing scipy.sparse.linalg takes half as long as a whole run over BABE.
 """
@@ -10,6 +10,7 @@ import math
 import numpy as np
 
 from judgeq.errors import NotConvergedError
+from judgeq.rating.curvature import Curvature
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats
 
@@ -44,7 +45,8 @@ def maximum(
         size = norm(gradient)
         if size <= target:
             return x
-        step = _newton_step(rankings, precision, gradient, size)
+        exactly = min(0.1, size**0.5)  # for superlinear convergence
+        step = -Curvature.kept(rankings, precision).solve(gradient[:, None], exactly)[:, 0]
         slope = dot(gradient, step)
         scale = 1.0
         while True:
@@ -56,31 +58,6 @@ def maximum(
             scale /= 2
         x, value = tried, new
     raise NotConvergedError(f"{what} did not converge; try a smaller --sigma.")
-
-
-def _newton_step(rankings: Rankings, precision: Floats, gradient: Floats, size: float) -> Floats:
-    """Solve Hessian · step = −gradient, as exactly as it pays (superlinear convergence).
-
-    Conjugate gradients, preconditioned by the diagonal (Nocedal and Wright, algorithm 5.3).
-    """
-    diagonal = rankings.diagonal() + precision
-    step = np.zeros_like(gradient)
-    residual = -gradient
-    scaled = residual / diagonal
-    direction = scaled
-    length = dot(residual, scaled)
-    enough = min(0.1, size**0.5) * size
-    for _ in range(1000):
-        product = rankings.hessian(direction) + precision * direction
-        along = length / dot(direction, product)
-        step += along * direction
-        residual -= along * product
-        if norm(residual) <= enough:
-            break
-        scaled = residual / diagonal
-        length, last = dot(residual, scaled), length
-        direction = scaled + length / last * direction
-    return step
 
 
 def dot(a: Floats, b: Floats) -> float:

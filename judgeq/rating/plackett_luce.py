@@ -121,20 +121,6 @@ class _Lists:
         total *= self._weight
         return total
 
-    def hessian(self, v: Floats) -> Floats:
-        total = np.zeros_like(v)
-        for way, stages in self._stages:
-            way.add(stages.hessian(way.of(v)), total)
-        total *= self._weight
-        return total
-
-    def diagonal(self) -> Floats:
-        total: Floats = np.zeros(self._shape)
-        for way, stages in self._stages:
-            way.add(stages.diagonal(), total, even=True)
-        total *= self._weight
-        return total
-
     def matrices(self) -> Floats:
         k, lists = self._shape
         total = np.zeros((lists, k, k))
@@ -204,10 +190,10 @@ class _Way:
             values = np.take_along_axis(values, self._order, axis=0)
         return values if self._up else -values[::-1]
 
-    def add(self, values: Floats, total: Floats, *, even: bool = False) -> None:
-        """Add to `total`, by place, what the stages say; of an `even` function of θ the sign is kept."""
+    def add(self, values: Floats, total: Floats) -> None:
+        """Add to `total`, by place, the gradient of the stages."""
         if not self._up:
-            values = values[::-1] if even else -values[::-1]
+            values = -values[::-1]
         if self._order is None:
             total[self._part] += values
             return
@@ -233,8 +219,7 @@ class _Stages:
     place a on, of weights e = exp θ whose sum is S_a. Values by place, shape (k, lists). The sum is over
     the first `choices` stages, k − 1 at most: the last chooses one of one.
 
-    The Hessian of −ℓ is a graph's Laplacian of the weights e_a·e_b·Σ_{c≤min(a,b)} S_c⁻², which
-    prefix and suffix sums apply in k steps.
+    The Hessian of −ℓ is a graph's Laplacian of the weights e_a·e_b·Σ_{c≤min(a,b)} S_c⁻².
     """
 
     def __init__(self, theta: Floats, choices: int) -> None:
@@ -248,27 +233,11 @@ class _Stages:
         return float(np.log(self._sums).sum() - self._shifted[: self._choices].sum())
 
     def gradient(self) -> Floats:
-        """Of −ℓ; keeps what `hessian` needs."""
+        """Of −ℓ; keeps what `weights` needs."""
         self._inverse = 1 / self._sums
-        self._rate = _from_above(self._inverse, len(self.e))
-        slope: Floats = self.e * self._rate
+        slope: Floats = self.e * _from_above(self._inverse, len(self.e))
         slope[: self._choices] -= 1
         return slope
-
-    def hessian(self, v: Floats) -> Floats:
-        means = _from_below(self.e * v)[: self._choices]
-        means *= self._inverse
-        means *= self._inverse
-        product: Floats = self._rate * v
-        product -= _from_above(means, len(self.e))
-        product *= self.e
-        return product
-
-    def diagonal(self) -> Floats:
-        """Of the Hessian of −ℓ."""
-        diagonal: Floats = self.e * self._rate
-        diagonal -= self.e**2 * _from_above(self._inverse**2, len(self.e))
-        return diagonal
 
     def weights(self) -> Floats:
         """Of each two places, (lists, k, k), with 0 on the diagonal."""
@@ -300,15 +269,6 @@ class _WideStages:
         slope: Floats = self._chances.sum(axis=0)
         slope[: self._choices] -= 1
         return slope
-
-    def hessian(self, v: Floats) -> Floats:
-        means = (self._chances * v).sum(axis=1)
-        product: Floats = (self._chances * (v - means[:, None])).sum(axis=0)
-        return product
-
-    def diagonal(self) -> Floats:
-        diagonal: Floats = (self._chances * (1 - self._chances)).sum(axis=0)
-        return diagonal
 
     def weights(self) -> Floats:
         chances = self._chances.transpose(2, 0, 1)

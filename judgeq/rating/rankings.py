@@ -45,12 +45,6 @@ class Block(Protocol):
     def gradient(self, eta: Floats) -> Floats:
         """Of the loss; keeps the curvature for what follows."""
 
-    def hessian(self, v: Floats) -> Floats:
-        """Each ranking's Hessian of the loss times v."""
-
-    def diagonal(self) -> Floats:
-        """The diagonal of the Hessian."""
-
     def matrices(self) -> Floats:
         """The Hessians themselves, (rankings, k, k)."""
 
@@ -169,21 +163,6 @@ class Rankings:
     def gradient(self, parameters: Floats) -> Floats:
         """Of the loss, shape (n + p,); keeps the curvature there for what follows."""
         return self.added_up(self.slopes(parameters))
-
-    def hessian(self, v: Floats) -> Floats:
-        """The Hessian of the loss times v, shape (n + p,)."""
-        parts = self.spread(v)
-        return self.added_up(self._map(lambda block, w: block.hessian(w), self.blocks, parts))
-
-    def diagonal(self) -> Floats:
-        """The diagonal of the Hessian, shape (n + p,)."""
-        parts = list(self._map(lambda block: block.diagonal(), self.blocks))
-        total = self.added_up(parts)
-        for number in range(self.p):
-            unit = np.zeros(self.n + self.p)
-            unit[self.n + number] = 1
-            total[self.n + number] = self.hessian(unit)[self.n + number]
-        return total
 
     def degree(self) -> Floats:
         """In how many comparisons each item is; for a covariate the sum of its numbers' sizes."""

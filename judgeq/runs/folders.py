@@ -262,8 +262,8 @@ class FolderRuns(Places[RunFolder]):
         return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
 
     def find(self, name: str, accept_damage: bool = False) -> RunFolder:
-        """The run a user means: its id, a unique beginning of it, or "last"; read also where it doesn't
-        add up, if that is accepted.
+        """The run a user means: its id, its name, a unique beginning of its id, or "last"; read also
+        where it doesn't add up, if that is accepted.
 
         Raises RunError when there is none, or several.
         """

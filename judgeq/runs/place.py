@@ -95,20 +95,29 @@ def id_of(name: str, fingerprint: str) -> str:
 
 
 def choose(runs: Sequence[P], name: str, where: str, listing: str = "judgeq runs") -> P:
-    """The run meant by its id, a unique beginning of it, or "last", of those listed `where`. Raises
-    RunError when there is none, or several; the command `listing` lists them."""
+    """The run meant by its id, its name, a unique beginning of its id, or "last", of those listed
+    `where`. Raises RunError when there is none, or several; the command `listing` lists them."""
     if not runs:
         raise RunError(f"there are no runs in {where}; `judgeq run --dataset demo` makes one.")
     if name == "last":
         return _last(runs)
     exact = [run for run in runs if run.id == name]
-    meant = exact or [run for run in runs if run.id.startswith(name)]
+    named = exact or [run for run in runs if name_of(run) == name]
+    meant = named or [run for run in runs if run.id.startswith(name)]
     if len(meant) == 1:
         return meant[0]
     if not meant:
         raise RunError(f"there is no run {name!r} in {where}; `{listing}` lists them.")
     listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
-    raise RunError(f"{name!r} begins {len(meant)} runs: {listed}. Give more of the id.")
+    raise RunError(f"{name!r} means {len(meant)} runs: {listed}. Give more of the id.")
+
+
+def name_of(run: Place) -> str | None:
+    """The name that the user gave a run; None if there is none, or it can't be read."""
+    try:
+        return run.info().settings.name
+    except RunError:
+        return None
 
 
 def _last(runs: Sequence[P]) -> P:

@@ -78,7 +78,7 @@ class DatasetSpec(Declarations):
     )
     gold_levels: tuple[str, ...] | None = setting(
         "The gold labels, where they are words, from least to most.", DATA, None,
-        common=True, metavar="LOW,…,HIGH",
+        metavar="LOW,…,HIGH",
     )  # fmt: skip
     latent_column: str | None = setting(
         "A column of numbers that the simulated judge answers from.", DATA, None,
@@ -200,6 +200,11 @@ class Choices(Declarations):
         None,
         unset="3 of lists, 24 of pairs",
     )
+    total_rounds: int | None = setting(
+        "Rounds in all, where a run is given more than it was begun with (`judgeq resume --rounds`).",
+        STRATEGY, None, session=True, only="", limits={"ge": 1},
+        unset="those that the run was begun with",
+    )  # fmt: skip
     matchmaking: Literal["similar", "random"] | None = setting(
         "Which items meet: items of similar rating, or any.",
         STRATEGY,
@@ -258,6 +263,10 @@ class Choices(Declarations):
         RUNNING, None, common=True, session=True, unset="when its rounds are over",
         metavar="RHO|topK",
     )  # fmt: skip
+    name: str | None = setting(
+        "A name for the run, next to its id: commands take either.", RUNNING, None,
+        common=True, metavar="NAME",
+    )  # fmt: skip
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
         "results only; '' keeps runs in folders.",
@@ -297,6 +306,15 @@ class Choices(Declarations):
             able = " or ".join(name for name in CHOICES if ESTIMATORS[name].likelihood)
             raise ValueError(f"--unbias-position goes with --rating {able}, not {self.rating}")
         return self
+
+    @field_validator("name")
+    @classmethod
+    def _of_a_run(cls, name: str | None) -> str | None:
+        if name is not None and (
+            name == "last" or not re.fullmatch(r"\w(?:[\w .+-]{0,58}\w)?", name)
+        ):
+            raise ValueError("give up to 60 letters, digits, spaces, and . + - _; not 'last'")
+        return name
 
     @field_validator("until")
     @classmethod

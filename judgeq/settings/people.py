@@ -17,27 +17,31 @@ class Asking(Declarations):
         "How many people judge each question.", PEOPLE, 1, limits={"ge": 1, "le": 1000}
     )
     repeats: float = setting(
-        "The share of their questions that they are asked again, turned round, which decides no score.",
+        "The share of questions asked again in reverse order, as a check that scores don't use.",
         PEOPLE, 0.0, session=True, limits={"ge": 0, "le": 0.5},
     )  # fmt: skip
     anchors: Path | None = setting(
-        "A table of pairs whose answer is known (columns left, right and winner: ids or texts), which "
-        "people are asked now and then.",
+        "A table of pairs with a known answer (columns left, right and winner: ids or texts), mixed in "
+        "as a check.",
         PEOPLE, None, session=True, metavar="PATH",
     )  # fmt: skip
     host: str = setting(
-        "The address on which people find the page; another than this machine's is not encrypted.",
+        "The address that the page listens on; if others reach it, the connection isn't encrypted.",
         PEOPLE, "127.0.0.1", session=True,
     )  # fmt: skip
     port: int = setting(
-        "Its port; 0: any free one.", PEOPLE, 8766, session=True, limits={"ge": 0, "le": 65535}
+        "The page's port; 0: any free one.",
+        PEOPLE,
+        8766,
+        session=True,
+        limits={"ge": 0, "le": 65535},
     )
     url_prefix: str = setting(
-        "What links begin with, behind a reverse proxy: a path, or a whole address.",
+        "The beginning of links behind a reverse proxy: a path, or a whole address.",
         PEOPLE, "", session=True, metavar="/PATH|https://…",
     )  # fmt: skip
     open_to_all: bool = setting(
-        "Let everybody who reaches the page judge, under a name of their own.", PEOPLE, False,
+        "Let anybody who reaches the page judge, under a name of their own.", PEOPLE, False,
         session=True,
     )  # fmt: skip
 

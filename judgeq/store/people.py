@@ -11,7 +11,7 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from judgeq.errors import RunError
-from judgeq.people import Check, Handed, Person, PersonState
+from judgeq.person import Check, Handed, Person, PersonState
 from judgeq.store import rows
 from judgeq.types import Verdict
 

@@ -15,7 +15,7 @@ import numpy as np
 
 from judgeq.errors import RunError
 from judgeq.events import Event
-from judgeq.people import Check, Handed, Person
+from judgeq.person import Check, Handed, Person
 from judgeq.store import answers, batches, people, rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database, Items, Spent

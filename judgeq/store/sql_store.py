@@ -11,7 +11,7 @@ from __future__ import annotations
 import numpy as np
 
 from judgeq.errors import LedError, RunError
-from judgeq.people import Check, Handed, Person
+from judgeq.person import Check, Handed, Person
 from judgeq.store import people, rows
 from judgeq.store import statements as sql
 from judgeq.store.crew import Crew

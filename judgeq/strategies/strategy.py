@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
-from typing import Any, ClassVar, TypeVar
+from dataclasses import asdict, dataclass, field, fields, replace
+from typing import Any, ClassVar, Self, TypeVar
 
 import numpy as np
 
@@ -71,6 +71,15 @@ class Strategy:
     def facts(self) -> dict[str, Any]:
         """What of it decides a run, as plain JSON."""
         return {"kind": self.kind, **asdict(self)}  # type: ignore[call-overload]
+
+    def extended(self, rounds: int) -> Self:
+        """The same with so many rounds in all, if it has fewer. Raises UsageError for a strategy whose
+        rounds are always the same."""
+        if rounds <= self.rounds:
+            return self
+        if "rounds" not in {field.name for field in fields(self)}:  # type: ignore[arg-type]
+            raise UsageError(f"--rounds: --strategy {self.name} has no further rounds.")
+        return replace(self, rounds=rounds)  # type: ignore[type-var]
 
     def check(self, n: int) -> None:
         """Raise UsageError when n items can't be judged so."""

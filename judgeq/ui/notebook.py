@@ -19,9 +19,9 @@ class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
     __doc__ = scores.Scores.__doc__
 
     def _repr_html_(self) -> str:
-        from judgeq.ui import run_sections
+        from judgeq.ui.show import run as show_run
 
-        return _html([run_sections.ends(self)])
+        return _html([show_run.ends(self)])
 
 
 class Result(results.Result):  # noqa: D101  (its base's docstring)
@@ -37,9 +37,9 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
         return Plots(self)
 
     def _repr_html_(self) -> str:
-        from judgeq.ui import run_sections
+        from judgeq.ui.show import run as show_run
 
-        return _html(run_sections.result(self))
+        return _html(show_run.result(self))
 
 
 def shown(result: results.Result) -> Result:

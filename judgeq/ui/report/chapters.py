@@ -15,16 +15,14 @@ from judgeq.engine.results import Result
 from judgeq.evaluation import items
 from judgeq.evaluation.record import Record, Round
 from judgeq.rating import comparisons, of_run
-from judgeq.ui import (
-    evaluation_sections,
-    run_figures,
-    run_sections,
-    scale_sections,
-)
+from judgeq.text import count, duration, money, several
+from judgeq.ui import run_figures
 from judgeq.ui.report import methods, trouble
 from judgeq.ui.run_figures import figure
 from judgeq.ui.sections import Chapter, Column, Picture, Section, numbers, words
-from judgeq.ui.text import count, duration, money, several
+from judgeq.ui.show import evaluation as show_evaluation
+from judgeq.ui.show import quality as show_quality
+from judgeq.ui.show import run as show_run
 from judgeq.untrusted import plain
 
 AT_ODDS = 10
@@ -58,8 +56,8 @@ def done(record: Record) -> Iterator[Section]:
             ("BibTeX", methods.bibtex()),
         ]
     )
-    yield Section("The run", facts=[*run_sections.facts(record.evaluation.run)])
-    yield from run_sections.cautions(record.evaluation.run)
+    yield Section("The run", facts=[*show_run.facts(record.evaluation.run)])
+    yield from show_run.cautions(record.evaluation.run)
 
 
 def scale(record: Record) -> Iterator[Section]:
@@ -90,7 +88,7 @@ def scale(record: Record) -> Iterator[Section]:
                 partial(figure, run_figures.caterpillar, scores),
             ),
         )
-    yield scale_sections.reliability(record.evaluation.reliability)
+    yield show_quality.reliability(record.evaluation.reliability)
     if len(record.elo) > 1:
         yield Section(
             "How the order settled",
@@ -110,9 +108,9 @@ def against_gold(record: Record) -> Iterator[Section]:
     if gold is None:
         return
     yield Section(
-        facts=[*evaluation_sections.gold_facts(gold, evaluation.plan, [evaluation.assessments])]
+        facts=[*show_evaluation.gold_facts(gold, evaluation.plan, [evaluation.assessments])]
     )
-    yield from evaluation_sections.against_gold(evaluation)
+    yield from show_evaluation.against_gold(evaluation)
     name = run.scores.main[0]
     labelled = (run.scores.scored & ~np.isnan(gold.values)).any()
     if gold.positive is not None and labelled:
@@ -197,11 +195,11 @@ def judge(record: Record) -> Iterator[Section]:
                 partial(figure, run_figures.win_rates, run.slots),
             ),
         )
-    yield from scale_sections.order(run)
-    yield from scale_sections.misfit(evaluation.misfit)
+    yield from show_quality.order(run)
+    yield from show_quality.misfit(evaluation.misfit)
     if evaluation.judges is not None:
-        yield from evaluation_sections.agreement_of_judges(evaluation.judges)
-    yield from evaluation_sections.people(evaluation)
+        yield from show_evaluation.agreement_of_judges(evaluation.judges)
+    yield from show_evaluation.people(evaluation)
     if evaluation.length is not None and record.texts is not None:
         name = run.scores.main[0]
         yield Section(
@@ -212,7 +210,7 @@ def judge(record: Record) -> Iterator[Section]:
                 partial(figure, run_figures.by_length, run.scores, record.texts),
             ),
         )
-        yield evaluation_sections.length(name, evaluation.length)
+        yield show_evaluation.length(name, evaluation.length)
 
 
 def _spent_title(record: Record) -> str:
@@ -226,10 +224,10 @@ def spent(record: Record) -> Iterator[Section]:
     if not spending.outcomes:
         return
     only_people = run.info.settings.only_people
-    facts = [] if run.said is None else [("answers", run_sections.by_people(run.said))]
+    facts = [] if run.said is None else [("answers", show_run.by_people(run.said))]
     if not only_people:
-        facts.append(("calls", run_sections.calls(run_sections.of_models(run))))
-        facts.append(("cost", run_sections.cost(run.totals)))
+        facts.append(("calls", show_run.calls(show_run.of_models(run))))
+        facts.append(("cost", show_run.cost(run.totals)))
     latency = np.array(spending.latency)
     if len(latency) and np.median(latency) >= FAST:
         facts.append(

@@ -13,10 +13,10 @@ from judgeq.engine.results import Result
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.whole import Evaluation
 from judgeq.rating import of_run
-from judgeq.ui.people_sections import sentence
-from judgeq.ui.run_sections import of_models
+from judgeq.text import count, duration, listed, money, several
 from judgeq.ui.sections import shown
-from judgeq.ui.text import count, duration, listed, money, several
+from judgeq.ui.show.people import sentence
+from judgeq.ui.show.run import of_models
 
 PAPER = """@misc{haak2025pairwise,
   title         = {Pairwise Comparison for Bias Identification and Quantification},

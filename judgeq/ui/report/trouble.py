@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from judgeq.engine.people_said import beside
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.record import LOST, Record
+from judgeq.people.answers import remark
+from judgeq.text import several
 from judgeq.types import Call
 from judgeq.ui.sections import Section, numbers, words
-from judgeq.ui.text import several
 from judgeq.untrusted import plain
 
 SAID = 160
@@ -108,5 +108,5 @@ def _unanswered(record: Record) -> Iterator[Section]:
 
 
 def _said(call: Call) -> str:
-    said = call.reply if call.judge is None else beside(call)
+    said = call.reply if call.judge is None else remark(call)
     return plain(said or "", SAID)

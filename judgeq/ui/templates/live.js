@@ -1,5 +1,5 @@
 "use strict";
-// How far a run is, asked for every two seconds while it goes on. A page that nobody sees asks nothing.
+// The progress of a run, asked for every two seconds while it is worked on. A hidden page asks nothing.
 (async () => {
   const place = document.getElementById("status");
   const token = localStorage.getItem("token");
@@ -8,12 +8,12 @@
     await new Promise((resume) => setTimeout(resume, 2000));
     if (document.hidden) continue;
     const answer = await fetch(place.dataset.from, { headers }).catch(() => null);
-    if (answer !== null && answer.status === 205) return location.reload(); // nobody works on it any more
+    if (answer !== null && answer.status === 205) return location.reload(); // no process works on it any more
     if (answer === null || !answer.ok) {
       const note = document.createElement("p");
       note.className = "warning";
       note.setAttribute("role", "status");
-      note.textContent = "No news of this run: reload this page to see how far it is.";
+      note.textContent = "Connection lost. Reload this page to see the run's progress.";
       return place.before(note);
     }
     place.innerHTML = await answer.text(); // made by the server as the page was: all escaped

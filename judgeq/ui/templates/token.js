@@ -1,6 +1,6 @@
 "use strict";
-// Where a token is needed, this page asks for what stands at its address, with the token of the link that
-// was opened, in a header; a cookie would be sent to every port of this machine. Then it becomes that page.
+// If a token is needed, this page asks for what is at its address, with the token of the link that was
+// opened, in a header (a cookie would be sent to every port of this machine). Then it becomes that page.
 (async () => {
   const [title, main] = [document.querySelector("h1"), document.querySelector("main")];
   const refused = title.textContent;

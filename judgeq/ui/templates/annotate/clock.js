@@ -19,7 +19,7 @@ export class Clock {
     document.addEventListener("visibilitychange", () => this.turn());
   }
 
-  // A question is shown, on which so many seconds were spent before.
+  // A question is shown, on which `seconds` were spent before.
   begin(seconds = 0) {
     this.spent = seconds * 1000;
     this.go();

@@ -3,7 +3,7 @@ import { button, make, part } from "./elements.js";
 
 const REASONS = [
   ["undecided", "I can't decide"],
-  ["broken", "A text is broken or can't be read"],
+  ["broken", "A text is broken or unreadable"],
   ["known", "I know too much about it"],
   ["other", "Another reason"],
 ];
@@ -11,8 +11,8 @@ const COMMANDS = [
   ["s", "Skip, and say why"],
   ["u", "Take your last answer back"],
   ["n", "Add a note"],
-  ["p", "Pause, and go on"],
-  ["? or h", "This"],
+  ["p", "Pause, continue"],
+  ["? or h", "Show the guidelines"],
 ];
 const STORED = "judgeq keys";
 
@@ -54,7 +54,7 @@ export class Dialogs {
   }
 
   help(about, keys) {
-    part("help-feature").textContent = about.feature;
+    part("help-feature").textContent = about.guidelines.includes(about.feature) ? "" : about.feature;
     const paragraphs = about.guidelines.split(/\n\s*\n/).filter((text) => text.trim());
     part("help-text").replaceChildren(...paragraphs.map((text) => make("p", { text, dir: "auto" })));
     const rows = [...keys, ...COMMANDS].map(([key, means]) =>

@@ -19,9 +19,9 @@ export function button(text, key, onclick, attributes = {}) {
   return make("button", { type: "button", onclick, ...keyed, ...attributes }, ...shown, make("span", { text }));
 }
 
-// What a person who doesn't see the page is told: again, even if it is the same.
+// Announce to a screen reader; also what it announced before.
 export function say(text) {
-  const place = part("said");
+  const place = part("announced");
   place.textContent = place.textContent === text ? `${text}\u00a0` : text;
 }
 

@@ -1,4 +1,4 @@
-// The page on which people judge: what they are shown, what they do, and what becomes of it.
+// The page on which people judge: what it shows, what they do, and sending that.
 import { Clock, LONG_IDLE } from "./clock.js";
 import { Dialogs, modified } from "./dialogs.js";
 import { make, part, say } from "./elements.js";
@@ -8,7 +8,7 @@ import { Away, Refused, Server, Shelf } from "./server.js";
 const RENEWED = 20_000;
 const SETTLED = 250; // milliseconds in which nobody has read a new question: a second click, a held key
 const FIRST_LOOK = 1; // seconds until it is asked again whether there is something to do
-const LAST_LOOK = 4; // the end of a run is known for five seconds (People.finish)
+const LAST_LOOK = 4; // the server announces the end of a run for five seconds (People.finish)
 
 const shelf = new Shelf(`judgeq ${location.pathname}`);
 const clock = new Clock();
@@ -31,7 +31,7 @@ let paused = false;
 let ready = 0;
 let note = "";
 let leaving = null; // the question being given back
-let last = null; // the last answer, for who takes it back
+let last = null; // the last answer, to be shown if it is taken back
 let look = 0;
 let lookTimer = 0;
 
@@ -44,7 +44,7 @@ const keep = () => shown && shelf.put(`draft ${server.token}`, {
   draft: shown?.draft ?? null,
 });
 
-// By this a question is known again that comes back under another id (FNV-1a).
+// Recognises a question that comes back under another id (FNV-1a).
 function digest({ kind, texts }) {
   let hash = 0x811c9dc5;
   const text = JSON.stringify([kind, texts]);
@@ -59,10 +59,10 @@ function away(error) {
     return;
   }
   let kept = "";
-  if (sending) kept = " Your answer is kept, and sent again until it is taken. Leave this page open.";
-  // Its end is known for a few seconds only, and not on a page that slept.
-  else if (turn && !shown && !error.message) kept = " The study may be over: then your answers are kept, and you can close this page. Thank you.";
-  const text = error.message || "No connection to the study just now.";
+  if (sending) kept = " Your answer is kept here and sent again. Keep this page open.";
+  // The server announces its end for a few seconds only; a page that slept misses it.
+  else if (turn && !shown && !error.message) kept = " The study may be over. Your answers are saved; you can close this page. Thank you.";
+  const text = error.message || "No connection to the study.";
   if (part("link-text").textContent === text + kept) return;
   part("link-text").textContent = text + kept;
   say(text + kept);
@@ -110,7 +110,7 @@ function failed(error) {
 
 const fetched = () => server.insist("turn");
 
-// Sent until it is taken or refused; kept until then, also when the page is loaded again.
+// Sent until it is accepted or refused; kept until then, also if the page is loaded again.
 async function deliver(name, body) {
   sending = { name, body };
   shelf.put(`sending ${server.token}`, sending);
@@ -119,7 +119,7 @@ async function deliver(name, body) {
     next = await server.insist(name, body);
   } catch (error) {
     if (!(error instanceof Refused) || error.status === 401) throw error;
-    // A skip whose reply was lost was taken the first time.
+    // A skip whose reply was lost was accepted the first time.
     if (!(name === "skip" && error.status === 409 && error.tried > 1)) warn(error.message);
   } finally {
     sending = null;
@@ -154,7 +154,7 @@ function undo() {
   act(async () => {
     warn("");
     const { done } = turn;
-    let why = "The connection broke, and your last answer wasn't taken back. Try again.";
+    let why = "The connection broke. Your last answer wasn't taken back. Try again.";
     let next = null;
     try {
       next = await server.call("undo");
@@ -164,21 +164,21 @@ function undo() {
       // Not sent again: it may have been done, and would take back the one before.
       next = await fetched();
     }
-    const taken = next.done < done;
-    show(next, taken ? last : null);
-    if (taken) say("Your last answer is taken back");
+    const undone = next.done < done;
+    show(next, undone ? last : null);
+    if (undone) say("Your last answer was taken back");
     else warn(why);
   });
 }
 
-function pause(why = "Your question was given back; what you did of it is kept here.") {
+function pause(why = "Others may get your question now. What you did so far is kept here.") {
   if (!turn?.question || paused || busy) return;
   clock.stop();
   keep();
   paused = true;
   const { id } = turn.question;
   leaveQuestion();
-  message("Paused", [why, "Press p or the button to go on."], "Go on", resume);
+  message("Paused", [why], "Continue", resume);
   leaving = server.call("leave", { question: id }).catch(() => {}); // its lease ends by itself
 }
 
@@ -240,19 +240,19 @@ function leaveQuestion() {
 }
 
 function showNothing() {
-  const { why, done } = turn;
+  const { why, done, left } = turn;
   leaveQuestion();
   shelf.put(`draft ${server.token}`, null);
-  const thanks = done === 1 ? "Your answer is kept. Thank you." : `Your ${done} answers are kept. Thank you.`;
-  const kept = done ? [thanks] : [];
+  const saved = done === 0 ? [] : [done === 1 ? "Your answer is saved. Thank you." : `Your ${done} answers are saved. Thank you.`];
+  const others = left === 1 ? "1 question is left, for other judges." : `${left} questions are left, for other judges.`;
   const words = {
-    wait: ["Nothing for you just now", ["The questions that are left are for others. This page asks again by itself: leave it open."]],
-    quota: ["You have done your share", [...kept, "You can close this page."]],
-    removed: ["You no longer take part", [...kept, "Whoever runs the study has ended your part in it."]],
-    over: ["All done, thank you", ["All questions have their answers.", ...kept, "You can close this page."]],
-  }[why] ?? ["Nothing to do", kept];
+    wait: ["No question for you right now", [...saved, others, "New questions will appear here. You can also close this page and come back later by the same link."]],
+    quota: ["You have done your share", [...saved, "You can close this page."]],
+    removed: ["You no longer take part", [...saved, "Whoever runs the study has ended your part in it."]],
+    over: ["All done, thank you", [...saved, "All questions are answered, and the study is complete. Nothing more will happen here: you can close this page."]],
+  }[why] ?? ["Nothing to do", saved];
   const asks = why === "wait";
-  message(...words, asks ? "Ask now" : why === "quota" ? "Is there more?" : "", lookAgain);
+  message(...words, asks ? "Check now" : why === "quota" ? "Is there more?" : "", lookAgain);
   if (!asks) return;
   look = look ? Math.min(1.5 * look, LAST_LOOK) : FIRST_LOOK;
   lookTimer = setTimeout(lookAgain, 1000 * look);
@@ -292,15 +292,19 @@ function titled(text, anew = false) {
 }
 
 function showProgress() {
-  const { name, done, quota, undo } = turn;
+  const { name, done, quota, expected, undo } = turn;
   part("name").textContent = name;
   part("top").hidden = false;
-  part("progress").hidden = quota === null;
-  part("progress").max = quota || 1;
-  part("progress").value = Math.min(done, quota ?? 0);
-  part("count").textContent = quota === null ? `${done} done` : `${done} of ${quota} done`;
+  part("progress").max = Math.max(1, quota ?? expected);
+  part("progress").value = done;
+  part("count").textContent = `${done} of ${of(turn)}`;
   part("undo").disabled = !undo;
   showTime();
+}
+
+// How many answers there will be: as many as are asked for, or about.
+function of({ quota, expected, why }) {
+  return quota !== null || why === "over" ? String(quota ?? expected) : `about ${expected}`;
 }
 
 function showTime() {
@@ -383,7 +387,7 @@ async function greet() {
     about = await server.insist("about");
   } catch (error) {
     if (error.status !== 401) throw error;
-    return message("A link is needed", ["Open the link that you were given: it ends with a “#” and letters that are yours alone."]);
+    return message("A link is needed", ["Open the link that you were given. It ends with “#” and letters that are yours alone."]);
   }
   part("join-title").textContent = about.title;
   document.title = about.title;
@@ -403,7 +407,7 @@ part("join").addEventListener("submit", (event) => {
       await begin();
     } catch (error) {
       if (server.token) throw error;
-      part("join-wrong").textContent = error.message || "There is no connection. Try again.";
+      part("join-wrong").textContent = error.message || "No connection. Try again.";
       part("join-name").focus();
     }
   });
@@ -411,7 +415,7 @@ part("join").addEventListener("submit", (event) => {
 
 function renew() {
   if (!shown || busy || paused) return;
-  if (clock.idle > LONG_IDLE) return pause("Nothing was done here for a while, so your question was given to others. What you did of it is kept here.");
+  if (clock.idle > LONG_IDLE) return pause("Nothing happened here for 15 minutes, so others may get your question. What you did so far is kept here.");
   const { id } = turn.question;
   server.call("renew", { question: id }).then(() => busy || away(null), (error) => {
     if (busy || paused || turn?.question?.id !== id) return;

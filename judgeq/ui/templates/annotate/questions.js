@@ -1,5 +1,5 @@
-// How questions are shown, by their kind. A view has its elements (`texts`, `answers`), what is said of it
-// (`hint`, `keys`), what it does with a key (`onkey`: whether it took it), and the `draft` that it keeps.
+// How questions are shown, by their kind. A view has its elements (`texts`, `answers`), its explanation
+// (`hint`, `keys`), what it does with a key (`onkey` returns whether it used it), and a `draft` to keep.
 import { button, make, say } from "./elements.js";
 import { digitOf, Ranking } from "./ranking.js";
 
@@ -52,8 +52,8 @@ function direct([text], { answer }) {
   return {
     texts: [make("div", { class: "single" }, card(text))],
     answers: [make("div", { class: "scaled" }, ends, scale)],
-    hint: ["0 is the low end of the scale, 9 the high end."],
-    keys: [["0 to 9", "From the least to the most"]],
+    hint: [],
+    keys: [["0 to 9", "From least to most"]],
     onkey(event) {
       const index = digitOf(event);
       if (index === null || index > 9) return false;
@@ -77,7 +77,7 @@ function list(texts, { answer, draft, onchange }) {
     const { doubt } = ranking;
     if (doubt && !asked) {
       asked = true;
-      asking.textContent = `${doubt} Press Enter or the button again to send the order as it stands.`;
+      asking.textContent = `${doubt} Press Enter or the button again to send this order.`;
       return;
     }
     answer({ ranking: ranking.order }, send);
@@ -88,9 +88,8 @@ function list(texts, { answer, draft, onchange }) {
     texts: [ranking.list],
     answers: [asking, send],
     hint: [
-      "The most at the top. Drag the texts by their handles",
-      make("span", { class: "by-keys", text: ", or press their digits, the most first, or move the one in focus with the arrow keys" }),
-      ".",
+      "Most at the top. Drag the texts by their handles.",
+      make("span", { class: "by-keys", text: " Or press their digits, most first, or move one with the arrow keys." }),
     ],
     keys: [
       ["1 to 9, 0", "This text gets the next place (with Shift: the 11th to the 20th)"],

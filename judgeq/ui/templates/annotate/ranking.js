@@ -70,7 +70,7 @@ export class Ranking {
     const whole = make("button", {
       type: "button",
       class: "whole-text",
-      text: "All of it",
+      text: "Show all",
       "aria-expanded": "false",
       "aria-label": `All of ${name}`,
       hidden: "",
@@ -109,7 +109,7 @@ export class Ranking {
     event.stopPropagation();
   }
 
-  // By so many places, up where negative.
+  // By a number of places; negative: up.
   move(index, by) {
     const item = this.items[index];
     const others = this.order.filter((other) => other !== index);
@@ -136,7 +136,7 @@ export class Ranking {
     this.#changed();
     focused?.focus({ preventScroll: true });
     this.items[index].scrollIntoView({ block: "nearest" });
-    const left = this.open ? `${this.open} to go` : "All have their place: Enter sends your order";
+    const left = this.open ? `${this.open} to go` : "All have a place: Enter sends your order";
     say(`Text ${index + 1} is ${nth(to + 1)}. ${left}`);
   }
 

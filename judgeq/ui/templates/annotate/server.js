@@ -1,9 +1,9 @@
-// The way to the server. What it doesn't answer is asked again until it does.
+// Calls to the server. Without an answer they are repeated until there is one.
 const LONGEST = 20_000;
 const FIRST_PAUSE = 1;
 const LAST_PAUSE = 15;
 
-// The server takes it not, and says why.
+// The server refuses a call, and says why.
 export class Refused extends Error {
   constructor(status, why) {
     super(why);
@@ -22,7 +22,7 @@ export class Away extends Error {
 export class Server {
   #again = () => {};
 
-  // `onaway` is told when no answer comes, and when one came again (null).
+  // `onaway` is called with an error if no answer comes, and with null once one came again.
   constructor(token, onaway) {
     this.token = token;
     this.onaway = onaway;
@@ -57,7 +57,7 @@ export class Server {
     throw new Refused(answer.status, why);
   }
 
-  // Call until the server takes it, or refuses. A refusal says how often it was `tried`.
+  // Call until the server accepts or refuses it. A refusal says how often it was `tried`.
   async insist(name, body) {
     for (let tried = 1, pause = FIRST_PAUSE; ; tried += 1, pause = Math.min(2 * pause, LAST_PAUSE)) {
       try {
@@ -75,7 +75,7 @@ export class Server {
     }
   }
 
-  // What waits is tried now.
+  // Try now what waits.
   again() {
     this.#again();
   }
@@ -91,7 +91,7 @@ export class Server {
   }
 }
 
-// What this tab keeps, also when it is loaded again; without the browser's leave, as long as it is open.
+// What this tab keeps, also if it is loaded again; if the browser forbids that, while it is open.
 export class Shelf {
   #memory = new Map();
 

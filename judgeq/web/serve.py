@@ -1,8 +1,8 @@
-"""`judgeq serve`: all runs in the browser, which are only read: their list, the report of each, and how
-far one is while somebody works on it.
+"""`judgeq serve`: all runs in the browser, which are only read: their list, the report of each, and the
+progress of one while a process works on it.
 
-A run in an address is a key that is compared with those of the runs; it never becomes a path. What is
-shown is escaped by the templates.
+A run in an address is a key that is compared with those of the runs; it never becomes a path. The
+templates escape what they show.
 """
 
 from __future__ import annotations
@@ -13,7 +13,8 @@ import os
 import re
 import threading
 from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager, suppress
+from concurrent.futures import Future
+from contextlib import asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -26,12 +27,12 @@ from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.evaluation import record
 from judgeq.evaluation.evaluate import Plan
 from judgeq.runs import RunPlace, Runs
-from judgeq.ui import html, lists, run_sections
+from judgeq.ui import html
 from judgeq.ui.report import page, texts
 from judgeq.ui.sections import Section, words
-from judgeq.ui.web.guard import Guard, RefusedError, protect
-from judgeq.ui.web.listening import listening, logger
+from judgeq.ui.show import status as show_status
 from judgeq.untrusted import plain
+from judgeq.web.guard import Guard, RefusedError, listening, logger
 
 ASSETS = {
     "style.css": "text/css",
@@ -42,13 +43,13 @@ ASSETS = {
 TITLES = {
     401: "A token is needed",
     403: "Not for other sites",
-    404: "Not here",
-    405: "Only to be read",
-    421: "Another name",
-    422: "This can't be shown",
+    404: "Not found",
+    405: "Read only",
+    421: "Another address",
+    422: "This run can't be shown",
 }
 KEPT = 8
-"""Reports that are kept until their runs change."""
+"""Reports kept until their runs change."""
 LONGEST, REASON = 200, 1_000
 """Characters of a name in a title, and of why a run can't be read."""
 T = TypeVar("T")
@@ -64,12 +65,12 @@ def key_of(run: RunPlace) -> str:
 
 
 class Server:
-    """The handlers. `shown`: with texts, as far as they are here."""
+    """The handlers. `with_texts`: reports show texts, as far as they are here."""
 
-    def __init__(self, runs: Runs, guard: Guard, *, shown: bool = True) -> None:
+    def __init__(self, runs: Runs, guard: Guard, *, with_texts: bool = True) -> None:
         self._runs = runs
         self._guard = guard
-        self._shown = shown
+        self._with_texts = with_texts
         self._states: dict[str, tuple[object, State | Unreadable]] = {}
         self._ranked: dict[str, State] = {}
         self._reports: dict[str, tuple[object, str]] = {}
@@ -79,17 +80,16 @@ class Server:
     def app(self) -> web.Application:
         """The routes."""
         app = web.Application(middlewares=[self._guarded])
-        app.router.add_get("/", self.overview)
-        app.router.add_get("/runs/{run}", self.run)
-        app.router.add_get("/runs/{run}/report", self.report)
-        app.router.add_get("/runs/{run}/status", self.status)
-        app.router.add_get("/assets/{name}", self.asset)
-        app.on_response_prepare.append(protect)
+        app.router.add_get("/", self._list)
+        app.router.add_get("/runs/{run}", self._run)
+        app.router.add_get("/runs/{run}/report", self._report)
+        app.router.add_get("/runs/{run}/status", self._status)
+        app.router.add_get("/assets/{name}", self._asset)
         return app
 
     @web.middleware
     async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
-        """What is asked for, or a plain page that says why not."""
+        """An answer, or a plain page that says why there is none."""
         try:
             self._guard.check(request)
             return await handler(request)
@@ -98,31 +98,34 @@ class Server:
         except web.HTTPException as error:
             return _refused(error.status, "There is no such page.")
         except NoVerdictsError:
-            return _refused(404, "Nothing is judged yet: there is no report, and no scores.")
+            return _refused(404, "Nothing has been judged yet, so there is no report.")
         except JudgeqError as error:
             return _refused(422, str(error))
 
     # The pages
 
-    async def overview(self, _: web.Request) -> web.Response:
-        """All runs: those that somebody works on first, then the latest."""
-        states = await _beside(self._look)
+    async def _list(self, _: web.Request) -> web.Response:
+        """All runs: those that a process works on first, then the latest."""
+        states = await _in_thread(self._read_states)
         states.sort(key=lambda state: not getattr(state, "running", False))
         readable = [state for state in states if isinstance(state, State)]
-        others = [state for state in states if isinstance(state, Unreadable)]
         links = [f"/runs/{key_of(state.run)}" for state in readable]
-        rows = [(plain(one.run.id, LONGEST), plain(one.reason, REASON)) for one in others]
-        unreadable = Section(columns=words("run", "why"), rows=rows)
+        rows = [
+            (plain(state.run.id, LONGEST), plain(state.reason, REASON))
+            for state in states
+            if isinstance(state, Unreadable)
+        ]
+        unreadable = [Section(columns=words("run", "why"), rows=rows)] if rows else []
         return _page(
             "runs.html",
             "All runs",
             where=self._runs.shown,
-            runs=[html.linked(lists.runs(readable), "run", links)] if readable else [],
-            unreadable=html.sections([unreadable] if others else []),
+            runs=[html.linked(show_status.runs(readable), "run", links)] if readable else [],
+            unreadable=html.sections(unreadable),
         )
 
-    async def run(self, request: web.Request) -> web.Response:
-        """A run: its report, or while somebody works on it (or nothing is judged) how far it is."""
+    async def _run(self, request: web.Request) -> web.Response:
+        """A run: its report; its progress while a process works on it, or if nothing is judged yet."""
         run = await self._find(request)
         state = await self._state(run)
         if state.counts.done and not state.running:
@@ -130,29 +133,30 @@ class Server:
         return _page(
             "run.html",
             run.id,
-            sections=html.sections(run_sections.status(state)),
+            sections=html.sections(show_status.status(state)),
             running=state.running,
             judged=state.counts.done > 0,
             home=f"/runs/{key_of(run)}",
         )
 
-    async def status(self, request: web.Request) -> web.Response:
-        """How far a run is, as a part of its page; 205 tells that to load anew: nobody works on it."""
+    async def _status(self, request: web.Request) -> web.Response:
+        """The progress of a run, as a part of its page; 205, to load the page again, once no process
+        works on it."""
         state = await self._state(await self._find(request))
         if not state.running:
             return web.Response(status=205)
-        return _html(str(html.sections(run_sections.status(state))))
+        return _html(str(html.sections(show_status.status(state))))
 
-    async def report(self, request: web.Request) -> web.Response:
+    async def _report(self, request: web.Request) -> web.Response:
         """A run's report, of its judgments so far."""
         return await self._reported(await self._find(request))
 
     async def _reported(self, run: RunPlace) -> web.Response:
         async with self._drawing:
             stamp = _stamp(run)
-            known, written = self._reports.pop(run.id, (None, ""))
-            if known != stamp:
-                written = await _beside(lambda: self._written(run))
+            before, written = self._reports.pop(run.id, (None, ""))
+            if before != stamp:
+                written = await _in_thread(lambda: self._write(run))
             self._reports[run.id] = stamp, written
             while len(self._reports) > KEPT:
                 del self._reports[next(iter(self._reports))]
@@ -161,8 +165,7 @@ class Server:
         response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
         return response
 
-    async def asset(self, request: web.Request) -> web.Response:
-        """A style sheet or script of ours."""
+    async def _asset(self, request: web.Request) -> web.Response:
         name = request.match_info["name"]
         if name not in ASSETS:
             raise web.HTTPNotFound
@@ -171,17 +174,17 @@ class Server:
     # The runs
 
     async def _find(self, request: web.Request) -> RunPlace:
-        """The run of an address. Raises RunError where runs can't be listed."""
-        key = request.match_info["run"]
+        """The run of an address. Raises RunError if runs can't be listed."""
         runs: Sequence[RunPlace] = await asyncio.to_thread(self._runs.all)
         for run in runs:
-            if key_of(run) == key:
+            if key_of(run) == request.match_info["run"]:
                 return run
         raise web.HTTPNotFound
 
-    async def _look(self) -> list[State | Unreadable]:
-        """How far all runs are. One that is as it was, and that nobody was at, isn't read again."""
-        known = {}
+    async def _read_states(self) -> list[State | Unreadable]:
+        """The states of all runs. One that hasn't changed, and that no process worked on, isn't read
+        again."""
+        states = {}
         for run in self._runs.all():
             stamp = _stamp(run)
             before, state = self._states.get(run.id, (None, None))
@@ -190,57 +193,50 @@ class Server:
                     state = await status.state(run)
                 except (RunError, OSError) as error:
                     state = Unreadable(run, str(error))
-            known[run.id] = stamp, state
-        self._states = known
-        return [state for _, state in known.values()]
+            states[run.id] = stamp, state
+        self._states = states
+        return [state for _, state in states.values()]
 
     async def _state(self, run: RunPlace) -> State:
-        """How far a run is, with its ranking. Raises RunError."""
+        """A run's state, with its ranking. Raises RunError."""
         before = self._ranked.get(run.id)
-        state = await _beside(lambda: status.state(run, ratings=True, before=before))
+        state = await _in_thread(lambda: status.state(run, ratings=True, before=before))
         self._ranked[run.id] = state
         return state
 
-    async def _written(self, run: RunPlace) -> str:
+    async def _write(self, run: RunPlace) -> str:
         """A run's report as a page. Raises RunError, DataError, NotConvergedError."""
         settings = run.info().settings
         result = await results.read(run, settings)
-        made = await record.of_run(result, Plan(), shown=self._shown and settings.texts)
-        return page.page(made, await texts.gathered(made), "/")
+        shown = self._with_texts and settings.texts
+        recorded = await record.of_run(result, Plan(), shown=shown)
+        return page.page(recorded, await texts.gathered(recorded), "/")
 
 
 def _stamp(run: RunPlace) -> object:
-    """What changes with a run's ledger, or where another run takes its place."""
+    """What changes with a run's record, or if another run takes its place."""
     try:
         return run.info(), run.touched()
     except RunError as error:
         return str(error)
 
 
-async def _beside(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What a coroutine returns that runs on an event loop of its own, in a thread, while the server goes
-    on answering. The thread ends with the process."""
-    here, there = asyncio.get_running_loop(), asyncio.new_event_loop()
-    made: asyncio.Future[T] = here.create_future()
-    task = there.create_task(work())
+async def _in_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
+    """What a coroutine returns that runs on an event loop of its own, in a thread that ends with the
+    process, while the server answers others."""
+    done: Future[T] = Future()
+    done.set_running_or_notify_cancel()
 
-    def finish() -> None:
-        if made.done():  # nobody waits any longer
-            return
+    async def run() -> None:
+        task = asyncio.create_task(work())
+        await asyncio.wait([task])
         if (error := task.exception()) is not None:
-            made.set_exception(error)
+            done.set_exception(error)
         else:
-            made.set_result(task.result())
+            done.set_result(task.result())
 
-    def run() -> None:
-        there.run_until_complete(asyncio.wait([task]))
-        there.run_until_complete(there.shutdown_default_executor())
-        there.close()
-        with suppress(RuntimeError):  # the server has ended
-            here.call_soon_threadsafe(finish)
-
-    threading.Thread(target=run, name="judgeq-serve", daemon=True).start()
-    return await made
+    threading.Thread(target=asyncio.run, args=[run()], name="judgeq-serve", daemon=True).start()
+    return await asyncio.wrap_future(done)
 
 
 def _page(template: str, title: str, **values: Any) -> web.Response:
@@ -256,7 +252,7 @@ def _html(content: str) -> web.Response:
 
 
 def _refused(status: int, why: str) -> web.Response:
-    title = TITLES.get(status, "Not here")
+    title = TITLES.get(status, TITLES[404])
     response = _page("error.html", title, why=why, token=status == 401)
     response.set_status(status)
     if status == 401:  # it becomes the page that was asked for, which may be a report
@@ -266,11 +262,11 @@ def _refused(status: int, why: str) -> web.Response:
 
 @asynccontextmanager
 async def serving(
-    runs: Runs, host: str, port: int, *, token: str | None = None, shown: bool = True
+    runs: Runs, host: str, port: int, *, token: str | None = None, with_texts: bool = True
 ) -> AsyncIterator[Guard]:
-    """The server, listening; port 0 is any free one. Raises OSError where it can't listen."""
+    """The server, listening; port 0 is any free one. Raises OSError if it can't listen."""
     guard = Guard(host, port, token)
-    app = Server(runs, guard, shown=shown).app()
+    app = Server(runs, guard, with_texts=with_texts).app()
     async with listening(app, host, port, logger("serve")) as guard.port:
         yield guard
 
@@ -282,11 +278,11 @@ async def serve(
     ready: Callable[[Guard], None],
     *,
     token: str | None = None,
-    shown: bool = True,
+    with_texts: bool = True,
 ) -> None:
-    """Serve until SIGINT or SIGTERM; `ready` is given what knows the address. Raises as `serving`."""
+    """Serve until SIGINT or SIGTERM; `ready` is called with the address. Raises as `serving`."""
     stop = asyncio.Event()
     with signals(stop.set, stop.set):
-        async with serving(runs, host, port, token=token, shown=shown) as guard:
+        async with serving(runs, host, port, token=token, with_texts=with_texts) as guard:
             ready(guard)
             await stop.wait()

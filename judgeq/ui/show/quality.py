@@ -9,8 +9,9 @@ from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.scale import Misfit, Reliability
 from judgeq.rating import position_bias
 from judgeq.rating.misfit import Fit
+from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Section, numbers, shown, words
-from judgeq.ui.text import NOT_ASKED, count, group, several
+from judgeq.ui.text import NOT_ASKED, group
 
 WORST = 3
 """So many judges, items and judgments are named."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Iterator, Sequence
 
 import numpy as np
@@ -11,8 +12,8 @@ from judgeq.engine.scores import TEXT, Scores
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
 from judgeq.evaluation.metrics import Measured
+from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers
-from judgeq.ui.text import count, several
 from judgeq.untrusted import plain
 
 Further = tuple[Column, Sequence[Cell]]
@@ -47,11 +48,9 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
             continue
         marks = ["→" if row == view.marked else "" for row in view.rows]
         first = [] if view.marked is None else [(Column("", whole=True), marks)]
-        yield Section(
-            title,
-            *table(scores, view.rows, [*_further(view, scores)], first),
-            notes=[NOTES[name] for name in view.measures if name in NOTES],
-        )
+        notes = [NOTES[name] for name in view.measures if name in NOTES]
+        columns, rows = table(scores, view.rows, [*_further(view, scores)], first)
+        yield Section(title, columns=columns, rows=rows, notes=notes)
     warnings = [*result.cautions] if (note := apart(scores)) is None else [*result.cautions, note]
     if never := int((~scores.judged).sum()):
         warnings.append(f"{several(never, 'item')} without a verdict so far: not ranked.")
@@ -82,31 +81,29 @@ def table(
     rows: Sequence[int],
     further: Sequence[Further] = (),
     first: Sequence[Further] = (),
-) -> tuple[tuple[()], list[Column], list[tuple[Cell, ...]]]:
-    """The facts (none), columns and rows of a section on these items: their ranks and main ratings, with
-    95 % intervals where there are some, and what else is given; their texts where they are had."""
-    rating, values = scores.main
-    ranks, sure, chosen = scores.rank[list(rows)], scores.intervals, list(rows)
-    reach: list[Further] = []
-    interval: list[Further] = []
-    texts: list[Further] = []
+) -> tuple[list[Column], list[tuple[Cell, ...]]]:
+    """The columns and rows of a table of these items: ranks and scores with their 95 % intervals, other
+    columns, and the texts, as far as they are available."""
+    sure, ranks, chosen = scores.intervals, scores.rank, list(rows)
+    columns = [*first, (numbers("rank")[0], [int(ranks[row]) or None for row in chosen])]
     if sure is not None:
-        between = [f"{sure.rank_low[row]} to {sure.rank_high[row]}" for row in chosen]
-        reach = [(Column("ranks", whole=True, spare=2), between)]
-        between = [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}" for row in chosen]
-        interval = [(Column("interval", whole=True, spare=3), between)]
+        reach = [f"{sure.rank_low[row]}–{sure.rank_high[row]}" for row in chosen]
+        columns.append((Column("95 %", whole=True, spare=2), reach))
+    columns.append((Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]))
+    columns.append((numbers("score", show=score)[0], scores.main[1][chosen].tolist()))
+    if sure is not None:
+        reach = [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}" for row in chosen]
+        columns.append((Column("95 % interval", whole=True, spare=3), reach))
+    columns += further
     if scores.texts is not None:
         excerpts = [plain(scores.texts[row], TEXT) for row in chosen]
-        texts = [(Column("text", at_most=40, least=16, spare=1), excerpts)]
-    columns: list[Further] = [
-        *first,
-        (numbers("rank")[0], [int(rank) or None for rank in ranks]),
-        *reach,
-        (Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]),
-        (numbers(rating)[0], values[chosen].tolist()),
-        *interval,
-        *further,
-        *texts,
-    ]
+        columns.append((Column("text", at_most=40, least=16, spare=1), excerpts))
     heads = [head for head, _ in columns]
-    return (), heads, list(zip(*(cells for _, cells in columns), strict=True))
+    return heads, list(zip(*(cells for _, cells in columns), strict=True))
+
+
+def score(value: float) -> str:
+    """An Elo without decimals, any other score with two; "–" for none."""
+    if math.isnan(value):
+        return "–"
+    return f"{value:.0f}" if abs(value) >= 100 else f"{value:z.2f}"

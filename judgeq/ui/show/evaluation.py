@@ -20,10 +20,11 @@ from judgeq.evaluation.evaluate import (
 from judgeq.evaluation.gold import Gold
 from judgeq.evaluation.metrics import LEVEL, Measured
 from judgeq.evaluation.whole import Evaluation
-from judgeq.ui import people_sections, scale_sections
-from judgeq.ui.run_sections import cautions
+from judgeq.text import count, listed, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
-from judgeq.ui.text import count, listed, several
+from judgeq.ui.show import people as show_people
+from judgeq.ui.show import quality as show_quality
+from judgeq.ui.show.run import cautions
 
 NAMES: Mapping[str, str] = {
     "pearson": "Pearson",
@@ -70,9 +71,9 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     if evaluation.judges is not None:
         yield from agreement_of_judges(evaluation.judges)
     yield from people(evaluation)
-    yield scale_sections.reliability(evaluation.reliability)
-    yield from scale_sections.misfit(evaluation.misfit)
-    yield from scale_sections.order(run)
+    yield show_quality.reliability(evaluation.reliability)
+    yield from show_quality.misfit(evaluation.misfit)
+    yield from show_quality.order(run)
     if evaluation.length is not None:
         yield length(run.scores.main[0], evaluation.length)
     yield from cautions(run)
@@ -81,8 +82,8 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
 def people(evaluation: Evaluation) -> Iterator[Section]:
     """How well people who judged agree, models with them, and each of them."""
     if evaluation.people is not None:
-        yield from people_sections.people(evaluation.people)
-        yield people_sections.listed(evaluation.run.run, evaluation.people.each)
+        yield from show_people.people(evaluation.people)
+        yield show_people.listed(evaluation.run.run, evaluation.people.each)
 
 
 def against_gold(evaluation: Evaluation) -> Iterator[Section]:

@@ -7,9 +7,9 @@ from pathlib import Path
 
 from judgeq.study.reproduction import Reproduced
 from judgeq.study.simulation import Grid, StudyRow
+from judgeq.text import several
 from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.study_figures import Ranked
-from judgeq.ui.text import several
 
 SHOWN = 12
 

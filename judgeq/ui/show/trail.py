@@ -5,7 +5,6 @@ from __future__ import annotations
 import math
 from collections.abc import Collection, Iterator, Sequence
 
-from judgeq.engine.people_said import beside
 from judgeq.engine.results import Result
 from judgeq.evaluation.trail import (
     Appearance,
@@ -15,10 +14,12 @@ from judgeq.evaluation.trail import (
     Versus,
     who,
 )
+from judgeq.people.answers import remark
+from judgeq.text import count, money, several
 from judgeq.types import Call
-from judgeq.ui import item_sections
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
-from judgeq.ui.text import NOT_ASKED, count, group, money, several
+from judgeq.ui.show import items as show_items
+from judgeq.ui.text import NOT_ASKED, group
 from judgeq.untrusted import excerpt, plain
 
 TEXT, REPLY = 400, 2000
@@ -87,11 +88,9 @@ def versus(
     gold = (
         [] if all(map(math.isnan, values)) else [(numbers("gold", show="{:g}".format)[0], values)]
     )
-    yield Section(
-        f"{one} and {other} in {result.run.id}",
-        *item_sections.table(scores, rows, gold),
-        warnings=result.cautions,
-    )
+    columns, table = show_items.table(scores, rows, gold)
+    title = f"{one} and {other} in {result.run.id}"
+    yield Section(title, columns=columns, rows=table, warnings=result.cautions)
     p, direct, how = versus.probability, versus.direct, "never in one judgment"
     said = f"–: {versus.why}"
     if p is not None:
@@ -236,7 +235,7 @@ def _without(result: Result, trail: Trail, ledger: Ledger) -> Section:
         others = [plain(result.scores.ids[row], NAME) for row in match.items if row != trail.row]
         calls = []
         for call in ledger.calls.get(match.id, ()):
-            person, said = who(result, call), beside(call)
+            person, said = who(result, call), remark(call)
             name = "" if person is None else f" by {plain(person, SHORT)}"
             calls.append(
                 f"{call.outcome}{name}" + ("" if said is None else f" ({plain(said, NOTE)})")

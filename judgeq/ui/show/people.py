@@ -5,12 +5,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from judgeq.engine.registering import Change, Changed
 from judgeq.evaluation.people import PersonRecord, Share
 from judgeq.evaluation.yardstick import Held, Yardstick
+from judgeq.people.checks import remarks
+from judgeq.people.registry import Change, Changed
 from judgeq.runs import RunPlace
+from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
-from judgeq.ui.text import count, several
 
 SLOTS = 4
 """Of longer lists the share of one slot is shown, and not of each."""
@@ -103,6 +104,9 @@ def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
         columns=columns,
         rows=rows,
         notes=[words for name, words in NOTES.items() if name in names],
+        warnings=[
+            text for one in people for text in remarks(one.name, one.done, one.seconds, one.first)
+        ],
     )
 
 

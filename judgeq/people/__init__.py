@@ -1,0 +1,1 @@
+"""People who judge a run."""

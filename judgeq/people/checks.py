@@ -1,0 +1,106 @@
+"""Questions that check the people who judge: their own earlier ones with the texts in reverse order, and
+those whose answer is known. No question waits for them, and no score uses them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from judgeq import seeds
+from judgeq.errors import DataError, RunError
+from judgeq.imports import votes
+from judgeq.person import Check
+from judgeq.store import Store
+from judgeq.types import Match
+
+EVERY = 10
+"""One in this many questions has a known answer, while there are such."""
+APART = 5
+"""Answers between a question and its repetition, at least."""
+ENOUGH, QUICK, SAME = 20, 1.0, 0.9
+"""Answers after which a person is remarked on; the median seconds below which they are too fast; the
+share of answers with the same position first that is no chance."""
+
+
+def known_in(path: Path, ids: Sequence[str], texts: Sequence[str] | None) -> list[tuple[int, ...]]:
+    """The rankings of the table of --anchors, over the dataset with these ids and texts. Raises
+    DataError for a table that can't be read, for ties, and for pairs that contradict each other."""
+    votes_there = votes.read(path, votes.Columns(("left", "right"), "winner", ties=()), ids, texts)
+    rankings = {vote.verdict.items: vote.verdict for vote in votes_there.judgments}
+    for ranking, verdict in rankings.items():
+        pair = " and ".join(repr(ids[row]) for row in ranking)
+        if any(verdict.tied):
+            raise DataError(f"--anchors {path}: {pair} are a tie, which is no known answer.")
+        if ranking[::-1] in rankings:
+            raise DataError(f"--anchors {path}: of {pair} each wins once. Leave one row out.")
+    return list(rankings)
+
+
+class Checks:
+    """The checks of a run, by number; `repeats` is the share of their questions that people are asked
+    again."""
+
+    def __init__(self, store: Store, *, repeats: float = 0.0, seed: int = 0) -> None:
+        self.by_number: dict[int, Check] = {}
+        self._store = store
+        self._repeats = repeats
+        self._seed = seed
+
+    async def load(self) -> None:
+        """Read them from the store."""
+        self.by_number = {check.number: check for check in await self._store.checks()}
+        if self.by_number.keys() != set(range(len(self.by_number))):
+            raise RunError("the run's record is damaged: its checks aren't numbered from 0.")
+
+    async def add_known(self, rankings: Sequence[tuple[int, ...]]) -> int:
+        """Add questions whose answer is known, most of the feature first; how many are new."""
+        await self.load()
+        before = set(self._known())
+        new = [ranking for ranking in dict.fromkeys(rankings) if ranking not in before]
+        for ranking in new:
+            check = Check(len(self.by_number), ranking, known=ranking)
+            await self._store.put_check(check)
+            self.by_number[check.number] = check
+        return len(new)
+
+    def due(self, person: int, answered: Sequence[Match]) -> Check | None:
+        """The check that a person is to be asked now, who gave these answers, if any; not in the store
+        yet."""
+        number, asked = len(self.by_number), self._asked(person)
+        repeated = {check.repeats for check in asked if check.repeats is not None}
+        if int(self._repeats * len(answered)) > len(repeated):
+            able = [match for match in answered[:-APART] if match.id not in repeated]
+            if able:
+                rng = seeds.rng(self._seed, "repeat", person, len(repeated))
+                match = able[int(rng.integers(len(able)))]
+                return Check(number, match.items[::-1], person, repeats=match.id)
+        known = {check.known for check in asked if check.known}
+        left = [ranking for ranking in self._known() if ranking not in known]
+        if left and len(answered) // EVERY > len(known):
+            rng = seeds.rng(self._seed, "known", person, len(known))
+            ranking = left[int(rng.integers(len(left)))]
+            items = tuple(ranking[place] for place in rng.permutation(len(ranking)))
+            return Check(number, items, person, known=ranking)
+        return None
+
+    def _asked(self, person: int) -> list[Check]:
+        return [check for check in self.by_number.values() if check.person == person]
+
+    def _known(self) -> list[tuple[int, ...]]:
+        return [check.known for check in self.by_number.values() if check.person is None]
+
+
+def remarks(name: str, answers: int, seconds: float | None, first: Sequence[float]) -> list[str]:
+    """What is odd about a person's answers: their median `seconds`, and how often the text in each
+    position came `first`."""
+    odd = []
+    if answers >= ENOUGH and seconds is not None and seconds < QUICK:
+        odd.append(f"{name} answers in {seconds:.1f} s (median), too fast to read the texts.")
+    if answers >= ENOUGH and max(first, default=0.0) >= SAME:
+        position = max(range(len(first)), key=first.__getitem__)
+        odd.append(
+            f"{name} put the text in position {position + 1} first in {first[position]:.0%} of "
+            f"{answers:,} answers, whatever it said."
+        )
+    return odd

@@ -1,0 +1,356 @@
+"""The people who judge a run: each is asked one question at a time, by a page or a test.
+
+What a person has, and what they answered, is in the store before it is acknowledged. A question has a
+lease of its own, which its answer names: two windows, a second click or a lost connection can neither
+answer twice nor answer what another person has.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import shlex
+from collections.abc import Awaitable, Callable, Coroutine, Sequence
+from contextlib import suppress
+from functools import partial, wraps
+from typing import Any, Concatenate, ParamSpec, TypeVar
+
+import orjson
+
+from judgeq.errors import (
+    BadAnswerError,
+    BehindError,
+    PersonError,
+    StaleError,
+    UnusableReplyError,
+    UsageError,
+)
+from judgeq.events import CallEnded, Event, Notice
+from judgeq.judge.backend import Reply
+from judgeq.judge.questions import Questions
+from judgeq.people import answers, registry
+from judgeq.people.answers import LONGEST, About, Answer, Question, Turn, Why
+from judgeq.people.assignment import AWAITED, STALE, Assignment
+from judgeq.people.progress import NEVER, PersonProgress
+from judgeq.person import Handed, Person, PersonState
+from judgeq.text import listed, several
+from judgeq.types import Usage, Verdict
+
+P = ParamSpec("P")
+T = TypeVar("T")
+FAREWELL = 5.0
+"""Seconds, at most, in which those who are present learn that the run is over."""
+LOOK = 20.0
+"""Seconds after which it is reported again who is waited for."""
+NAMED = 3
+"""Names in such a report."""
+
+
+def _turn_after(
+    does: Callable[Concatenate[People, str, P], Awaitable[None]],
+) -> Callable[Concatenate[People, str, P], Coroutine[Any, Any, Turn]]:
+    """What a person, by their token, asks for, with nothing else at the same time; then their next
+    turn."""
+
+    @wraps(does)
+    async def done(self: People, token: str, /, *args: P.args, **named: P.kwargs) -> Turn:
+        await self._alone(partial(does, self, token, *args, **named))
+        return await self._alone(partial(self._next_turn, token))
+
+    return done
+
+
+class People:
+    """The people of one run. `run`: how commands name it."""
+
+    def __init__(
+        self,
+        questions: Questions,
+        assignment: Assignment,
+        *,
+        run: str = "last",
+        emit: Callable[[Event], None] = lambda event: None,
+    ) -> None:
+        self._lock = asyncio.Lock()
+        self._questions = questions
+        self._assignment = assignment
+        self._run = run
+        self._emit = emit
+        self._changed = asyncio.Event()
+        self._over = False
+        self._reported = ""
+        self._looked = NEVER
+
+    @property
+    def open_to_all(self) -> bool:
+        """Whether anybody may join."""
+        return self._assignment.open_to_all
+
+    @property
+    def present(self) -> int:
+        """How many people have their page open, and may be asked."""
+        return self._assignment.present
+
+    @property
+    def about(self) -> About:
+        """What is asked. Raises UsageError without a prompt set."""
+        if self._questions.prompt is None:
+            raise UsageError("People need to know what to judge: give --prompt or --feature.")
+        return answers.about(self._questions.prompt)
+
+    # For the runner
+
+    async def begin(self, rounds: int) -> None:
+        """Ask the questions of all `rounds`."""
+        await self._alone(partial(self._assignment.begin, rounds))
+        self._report()
+        self._announce()
+
+    async def close(self) -> bool:
+        """Whether the store has an answer to all questions: from then on nothing is taken back."""
+
+        async def closed() -> None:
+            self._over = not self._assignment.matches
+
+        self._assignment.forget()
+        await self._alone(closed)
+        return self._over
+
+    async def finish(self) -> None:
+        """Wait until all who are present know that the run is over, or for FAREWELL seconds."""
+        self._announce()
+        clock = self._assignment.clock
+        until = clock() + FAREWELL
+        while clock() < until and not self._assignment.all_notified:
+            await self.changed(0.2)
+
+    async def changed(self, seconds: float) -> None:
+        """Wait until something was answered, or for this many seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._changed.wait(), seconds)
+
+    async def all_done(self, seconds: float) -> None:
+        """Wait until no question is left, or for this many seconds."""
+        clock = self._assignment.clock
+        until = clock() + seconds
+        while self._assignment.matches and (left := until - clock()) > 0:
+            await self.changed(left)
+
+    # For those who run the study
+
+    async def change(self, change: registry.Change) -> list[tuple[Person, str]]:
+        """As `registry.apply`, with effect at once: the question of a person who is removed is for
+        others."""
+        assignment = self._assignment
+
+        async def changed() -> list[tuple[Person, str]]:
+            changed = await registry.apply(
+                assignment.store, change, assignment.now(), assignment.panel
+            )
+            await assignment.learn()
+            for person, _ in changed:
+                if person.state is not PersonState.ACTIVE:
+                    await assignment.give_back(assignment.people[person.number])
+            return changed
+
+        people = await self._alone(changed)
+        self._report()
+        self._announce()
+        return people
+
+    # For the people
+
+    async def knows(self, token: str) -> bool:
+        """Whether it is a person's token."""
+        return await self._assignment.knows(token)
+
+    async def join(self, name: str) -> str:
+        """The token of a new person, if the run is open to all. Raises UsageError for a name that isn't
+        possible, or is taken."""
+        if not self.open_to_all:
+            raise UsageError("To take part you need a link of your own.")
+        ((_, token),) = await self.change(registry.Change("join", (name,)))
+        return token
+
+    @_turn_after
+    async def turn(self, token: str) -> None:
+        """The question that a person has, or the next. Raises UnknownPersonError, as all below."""
+
+    @_turn_after
+    async def answer(self, token: str, question: str, answer: Answer) -> None:
+        """Keep an answer. The same answer again, as after a lost connection, changes nothing. Raises
+        StaleError for a question that is no longer theirs, and BadAnswerError."""
+        person = await self._assignment.person(token)
+        handed, last = person.handed, person.last
+        if handed is not None and handed.lease == question:
+            match = self._assignment.match(handed)
+            reply = answers.reply(answer, len(match.items))
+            try:
+                verdict = self._questions.read(Reply(reply, Usage(), 0.0), match)
+            except UnusableReplyError as error:
+                raise BadAnswerError(f"This is not an answer: {error}") from error
+            await self._keep(person, handed, reply, answer.note, verdict, answer.seconds)
+        elif last is None or last.lease != question:
+            raise StaleError(STALE)
+        else:
+            reply = answers.reply(answer, len(last.match.items))
+            if last.reply not in ("", answers.with_note(reply, question, answer.note)):
+                raise StaleError("You answered this in another window. That answer counts.")
+
+    @_turn_after
+    async def skip(self, token: str, question: str, reason: str, note: str = "") -> None:
+        """Leave a question to others. Raises StaleError."""
+        person, handed = await self._theirs(token, question)
+        reply = orjson.dumps({"skipped": reason[:LONGEST]}).decode()
+        await self._keep(person, handed, reply, note, None)
+
+    @_turn_after
+    async def undo(self, token: str) -> None:
+        """Take a person's last answer back: its question is theirs again. Raises StaleError if there is
+        none, or the run is over."""
+        person = await self._assignment.person(token)
+        if person.last is None or self._over:
+            raise StaleError("Your last answer can't be taken back any more.")
+        await self._assignment.take_back(person, person.last)
+
+    async def renew(self, token: str, question: str) -> None:
+        """Note that a person's page is still open. Raises StaleError if the question is no longer
+        theirs."""
+        await self._alone(partial(self._theirs, token, question))
+
+    async def leave(self, token: str, question: str) -> None:
+        """Give a question back: a person pauses."""
+
+        async def left() -> None:
+            person = await self._assignment.person(token)
+            person.last_seen = NEVER
+            if person.handed is not None and person.handed.lease == question:
+                await self._assignment.give_back(person)
+
+        await self._alone(left)
+        self._announce()
+
+    # Inside
+
+    async def _alone(self, does: Callable[[], Awaitable[T]]) -> T:
+        """What `does` returns, with nothing else at the same time; once more if another process changed
+        who has which question."""
+        async with self._lock:
+            with suppress(BehindError):
+                return await self._once(does)
+            return await self._once(does)
+
+    async def _once(self, does: Callable[[], Awaitable[T]]) -> T:
+        await self._assignment.ready()
+        try:
+            return await does()
+        except (PersonError, UsageError):  # which come before anything is changed
+            raise
+        except BaseException:
+            self._assignment.forget()
+            raise
+
+    async def _theirs(self, token: str, question: str) -> tuple[PersonProgress, Handed]:
+        """A person and the question that they have. Raises StaleError if it isn't this one."""
+        person = await self._assignment.person(token)
+        if person.handed is None or person.handed.lease != question:
+            raise StaleError(STALE)
+        return person, person.handed
+
+    async def _next_turn(self, token: str) -> Turn:
+        """What a person is to do now; a question is handed out if there is one for them."""
+        assignment = self._assignment
+        person = await assignment.person(token)
+        why: Why = ""
+        if person.person.state is not PersonState.ACTIVE:
+            why = "removed"
+            await assignment.give_back(person)
+        elif person.handed is None and self._over:
+            why, person.notified_end = "over", True
+        elif person.handed is None and not person.may_be_asked:
+            why = "quota"
+        elif person.handed is None and not await assignment.next(person):
+            why = "wait"
+        if why in ("quota", "wait"):
+            self._report(waits=why == "wait")
+        self._announce()
+        return Turn(
+            name=person.person.name,
+            question=None if person.handed is None else self._shown(person.handed),
+            why=why,
+            done=person.done,
+            expected=assignment.expected(person),
+            left=len(assignment.matches),
+            quota=person.person.quota,
+            seconds=person.seconds,
+            undo=person.last is not None and not self._over,
+        )
+
+    def _shown(self, handed: Handed) -> Question:
+        match, texts = self._assignment.match(handed), self._questions.texts
+        if texts is None:
+            raise UsageError("People judge texts, and this dataset has none.")
+        return Question(handed.lease, match.kind, tuple(texts[item] for item in match.items))
+
+    async def _keep(
+        self,
+        person: PersonProgress,
+        handed: Handed,
+        reply: str,
+        note: str,
+        verdict: Verdict | None,
+        seconds: float = float("inf"),
+    ) -> None:
+        """Commit an answer, or a skip. `seconds`: how long it took, as the page says; at most the time
+        since the question was handed out."""
+        elapsed = max(0.0, self._assignment.now() - handed.at)
+        seconds = min(max(0.0, seconds), elapsed)
+        reply = answers.with_note(reply, handed.lease, note)
+        await self._assignment.settle(person, reply, seconds, verdict)
+        if handed.check is None:
+            outcome = "skipped" if verdict is None else "ok"
+            self._emit(CallEnded(outcome, Usage(), 0.0, seconds))
+
+    def _announce(self) -> None:
+        self._changed.set()
+        self._changed = asyncio.Event()
+
+    def _report(self, waits: bool = False) -> None:
+        """Report questions that nobody who is present may answer, if that is new. `waits`: somebody who
+        is present has nothing to do, which is reported every LOOK seconds at most."""
+        clock = self._assignment.clock()
+        if waits and clock - self._looked < LOOK:
+            return
+        self._looked = clock if waits else self._looked
+        waiting, text = self._assignment.waiting(), ""
+        if waiting.for_nobody and not self.open_to_all:
+            text = (
+                f"{_left(waiting.for_nobody)} that no judge may answer: they had those texts, reached "
+                "their quota, or were away for a day. Add a judge: judgeq judges add "
+                f"{self._run} NAME."
+            )
+        elif waits and waiting.for_absent:
+            absent, left = sorted(waiting.absent), _left(waiting.for_absent)
+            text = f"{left}, for someone who hasn't seen those texts. Waiting for {_named(absent)}."
+            if waiting.substitutes:
+                names = " ".join(map(shlex.quote, absent[:NAMED]))
+                text += (
+                    f" After {AWAITED / 3600:.0f} h, or with `judgeq judges remove {self._run} "
+                    f"{names}`, it goes to {_named(sorted(waiting.substitutes))}."
+                )
+            else:
+                text += (
+                    f" To go on without: `judgeq judges add {self._run} NAME`, or Ctrl-C and `judgeq "
+                    f"rate {self._run}`."
+                )
+        if text and text != self._reported:
+            self._emit(Notice(text, warning=bool(waiting.for_nobody)))
+        self._reported = text or self._reported
+
+
+def _left(count: int) -> str:
+    return f"{several(count, 'question')} {'is' if count == 1 else 'are'} left"
+
+
+def _named(names: Sequence[str]) -> str:
+    more = [f"{len(names) - NAMED:,} more"] if len(names) > NAMED else []
+    return listed([*names[:NAMED], *more])

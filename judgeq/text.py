@@ -1,0 +1,86 @@
+"""Numbers in words: counts, money, time; and words in lines."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+LINE = 120
+"""Cells of a line in a log, at most."""
+
+
+def count(n: int) -> str:
+    """1234567 → "1,234,567"."""
+    return f"{n:,}"
+
+
+def several(n: int, one: str, more: str = "") -> str:
+    """(1, "call") → "1 call", (1200, "retry", "retries") → "1,200 retries"."""
+    return f"{count(n)} {one if n == 1 else more or one + 's'}"
+
+
+def listed(names: Sequence[str]) -> str:
+    """Names in a sentence: "a, b and c"."""
+    return " and ".join([", ".join(names[:-1]), names[-1]] if len(names) > 1 else names)
+
+
+def rate(x: float) -> str:
+    """23.14 → "23.1", 5012.3 → "5,012"."""
+    return f"{x:,.1f}" if x < 100 else f"{x:,.0f}"
+
+
+def percent(done: int, total: int) -> int:
+    """Whole percents: 100 only where all is done."""
+    return math.floor(100 * done / max(total, 1))
+
+
+def money(x: float, digits: int = 3) -> str:
+    """Dollars: 12.345 → "$12.35", 0.012345 → "$0.0123", with `digits` that count under a dollar."""
+    if x >= 1 or x <= 0:
+        return f"${x:,.2f}" if x else "$0"
+    if x < 1e-6:
+        return "< $0.000001"
+    decimals = max(2, digits - 1 - math.floor(math.log10(x)))
+    whole, _, cents = f"{x:.{decimals}f}".partition(".")
+    return f"${whole}.{cents.rstrip('0').ljust(2, '0')}"
+
+
+def duration(seconds: float) -> str:
+    """12.3 → "12 s", 200 → "3 min 20 s", 1500 → "25 min", 3900 → "1 h 05 min", 9e4 → "1 d 01 h"."""
+    total = max(0, round(seconds))
+    minutes, hours = total // 60, total // 3600
+    if minutes < 1:
+        return f"{total} s"
+    if minutes < 10:
+        return f"{minutes} min {total % 60:02} s"
+    if hours < 1:
+        return f"{minutes} min"
+    if hours < 24:
+        return f"{hours} h {minutes % 60:02} min"
+    return f"{hours // 24} d {hours % 24:02} h"
+
+
+def dotted(*parts: tuple[object, str]) -> str:
+    """Those on one line that there are."""
+    return " · ".join(text for there, text in parts if there)
+
+
+def log_lines(text: str, width: int = LINE) -> str:
+    """A line of a log; if it is longer than `width`, the lines that continue it are indented."""
+    return "\n    ".join(wrapped(text, width - 4))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most so many cells, broken between words; a longer word stays whole."""
+    words = text.lstrip(" ")
+    indent = " " * (len(text) - len(words))
+    lines = [indent]
+    for word in words.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] != indent else f"{indent}{word}"
+        if lines[-1] != indent and cell_len(longer) > width:
+            lines.append(f"{indent}{word}")
+        else:
+            lines[-1] = longer
+    return lines

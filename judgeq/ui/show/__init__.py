@@ -1,0 +1,1 @@
+"""Results as sections, which the terminal, Markdown and HTML render."""
