@@ -24,7 +24,8 @@ from judgeq.events import (
     Stopping,
 )
 from judgeq.types import Batch, Counts, JobState, Totals, Usage
-from judgeq.ui.dashboard import Dashboard, Face, PlainLines, Quiet, choose
+from judgeq.ui.dashboard import Dashboard, choose
+from judgeq.ui.lines import Face, PlainLines, Quiet
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 EVIL = (

@@ -135,8 +135,8 @@ def test_against_gold_are_those_whose_ranks_differ_most(runs: Path) -> None:
 
 def test_show_prints_the_ends_with_their_texts(runs: Path) -> None:
     shown = judgeq(runs, "show", "--runs-dir", "lists", "--n", "3").stdout
-    assert "The highest 3 of 60 items, by pl" in shown
-    assert "The lowest 3 of 60 items, by pl" in shown
+    assert "The 3 highest of 60 items, by score (pl)" in shown
+    assert "The 3 lowest of 60 items, by score (pl)" in shown
     assert len([line for line in shown.splitlines() if line.strip()]) == 11
     without = judgeq(runs, "show", "--runs-dir", "lists", "--n", "3", "--no-texts").stdout
     assert " text\n" in shown

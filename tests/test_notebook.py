@@ -13,7 +13,7 @@ import pytest
 
 import judgeq
 from judgeq.types import JobState
-from judgeq.ui import drawing, html, plots, run_figures
+from judgeq.ui import figures, html, plots
 from tests.browser import opened
 from tests.cli import judgeq as run_command
 from tests.postgres import new_store
@@ -226,8 +226,8 @@ def test_a_large_result_stays_small(result: judgeq.Result) -> None:
     )
     assert len(shown(replace(result, scores=scores))) < 20_000
     assert len(shown(scores)) < 5_000
-    figure = run_figures.figure(run_figures.by_gold, scores, scores.gold)
-    assert len(drawing.content(figure, "svg")) < 300_000
+    figure = figures.figure((figures.by_gold, scores))
+    assert len(figures.content(figure, "svg")) < 300_000
 
 
 # In a page, and in a kernel

@@ -65,7 +65,7 @@ def test_explain_shows_who_judged_and_what_they_noted(remarks: Path) -> None:
 def test_explain_shows_who_skipped_a_question_that_has_no_verdict(tmp_path: Path) -> None:
     them.skipping(tmp_path, SKIPPED)
     shown = judgeq(tmp_path, "explain", "last", "t3").stdout
-    assert "skipped by Ann (broken <b>text</b>)" in " ".join(shown.split())
+    assert "Ann: skipped (broken <b>text</b>)" in " ".join(shown.split())
     assert "\x1b" not in shown
 
 
@@ -148,8 +148,8 @@ def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: P
     assert "&lt;script&gt;alert" in html
     assert "3 people and simulated answered 36 questions" in html
     assert "Each question for people was judged by 2 people; an answer took" in html
-    assert "Two people ordered 0." in html
-    assert "People as the yardstick" in html
+    assert "Two people agreed on the order of 0." in html
+    assert "Agreement of people: the share of pairs of texts ordered alike" in html
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -157,7 +157,8 @@ def test_a_report_on_people_alone_has_no_dollars(remarks: Path) -> None:
     judgeq(remarks, "report", "--format", "md")
     (page,) = (remarks / "runs").glob("*/report.md")
     text = page.read_text("utf-8")
-    assert "Answers and time" in text
+    assert "## Answers" in text
+    assert "answers, with those skipped and withdrawn" in text
     assert "1 person answered 8 questions" in text
     assert "skipped by a person" in text
     assert "tokens in" not in text

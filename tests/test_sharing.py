@@ -271,8 +271,8 @@ def test_an_order_that_is_not_known_is_no_bias(tmp_path: Path) -> None:
     shown = judgeq(tmp_path, "import", "-d", data, file).stdout
     assert "Position bias" not in shown
     shown = judgeq(tmp_path, "evaluate").stdout
-    assert "The order of presentation isn't known of 190 verdicts" in shown
-    assert "favoured" not in shown
+    assert "The order of presentation isn't known for 190 verdicts" in shown
+    assert "osition bias" not in shown
     again = judgeq(tmp_path, "export").stdout
     assert {json.loads(line)["ordered"] for line in again.splitlines()} == {False}
 

@@ -51,7 +51,10 @@ COMMANDS = {
         "looking",
         "Show a run's items with their texts: the highest and the lowest, or others.",
     ),
-    "explain": ("looking", "Show the evidence behind one score: the audit trail of an item."),
+    "explain": (
+        "looking",
+        "Show the evidence behind one score: every judgment that an item was in.",
+    ),
     "evaluate": ("evaluating", "Report how good a run's scores are, with and without gold labels."),
     "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
     "report": (
@@ -64,7 +67,7 @@ COMMANDS = {
     "simulate": ("studying", "Run the paper's simulation study, or one of your own."),
     "reproduce": (
         "studying",
-        "Make the paper's published rows again from its published judgments.",
+        "Reproduce the paper's published rows from its published judgments.",
     ),
     "doctor": ("tools", "Check what a run needs: disk, cache, key, server, model, price."),
     "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
@@ -229,7 +232,9 @@ class _Command(TyperCommand):
         return help_text.encode(encoding, "replace").decode(encoding)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [
+            piece.removesuffix("...").strip("{}") for piece in super().collect_usage_pieces(ctx)
+        ]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         text, heading, examples = inspect.cleandoc(self.help or "").partition(_EXAMPLES)

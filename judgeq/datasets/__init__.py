@@ -12,6 +12,7 @@ import numpy as np
 
 from judgeq.datasets import corpora, synthetic
 from judgeq.datasets.columns import (
+    checked_levels,
     is_empty,
     read_gold,
     read_ids,
@@ -280,13 +281,7 @@ def _levels(spec: DatasetSpec) -> tuple[str, ...] | None:
         return None
     if spec.gold_column is None:
         raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
-    levels = tuple(level.strip() for level in spec.gold_levels)
-    if len(levels) < 2 or len(set(levels)) < len(levels) or not all(levels):
-        raise UsageError(
-            f"--gold-levels is {listed(spec.gold_levels)}. Expected at least two different labels, "
-            "from least to most of the feature: --gold-levels low,high"
-        )
-    return levels
+    return checked_levels(spec.gold_levels)
 
 
 def _items(

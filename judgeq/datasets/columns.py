@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 import numpy as np
 
 from judgeq.datasets.tables import UNUSABLE, Table, did_you_mean, listed, shown
+from judgeq.errors import UsageError
 from judgeq.types import Floats, GoldKind
 
 # float() also takes "nan", "inf", "1_000" and digits of other scripts; a gold column means none.
@@ -76,6 +77,17 @@ def _no_id(cell: object) -> str:
     if isinstance(cell, str):
         return f"the id {shown(cell)} holds a control character"
     return f"{shown(cell)} can't be an id: it is no text or whole number"
+
+
+def checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
+    """Gold labels from least to most of the feature, without blanks. Raises UsageError."""
+    stripped = tuple(level.strip() for level in levels)
+    if len(stripped) < 2 or len(set(stripped)) < len(stripped) or not all(stripped):
+        raise UsageError(
+            f"--gold-levels is {listed(levels)}. Expected at least two different labels, from least to "
+            "most of the feature: --gold-levels low,high"
+        )
+    return stripped
 
 
 def read_gold(

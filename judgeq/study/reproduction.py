@@ -22,7 +22,8 @@ from judgeq.datasets import Dataset, download
 from judgeq.engine import importing, results
 from judgeq.engine.results import Result
 from judgeq.errors import DataError
-from judgeq.evaluation.evaluate import Plan, evaluate, gold_for
+from judgeq.evaluation.evaluate import evaluate
+from judgeq.evaluation.gold import Plan, gold_for
 from judgeq.imports import recordings
 from judgeq.imports.recordings import Judgment, Recording
 from judgeq.json_marks import LEFT_OUT

@@ -38,7 +38,8 @@ class Column:
     `show` turns a cell into text (default `shown`); on a terminal that is cut after `at_most` cells,
     kept on one line where it is `whole`, and has the colour that `colours` gives it. Where the terminal
     is too narrow for the table, it may be cut to `least` cells; if that isn't enough, columns that are
-    `spare` are left out, the most spare first, and the text of others is wrapped between words.
+    `spare` are left out, the most spare first, and the text of others is wrapped between words. On a
+    page, measured cells are drawn on an `axis` from the one value to the other.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Column:
     spare: int = 0
     show: Callable[[Any], str] | None = None
     colours: Mapping[str, str] | None = None
+    axis: tuple[float, float] | None = None
 
     def text(self, cell: Cell, at_most: int = LONGEST) -> str:
         """The cell as it is shown, on one line of so many cells at most."""
@@ -70,9 +72,11 @@ class Picture:
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of what is shown, in this order: a title, facts (a name and what is so named), a figure, a
-    table, blocks (a caption, and a text to the letter), notes and warnings, a sentence each.
+    table, blocks (a caption, and a text to the letter), notes, warnings, and what is `good`, a sentence
+    each.
 
     Rows hold plain values. `close`: it belongs to the section before it, without a blank line.
+    `folded`: a page shows its title only, until it is opened.
     """
 
     title: str = ""
@@ -84,6 +88,8 @@ class Section:
     close: bool = field(default=False, metadata=LEFT_OUT)
     picture: Picture | None = None
     blocks: Sequence[tuple[str, str]] = ()
+    good: Sequence[str] = ()
+    folded: bool = field(default=False, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {"columns": "names", "picture": "pictured"}
 
     @property
@@ -155,6 +161,8 @@ def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:
             yield from _lines(note, prose)
         for warning in section.warnings:
             yield from _lines(warning, prose, "yellow")
+        for line in section.good:
+            yield from _lines(line, prose, "green")
 
 
 def _lines(text: str, width: int, style: str = "") -> Iterator[Text]:

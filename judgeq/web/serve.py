@@ -25,7 +25,7 @@ from judgeq.engine.status import State, Unreadable
 from judgeq.engine.stopping import signals
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
 from judgeq.evaluation import record
-from judgeq.evaluation.evaluate import Plan
+from judgeq.evaluation.gold import Plan
 from judgeq.runs import RunPlace, Runs
 from judgeq.ui import html
 from judgeq.ui.report import page, texts

@@ -12,7 +12,7 @@ from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
 from judgeq.evaluation.evaluate import apart
 from judgeq.person import Said
-from judgeq.rating import of_run
+from judgeq.rating import of_run, position_bias
 from judgeq.text import count, duration, listed, money, several
 from judgeq.types import Counts, Floats, Totals
 from judgeq.ui.lines import reliability
@@ -138,11 +138,8 @@ def _position_bias(result: Result) -> Iterator[str]:
     slots = result.slots
     if slots is None or result.fit.position or result.flips is not None:
         return
-    ways = ((slots.favoured, "more"), (slots.slighted, "less"))
-    found = [f"position {slot} wins {way} often" for slot, way in ways if slot is not None]
-    if found and slots.chance is not None:
-        p = "p < 0.001" if slots.chance < 0.001 else f"p = {slots.chance:.2g}"
-        yield f"Position bias: {' and '.join(found)} than chance ({p}). See `judgeq evaluate`."
+    if slots.favoured or slots.slighted:
+        yield f"{position_bias.sentence(slots)} See `judgeq evaluate`."
     for effect in result.effects if len(result.effects) == 1 else ():
         if effect.low > 0 or effect.high < 0:
             yield (
@@ -204,7 +201,7 @@ def facts(run: Result | State) -> list[tuple[str, str]]:
         ("answers", people and by_people(people)),
         ("calls", paid and calls(totals)),
         ("cost", paid and cost(totals)),
-        *([] if result is None else _rating(result)),
+        *([] if result is None else rating(result)),
         ("reliability", _reliability(run)),
         ("ended", _ended(run)),
     )
@@ -219,7 +216,7 @@ def _ended(run: Result | State) -> str:
     return f"after round {run.ended.round}, with {run.ended.sentence}" if run.ended else ""
 
 
-def _rating(result: Result) -> Iterator[tuple[str, str]]:
+def rating(result: Result) -> Iterator[tuple[str, str]]:
     """How the scores were made, and how precise they are."""
     *others, main = of_run(result.rating, result.history.basis)
     fit, sure = result.fit, result.scores.intervals
