@@ -124,7 +124,8 @@ class Asking:
 
     async def begin(self, attempt: Attempt) -> None:
         assert attempt[:2] == (self._job.match.id, self.backend.prepared.bound)
-        assert attempt.number == self.steps.count("begin") + self._job.attempts + 1
+        assert attempt.number is not None
+        assert attempt.number > self._job.attempts
         self.steps.append("begin")
 
     def settle(self, outcome: Outcome) -> None:
