@@ -30,10 +30,10 @@ from judgeq.imports import recordings
 from judgeq.judge.panel import Panel, by_each, drawn
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
-from judgeq.mock_server.behaviour import MockSettings
 from judgeq.rating import position_bias
 from judgeq.runs import RunFolder
 from judgeq.settings import Simulation
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Matches
 from judgeq.ui.json import plain
 from tests.cli import judgeq, only_run, query, score_columns, scores, start

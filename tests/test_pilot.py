@@ -14,7 +14,7 @@ import judgeq
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.pilot import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
-from judgeq.judge.model import REASON
+from judgeq.judge.budget import REASON
 from judgeq.ui.json import plain
 from tests import cli
 from tests.cli import in_flight, only_run, start, wait_until

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
-    monkeypatch.setattr("judgeq.paths.user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("judgeq.files.user_cache", lambda: tmp_path / "cache")
 
 
 def prepared(root: Path, **settings: object) -> Run:

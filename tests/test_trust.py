@@ -63,7 +63,7 @@ def forget(tmp_path: Path) -> None:
 def invoke(*arguments: str | Path) -> tuple[int, str]:
     done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
+    return done.exit_code, " ".join(done.output.split())  # without where its lines end
 
 
 def change(folder: RunPlace, **settings: Any) -> None:

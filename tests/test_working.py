@@ -26,9 +26,8 @@ from judgeq.errors import (
 )
 from judgeq.events import Event, Notice
 from judgeq.judge.backend import Request
-from judgeq.judge.judge import Judge
+from judgeq.judge.judge import Judge, Questions
 from judgeq.judge.panel import Panel
-from judgeq.judge.questions import Questions
 from judgeq.judge.sending import Sender
 from judgeq.runs import RunFolder
 from judgeq.store import Store

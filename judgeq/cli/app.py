@@ -59,7 +59,7 @@ COMMANDS = {
     "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
     "report": (
         "reporting",
-        "Write a run's report: a page to read, to share, and to put beside a paper.",
+        "Write a report of a run: the result, how sure it is, and what a paper needs.",
     ),
     "serve": ("serving", "Show all runs in the browser: their reports, and live progress."),
     "import": ("sharing", "Make a finished run out of recorded judgments."),
@@ -71,7 +71,7 @@ COMMANDS = {
     ),
     "doctor": ("tools", "Check what a run needs: disk, cache, key, server, model, price."),
     "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
-    "guide": ("tools", "Print a guide for scripts and assistants: what to call, in which order."),
+    "guide": ("tools", "Guide for scripts and AI agents: what to call, in which order."),
     "models": ("tools", "List the models whose prices are known."),
     "batches": (
         "batches",

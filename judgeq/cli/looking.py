@@ -106,10 +106,10 @@ def show_items(
       judgeq show last --uncertain --contested --against-gold --csv look.csv
     """
     from judgeq.engine.scores import TEXT
+    from judgeq.escaping import excerpt
     from judgeq.evaluation.items import Views
     from judgeq.ui.json import plain, write_csv
     from judgeq.ui.show import items as show_items
-    from judgeq.untrusted import excerpt
 
     spare(csv, "--csv")
     result = _opened(name, runs_dir, store, accept_damage, flags)

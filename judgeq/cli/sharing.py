@@ -240,7 +240,7 @@ def export(
         str | None,
         typer.Option(
             "--format",
-            metavar="csv|jsonl|parquet",
+            metavar="csv|jsonl|parquet|xlsx",
             help="The table's format.",
             show_default="by the file's name; csv",
         ),
@@ -271,8 +271,8 @@ def export(
 
     --table writes for other programs: the scores, with all that scores.csv has but
     the texts; the comparisons that they are made of (a tie is two, of weight 0.5);
-    or the calls, with tokens, costs, times and errors. In CSV a text that a
-    spreadsheet would run begins with '; JSONL and Parquet have it as it is.
+    or the calls, with tokens, costs, times and errors. In CSV and Excel a
+    text that a spreadsheet would run begins with '; JSONL and Parquet have it as it is.
 
     Examples:
 
@@ -307,7 +307,7 @@ def export(
         raise UsageError(
             "--replies, --rating, --sigma and --unbias-position go with --table: a recording has none."
         )
-    if out is not None and out.suffix.lower() in (".csv", ".parquet"):
+    if out is not None and out.suffix.lower() in (".csv", ".parquet", ".xlsx"):
         complain(f"{out} is a recording, in JSONL: --table writes tables ({', '.join(TABLES)}).")
     if folder.info().settings.both_orders:
         complain(
@@ -349,15 +349,19 @@ def _export_table(
     """Write a table of a run to a file, or to standard output."""
     import asyncio
 
-    from judgeq import files, table_files
+    from judgeq import files
+    from judgeq.datasets import table_writer
     from judgeq.engine import exporting
 
     if name not in TABLES:
         raise UsageError(f"--table {name!r}: give {', '.join(TABLES)}.")
     by_name = out.suffix.lower().removeprefix(".") if out is not None else ""
-    kind = kind or (by_name if by_name in table_files.FORMATS else "csv")
-    if kind not in table_files.FORMATS:
-        raise UsageError(f"--format {kind!r}: give {', '.join(table_files.FORMATS)}.")
+    formats = ", ".join(table_writer.FORMATS)
+    if kind is None and by_name not in ("", *table_writer.FORMATS):
+        raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
+    kind = kind or by_name or "csv"
+    if kind not in table_writer.FORMATS:
+        raise UsageError(f"--format {kind!r}: give {formats}.")
     if replies and name != "calls":
         raise UsageError("--replies goes with --table calls.")
 
@@ -369,7 +373,7 @@ def _export_table(
                 table = await exporting.comparisons_of(run)
             case _:
                 table = await exporting.calls(run, replies=replies)
-        await table_files.write(table, kind, file)
+        await table_writer.write(table, kind, file)
 
     if (word := _state(run).word) != "finished":
         complain(f"{run.id} is {word}: this is what there is so far.")
@@ -377,5 +381,5 @@ def _export_table(
         with files.replacing(out, refusal=_refusal) as text:
             asyncio.run(written(text.buffer))
         return
-    with binary_output("--format parquet" if kind == "parquet" else None) as file:
+    with binary_output(f"--format {kind}" if kind in ("parquet", "xlsx") else None) as file:
         asyncio.run(written(file))

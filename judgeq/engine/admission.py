@@ -18,17 +18,17 @@ from pydantic import ValidationError
 from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
+from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import SYNTHETIC
-from judgeq.datasets.tables import FORMATS
 from judgeq.engine import assembly
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
+from judgeq.escaping import quoted
 from judgeq.files import problems
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings.model import PROVIDERS
-from judgeq.untrusted import quoted
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
@@ -241,7 +241,7 @@ def _specs(place: RunPlace, info: RunInfo, own: Own) -> Iterator[Settings]:
         return
     for path in own.datasets:
         yield asked.model_copy(update={"dataset": str(path)})
-    if Path(name).suffix.lower() in FORMATS and trust.owns(place, info, "dataset", "data_dir"):
+    if format_of(name) is not None and trust.owns(place, info, "dataset", "data_dir"):
         yield info.settings
 
 

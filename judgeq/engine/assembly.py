@@ -16,23 +16,19 @@ from judgeq.datasets import Dataset
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Event, Notice
+from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
-from judgeq.judge.budget import Budget
-from judgeq.judge.judge import Judge
+from judgeq.judge.budget import Allowance, Budget, output_bound
+from judgeq.judge.judge import Judge, Questions, Unusable
 from judgeq.judge.limiter import Limiter
-from judgeq.judge.model import api_key, extra_headers, output_bound
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
-from judgeq.judge.questions import Questions
-from judgeq.judge.recorded import RecordedJudge
+from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.sending import Sender
-from judgeq.judge.shared_spending import Keeper, SharedSpending
-from judgeq.judge.simulated import make_simulated
-from judgeq.judge.spending import OwnSpending, Spending
-from judgeq.judge.unusable import Unusable
-from judgeq.paths import user_cache
+from judgeq.judge.simulated import RecordedJudge, make_simulated
+from judgeq.judge.slices import Keeper, Slices
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment
@@ -154,18 +150,18 @@ def cache_folder(settings: Access) -> Path:
 
 
 @asynccontextmanager
-async def sharing(keeper: Keeper | None, emit: Emit) -> AsyncIterator[SharedSpending | None]:
+async def sharing(keeper: Keeper | None, emit: Emit) -> AsyncIterator[Slices | None]:
     """This process's slices of what a keeper keeps for several, given back when left; None where a run
     has none. Raises RunError where it can't be reached."""
     if keeper is None:
         yield None
         return
-    spending = SharedSpending(keeper, notify=lambda text: emit(Notice(text, warning=True)))
-    await spending.open()
+    slices = Slices(keeper, notify=lambda text: emit(Notice(text, warning=True)))
+    await slices.open()
     try:
-        yield spending
+        yield slices
     finally:
-        await spending.close()
+        await slices.close()
 
 
 @asynccontextmanager
@@ -177,15 +173,15 @@ async def panel(
     *,
     out: float | None = None,
     look_only: bool = False,
-    spending: Spending | None = None,
-    own: OwnSpending | None = None,
+    shared: Slices | None = None,
+    allowance: Allowance | None = None,
     processes: Callable[[], int] = lambda: 1,
 ) -> AsyncIterator[Panel]:
     """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
     theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`
-    nothing is written to the cache's folder. `spending` may be shared with others; then this
-    process takes no more of it than `own` allows, by default its user's own cap: whoever can write
-    to the store can change the shared one. Each of the `processes` takes its part of a server's limits.
+    nothing is written to the cache's folder. What is `shared` with other processes
+    is spent no further than the `allowance` goes, by default this user's own cap: whoever can write to
+    the store can change the shared one. Each of the `processes` takes its part of a server's limits.
 
     Judges have the budget and the cache in common; one model asked as several personas has one
     limiter, for its provider counts all of it together.
@@ -195,12 +191,11 @@ async def panel(
     if not settings.workers:  # others ask
         yield Panel((), " + ".join(settings.judges))
         return
-    if spending is None:
+    if allowance is None:
         lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
-        spending = OwnSpending(settings.max_cost, totals.cost, lost, reserved=out or 0.0)
-    elif own is None:
-        own = OwnSpending(settings.max_cost, reserved=out or 0.0)
-    budget = Budget(spending, own)
+        before = (totals.cost, lost) if shared is None else ()
+        allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
+    budget = Budget(allowance, shared)
     stop.calls(budget.abort)
     cache = _cache(settings, emit, look_only)
     backends, judges = list[Backend](), list[Judge | None]()
@@ -304,7 +299,7 @@ def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
 def backend_of(settings: Settings, model: str) -> type[ModelBackend]:
     """The backend that speaks the API that a model is asked in."""
     from judgeq.judge.http.anthropic import AnthropicMessages  # brings aiohttp
-    from judgeq.judge.http.openai_chat import OpenAIChat
+    from judgeq.judge.http.openai import OpenAIChat
 
     return AnthropicMessages if settings.api_of(model) == "anthropic" else OpenAIChat
 

@@ -23,8 +23,8 @@ from judgeq.engine.pilot import NOTHING, Pilot, Range, mean_of, plausible
 from judgeq.engine.queue import Stop
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
+from judgeq.judge.budget import REASON
 from judgeq.judge.limiter import MARGIN
-from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
 from judgeq.store import Store
 from judgeq.store.protocol import Spent

@@ -15,6 +15,7 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.config import Settings
+from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import results
 from judgeq.engine.scores import cells
 from judgeq.errors import RunError
@@ -22,7 +23,6 @@ from judgeq.people import answers
 from judgeq.rating import comparisons
 from judgeq.runs import RunPlace
 from judgeq.store import Store
-from judgeq.table_files import Batch, Table
 from judgeq.types import Call, Rows, Verdicts
 
 ROWS = 1 << 16

@@ -22,7 +22,7 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.engine.working import How, Opened, Prospect, Tally, Worker
 from judgeq.errors import RunError, StoppedError, UsageError
 from judgeq.events import Notice
-from judgeq.judge.spending import NANO, OwnSpending
+from judgeq.judge.budget import NANO, Allowance
 from judgeq.runs import RunPlace
 from judgeq.runs.stored import StoredRuns
 from judgeq.types import Totals
@@ -65,13 +65,13 @@ class Joined:
         self._there = StoredRuns.at(own.settings.store or "", Path("runs"))
         self.named = [self._there.find(name).id for name in named]
         self._lookout = self._there.lookout()
-        self._spending = OwnSpending(own.settings.max_cost)
+        self._allowance = Allowance(own.settings.max_cost)
         self._rounds: dict[tuple[str, str], int] = {}
 
     @property
     def exhausted(self) -> bool:
         """See Runs."""
-        return self._spending.exhausted
+        return self._allowance.exhausted
 
     async def prospects(self) -> Sequence[Prospect]:
         """See Runs."""
@@ -142,15 +142,14 @@ class Joined:
             async with assembly.sharing(store.keeper, emit) as shared:
                 if shared is not None and shared.cap is not None:
                     assembly.check_prices(run.pricing, shared.cap / NANO)
-                spending = shared or OwnSpending()
                 with within_open_files(run, emit) as run:
                     async with assembly.panel(
                         run,
                         Totals(),
                         stop,
                         emit,
-                        spending=spending,
-                        own=self._spending,
+                        shared=shared,
+                        allowance=self._allowance,
                         processes=lambda: store.processes,
                     ) as judge:
                         yield Opened(run, store, judge)

@@ -29,7 +29,7 @@ from judgeq.errors import JudgeError, LedError, RunError, StoppedError, StoreAwa
 from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
-from judgeq.judge.spending import rounded_down
+from judgeq.judge.budget import rounded_down
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
@@ -374,7 +374,7 @@ def batches_of(session: Session) -> Batches:
     ours = (session.store, session.judge, session.stop, session.emit)
     budget = session.judge.asked[0].sender.budget
     collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
-    sending = Sending.of(session.run.settings, *ours, collecting)
+    sending = Sending(*ours, collecting, session.run.settings.batch_size)
     return Batches(*ours, sending, collecting)
 
 

@@ -13,7 +13,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
 
-from judgeq import config, datasets, judge, open_files, prompts, runs, trust
+from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
@@ -216,10 +216,10 @@ async def at_work(
 def with_texts(
     result: results.Result, settings: Settings, dataset: Dataset | None
 ) -> results.Result:
-    """The result, with the items' texts if they are had and not unwanted."""
-    if not settings.texts or dataset is None or dataset.texts is None:
-        return result
-    return replace(result, scores=replace(result.scores, texts=dataset.texts))
+    """The result, with the items' texts if they are had and not unwanted, and columns that are kept."""
+    texts = dataset.texts if dataset is not None and settings.texts else None
+    others = {} if dataset is None else dataset.columns
+    return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
 def dataset_of(folder: RunPlace) -> Dataset | None:
@@ -359,7 +359,7 @@ async def _open(
                         stop,
                         emit,
                         out=out,
-                        spending=shared,
+                        shared=shared,
                         processes=lambda: store.processes,
                     ) as judge,
                     AsyncExitStack() as stack,
@@ -419,7 +419,7 @@ def within_open_files(run: Run, emit: Emit) -> Iterator[Run]:
         yield run
         return
     wanted = run.settings.concurrency
-    with open_files.room_for(wanted * models) as connections:
+    with files.room_for(wanted * models) as connections:
         possible = max(1, min(wanted, connections // models))
         if possible < wanted:
             emit(

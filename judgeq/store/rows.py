@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-from judgeq.judge.spending import rounded_up
+from judgeq.judge.budget import rounded_up
 from judgeq.store.protocol import Items
 from judgeq.types import (
     Bools,

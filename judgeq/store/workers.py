@@ -19,8 +19,8 @@ from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.judge.shared_spending import Keeper
-from judgeq.judge.spending import rounded_up
+from judgeq.judge.budget import rounded_up
+from judgeq.judge.slices import Keeper
 from judgeq.store import batches, rows
 from judgeq.store import statements as sql
 from judgeq.store.protocol import Database

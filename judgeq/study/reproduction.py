@@ -24,10 +24,10 @@ from judgeq.engine.results import Result
 from judgeq.errors import DataError
 from judgeq.evaluation.evaluate import evaluate
 from judgeq.evaluation.gold import Plan, gold_for
+from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.imports.recordings import Judgment, Recording
 from judgeq.json_marks import LEFT_OUT
-from judgeq.paths import user_cache
 from judgeq.runs import RunPlace
 from judgeq.types import Floats, Verdict
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Awaitable, Callable
 from typing import Any
 
-from judgeq.judge.shared_spending import Keeper, Slice
+from judgeq.judge.slices import Keeper, Slice
 from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
 

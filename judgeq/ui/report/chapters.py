@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 import orjson
 
+from judgeq.escaping import plain
 from judgeq.evaluation import items
 from judgeq.evaluation.record import LOST, Record, Round
 from judgeq.people.answers import remark
@@ -25,7 +26,6 @@ from judgeq.ui.sections import Cell, Chapter, Picture, Section, numbers, words
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
 from judgeq.ui.show import quality as show_quality
-from judgeq.untrusted import plain
 
 AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""

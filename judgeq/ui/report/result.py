@@ -7,13 +7,13 @@ from collections.abc import Iterator
 
 import numpy as np
 
+from judgeq.escaping import plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
 from judgeq.text import listed, several
 from judgeq.ui.sections import Column, Section, words
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import run as show_run
-from judgeq.untrusted import plain
 
 PART = 3
 """Texts that are shown from the top, the middle and the bottom of the ranking."""
