@@ -77,7 +77,7 @@ async def go_through(session: Session) -> results.Result:
     run, store = session.run, session.store
     async with leading(session) as epoch:
         session.emit(started := await _start_event(session))
-        if (folder := _results_of_batches(session)).exists():  # of a session that was killed
+        if (folder := results_of_batches(session.run)).exists():  # of a session that was killed
             tidy(folder, {one.name for one in await batch.out_of(store)})
         if session.people is not None:
             history = await _by_people(session, session.people, epoch)
@@ -413,7 +413,7 @@ async def _ask_in_batches(session: Session) -> None:
     """Have all that is pending answered by batches; or, where we ask live, wait for those that are out
     from before."""
     await session.judge.open()
-    settings, folder = session.run.settings, _results_of_batches(session)
+    settings, folder = session.run.settings, results_of_batches(session.run)
     refuse_linked_folder(folder)
     try:
         folder.mkdir(parents=True, exist_ok=True)
@@ -426,14 +426,15 @@ async def _ask_in_batches(session: Session) -> None:
             folder.rmdir()
 
 
-def _results_of_batches(session: Session) -> Path:
-    return session.run.folder.scores.parent / "batches"
+def results_of_batches(run: Run) -> Path:
+    """The folder in which results of batches are kept until they are in the store."""
+    return run.folder.scores.parent / "batches"
 
 
 def batches_of(session: Session) -> Batches:
     """The batches of a session's run."""
     ours = (session.store, session.judge, session.stop, session.emit)
-    budget, folder = session.judge.asked[0].sender.budget, _results_of_batches(session)
+    budget, folder = session.judge.asked[0].sender.budget, results_of_batches(session.run)
     collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
     sending = Sending(*ours, collecting, session.run.settings.batch_size)
     return Batches(*ours, sending, collecting)

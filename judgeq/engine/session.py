@@ -32,8 +32,9 @@ from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
 from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
+from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
-from judgeq.engine.runner import Session, go_through
+from judgeq.engine.runner import Session, go_through, results_of_batches
 from judgeq.engine.scores import write_scores
 from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
@@ -190,12 +191,16 @@ def _finished(run: Run) -> results.Result | None:
     info = run.folder.info()
     now = (settings.goal, run.strategy.rounds, run.dataset.labels)
     same = now == (info.settings.goal, info.rounds, info.labels)
-    if not same or run_loop(status.state(run.folder)).word != "finished":
+    if not same:
+        return None
+    state = run_loop(status.state(run.folder))
+    if state.word != "finished" or state.batches:
         return None
     result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
     if writable(path, path / "lock", path / DATABASE):
         with run.folder.locked():
             _look_again(run, info)
+            tidy(results_of_batches(run), ())  # a kill may have left results that are in the store
             write_scores(result.scores, run.folder.scores)
     return result
 
