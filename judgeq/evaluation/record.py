@@ -18,7 +18,7 @@ from judgeq.evaluation.trail import Evidence
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.store import Store
-from judgeq.types import Call, Floats
+from judgeq.types import Call
 
 AT_ONCE = 10_000
 """Questions whose calls are read together."""
@@ -97,13 +97,12 @@ class Example:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)  # asyncio.run asks for its result's repr
 class Record:
     """A run's evaluation and the evidence behind its scores; `texts` are the items', None where they
-    aren't here. `elo` is that after each round, shape (rounds, n). `prompt` is the prompt set, where the
+    aren't here. `prompt` is the prompt set, where the
     judge was asked with one. `failures`: why the recording seems to contain failures."""
 
     evaluation: Evaluation
     evidence: Evidence
     texts: Sequence[str] | None
-    elo: Floats
     spending: Spending
     prompt: PromptSet | None
     example: Example | None
@@ -127,7 +126,6 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
         evaluation=evaluate.evaluation(run, plan, texts=texts),
         evidence=evidence,
         texts=texts,
-        elo=trail.elo_by_round(run)[1:],
         spending=spending,
         prompt=prompt,
         example=example,
