@@ -15,7 +15,6 @@ from collections.abc import Iterator
 from contextlib import suppress
 from dataclasses import dataclass
 from difflib import get_close_matches
-from email.utils import parsedate_to_datetime
 from importlib.metadata import version
 from pathlib import Path
 from typing import Literal
@@ -41,7 +40,6 @@ from judgeq.text import several
 from judgeq.types import Match
 
 LITTLE_SPACE = 1_000_000_000  # bytes
-CLOCK_OFF = 60.0  # seconds
 LISTED_WITHIN = 30.0  # seconds
 STEPS_DOWN = 4
 PAIR = Match(0, 1, (0, 1))
@@ -155,7 +153,7 @@ def _cache(settings: Settings) -> Check:
 
 
 async def _listed(backend: ModelBackend) -> list[Check]:
-    """Whether the server answers, knows the model, and agrees on the time. Raises KeyRefusedError."""
+    """Whether the server answers, and knows the model. Raises KeyRefusedError."""
     url, name = backend.address, backend.name
     there = Check("address", "ok", f"{url} answers")
     try:
@@ -175,17 +173,7 @@ async def _listed(backend: ModelBackend) -> list[Check]:
         known = ", ".join(get_close_matches(name, listed.names, 3) or listed.names[:5])
         report = f"{name} is not among the server's {len(listed.names)} models"
         model = Check("model", "warning", f"{report}; there is {known}" if known else report)
-    return [there, model, _clock(listed.date, time.time())]
-
-
-def _clock(date: str | None, now: float) -> Check:
-    """How far the clock here is from the server's, by its Date header."""
-    try:
-        off = now - parsedate_to_datetime(date or "").timestamp()
-    except (TypeError, ValueError):
-        return Check("clock", "ok", "the server doesn't report the time")
-    report = f"{abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the server's"
-    return Check("clock", "ok" if abs(off) < CLOCK_OFF else "warning", report)
+    return [there, model]
 
 
 async def _answer(backend: ModelBackend) -> Reply:

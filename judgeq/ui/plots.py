@@ -49,15 +49,12 @@ class Plots:
         bins = min(BINS, max(8, round(len(values) ** 0.5)))
         edges = np.histogram_bin_edges(values, bins=bins).tolist()
         labels = _levels(self._golds, len(LEVELS))
-        if not labels:
-            ax.hist(values, edges, color=PALETTE[0])
-            return ax
-        parts = [values[self._golds == one] for one in labels]
         shades = np.linspace(0, len(LEVELS) - 1, len(labels)).round().astype(int)
-        colours = [LEVELS[shade] for shade in shades]
-        names = [f"{one:g}" for one in labels]
-        ax.hist(parts, edges, stacked=True, color=colours, label=names)
-        legend(ax, "Gold label")
+        parts = [values[self._golds == one] for one in labels] or [values]
+        colours = [LEVELS[shade] for shade in shades] or PALETTE[:1]
+        ax.hist(parts, edges, stacked=True, color=colours, label=[f"{one:g}" for one in labels])
+        if labels:
+            legend(ax, "Gold label")
         return ax
 
     def intervals(self, ax: Axes | None = None) -> Axes:
@@ -205,11 +202,10 @@ def _levels(gold: Floats, most: int) -> list[float]:
 def _by_threshold(values: Floats, positive: Bools) -> tuple[Floats, Offsets, Offsets]:
     """Some of the values from high to low, and how many items, and how many positive ones, have at least
     that."""
-    order = np.argsort(-values, kind="stable")
-    cut, true = values[order], np.cumsum(positive[order], dtype=np.int64)
-    last = np.flatnonzero(np.append(cut[1:] != cut[:-1], True))
-    keep = last[_some(len(last))].astype(np.int64)
-    return cut[keep], keep + 1, true[keep]
+    cut = np.unique(values)[::-1]
+    cut = cut[_some(len(cut))]
+    above = values >= cut[:, None]
+    return cut, above.sum(axis=1), above[:, positive].sum(axis=1)
 
 
 def _some(n: int) -> Offsets:

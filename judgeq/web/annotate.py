@@ -41,6 +41,7 @@ from judgeq.web.guard import (
     assets,
     listening,
     logger,
+    refusal,
     response,
     token_of,
     unable,
@@ -147,11 +148,17 @@ class Server:
             self._entrance.check(request)
             return await handler(request)
         except RefusedError as error:
-            return _refused(error.status, str(error), error.wait)
+            return refusal(error.status, str(error))
+        except ValidationError as error:
+            return refusal(400, f"This can't be used: {problems(error)}.")
+        except StoreAwayError:
+            return refusal(503, "The study can't be reached just now.", AGAIN)
+        except (PersonError, UsageError) as error:
+            return refusal(STATUS.get(type(error), 400), str(error))
         except web.HTTPRequestEntityTooLarge:
-            return _refused(413, "This is too large to be sent at once.")
+            return refusal(413, "This is too large to be sent at once.")
         except web.HTTPClientError as error:
-            return _refused(error.status, "There is nothing at this address.")
+            return refusal(error.status, "There is nothing at this address.")
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001  (raised again, as a fault)
@@ -172,29 +179,22 @@ class Server:
     async def _call(self, form: type[Call], does: Does, request: web.Request) -> web.Response:
         """Answer a call: limit its rate, check its content, do what it asks."""
         token, client = token_of(request), self._entrance.client(request)
-        try:
-            if form is Join:
-                rates = self._joining
-            elif token and await self._people.knows(token):
+        rates = self._joining if form is Join else self._unknown
+        if rates is self._unknown:
+            client = client or token
+            if token and await self._people.knows(token):
                 rates, client = self._known, token
-            else:
-                rates, client = self._unknown, client or token
-            if wait := rates.take(client):
-                raise RefusedError(429, "Too many requests. Wait a moment.", math.ceil(wait))
-            call = form.model_validate_json(await request.read())
-            content = await does(token, **dict(call))
-        except ValidationError as error:
-            raise RefusedError(400, f"This can't be used: {problems(error)}.") from error
-        except StoreAwayError as error:
-            raise RefusedError(503, "The study can't be reached just now.", AGAIN) from error
-        except (PersonError, UsageError) as error:
-            raise RefusedError(STATUS.get(type(error), 400), str(error)) from error
+        if wait := rates.take(client):
+            return refusal(429, "Too many requests. Wait a moment.", math.ceil(wait))
+        call = form.model_validate_json(await request.read())
+        content = await does(token, **dict(call))
         if rates is self._unknown:
             rates.give_back(client)
         if isinstance(content, Turn):
             question = content.question
             content = content._asdict() | {"question": question and question._asdict()}
-        return _json(content or {})
+        # Not orjson: a text may hold half of a character.
+        return web.json_response(content or {})
 
     async def _about(self, token: str) -> dict[str, Any]:
         if (token or not self._people.open_to_all) and not await self._people.knows(token):
@@ -210,18 +210,6 @@ class Server:
         if not self._people.open_to_all:
             raise RefusedError(403, "This study is for people who were given a link.")
         return {"token": await self._people.join(name)}
-
-
-def _json(content: Any, status: int = 200) -> web.Response:
-    # Not orjson: a text may hold half of a character.
-    return web.json_response(content, status=status, dumps=json.dumps)
-
-
-def _refused(status: int, why: str, wait: int = 0) -> web.Response:
-    response = _json({"error": why}, status)
-    if wait:
-        response.headers["Retry-After"] = str(wait)
-    return response
 
 
 @asynccontextmanager

@@ -49,12 +49,11 @@ Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
 
 class RefusedError(Exception):
-    """A request that isn't answered: the status, why, and in how many seconds to try again."""
+    """A request that isn't answered: the status, and why."""
 
-    def __init__(self, status: int, why: str, wait: int = 0) -> None:
+    def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
-        self.wait = wait
 
 
 def is_local(host: str) -> bool:
@@ -261,6 +260,12 @@ def neighbourhood(address: str | None) -> str:
 def response(content: str, kind: str = "text/html") -> web.Response:
     """A page of ours, or what belongs to one."""
     return web.Response(text=content, content_type=kind, charset="utf-8")
+
+
+def refusal(status: int, why: str, wait: int = 0) -> web.Response:
+    """Why a call isn't answered, and in how many seconds to try again."""
+    headers = {"Retry-After": str(wait)} if wait else None
+    return web.json_response({"error": why}, status=status, headers=headers)
 
 
 def assets(files: Mapping[str, str]) -> Handler:

@@ -12,7 +12,7 @@ import hashlib
 import os
 import re
 from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -41,8 +41,6 @@ TITLES = {
     421: "Another address",
     422: "This run can't be shown",
 }
-KEPT = 8
-"""Reports kept until their runs change."""
 LONGEST, REASON = 200, 1_000
 """Characters of a name in a title, and of why a run can't be read."""
 T = TypeVar("T")
@@ -64,7 +62,7 @@ class Server:
         self._guard = guard
         self._with_texts = with_texts
         self._ranked: dict[str, State] = {}
-        self._reports: dict[str, tuple[object, str]] = {}
+        self._report_of: tuple[object, str] = (None, "")  # the last one, until its run changes
         # One at a time: Matplotlib's settings are those of the process.
         self._drawing = asyncio.Lock()
 
@@ -149,13 +147,10 @@ class Server:
 
     async def _reported(self, run: RunPlace) -> web.Response:
         async with self._drawing:
-            stamp = _stamp(run)
-            before, written = self._reports.pop(run.id, (None, ""))
-            if before != stamp:
-                written = await _in_thread(lambda: self._write(run))
-            self._reports[run.id] = stamp, written
-            while len(self._reports) > KEPT:
-                del self._reports[next(iter(self._reports))]
+            stamp = run.id, _stamp(run)
+            if self._report_of[0] != stamp:
+                self._report_of = stamp, await _in_thread(lambda: self._write(run))
+            written = self._report_of[1]
         answer = response(written)
         policy = html.policy(style=html.asset("style.css"), script=html.asset("table.js"))
         answer.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
@@ -226,18 +221,10 @@ async def serving(
         yield guard
 
 
-async def serve(
-    runs: Runs,
-    host: str,
-    port: int,
-    ready: Callable[[Guard], None],
-    *,
-    token: str | None = None,
-    with_texts: bool = True,
-) -> None:
+async def serve(server: AbstractAsyncContextManager[Guard], ready: Callable[[Guard], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is called with the address. Raises as `serving`."""
     stop = asyncio.Event()
     with signals(stop.set, stop.set):
-        async with serving(runs, host, port, token=token, with_texts=with_texts) as guard:
+        async with server as guard:
             ready(guard)
             await stop.wait()

@@ -6,26 +6,31 @@ import json
 import platform
 from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
+from importlib.metadata import metadata, version
 from typing import TYPE_CHECKING
 
 import numpy as np
 
+from judgeq import prompts
 from judgeq.engine.results import Result
 from judgeq.evaluation import items
 from judgeq.evaluation.record import LOST, Record, Round
 from judgeq.people.answers import remark
-from judgeq.rating import comparisons
-from judgeq.text import count, money, several
+from judgeq.rating import comparisons, of_run
+from judgeq.text import count, listed, money, several
 from judgeq.types import Call
+from judgeq.ui import html
 from judgeq.ui.figures import figure
 from judgeq.ui.plots import EACH, Plots
-from judgeq.ui.report import methods, result
+from judgeq.ui.report import result
 from judgeq.ui.sections import Cell, Chapter, Picture, Section, numbers, words
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
 from judgeq.ui.show import quality as show_quality
+from judgeq.ui.show.people import sentence
+from judgeq.ui.show.run import of_models
 from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
@@ -33,6 +38,8 @@ if TYPE_CHECKING:
 
 AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
+QUOTED = 400
+"""Characters of the wording of questions that are quoted at most."""
 REPLY = 160
 """Characters of a reply or an error that are shown."""
 FIGURES = {
@@ -105,7 +112,7 @@ def appendix(record: Record) -> list[Chapter]:
         *show_evaluation.against_gold(evaluation),
     ]
     made = [
-        Chapter("methods", "Methods", [Section(notes=[methods.paragraph(record)])]),
+        Chapter("methods", "Methods", [Section(notes=[paragraph(record)])]),
         Chapter("prompt", "The prompt", [replace(one, title="") for one in prompt(record)]),
         Chapter("scale", "The scale", [result.ends(record), *scale(record)]),
         Chapter("checks", "Reliability and checks", checks),
@@ -239,15 +246,10 @@ def _cost(of: Round) -> str:
 
 def paper(record: Record) -> Iterator[Section]:
     """A methods paragraph, what to cite, the prompt, and all that identifies the run."""
-    run, example = record.evaluation.run, record.example
-    info = run.info
-    blocks = [("Methods", methods.paragraph(record)), ("BibTeX", methods.bibtex())]
+    run, info = record.evaluation.run, record.evaluation.run.info
+    blocks = [("Methods", paragraph(record)), ("BibTeX", bibtex())]
     yield Section(blocks=blocks)
     yield from prompt(record)
-    if example is not None:
-        blocks = [(message["role"], message["content"]) for message in example.messages]
-        blocks += [] if example.reply is None else [("the raw reply", example.reply)]
-        yield Section(f"Question {count(example.job)}, as it was sent", blocks=blocks, folded=True)
     versions = [f"{name} {version(name)}" for name in ("judgeq", "numpy")]
     facts = [
         ("run", run.run.id),
@@ -265,6 +267,45 @@ def prompt(record: Record) -> Iterator[Section]:
     """The words that questions of this run have of the prompt set."""
     if record.prompt is not None:
         of = {1: "direct", 2: "pair", 3: "list"}
-        names = ["system", *(of[min(size, 3)] for size in methods.sizes(record.evaluation.run))]
+        names = ["system", *(of[min(size, 3)] for size in sizes(record.evaluation.run))]
         blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
         yield Section("The prompt", blocks=blocks)
+
+
+def bibtex() -> str:
+    """The entries of the paper and of this software, at the version and address of the package."""
+    urls = [one.split(", ")[-1] for one in metadata("judgeq").get_all("Project-URL", [])]
+    return html.rendered("citation.txt", version=version("judgeq"), urls=urls).strip()
+
+
+def sizes(run: Result) -> list[int]:
+    """The sizes of questions: single texts, pairs, and the longest list, as far as there are some."""
+    sizes = sorted({int(size) for part in run.history.asked for size in np.diff(part.offsets)})
+    return [*{min(size, 3): size for size in sizes}.values()]
+
+
+def paragraph(record: Record) -> str:
+    """The run in some sentences: the template's, with these facts."""
+    run, asked = record.evaluation.run, record.evaluation.run.history.asked
+    of, kinds = sizes(run), {1: "single texts", 2: "pairs of texts"}
+    wordings = [] if record.prompt is None else [prompts.wording(record.prompt, n) for n in of]
+    text = html.rendered(
+        "methods.txt",
+        record=record,
+        run=run,
+        people=record.evaluation.people,
+        reliability=record.evaluation.reliability,
+        simulated=run.info.judge == "simulated",
+        sizes=of,
+        kinds=listed([kinds.get(size, f"lists of up to {size} texts") for size in of]),
+        judged=sum(map(len, asked)),
+        partial=sum(int(one.partial.sum()) for one in asked if one.partial is not None),
+        days=sorted({f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in record.spending.at}),
+        question=" and ".join(f'"{" ".join(words.split())}"' for words in wordings),
+        quoted_at_most=QUOTED,
+        agreement=sentence,
+        totals=of_models(run),
+        rating=of_run(run.rating, run.history.basis)[-1].described(run.fit),
+        version=version("judgeq"),
+    )
+    return " ".join(text.split())
