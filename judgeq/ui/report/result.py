@@ -19,6 +19,8 @@ from judgeq.untrusted import plain
 
 PART = 3
 """Texts that are shown from the top, the middle and the bottom of the ranking."""
+EXCERPT = 50
+"""Characters of a text that are shown: a line."""
 NO_PROBLEM = "Every question was answered, every text was judged, and no position bias was found."
 
 
@@ -69,7 +71,8 @@ def cautions(record: Record) -> Iterator[str]:
 
 def ends(record: Record) -> Section:
     """The texts at the top, in the middle and at the bottom, on the scale."""
-    scores = replace(record.evaluation.run.scores, texts=record.texts)
+    texts = record.texts and [plain(text, EXCERPT) for text in record.texts]
+    scores = replace(record.evaluation.run.scores, texts=texts)
     (name, values), sure = scores.main, scores.intervals
     rows = np.argsort(-np.where(scores.scored, values, -np.inf), kind="stable").tolist()
     rows = rows[: int(scores.scored.sum())]
