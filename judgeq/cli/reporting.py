@@ -49,9 +49,10 @@ def report(
 
     report.html in the run's folder is one file that needs no network. It opens with
     the highest and lowest texts, reliability, agreement with gold labels, and cost;
-    each text opens to the judgments behind its score. --no-texts leaves texts out, for
-    corpora that may not be shared. --appendix writes appendix.html: methods, prompt,
-    scale, reliability and checks. Calls no model.
+    each text opens to the judgments behind its score. Calls no model.
+
+    --no-texts leaves texts out, for corpora that may not be shared. --appendix
+    writes appendix.html: methods, prompt, scale, reliability and checks.
 
     Examples:
 

@@ -16,7 +16,7 @@ from typing import NamedTuple, Protocol
 import numpy as np
 
 from judgeq.events import Event
-from judgeq.judge.shared_spending import Keeper
+from judgeq.judge.slices import Keeper
 from judgeq.person import Check, Handed, Person
 from judgeq.store.crew import Crew
 from judgeq.types import (

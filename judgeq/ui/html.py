@@ -17,9 +17,9 @@ from typing import TYPE_CHECKING, Any
 import orjson
 
 from judgeq import text
+from judgeq.escaping import escaped, multiline, plain
 from judgeq.ui import figures
 from judgeq.ui.sections import LONGEST, Picture, Section, shown
-from judgeq.untrusted import escaped, multiline, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment

@@ -6,7 +6,7 @@ import json
 from functools import partial
 from pathlib import Path
 
-from judgeq.paths import shipped
+from judgeq.files import shipped
 from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import GROUPS
 from judgeq.ui import html

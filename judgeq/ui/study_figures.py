@@ -17,6 +17,7 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from judgeq.escaping import plain
 from judgeq.files import replacing
 from judgeq.judge.error_model import probability_correct
 from judgeq.rating import ESTIMATORS
@@ -24,7 +25,6 @@ from judgeq.settings import Simulation
 from judgeq.study.simulation import StudyRow
 from judgeq.ui import figures
 from judgeq.ui.figures import FAINT, GRID, PALETTE
-from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

@@ -25,9 +25,9 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from judgeq.errors import UsageError
+from judgeq.escaping import multiline
 from judgeq.settings.people import split_prefix
 from judgeq.ui import html
-from judgeq.untrusted import multiline
 
 HEADERS = {
     "Cache-Control": "private, no-store",

@@ -22,6 +22,7 @@ from judgeq.engine import results, status
 from judgeq.engine.status import State, Unreadable
 from judgeq.engine.stopping import signals
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
+from judgeq.escaping import plain
 from judgeq.evaluation import record
 from judgeq.evaluation.gold import Plan
 from judgeq.runs import RunPlace, Runs
@@ -29,7 +30,6 @@ from judgeq.ui import html
 from judgeq.ui.report import page, texts
 from judgeq.ui.sections import Section, words
 from judgeq.ui.show import status as show_status
-from judgeq.untrusted import plain
 from judgeq.web.guard import Guard, Handler, RefusedError, assets, listening, logger, response
 
 ASSETS = {name: name for name in ("style.css", "served.css", "live.js", "token.js")}

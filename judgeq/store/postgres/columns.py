@@ -8,7 +8,7 @@ from typing import Any
 
 import numpy as np
 
-from judgeq.judge.spending import rounded_up
+from judgeq.judge.budget import rounded_up
 from judgeq.store import answers, rows
 from judgeq.types import Attempt, JobState, Matches, Outcome
 

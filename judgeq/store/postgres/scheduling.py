@@ -68,8 +68,7 @@ class PostgresScheduler(PostgresReader):
         if row is None:
             _, other, until, _ = await self._row(statements.LEADER, self._run)
             raise LedError(
-                f"{self._shown} is led by {other.rpartition(' (')[0] or other}. "
-                "`judgeq worker` helps it, `judgeq status` shows how far it is.",
+                f"{self._shown} is led by {other.rpartition(' (')[0] or other}.",
                 until=until,
             )
         self._leads = True

@@ -11,7 +11,7 @@ from collections.abc import Awaitable, Callable, Mapping
 from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
-from judgeq.judge.shared_spending import Keeper, Slice
+from judgeq.judge.slices import Keeper, Slice
 from judgeq.store.postgres.address import Address, connect_async, in_schema, problem
 
 if TYPE_CHECKING:

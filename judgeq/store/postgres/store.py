@@ -17,7 +17,7 @@ from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
 
 from judgeq.errors import RunError, StoreAwayError
-from judgeq.judge.spending import rounded_up
+from judgeq.judge.budget import rounded_up
 from judgeq.store import batches, rows
 from judgeq.store.postgres import columns, statements
 from judgeq.store.postgres.address import Address

@@ -15,6 +15,7 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.engine.results import Result
+from judgeq.escaping import plain
 from judgeq.evaluation import items
 from judgeq.evaluation.record import LOST, Record, Round
 from judgeq.people.answers import remark
@@ -31,7 +32,6 @@ from judgeq.ui.show import items as show_items
 from judgeq.ui.show import quality as show_quality
 from judgeq.ui.show.people import sentence
 from judgeq.ui.show.run import of_models
-from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

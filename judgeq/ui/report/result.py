@@ -8,6 +8,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from judgeq.escaping import plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
 from judgeq.text import listed, several
@@ -15,7 +16,6 @@ from judgeq.ui.sections import Column, Section
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
 from judgeq.ui.show import run as show_run
-from judgeq.untrusted import plain
 
 PART = 3
 """Texts that are shown from the top, the middle and the bottom of the ranking."""

@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from judgeq.engine.results import Result
+from judgeq.escaping import multiline, plain
 from judgeq.evaluation import explanation, items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Offsets
 from judgeq.ui.sections import Chapter, Section
 from judgeq.ui.show import items as show_items
-from judgeq.untrusted import multiline, plain
 
 MOST = 2_000
 """Of more items than these, some are in the table."""

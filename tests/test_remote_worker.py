@@ -12,10 +12,11 @@ from typing import Any, cast
 import pytest
 
 from judgeq import config
-from judgeq.engine import session, working
+from judgeq.engine import remote_worker, session
+from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
-from judgeq.engine.working import How, Opened, Prospect, Worker
+from judgeq.engine.remote_worker import LONGEST, PATIENCE, Worker
 from judgeq.errors import (
     JudgeError,
     JudgeqError,
@@ -26,9 +27,8 @@ from judgeq.errors import (
 )
 from judgeq.events import Event, Notice
 from judgeq.judge.backend import Request
-from judgeq.judge.judge import Judge
+from judgeq.judge.judge import Judge, Questions
 from judgeq.judge.panel import Panel
-from judgeq.judge.questions import Questions
 from judgeq.judge.sending import Sender
 from judgeq.runs import RunFolder
 from judgeq.store import Store
@@ -76,13 +76,13 @@ class FakeRuns:
     @asynccontextmanager
     async def open(
         self, run: Run, stop: Stop, emit: Callable[[Event], None]
-    ) -> AsyncIterator[Opened]:
+    ) -> AsyncIterator[tuple[Run, Store, Panel]]:
         if run.folder.id in self.unopened:
             raise self.unopened[run.folder.id]
         sender = Sender(self.backends[run.folder.id], emit, stop.sleep, opened())
         stop.calls(sender.limiter.abort)
         panel = Panel([Judge(Questions(), sender)], "fake")
-        yield Opened(run, cast("Store", self.stores[run.folder.id]), panel)
+        yield run, cast("Store", self.stores[run.folder.id]), panel
 
 
 class Scene:
@@ -90,10 +90,11 @@ class Scene:
         self.runs, self.stop, self.clock = FakeRuns(tmp_path), Stop(), Clock()
         self.events: list[Event] = []
         self.worker = Worker(
-            self.runs,
-            How(names, **how),
+            cast("StoreRuns", self.runs),
             self.stop,
             self.events.append,
+            named=names,
+            **how,
             clock=self.clock,
             sleep=self.sleep,
             draw=lambda least, most: most,
@@ -143,7 +144,12 @@ def test_it_waits_for_the_next_round_until_the_run_is_over(tmp_path: Path) -> No
     scene.go_on()
     assert scene.done("a") == [0, 1, 2]
     assert not scene.done("not named")
-    assert scene.clock.slept[:4] == [1.5, 2.25, 3.375, working.LONGEST]  # more and more seldom
+    assert scene.clock.slept[:4] == [
+        1.5,
+        2.25,
+        3.375,
+        LONGEST,
+    ]  # more and more seldom
     assert scene.clock.slept.count(1.5) == 2  # and often again after there was work
 
 
@@ -164,7 +170,7 @@ def test_it_looks_for_a_run_that_begins_a_little_later(tmp_path: Path) -> None:
     in_vain = Scene(tmp_path, exit_when="done")
     begun = in_vain.clock.now
     in_vain.go_on()
-    assert working.PATIENCE <= in_vain.clock.now - begun <= working.PATIENCE + working.LONGEST
+    assert PATIENCE <= in_vain.clock.now - begun <= PATIENCE + LONGEST
 
     named = Scene(tmp_path, "a", exit_when="done")
     named.runs.add("a", 0)
@@ -280,7 +286,7 @@ def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
     begun = wrong.clock.now
     with pytest.raises(RunError, match="connection refused"):
         wrong.go_on()
-    assert working.PATIENCE <= wrong.clock.now - begun <= working.PATIENCE + working.LONGEST
+    assert PATIENCE <= wrong.clock.now - begun <= PATIENCE + LONGEST
 
     later = Scene(tmp_path)
     later.runs.looks = [lambda: None, *[away] * 100, later.stop.ask]
@@ -298,7 +304,7 @@ def test_a_store_that_goes_away_in_the_middle_sets_no_run_aside(tmp_path: Path) 
     scene.runs.looks += [lambda: None] * 3 + [lambda: scene.runs.over.add("a")]
     scene.go_on()
     assert scene.done("a") == [0, 1, 2]
-    assert scene.clock.now < 1000 + working.ASIDE
+    assert scene.clock.now < 1000 + remote_worker.ASIDE
 
 
 def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
@@ -319,8 +325,35 @@ def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
             if scene.clock() - start > 5000:  # the first calls take long to come back
                 scene.worker.tally.latencies.extend([300.0] * 100)
 
-        await working.leaving(scene.worker.tally, 2.0, scene.stop.ask, scene.clock, sleep)
+        await remote_worker.within(
+            2.0, scene.worker, scene.stop, scene.events.append, clock=scene.clock, sleep=sleep
+        )
 
     asyncio.run(story())
-    assert asked_at == 7200 - working.MARGIN - 300  # a call that begins now would end too late
-    assert scene.clock() - start == 7200
+    assert (
+        asked_at == 7200 - remote_worker.MARGIN - 300
+    )  # a call that begins now would end too late
+    assert scene.warnings == ["--max-hours 2 are nearly over: this worker left in time."]
+
+
+def test_calls_in_flight_are_given_up_when_its_hours_are_over(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+
+    async def never(request: Request) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    scene.runs.add("a", 3, never, never, never)
+    hour = remote_worker.within(1e-5, scene.worker, scene.stop, scene.events.append)
+    asyncio.run(hour)  # 36 ms
+    (notice,) = scene.warnings
+    assert notice.startswith("--max-hours 1e-05 are over. Calls in flight were given up")
+    assert not scene.done("a")
+
+
+def test_a_stop_that_a_user_asked_for_is_no_end_of_its_hours(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runs.looks = [scene.stop.ask]
+    with pytest.raises(StoppedError):
+        asyncio.run(remote_worker.within(2.0, scene.worker, scene.stop, scene.events.append))
+    assert not scene.warnings

@@ -17,11 +17,13 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq import api, table_files
-from judgeq.engine import exporting, results
+from judgeq import api
+from judgeq.datasets import table_writer
+from judgeq.datasets.table_writer import Batch, Table
+from judgeq.engine import export, results
 from judgeq.engine.results import Result
+from judgeq.errors import UsageError
 from judgeq.imports import recordings
-from judgeq.table_files import Batch, Table
 from judgeq.types import Verdicts
 from tests.build import verdicts
 from tests.cli import judgeq, query
@@ -184,14 +186,14 @@ def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_o
     said = verdicts([[3, [1, 2]], [0, 4], [2, 0, 1, 4], [[3, 4]], [1], [4, 3, 2, 1, 0]])
 
     def implied(said: Verdicts) -> list[tuple[int, int, float, int]]:
-        parts = [[column.tolist() for column in part] for part in exporting._implied(said)]
-        assert all(len(part[0]) <= exporting.ROWS for part in parts)
+        parts = [[column.tolist() for column in part] for part in export._implied(said)]
+        assert all(len(part[0]) <= export.ROWS for part in parts)
         return [row for part in parts for row in zip(*part, strict=True)]
 
     whole = implied(said)
     assert len(whole) == 4 + 1 + 6 + 2 + 0 + 10
     assert [row[3] for row in whole] == sorted(row[3] for row in whole)
-    monkeypatch.setattr(exporting, "ROWS", at_once)
+    monkeypatch.setattr(export, "ROWS", at_once)
     assert implied(said) == whole
     assert implied(verdicts([])) == []
 
@@ -232,7 +234,7 @@ def test_the_calls_of_many_jobs_are_read_in_batches(
 ) -> None:
     run(tmp_path, strategy="pairwise2")
     whole = rows(tmp_path, "calls")
-    monkeypatch.setattr(exporting, "ROWS", 7)
+    monkeypatch.setattr(export, "ROWS", 7)
     assert rows(tmp_path, "calls") == whole
     assert len(rows(tmp_path, "scores")) == 240
 
@@ -257,16 +259,54 @@ def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) ->
     assert ",'=cmd()" in judgeq(tmp_path, "export", "--table", "calls", "--replies").stdout
 
 
+def test_an_excel_file_holds_the_same_and_runs_nothing(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
+    database = sqlite3.connect(result.run.ledger)
+    with database:
+        named = zip(HOSTILE, count(), strict=False)
+        database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
+    database.close()
+    judgeq(tmp_path, "export", "--table", "scores", "--out", "s.xlsx")
+    sheet = openpyxl.load_workbook(tmp_path / "s.xlsx").active
+    header, *lines = sheet.iter_rows(values_only=True)
+    there = [dict(zip(header, line, strict=True)) for line in lines]
+    exact = rows(tmp_path, "scores")
+    for cells, row in zip(there, exact, strict=True):
+        name = openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.sub("", row["id"]).replace("\r", "\n")
+        safe = f"'{name}" if name[0] in "=+-@\t＝" else name
+        assert cells.pop("id") == safe
+        for key, cell in cells.items():
+            assert cell is row[key] is None or cell == pytest.approx(row[key], rel=1e-14)
+    assert {cell.data_type for (cell,) in sheet.iter_rows(max_col=1)} == {"s"}
+
+
+def test_what_no_excel_sheet_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openpyxl")
+    monkeypatch.setattr(table_writer, "MOST_ROWS", 3)
+
+    async def batches(cells: list[str]) -> AsyncIterator[Batch]:
+        yield [cells]
+
+    for cells, fits in ((["a", "b"], True), (["a"] * 3, False), (["a" * 40_000], False)):
+        table = Table({"text": str}, batches(cells))
+        if fits:
+            asyncio.run(table_writer.write(table, "xlsx", io.BytesIO()))
+            continue
+        with pytest.raises(UsageError, match="An Excel sheet holds"):
+            asyncio.run(table_writer.write(table, "xlsx", io.BytesIO()))
+
+
 def test_half_a_character_is_no_obstacle(tmp_path: Path) -> None:
     async def batches() -> AsyncIterator[Batch]:
         yield [["a\ud800", None], np.array([0.1, np.nan])]
 
-    for kind in table_files.FORMATS:
-        if kind == "parquet":
-            pytest.importorskip("pyarrow")
+    for kind in table_writer.FORMATS:
+        if kind in ("parquet", "xlsx"):
+            pytest.importorskip("pyarrow" if kind == "parquet" else "openpyxl")
         file = io.BytesIO()
         table = Table({"text": str, "number": float}, batches())
-        asyncio.run(table_files.write(table, kind, file))
+        asyncio.run(table_writer.write(table, kind, file))
         if kind == "csv":
             assert file.getvalue() == b"text,number\na?,0.1\n,\n"
         elif kind == "jsonl":
@@ -328,7 +368,8 @@ def test_a_table_is_written_whole_or_not_at_all(
     result = run(tmp_path, strategy="pairwise1")
     wrong = {
         ("--table", "score"): "--table 'score': give scores, comparisons, calls",
-        ("--format", "xlsx"): "--format 'xlsx': give csv, jsonl, parquet",
+        ("--format", "ods"): "--format 'ods': give csv, jsonl, parquet, xlsx",
+        ("--table", "scores", "--out", "s.ods"): "--out s.ods: its name ends in none of csv, jsonl",
         ("--replies",): "go with --table",
         ("--table", "scores", "--replies"): "--replies goes with --table calls",
         ("--table", "calls", "--by", "id"): "--by goes with a recording",

@@ -7,7 +7,6 @@ their ids; no texts, no prompts.
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Iterator, Sequence
-from dataclasses import replace
 from itertools import count
 from typing import Any
 
@@ -15,6 +14,7 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.config import Settings
+from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import results
 from judgeq.engine.scores import cells
 from judgeq.errors import RunError
@@ -22,7 +22,6 @@ from judgeq.people import answers
 from judgeq.rating import comparisons
 from judgeq.runs import RunPlace
 from judgeq.store import Store
-from judgeq.table_files import Batch, Table
 from judgeq.types import Call, Rows, Verdicts
 
 ROWS = 1 << 16
@@ -109,40 +108,22 @@ async def comparisons_of(run: RunPlace) -> Table:
 def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
     """Winners, losers, weights, and the verdicts that imply them, some thousands at a time."""
     sizes = np.diff(verdicts.offsets)
-    before = np.cumsum(np.concatenate([[0], sizes * (sizes - 1) // 2]))
-    begin = 0
-    while begin < len(verdicts):
-        end = max(begin + 1, int(np.searchsorted(before, before[begin] + ROWS, "right")) - 1)
-        part = _part(verdicts, begin, end)
+    block = np.cumsum(sizes * (sizes - 1) // 2) // ROWS
+    for number in np.unique(block):
+        part = verdicts.where(block == number)
         first, second, tie = comparisons.pairs_of(part)
-        times = np.ones(len(first), np.int64) if tie is None else 1 + tie
-        order = np.lexsort((second, first))
-        order = np.repeat(order, times[order])
-        weight = 1 / times[order]
-        again = np.zeros(len(order), np.bool_)
-        again[1:] = order[1:] == order[:-1]
-        winner = part.items[np.where(again, second[order], first[order])]
-        loser = part.items[np.where(again, first[order], second[order])]
-        verdict = begin + np.searchsorted(part.offsets, first[order], "right") - 1
+        twice = np.zeros(len(first), np.bool_) if tie is None else tie
+        turned = np.repeat([False, True], [len(first), twice.sum()])
+        tied = np.concatenate([twice, twice[twice]])
+        first, second = (np.concatenate([column, column[twice]]) for column in (first, second))
+        order = np.lexsort((second, first))  # stable: the second way of a tie follows the first
+        verdict = np.flatnonzero(block == number)[np.searchsorted(part.offsets, first, "right") - 1]
         for rows in _spans(len(order)):
-            one = slice(rows.start, rows.stop)
-            yield winner[one], loser[one], weight[one], verdict[one]
-        begin = end
-
-
-def _part(verdicts: Verdicts, begin: int, end: int) -> Verdicts:
-    """Those from `begin` to before `end`."""
-    bounds = verdicts.offsets[begin : end + 1]
-    slots = slice(bounds[0], bounds[-1])
-    return replace(
-        verdicts,
-        matches=verdicts.matches[begin:end],
-        items=verdicts.items[slots],
-        offsets=bounds - bounds[0],
-        tied=verdicts.tied[slots],
-        presented=verdicts.presented[slots],
-        partial=None if verdicts.partial is None else verdicts.partial[begin:end],
-    )
+            one = order[rows.start : rows.stop]
+            winner = np.where(turned[one], second[one], first[one])
+            loser = np.where(turned[one], first[one], second[one])
+            weight = np.where(tied[one], 0.5, 1.0)
+            yield part.items[winner], part.items[loser], weight, verdict[one]
 
 
 async def calls(run: RunPlace, *, replies: bool = False) -> Table:

@@ -13,7 +13,7 @@ import numpy as np
 from judgeq import config, datasets, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import Dataset
-from judgeq.engine.results import begin, fold_round
+from judgeq.engine import rounds
 from judgeq.files import refuse_linked_folder
 from judgeq.imports import recordings, votes
 from judgeq.imports.recordings import Judgment, Numbers, Recording
@@ -115,7 +115,7 @@ async def _fill(
     folder.write_info(info)
     store = folder.store()
     numbers = {name: number for number, name in enumerate(_judges(judgments))}
-    history = begin(len(dataset), None, info.settings)
+    history = rounds.begin(len(dataset), None, info.settings)
     first = 0
     try:
         epoch = await store.lead(whoami(), store.lease)
@@ -129,7 +129,7 @@ async def _fill(
             ]
             await store.settle(whoami(), outcomes)
             first += len(of_round)
-            await fold_round(history, store, len(numbers))
+            await rounds.fold(history, store, len(numbers))
     finally:
         await store.close()
 

@@ -13,10 +13,9 @@ from typing import Any
 
 import pytest
 
-from judgeq.engine import joining, session, working
-from judgeq.engine.joining import Given
+from judgeq.engine import remote_worker, session
+from judgeq.engine.remote_worker import Tally, WorkerOptions
 from judgeq.engine.stopping import Interrupts
-from judgeq.engine.working import Tally
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import connect, in_schema, parse
@@ -29,7 +28,7 @@ LISTS = ("-d", "demo", "-s", "listwise10x1", "--sample", "60")
 
 @pytest.fixture(autouse=True)
 def without_patience(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(working, "PATIENCE", 0.0)
+    monkeypatch.setattr(remote_worker, "PATIENCE", 0.0)
 
 
 class Hand:
@@ -38,13 +37,15 @@ class Hand:
     def __init__(self, store: str, *runs: str, **more: Any) -> None:
         datasets = more.pop("datasets", ())
         exit_when = more.pop("exit_when", "done")
-        self.given = Given({"store": store, **more}, datasets, runs, exit_when)
+        self.options = WorkerOptions({"store": store, **more}, datasets, runs, exit_when)
         self.tally, self.events, self.interrupts = Tally(), list[Event](), Interrupts()
         self.error: JudgeqError | None = None
         self._thread = threading.Thread(target=self._work)
 
     def _work(self) -> None:
-        work = joining.join(self.given, self.events.append, self.tally, interrupts=self.interrupts)
+        work = remote_worker.join(
+            self.options, self.events.append, self.tally, interrupts=self.interrupts
+        )
         try:
             session.run_loop(work)
         except JudgeqError as error:
@@ -247,9 +248,38 @@ def test_a_worker_leaves_before_its_hours_are_over(tmp_path: Path) -> None:
     store = new_store()
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
     hours = ("--max-hours", "0.0003", "--json")  # a second
-    left = judgeq(tmp_path, "worker", "--store", store, *hours, expect=5)
-    assert "--max-hours are" in left.stderr
-    assert json.loads(left.stdout)["left"] == "StoppedError"
+    left = judgeq(tmp_path, "worker", "--store", store, *hours)
+    assert "--max-hours 0.0003 are nearly over" in left.stderr
+    assert json.loads(left.stdout)["done"] == 10
+
+
+def test_who_only_plans_names_the_workers_it_waits_for_and_ends_where_the_cap_does(
+    tmp_path: Path,
+) -> None:
+    store = f"{new_store()}&lease=1"  # nobody waits long for the scheduler that was killed
+    with mock(tmp_path) as url:
+        flags = [*LISTS, "--judge", "m", "--base-url", url, "--max-output-tokens", "50"]
+        flags += ["--price", "1000,1000", "--max-cost", "6"]
+        run = begun(tmp_path, store, *flags)
+        own = {"base_url": url, "price": (1000.0, 1000.0), "concurrency": 1}
+        worker = Hand(store, judge=("m",), **own).start().ended()
+        assert isinstance(worker.error, BudgetError)
+        waiting = ("run", "--store", store, "--workers", "0", *flags)
+        said = judgeq(tmp_path, *waiting, expect=BudgetError.exit_code).stderr
+        assert 0 < stats(url)["requests"] < 6
+    assert f"judgeq worker {run} --store" in said
+    assert "--judge m" in said
+    assert "no worker may go on under --max-cost 6" in said
+
+
+def test_who_only_plans_is_estimated_as_others_are(tmp_path: Path) -> None:
+    flags = (*LISTS, "--judge", "m", "--price", "1,10", "--store", new_store(), "--json")
+    known, planning = (
+        json.loads(judgeq(tmp_path, "estimate", *flags, *more).stdout)
+        for more in ((), ("--workers", "0"))
+    )
+    assert known == planning
+    assert known["calls"] == 6
 
 
 def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path) -> None:

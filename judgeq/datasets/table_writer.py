@@ -1,7 +1,8 @@
-"""Tables as files for other programs: CSV, JSONL or Parquet, written a batch of rows at a time.
+"""Tables as files for other programs: CSV, JSONL, Parquet or Excel, written a batch of rows at a time.
 
-JSONL and Parquet are exact. CSV is what people open in a spreadsheet: there a text that it would run
-is written with "'" before it (untrusted.py). Numbers read back as the same bits in all three.
+JSONL and Parquet are exact. CSV and Excel are what people open in a spreadsheet: there a text that it
+would run is written with "'" before it. Numbers read back as the same bits in all but
+Excel, which keeps 15 digits.
 """
 
 from __future__ import annotations
@@ -15,11 +16,14 @@ from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import orjson
 
+from judgeq.datasets.formats import MOST_ROWS
 from judgeq.errors import UsageError
-from judgeq.untrusted import for_spreadsheet
+from judgeq.escaping import for_spreadsheet
 
-Format: TypeAlias = Literal["csv", "jsonl", "parquet"]
+Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
+LONGEST_CELL = 32_767
+"""Characters of a cell in Excel, by its own limit."""
 Batch: TypeAlias = Sequence[Any]
 """Some rows: a sequence or an array of cells for each column, None (of numbers: nan) for no value."""
 
@@ -32,9 +36,10 @@ class Table(NamedTuple):
 
 
 async def write(table: Table, kind: Format, file: IO[bytes]) -> None:
-    """Write the table, in UTF-8. Raises UsageError for Parquet without pyarrow, and OSError."""
-    if kind == "parquet":
-        await _write_parquet(table, file)
+    """Write the table, in UTF-8. Raises UsageError for Parquet and Excel without the package that writes
+    them, or where an Excel sheet can't hold it; and OSError."""
+    if kind in ("parquet", "xlsx"):
+        await (_write_parquet if kind == "parquet" else _write_excel)(table, file)
         return
     if kind == "csv":
         file.write(_csv([list(table.columns)]).encode())
@@ -93,6 +98,36 @@ async def _write_parquet(table: Table, file: IO[bytes]) -> None:
                 cells = [*map(_utf8, column)] if field.type == pa.string() else column
                 arrays.append(pa.array(cells, field.type, from_pandas=True))
             writer.write_table(pa.Table.from_arrays(arrays, schema=schema))
+
+
+async def _write_excel(table: Table, file: IO[bytes]) -> None:
+    try:
+        from openpyxl import Workbook
+        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE as UNSEEN
+    except ImportError as error:
+        raise UsageError("Excel files need openpyxl: pip install 'judgeq[excel]'.") from error
+
+    def written(cell: object) -> object:
+        if not isinstance(cell, str):
+            return cell
+        return for_spreadsheet(UNSEEN.sub("", _utf8(cell) or ""))
+
+    book = Workbook(write_only=True)
+    sheet = book.create_sheet()
+    sheet.append(list(table.columns))
+    rows, longest = 1, 0
+    async for batch in table.batches:
+        for row in zip(*map(_cells, batch), strict=True):
+            cells = [*map(written, row)]
+            rows, longest = rows + 1, max(longest, *(len(str(cell)) for cell in cells))
+            if rows <= MOST_ROWS and longest <= LONGEST_CELL:
+                sheet.append(cells)
+    book.save(file)
+    if rows > MOST_ROWS or longest > LONGEST_CELL:
+        raise UsageError(
+            f"An Excel sheet holds {MOST_ROWS:,} rows and {LONGEST_CELL:,} characters a cell, and this "
+            "table has more: --format csv, jsonl or parquet writes it."
+        )
 
 
 def _utf8(text: str | None) -> str | None:
