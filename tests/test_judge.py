@@ -124,7 +124,9 @@ class Asking:
         pass
 
     async def begin(self, attempt: Attempt) -> None:
-        assert attempt == (self._job.match.id, self.backend.prepared.bound)
+        assert attempt[:2] == (self._job.match.id, self.backend.prepared.bound)
+        assert attempt.number is not None
+        assert attempt.number > self._job.attempts
         self.steps.append("begin")
 
     def settle(self, outcome: Outcome) -> None:

@@ -166,7 +166,7 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
 
         def until() -> float:
             assert isinstance(opened.store, SqliteStore)
-            (lease,) = opened.store._db.execute("SELECT until FROM lead").fetchone()
+            (lease,) = opened.store._db.connection.execute("SELECT until FROM lead").fetchone()
             return float(lease)
 
         async with runner.leading(opened, sleep):

@@ -90,7 +90,9 @@ def test_messages_and_help_are_short_and_plain(path: str) -> None:
     for line, text in spoken(PACKAGE / path):
         if len(text.split()) > LONGEST:
             wrong.append(f"{path}:{line}: {len(text.split())} words: {' '.join(text.split())}")
-        for word in DIALECT:
-            if found := re.search(rf"\b{word}", text):
-                wrong.append(f"{path}:{line}: {found.group()!r}: {' '.join(text.split())}")
+        wrong += [
+            f"{path}:{line}: {found.group()!r}: {' '.join(text.split())}"
+            for found in (re.search(rf"\b{word}", text) for word in DIALECT)
+            if found
+        ]
     assert not wrong, "\n".join(wrong)

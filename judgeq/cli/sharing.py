@@ -165,9 +165,9 @@ def import_(
     has a "winner" (of two; "tie" for none) or a "score" (of one, 0 to 1) in place
     of the ranking.
 
-    Tied items of a ranking are in an inner list. Items are row numbers of the dataset (from 0), or ids in quotes. "judge" is the
-    judge's name; "ordered": false means that the order shown isn't known, for
-    example because the winner is always first.
+    Tied items of a ranking are in an inner list. Items are row numbers of the dataset
+    (from 0), or ids in quotes. "judge" is the judge's name; "ordered": false means
+    that the order shown isn't known.
 
     A wrong line is an error with its number; nothing is half imported. Items
     compared with themselves, and copies of an earlier line, are left out and

@@ -211,7 +211,8 @@ class Sending:
             begun = False
             try:
                 self._check_version()
-                await self._ledger.begin(Attempt(self._job.match.id, prepared.bound))
+                attempt = Attempt(self._job.match.id, prepared.bound, self.attempt + 1)
+                await self._ledger.begin(attempt)
                 self.attempt += 1
                 begun = True
                 used = cost = self._risk = None  # from here on nobody knows, until the answer tells
