@@ -72,7 +72,7 @@ def add(
 
       judgeq judges add last Eve --url-prefix https://lab.example.org/study1
     """
-    from judgeq.web.links import Entrance
+    from judgeq.web.guard import Entrance
 
     values = {name: SETTINGS[name].default for name in REACHED} | given(flags)
     entrance = Entrance.at(values["host"], values["port"], values["url_prefix"])

@@ -79,9 +79,8 @@ def serve(
     restore_ctrl_c()
     with tempfile.TemporaryDirectory(prefix="judgeq-") as folder:
         try:
-            session.run_loop(
-                server.serve(there, host, port, ready, token=secret, with_texts=with_texts)
-            )
+            served = server.serving(there, host, port, token=secret, with_texts=with_texts)
+            session.run_loop(server.serve(served, ready))
         except KeyboardInterrupt:
             return
         except BrokenPipeError:  # nobody reads what is printed

@@ -88,7 +88,7 @@ def init(
     The job runs as it is, offline and free: `judgeq run --config job.toml`.
     Nothing is overwritten.
     """
-    from judgeq import reference
+    from judgeq.ui import reference
 
     files = {job: reference.job_file(prompt), prompt: reference.prompt_set(prompt.stem)}
     for path in files:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -12,13 +12,12 @@ from judgeq import prompts
 from judgeq.engine import results, session
 from judgeq.evaluation import evaluate, trail
 from judgeq.evaluation.evaluate import Evaluation
-from judgeq.evaluation.explanation import answer
 from judgeq.evaluation.gold import Plan
 from judgeq.evaluation.trail import Evidence
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.store import Store
-from judgeq.types import Call, Floats
+from judgeq.types import Call
 
 AT_ONCE = 10_000
 """Questions whose calls are read together."""
@@ -84,29 +83,17 @@ class Spending:
             self.at.append(call.at)
 
 
-@dataclass(frozen=True, slots=True)
-class Example:
-    """A question as it was sent, and the raw reply to it (None where the ledger has none, as of an
-    import)."""
-
-    job: int
-    messages: Sequence[Mapping[str, str]]
-    reply: str | None
-
-
 @dataclass(frozen=True, slots=True, eq=False, repr=False)  # asyncio.run asks for its result's repr
 class Record:
     """A run's evaluation and the evidence behind its scores; `texts` are the items', None where they
-    aren't here. `elo` is that after each round, shape (rounds, n). `prompt` is the prompt set, where the
+    aren't here. `prompt` is the prompt set, where the
     judge was asked with one. `failures`: why the recording seems to contain failures."""
 
     evaluation: Evaluation
     evidence: Evidence
     texts: Sequence[str] | None
-    elo: Floats
     spending: Spending
     prompt: PromptSet | None
-    example: Example | None
     failures: str | None
 
 
@@ -119,18 +106,14 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     store = run.run.store(read_only=True)
     try:
         spending = await _spending(run, store)
-        prompt = _prompt(run)
-        example = await _example(run, store, prompt, texts)
     finally:
         await store.close()
     return Record(
         evaluation=evaluate.evaluation(run, plan, texts=texts),
         evidence=evidence,
         texts=texts,
-        elo=trail.elo_by_round(run)[1:],
         spending=spending,
-        prompt=prompt,
-        example=example,
+        prompt=_prompt(run),
         failures=_failures(evidence),
     )
 
@@ -161,28 +144,6 @@ def _prompt(run: results.Result) -> PromptSet | None:
         return prompts.of_facts(facts)
     except (TypeError, ValueError):
         return None  # another version's, or changed by hand
-
-
-async def _example(
-    run: results.Result, store: Store, prompt: PromptSet | None, texts: Sequence[str] | None
-) -> Example | None:
-    """The first question that was answered."""
-    verdicts = run.history.asked[0]
-    if prompt is None or texts is None or not len(verdicts):
-        return None
-    job = int(verdicts.matches[0])
-    presented = verdicts.presented[: verdicts.offsets[1]].tolist()
-    settings = run.info.settings
-    judge = 0 if verdicts.judges is None else int(verdicts.judges[0])
-    if run.said is not None and judge >= run.said.first:
-        return None  # people are sent no messages
-    persona = settings.panelists[judge].persona if judge < len(settings.panelists) else None
-    if persona is not None:
-        prompt = prompt.as_persona(persona)
-    messages = prompts.messages(prompt, [texts[row] for row in presented], reasons=settings.reasons)
-    calls = (await store.calls([job])).get(job, ())
-    call = answer(calls)
-    return Example(job, messages, None if call is None else call.reply)
 
 
 def _failures(evidence: Evidence) -> str | None:

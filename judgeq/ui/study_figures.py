@@ -9,6 +9,7 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
+from functools import partial
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
@@ -78,10 +79,10 @@ class _Point(NamedTuple):
 
 def win_curve(judge: Simulation) -> Figure:
     """P(correct) of a simulated judge by gap, with the point that it is calibrated to."""
-    return figures.figure((_win_curve, judge))
+    return figures.figure(partial(_win_curve, judge))
 
 
-def _win_curve(axes: Axes, judge: Simulation) -> None:
+def _win_curve(judge: Simulation, axes: Axes) -> None:
     distance, accuracy = judge.sim_distance, judge.sim_accuracy
     figures.label(axes, "Gap between the two items", "Probability of a correct answer")
     axes.set(xlim=(0, max(GAPS[-1], distance)), ylim=(0.5, 1.04))
