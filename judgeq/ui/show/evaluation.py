@@ -69,7 +69,7 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
         facts = gold_facts(gold, evaluation.plan, [evaluation.assessments])
         yield Section("Gold labels", [*facts])
         yield from against_gold(evaluation)
-    yield Section("Scores", [*rating(run)])
+    yield rating(run)
     yield show_quality.reliability(evaluation.reliability, run.known)
     yield from show_quality.order(run)
     yield from show_quality.misfit(evaluation.misfit)
