@@ -164,7 +164,7 @@ def worker(
     if as_json:
         print_json({"left": left, **plain(tally)}, ended)
     elif not quiet:
-        show(lines.summary(tally))
+        show(lines.line("worker", tally=tally))
     if ended is not None:
         fail(ended)
 

@@ -30,6 +30,7 @@ def status(state: State) -> Iterator[Section]:
     yield stated(
         "status",
         run=state,
+        batch_state=batch_state,
         totals=state.totals if result is None or result.said is None else of_models(result),
         scores=() if result is None else rating(result).facts,
         reliability=order(state),
@@ -42,8 +43,8 @@ def status(state: State) -> Iterator[Section]:
         yield ends(result.scores)
     elif state.ratings is not None:
         yield _so_far(state, state.ratings)
-    if (next := stated("next", run=state)).notes:
-        yield next
+    if (what_next := stated("next", run=state)).notes:
+        yield what_next
 
 
 def _so_far(state: State, ratings: Floats) -> Section:
