@@ -137,7 +137,7 @@ def against_gold(record: Record) -> Iterator[Section]:
         return
     scores = replace(run.scores, gold=gold.values, texts=record.texts)
     facts = show_evaluation.gold_facts(gold, evaluation.plan, [evaluation.assessments])
-    yield Section(facts=[*facts])
+    yield replace(facts, title="")
     yield from show_evaluation.against_gold(evaluation)
     if not (scores.scored & ~np.isnan(gold.values)).any():
         return
