@@ -147,6 +147,7 @@ def worker(
     from judgeq.engine.working import Tally
     from judgeq.ui import lines
     from judgeq.ui.json import plain
+    from judgeq.ui.sections import line
 
     write_log(log)
     mine = _given(runs, judge, dataset, exit_when, max_hours, flags)
@@ -164,7 +165,7 @@ def worker(
     if as_json:
         print_json({"left": left, **plain(tally)}, ended)
     elif not quiet:
-        show(lines.line("worker", tally=tally))
+        show(line("worker", tally=tally))
     if ended is not None:
         fail(ended)
 

@@ -15,7 +15,7 @@ import math
 import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping
-from typing import TYPE_CHECKING, Any, Self, TypeAlias
+from typing import TYPE_CHECKING, Self, TypeAlias
 
 from rich.cells import set_cell_size
 from rich.console import Console
@@ -35,7 +35,7 @@ from judgeq.events import (
 from judgeq.text import count, log_lines, rate, several
 from judgeq.types import Batch
 from judgeq.ui.progress import Progress
-from judgeq.ui.sections import lines_of
+from judgeq.ui.sections import line, lines_of
 from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
@@ -74,11 +74,6 @@ def progress_line(progress: Progress, now: float) -> str:
     for figure in figures(progress, now).values():
         parts += [words for words, style in figure if style not in _IN_PICTURE]
     return " · ".join(filter(None, parts))
-
-
-def line(template: str, **values: Any) -> str:
-    """The lines of a template on one."""
-    return " · ".join(text for (text,) in lines_of(template, **values))
 
 
 def reliability(known: Certainty, *, people: bool = False) -> list[str]:

@@ -2,7 +2,7 @@
 to a terminal here, and elsewhere to HTML (html.py), Markdown (markdown.py) and JSON (json.py).
 
 Names, ids and texts in a section are untrusted: whatever renders them makes them safe. Sentences stand
-in the text templates of templates/show/ (`stated`, `lines_of`).
+in the text templates of templates/show/ (`stated`, `line`, `lines_of`).
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from rich.text import Text
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import LEFT_OUT
 from judgeq.text import count, duration, listed, money, percent, rate, several, wrapped
-from judgeq.untrusted import escaped, plain
+from judgeq.untrusted import escaped, excerpt, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -32,7 +32,7 @@ WIDTH = 100
 LONGEST = 10_000  # cells of one value
 GAP = "  "
 FOLDER = Path(__file__).parent / "templates" / "show"
-FUNCTIONS = (count, duration, format, listed, money, percent, plain, rate, several)
+FUNCTIONS = (count, duration, excerpt, format, listed, money, percent, plain, rate, several)
 """What templates may call; `shown`, too."""
 
 Cell = str | int | float | Measured | None
@@ -167,6 +167,11 @@ def lines_of(template: str, cells: int = 1, **values: Any) -> list[list[str]]:
         for line in text.split("\n")
         if line.strip()
     ]
+
+
+def line(template: str, **values: Any) -> str:
+    """The lines of a template on one."""
+    return " · ".join(text for (text,) in lines_of(template, **values))
 
 
 @cache

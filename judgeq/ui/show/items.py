@@ -6,6 +6,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -16,10 +17,10 @@ from judgeq.evaluation.explanation import Explanation, who
 from judgeq.evaluation.items import View
 from judgeq.evaluation.trail import Appearance, Trail, Versus
 from judgeq.people import answers
-from judgeq.text import count, money, several
+from judgeq.text import count, several
 from judgeq.types import Call
-from judgeq.ui.sections import Cell, Column, Section, numbers, words
-from judgeq.untrusted import excerpt, plain
+from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
+from judgeq.untrusted import plain
 
 Further = tuple[Column, Sequence[Cell]]
 """A column, and its cell for each row of the table."""
@@ -42,7 +43,7 @@ TITLES = {
 }
 LONG, REPLY = 400, 2000
 """Characters of a text, and of a raw reply, that are shown."""
-NAME, NOTE = 24, 60
+NAME = 24
 SIGNS = {1.0: ">", 0.0: "<", 0.5: "=", None: "?"}
 """How an item was ranked to another."""
 
@@ -126,11 +127,13 @@ def explain(found: Explanation) -> Iterator[Section]:
     state = " (the run isn't finished)" if result.partial else ""
     name = plain(ids[row], NAME)
     if isinstance(about, Versus):
+        one, rating = plain(ids[about.one], NAME), result.scores.main[0]
         name += f" and {plain(ids[about.other], NAME)}"
-        facts = [*_compared(result, about)]
+        facts = stated("two", versus=about, name=one, rating=rating)
     else:
-        facts = [*_facts(result, row), *_judged(found, trail)]
-    yield Section(f"{name} in {result.run.id}{state}", facts, warnings=result.cautions)
+        facts = _facts(found, trail)
+    title = f"{name} in {result.run.id}{state}"
+    yield replace(facts, title=title, warnings=result.cautions)
     if isinstance(about, Versus):
         columns, rows = table(result.scores, [about.one, about.other])
         yield Section(columns=columns, rows=rows)
@@ -145,42 +148,23 @@ def explain(found: Explanation) -> Iterator[Section]:
         yield from _replies(found, [*jobs, *(one.id for one in unanswered)])
 
 
-def _facts(result: Result, row: int) -> Iterator[tuple[str, str]]:
-    """What the item is, and where it stands."""
-    scores, sure = result.scores, result.scores.intervals
-    if scores.texts is not None:
-        more = len(scores.texts[row]) - LONG
-        rest = f" … ({several(more, 'more character')})" if more > 0 else ""
-        yield "text", excerpt(scores.texts[row], LONG) + rest
-    if not scores.rank[row]:
-        yield "rank", "–: it was never judged"
-    else:
-        ranked = (scores.rank > 0) & (scores.component == scores.component[row])
-        rank, rating = f"{count(int(scores.rank[row]))} of {count(int(ranked.sum()))}", ""
-        if sure is not None:
-            rank += f" (95 % interval {sure.rank_low[row]} to {sure.rank_high[row]})"
-            rating = f" (95 % interval {sure.low[row]:z.2f} to {sure.high[row]:z.2f})"
-        yield "rank", rank
-        yield f"score ({scores.main[0]})", f"{score(scores.main[1][row])}{rating}"
-    if not math.isnan(scores.gold[row]):
-        yield "gold", f"{scores.gold[row]:g}"
-    if scores.left_after[row]:
-        yield "left", f"early, after round {scores.left_after[row]}"
-    if scores.apart and scores.rank[row]:
-        yield "group", f"{scores.component[row]}: never compared with items of other groups"
-
-
-def _judged(found: Explanation, trail: Trail) -> Iterator[tuple[str, str]]:
-    """How often it was judged, with what results; and how its Elo moved."""
-    seen = trail.appearances
-    if seen:
-        results = Counter(_result(one) for one in seen)
-        counts = ", ".join(f"{n} {result}" for result, n in results.most_common())
-        yield "judged", f"{several(len(seen), 'time')}: {counts}"
-    if seen and "elo" in found.run.scores.ratings:
-        elo = found.by_round[:, 0].tolist()
+def _facts(found: Explanation, trail: Trail) -> Section:
+    """What the item is, where it stands, how often it was judged, and how its Elo moved."""
+    scores, row, seen = found.run.scores, trail.row, trail.appearances
+    elo = []
+    if "elo" in scores.ratings:
         rounds = sorted({one.judgment.round for one in seen})
-        yield "Elo by round", " → ".join(f"{elo[at]:.0f}" for at in (0, *rounds))
+        elo = [f"{found.by_round[at, 0]:.0f}" for at in (0, *rounds)]
+    return stated(
+        "item",
+        scores=scores,
+        row=row,
+        ranked=int(((scores.rank > 0) & (scores.component == scores.component[row])).sum()),
+        score=score,
+        seen=seen,
+        results=Counter(map(_result, seen)).most_common(),
+        elo=elo,
+    )
 
 
 def _result(one: Appearance) -> str:
@@ -223,26 +207,6 @@ def _judgments(result: Result, trail: Trail, versus: int | None) -> Section:
     return Section("Judgments", columns=columns, rows=rows, notes=notes)
 
 
-def _compared(result: Result, versus: Versus) -> Iterator[tuple[str, str]]:
-    """Which of two is higher, by the scores and in the judgments of both."""
-    p, direct, name = versus.probability, versus.direct, plain(result.scores.ids[versus.one], NAME)
-    if p is None:
-        yield "probability", f"–: {versus.why}"
-    else:
-        share = "over 99.9 %" if p > 0.999 else "under 0.1 %" if p < 0.001 else f"{100 * p:.1f} %"
-        yield (
-            "probability",
-            f"{share} that {name} has more of the feature, by {result.scores.main[0]}",
-        )
-    if not direct.met:
-        yield "directly", "never in one judgment"
-        return
-    places = {"above": direct.above, "below": direct.below, "tied": direct.tied}
-    places["order not asked"] = direct.met - direct.compared
-    met = ", ".join(f"{how} in {n}" for how, n in places.items() if n or how in ("above", "below"))
-    yield "directly", f"in {several(direct.met, 'judgment')}: {name} {met}"
-
-
 def _unanswered(found: Explanation, row: int) -> Section:
     """The questions about the item that have no verdict."""
     rows = []
@@ -282,9 +246,4 @@ def _replies(found: Explanation, jobs: Sequence[int]) -> Iterator[Section]:
 
 def _call(result: Result, call: Call) -> str:
     """Whose call it was, its outcome, and what it took; with a person's remark."""
-    if (person := who(result, call)) is not None:
-        note = "" if (remark := answers.remark(call)) is None else f" ({plain(remark, NOTE)})"
-        return f"{plain(person, NAME)}: {call.outcome}{note}, {call.latency:.1f} s"
-    tokens = f"{count(call.usage.input + call.usage.cached)} + {count(call.usage.output)} tokens"
-    cost = "cost unknown" if call.cost is None else money(call.cost)
-    return f"attempt {call.attempt}: {call.outcome}, {tokens}, {cost}, {call.latency:.2f} s"
+    return line("call", person=who(result, call), remark=answers.remark(call), call=call)

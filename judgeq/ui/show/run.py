@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -39,7 +39,8 @@ def result(result: Result) -> Iterator[Section]:
     yield stated("numbers", r=result, totals=of_models(result), reliability=order(result))
     note = apart(result.scores)
     careful = stated("warnings", r=result, apart=note, bias=position_bias.sentence)
-    yield from (one for one in (careful, *_simulated(result)) if one.warnings)
+    if warnings := [*careful.warnings, *simulated(result)]:
+        yield Section(warnings=warnings)
 
 
 def ends(scores: Scores) -> Section:
@@ -70,12 +71,13 @@ def cautions(*runs: Result) -> Iterator[Section]:
     """That a ledger is damaged, and that a judge was simulated."""
     for run in runs:
         yield Section(warnings=run.cautions, close=True)
-    yield from _simulated(*runs)
+    yield Section(warnings=simulated(*runs), close=True)
 
 
-def _simulated(*runs: Result) -> Iterator[Section]:
-    if any("simulated" in run.info.settings.judge and not run.info.imported for run in runs):
-        yield Section(warnings=[SIMULATED], close=True)
+def simulated(*runs: Result) -> Sequence[str]:
+    """That a judge was simulated, if one was."""
+    found = ("simulated" in run.info.settings.judge and not run.info.imported for run in runs)
+    return [SIMULATED] if any(found) else []
 
 
 def ending(result: Result, run: str) -> Section:
