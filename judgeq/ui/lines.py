@@ -114,9 +114,9 @@ class Face:
     every = 0.25
     """Seconds between two drawings."""
 
-    def __init__(self, clock: Clock = time.monotonic) -> None:
+    def __init__(self, console: Console, *, clock: Clock = time.monotonic) -> None:
         self.progress = Progress()
-        self._clock = clock
+        self._console, self._clock = console, clock
 
     def __call__(self, event: Event) -> None:
         """Take an event in; cheap."""
@@ -137,18 +137,32 @@ class Face:
             self.draw()
             await asyncio.sleep(self.every)
 
+    def write(self, line: str, end: str = "\n") -> None:
+        """Write a line, broken between words where it is longer than LINE, without rich, which would end
+        the process at a closed pipe. A stream that can't be written to any longer is left alone."""
+        console = self._console
+        if console.quiet:
+            return
+        text = log_lines(line) if end == "\n" else line
+        try:
+            console.file.write(f"{text}{end}")
+            console.file.flush()
+        except (OSError, ValueError):
+            console.quiet = True
+
+    def write_notices(self) -> None:
+        """Write the notices that came."""
+        for notice in self.progress.take_notices():
+            self.write(notice_text(notice))
+
 
 class Quiet(Face):
     """Only warnings and what is needed to go on, as they come."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
     def __call__(self, event: Event) -> None:
         """Write the event if it is such a notice."""
         if isinstance(event, Notice) and (event.warning or event.needed):
-            write(self._console, notice_text(event))
+            self.write(notice_text(event))
 
 
 class PlainLines(Face):
@@ -158,9 +172,8 @@ class PlainLines(Face):
     def __init__(
         self, console: Console, *, clock: Clock = time.monotonic, every: float = 5.0
     ) -> None:
-        super().__init__(clock)
+        super().__init__(console, clock=clock)
         self.every = min(every, 0.5)
-        self._console = console
         self._between = every
         self._written = -math.inf  # when the last line about progress was
         self._batches: object = ()  # their state then
@@ -189,99 +202,72 @@ class PlainLines(Face):
                 pass
 
     def __exit__(self, *exc: object) -> None:
-        write_notices(self._console, self.progress)
+        self.write_notices()
         if self.progress.rated < self.progress.round:  # cut short: how far it came
             self._write(progress_line(self.progress, self._clock()), self._clock())
 
     def draw(self) -> None:
         """Write the notices that came, and how far the run is, unless a line was written lately."""
-        write_notices(self._console, self.progress)
+        self.write_notices()
         now = self._clock()
         moving = self.progress.round and not self.progress.batches
         if moving and now - self._written >= self._between:
             self._write(progress_line(self.progress, now), now)
 
     def _write(self, line: str, now: float) -> None:
-        write_notices(self._console, self.progress)
+        self.write_notices()
         self._written = now
-        write(self._console, line)
+        self.write(line)
 
 
 class ProgressBar(Face):
     """A bar on one line, written over itself, for scripts and notebooks; notices stand above it."""
 
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
     def __exit__(self, *exc: object) -> None:
         self.draw()
         if self.progress.round:
-            write(self._console, "")
+            self.write("")
 
     def draw(self) -> None:
         """Write the notices that came, and the bar below them."""
         progress = self.progress
         if progress.notices and progress.round:
-            write(self._console, f"\r{' ' * BAR_LINE}\r", end="")
-        write_notices(self._console, progress)
+            self.write(f"\r{' ' * BAR_LINE}\r", end="")
+        self.write_notices()
         if progress.round:
             ended = progress.done + progress.invalid + progress.failed
             bar = ("█" * (BAR * ended // max(1, progress.total))).ljust(BAR, "░")
-            line = f"{bar} {plain(progress_line(progress, self._clock()), BAR_LINE)}"
-            write(self._console, f"\r{set_cell_size(line, BAR_LINE)}", end="")
+            whole = f"{bar} {plain(progress_line(progress, self._clock()), BAR_LINE)}"
+            self.write(f"\r{set_cell_size(whole, BAR_LINE)}", end="")
 
 
 class WorkerLines(Face):
-    """The lines of a worker: notices as they come, and what it did now and then; `quiet` shows warnings
-    alone."""
+    """The lines of a worker: notices as they come, and what it did now and then."""
 
     every = 30.0
 
-    def __init__(
-        self, console: Console, tally: Tally, *, quiet: bool, clock: Clock = time.monotonic
-    ) -> None:
-        super().__init__(clock)
-        self._console, self._tally, self._quiet = console, tally, quiet
-        self._shown = (clock(), 0, 0)
+    def __init__(self, console: Console, tally: Tally, *, clock: Clock = time.monotonic) -> None:
+        super().__init__(console, clock=clock)
+        self._tally, self._shown = tally, (clock(), 0, 0)
 
     def __call__(self, event: Event) -> None:
         """Show what the user should know at once."""
-        if isinstance(event, Notice) and (event.warning or not self._quiet):
-            write(self._console, notice_text(event))
-        elif isinstance(event, RunStarted) and not self._quiet:
-            write(self._console, plain(f"working on {event.run} · {event.judge}", NOTICE))
+        if isinstance(event, Notice):
+            self.write(notice_text(event))
+        elif isinstance(event, RunStarted):
+            self.write(plain(f"working on {event.run} · {event.judge}", NOTICE))
 
     def draw(self) -> None:
         """Show what was done since the last line, if anything was."""
         now, ended, calls = self._clock(), self._tally.ended, self._tally.calls + self._tally.cached
         before, *shown = self._shown
-        if not self._quiet and [ended, calls] != shown:
+        if [ended, calls] != shown:
             speed = rate((calls - shown[1]) / max(now - before, 1e-9))
             self._shown = now, ended, calls
-            write(self._console, f"{line('worker', tally=self._tally)} · {speed} calls/s")
+            self.write(f"{line('worker', tally=self._tally)} · {speed} calls/s")
 
 
 def notice_text(notice: Notice) -> str:
     """A notice on one line."""
     text = plain(notice.text, NOTICE)
     return f"warning: {text}" if notice.warning else text
-
-
-def write_notices(console: Console, progress: Progress) -> None:
-    """Write the notices that came."""
-    for notice in progress.take_notices():
-        write(console, notice_text(notice))
-
-
-def write(console: Console, line: str, end: str = "\n") -> None:
-    """Write a line, broken between words where it is longer than LINE, without rich, which would end the
-    process at a closed pipe. A stream that can't be written to any longer is left alone."""
-    if console.quiet:
-        return
-    text = log_lines(line) if end == "\n" else line
-    try:
-        console.file.write(f"{text}{end}")
-        console.file.flush()
-    except (OSError, ValueError):
-        console.quiet = True
