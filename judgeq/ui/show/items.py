@@ -5,7 +5,7 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import replace
 
 import numpy as np
@@ -22,8 +22,8 @@ from judgeq.types import Call
 from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
 from judgeq.untrusted import plain
 
-Further = tuple[Column, Sequence[Cell]]
-"""A column, and its cell for each row of the table."""
+Further = tuple[Column, Callable[[int], Cell]]
+"""A column, and its cell for an item's row."""
 NOTES = {
     "spread": "spread: the standard deviation of the scores that the item was given.",
     "z": "z: how much less predictable an item's comparisons are than those of the others, as its "
@@ -59,10 +59,8 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
         if not view.rows:
             yield Section(title, notes=[f"–: {view.why or 'there is none'}."])
             continue
-        marks = ["→" if row == view.marked else "" for row in view.rows]
-        first = [] if view.marked is None else [(Column("", whole=True), marks)]
         notes = [NOTES[name] for name in view.measures if name in NOTES]
-        columns, rows = table(scores, view.rows, [*_measures(view, scores)], first)
+        columns, rows = table(scores, view.rows, _measures(view, scores), view.marked)
         yield Section(title, columns=columns, rows=rows, notes=notes)
     warnings = [*result.cautions] if (note := apart(scores)) is None else [*result.cautions, note]
     if never := int((~scores.judged).sum()):
@@ -74,40 +72,42 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
 
 def _measures(view: View, scores: Scores) -> Iterator[Further]:
     """The columns that only this view has; and gold."""
-    rows = list(view.rows)
     if view.name == "uncertain":
-        yield numbers("se")[0], scores.se[rows].tolist()
+        yield Column("se", right=True), scores.se.__getitem__
     if not np.isnan(scores.gold).all():
-        yield numbers("gold", show="{:g}".format)[0], scores.gold[rows].tolist()
+        yield Column("gold", right=True, show="{:g}".format), scores.gold.__getitem__
     for name, values in view.measures.items():
         show = "{:+.2f}".format if name in SIGNED else None
-        yield numbers(name, show=show)[0], values[rows].tolist()
+        yield Column(name, right=True, show=show), values.__getitem__
 
 
 def table(
     scores: Scores,
     rows: Sequence[int],
-    further: Sequence[Further] = (),
-    first: Sequence[Further] = (),
+    further: Iterable[Further] = (),
+    marked: int | None = None,
 ) -> tuple[list[Column], list[tuple[Cell, ...]]]:
     """The columns and rows of a table of these items: ranks and scores with their 95 % intervals, other
-    columns, and the texts, as far as they are available."""
-    sure, ranks, chosen = scores.intervals, scores.rank, list(rows)
-    columns = [*first, (numbers("rank")[0], [int(ranks[row]) or None for row in chosen])]
+    columns, and the texts, as far as they are available; an arrow at the row that is `marked`."""
+    sure, ranks, texts = scores.intervals, scores.rank, scores.texts
+    columns: list[Further] = []
+    if marked is not None:
+        columns.append((Column("", whole=True), lambda row: "→" if row == marked else ""))
+    columns.append((Column("rank", right=True), lambda row: int(ranks[row]) or None))
     if sure is not None:
-        reach = [f"{sure.rank_low[row]}–{sure.rank_high[row]}" for row in chosen]
-        columns.append((Column("95 %", whole=True, spare=2), reach))
-    columns.append((Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]))
-    columns.append((numbers("score", show=score)[0], scores.main[1][chosen].tolist()))
+        head = Column("95 %", whole=True, spare=2)
+        columns.append((head, lambda row: f"{sure.rank_low[row]}–{sure.rank_high[row]}"))
+    columns.append((Column("item", at_most=20, least=10), scores.ids.__getitem__))
+    columns.append((Column("score", right=True, show=score), scores.main[1].__getitem__))
     if sure is not None:
-        reach = [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}" for row in chosen]
-        columns.append((Column("95 % interval", whole=True, spare=3), reach))
+        head = Column("95 % interval", whole=True, spare=3)
+        columns.append((head, lambda row: f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}"))
     columns += further
-    if scores.texts is not None:
-        excerpts = [plain(scores.texts[row], TEXT) for row in chosen]
-        columns.append((Column("text", at_most=40, least=16, spare=1), excerpts))
+    if texts is not None:
+        head = Column("text", at_most=40, least=16, spare=1)
+        columns.append((head, lambda row: plain(texts[row], TEXT)))
     heads = [head for head, _ in columns]
-    return heads, list(zip(*(cells for _, cells in columns), strict=True))
+    return heads, [tuple(cell(row) for _, cell in columns) for row in rows]
 
 
 def score(value: float) -> str:

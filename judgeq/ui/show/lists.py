@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -123,7 +124,7 @@ def checks(checks: Sequence[Check]) -> Section:
             Column("state", whole=True, colours=COLOURS),
             *words("found"),
         ],
-        rows=[(check.name, check.state, check.report) for check in checks],
+        rows=[*map(attrgetter("name", "state", "report"), checks)],
     )
 
 
@@ -136,11 +137,10 @@ def models(known: Sequence[Known]) -> Section:
             *numbers("reads", whole=True),
         ],
         rows=[
-            (
-                *(model.provider, model.model),
-                *(model.input, model.cached, model.output, model.context_window),
+            *map(
+                attrgetter("provider", "model", "input", "cached", "output", "context_window"),
+                known,
             )
-            for model in known
         ],
         notes=["Dollars per million tokens, from genai-prices; what a model reads, in tokens."],
     )
