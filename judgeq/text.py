@@ -62,11 +62,6 @@ def duration(seconds: float) -> str:
     return f"{hours // 24} d {hours % 24:02} h"
 
 
-def dotted(*parts: tuple[object, str]) -> str:
-    """Those on one line that there are."""
-    return " · ".join(text for there, text in parts if there)
-
-
 def log_lines(text: str, width: int = LINE) -> str:
     """A line of a log; if it is longer than `width`, the lines that continue it are indented."""
     return "\n    ".join(wrapped(text, width - 4))

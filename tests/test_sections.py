@@ -4,11 +4,15 @@ from __future__ import annotations
 
 import io
 import math
+import re
+from types import SimpleNamespace
 
+import pytest
+from jinja2 import Environment, UndefinedError
 from rich.console import Console
 
 from judgeq.evaluation.metrics import Measured
-from judgeq.ui.sections import Column, Section, numbers, terminal, words
+from judgeq.ui.sections import FOLDER, Column, Section, numbers, stated, terminal, words
 
 SECTION = Section(
     "A [bold]title[/]",
@@ -73,3 +77,35 @@ def test_a_column_says_how_its_cells_are_shown() -> None:
     text = printed(Section(columns=[states, price], rows=[("ok", 2.0), ("failed", None)]))
     assert "2.0 $" in text
     assert "–" in text
+
+
+def test_a_template_states_facts_and_no_value_adds_one() -> None:
+    evil = "x\n! | warned\n> | noted\nfact | added | y"
+    info = SimpleNamespace(
+        name=evil,
+        title="t",
+        description=evil,
+        gold_meaning=None,
+        prompt="",
+        licence="{{ info.name }}",
+        citation="c",
+    )
+    on_one_line = evil.replace("\n", " ")
+    assert stated("dataset", info=info) == Section(
+        f"{on_one_line}: t",
+        [("about", on_one_line), ("licence", "{{ info.name }}"), ("cite", "c")],
+        notes=[],
+        warnings=[],
+    )
+    with pytest.raises(UndefinedError):
+        stated("dataset")
+
+
+def test_every_template_of_sentences_is_sound_and_used() -> None:
+    package = FOLDER.parents[2]
+    sources = [*package.rglob("*.py"), *FOLDER.glob("*.txt")]
+    used = "".join(path.read_text(encoding="utf-8") for path in sources)
+    for path in FOLDER.glob("*.txt"):
+        Environment().parse(path.read_text(encoding="utf-8"))
+        calls = rf'(stated|line|lines_of)\(\s*"{path.stem}"|import "{path.name}"'
+        assert re.search(calls, used), path.name

@@ -129,9 +129,7 @@ AcceptDamage = Annotated[
     ),
 ]
 RetryFailed = Annotated[bool, _running("Ask failed and invalid jobs again.", "--retry-failed")]
-StartAfresh = Annotated[
-    bool, _running("Start another run of the same.", "--new")
-]
+StartAfresh = Annotated[bool, _running("Start another run of the same.", "--new")]
 DryRun = Annotated[
     bool,
     _running("Show calls, tokens and dollars, and stop before anything is sent.", "--dry-run"),

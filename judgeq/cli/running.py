@@ -149,14 +149,14 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     import asyncio
 
     from judgeq.engine import estimate
-    from judgeq.ui.show import estimate as show_estimate
+    from judgeq.ui.show import run as show_run
 
     estimated = asyncio.run(estimate.estimate(prepared, pilot))
     error = None if pilot is None else pilot.error
     if as_json:
         print_json(estimated, error)
     else:
-        show(show_estimate.estimate(estimated))
+        show(show_run.estimate(estimated))
     if error is not None:
         fail(error)
 

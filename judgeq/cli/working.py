@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -92,37 +91,33 @@ MaxHours = Annotated[
 ]
 
 
-_OF_GIVEN = ("runs", "judge", "dataset", "exit_when", "max_hours")
-
-
-def _given(
-    runs: list[str] | None,
-    judge: list[str] | None,
-    dataset: list[str] | None,
-    exit_when: str | None,
-    max_hours: float | None,
-    flags: Mapping[str, Any],
-) -> WorkerOptions:
-    from judgeq.engine.remote_worker import WorkerOptions
-
-    if exit_when not in (None, "idle", "done"):
-        raise UsageError(f"--exit-when {exit_when}: give idle or done.")
-    if max_hours is not None and max_hours <= 0:
-        raise UsageError(f"--max-hours {max_hours:g}: give a number above 0.")
-    settings = given(flags)
-    if judge:
-        settings["judge"] = tuple(judge)
-    return WorkerOptions(settings, tuple(dataset or ()), tuple(runs or ()), exit_when, max_hours)  # type: ignore[arg-type]
-
-
-@command("worker")
-@with_settings(*OF_WORKERS)
-def worker(
+def _of_a_worker(
     runs: Runs = None,
     judge: Judges = None,
     dataset: Files = None,
     exit_when: ExitWhen = None,
     max_hours: MaxHours = None,
+) -> None:
+    """The flags of a worker, also of each that `workers` starts."""
+
+
+def _given(flags: dict[str, Any]) -> WorkerOptions:
+    """What they give; the settings among them are a worker's own."""
+    from judgeq.engine.remote_worker import WorkerOptions
+
+    runs, files, exit_when, max_hours = map(
+        flags.pop, ("runs", "dataset", "exit_when", "max_hours")
+    )
+    if exit_when not in (None, "idle", "done"):
+        raise UsageError(f"--exit-when {exit_when}: give idle or done.")
+    if max_hours is not None and max_hours <= 0:
+        raise UsageError(f"--max-hours {max_hours:g}: give a number above 0.")
+    return WorkerOptions(given(flags), tuple(files or ()), tuple(runs or ()), exit_when, max_hours)
+
+
+@command("worker")
+@with_settings(*OF_WORKERS, flags_of=_of_a_worker)
+def worker(
     quiet: Quiet = False,
     log: LogFile = None,
     as_json: Json = False,
@@ -148,11 +143,13 @@ def worker(
     from judgeq.engine import remote_worker, session
     from judgeq.ui import lines
     from judgeq.ui.json import plain
+    from judgeq.ui.sections import line
 
     write_log(log)
-    mine = _given(runs, judge, dataset, exit_when, max_hours, flags)
+    mine = _given(flags)
     tally = remote_worker.Tally()
-    face = lines.WorkerLines(console(stderr=True), tally, quiet=quiet)
+    shown = console(stderr=True)
+    face = lines.Quiet(shown) if quiet else lines.WorkerLines(shown, tally)
     ended: JudgeqError | None = None
     running.restore_ctrl_c()
     try:
@@ -161,23 +158,13 @@ def worker(
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:
         ended = error
-    left = exit_when or "" if ended is None else type(ended).__name__
+    left = mine.exit_when or "" if ended is None else type(ended).__name__
     if as_json:
         print_json({"left": left, **plain(tally)}, ended)
     elif not quiet:
-        show(lines.summary(tally))
+        show(line("worker", tally=tally))
     if ended is not None:
         fail(ended)
-
-
-def _of_a_worker(
-    runs: Runs = None,
-    judge: Judges = None,
-    dataset: Files = None,
-    exit_when: ExitWhen = None,
-    max_hours: MaxHours = None,
-) -> None:
-    """The flags of each worker that `workers` starts."""
 
 
 @command("workers")
@@ -219,7 +206,7 @@ def workers(
     from judgeq import config
     from judgeq.engine import cluster
 
-    mine = _given(**{name: flags.pop(name) for name in _OF_GIVEN}, flags=flags)
+    mine = _given(flags)
     source = context.get_parameter_source("store")
     if source is None or source.name != "COMMANDLINE":  # it may hold a password: as it is there
         mine = replace(mine, settings={k: v for k, v in mine.settings.items() if k != "store"})

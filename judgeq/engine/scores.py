@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -116,6 +116,20 @@ class Scores:
             columns["text"] = [self.texts[row] for row in chosen]
         return [{name: column[at] for name, column in columns.items()} for at in range(len(chosen))]
 
+    def table(
+        self,
+        floats: Callable[[Floats], Any],
+        whole: Callable[[Sequence[int | None]], Any],
+        strings: Callable[[Sequence[str]], Any],
+    ) -> dict[str, Any]:
+        """The columns of scores.csv by name, each made by the function for its type: numbers of
+        `cells`, and ids and whole texts."""
+        columns = {"id": strings(self.ids)}
+        for name, values in self.numbers.items():
+            make = floats if values.dtype.kind == "f" else whole
+            columns[name] = make(cells(name, values))
+        return columns if self.texts is None else columns | {"text": strings(self.texts)}
+
     def _number(self, name: str) -> Offsets | Floats:
         if name in self.ratings:
             return self.ratings[name]
@@ -167,11 +181,7 @@ class Scores:
             import pandas as pd
         except ImportError as error:
             raise UsageError("to_pandas needs pandas: pip install pandas.") from error
-        columns: dict[str, Any] = {"id": [*self.ids]}
-        for name, values in self.numbers.items():
-            exact = values.dtype.kind == "f"
-            columns[name] = values if exact else pd.array(cells(name, values), dtype="Int64")
-        return pd.DataFrame(columns if self.texts is None else columns | {"text": [*self.texts]})
+        return pd.DataFrame(self.table(lambda x: x, lambda x: pd.array([*x], dtype="Int64"), list))
 
     def to_polars(self) -> polars.DataFrame:
         """The columns of scores.csv as a DataFrame of polars: ids and whole texts to the letter, numbers
@@ -180,14 +190,13 @@ class Scores:
             import polars as pl
         except ImportError as error:
             raise UsageError("to_polars needs polars: pip install polars.") from error
-        columns: dict[str, Any] = {"id": pl.Series([*self.ids], dtype=pl.String)}
-        for name, values in self.numbers.items():
-            exact = values.dtype.kind == "f"
-            kind = pl.Float64 if exact else pl.Int64
-            columns[name] = pl.Series(cells(name, values), dtype=kind, nan_to_null=exact)
-        if self.texts is not None:
-            columns["text"] = pl.Series([*self.texts], dtype=pl.String)
-        return pl.DataFrame(columns)
+        return pl.DataFrame(
+            self.table(
+                lambda x: pl.Series(x, dtype=pl.Float64, nan_to_null=True),
+                lambda x: pl.Series(x, dtype=pl.Int64),
+                lambda x: pl.Series([*x], dtype=pl.String),
+            )
+        )
 
 
 def cells(name: str, column: Offsets | Floats) -> Any:
@@ -206,10 +215,7 @@ def write_scores(scores: Scores, path: Path) -> None:
     Empty cells mean that there is no value. Numbers have DECIMALS; ids are to the letter, and texts such
     that a spreadsheet runs none.
     """
-    columns: dict[str, Sequence[object]] = {"id": scores.ids}
-    for name, values in scores.numbers.items():
-        column = cells(name, values)
-        columns[name] = _written(column) if values.dtype.kind == "f" else column
+    columns: dict[str, Sequence[object]] = scores.table(_written, list, list)
     if scores.texts is not None:
         columns["text"] = [for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts]
     kept = _other_ratings(columns, path)

@@ -75,8 +75,7 @@ class Dashboard(Face):
         cpu_clock: Clock = time.process_time,
         interval: float = 0.25,
     ) -> None:
-        super().__init__(clock)
-        self._console = console
+        super().__init__(console, clock=clock)
         self._cpu_clock = cpu_clock
         self._interval = max(0.1, interval)
         self._cost = 0.0

@@ -8,6 +8,7 @@ can be worked out from the numbers is worked out when somebody looks.
 from __future__ import annotations
 
 from collections import deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 
 from judgeq.certainty import Certainty
@@ -27,7 +28,7 @@ from judgeq.events import (
     RunStarted,
     Stopping,
 )
-from judgeq.types import Batch, Counts, JobState, Totals
+from judgeq.types import Batch, Counts, JobState, Totals, Usage
 
 SLOT = 0.5  # seconds; calls a second are looked at over the last SLOTS of them
 SLOTS = 16
@@ -92,10 +93,10 @@ class Progress:
     moved: float | None = None
     known: Certainty | None = None
     rating: str = "elo"
-    top: tuple[Placed, ...] = ()
-    bottom: tuple[Placed, ...] = ()
+    top: Sequence[Placed] = ()
+    bottom: Sequence[Placed] = ()
 
-    batches: tuple[Batch, ...] = ()
+    batches: Sequence[Batch] = ()
     next_look: float = 0.0
 
     notices: deque[Notice] = field(default_factory=lambda: deque(maxlen=NOTICES))
@@ -105,7 +106,7 @@ class Progress:
     here: int = 0
     skipped: int = 0
 
-    _sizes: tuple[int, ...] = ()
+    _sizes: Sequence[int] = ()
     _planned: dict[int, Counts] = field(default_factory=dict)  # by round; stale for the current
     _earlier: int = 0  # rounds that earlier sessions planned
     _ring: list[int] = field(default_factory=lambda: [0] * SLOTS)  # `calls` as each slot began
@@ -259,37 +260,32 @@ class Progress:
     def _fold_rare(self, event: Event, now: float) -> None:
         match event:
             case RunStarted():
-                self.run, self.judge, self.items = event.run, event.judge, event.items
-                self.rounds, self.started = event.rounds, now
-                self.people = event.people
-                self._earlier, self._sizes = len(event.planned), tuple(event.sizes)
+                self._take(event, "run", "judge", "items", "rounds", "people")
+                self._take(
+                    event.totals, "calls", "retries", "cost", "unpriced", "unusable", "uncounted"
+                )
+                self._take(event.totals.usage, *Usage._fields)
+                self.before, self.started, self._sizes = event.totals, now, event.sizes
+                self._earlier = len(event.planned)
                 self._planned = dict(enumerate(event.planned, start=1))
-                self.before = event.totals
-                self.calls, self.retries = event.totals.calls, event.totals.retries
-                self.input, self.cached, self.output, self.reasoning = event.totals.usage
-                self.cost, self.unpriced = event.totals.cost, event.totals.unpriced
-                self.unusable, self.uncounted = event.totals.unusable, event.totals.uncounted
                 self._turn(now)
             case RoundStarted():
                 if self.working_since is None:
                     self.working_since = now
                 if self.round:
                     self._planned[self.round] = self.of_round
-                self.round, counts = event.round, event.counts
-                self._planned[event.round], self.total = counts, counts.total
-                self.done, self.invalid, self.failed = counts.done, counts.invalid, counts.failed
+                self.round, self._planned[event.round] = event.round, event.counts
+                self._take(event.counts, "total", "done", "invalid", "failed")
             case RoundRated():
-                self.rated, self.rated_at, self.moved = event.round, now, event.moved
+                self._take(event, "moved", "rating", "top", "bottom")
+                self.rated, self.rated_at, self.batches = event.round, now, ()
                 self.known = event.known or self.known
-                self.batches = ()
-                self.rating = event.rating
-                self.top, self.bottom = tuple(event.top), tuple(event.bottom)
             case EndedEarly():
                 self.rounds = event.rounds
             case PeopleHere():
                 self.here = event.people
             case BatchesOpen():
-                self.batches, self.next_look = tuple(event.batches), now + event.seconds
+                self.batches, self.next_look = event.batches, now + event.seconds
             case Notice():
                 self.notices_lost += len(self.notices) == NOTICES
                 self.notices.append(event)
@@ -297,6 +293,11 @@ class Progress:
                 self.stopping = True
             case _:
                 pass
+
+    def _take(self, of: object, *names: str) -> None:
+        """Take over these fields."""
+        for name in names:
+            setattr(self, name, getattr(of, name))
 
     def _turn(self, now: float) -> None:
         """Begin the time slot of `now`: note where the calls stood, also for slots slept through.

@@ -1,7 +1,8 @@
 """What is shown, as data: results, evaluations, lists and studies become sections, which are rendered
 to a terminal here, and elsewhere to HTML (html.py), Markdown (markdown.py) and JSON (json.py).
 
-Names, ids and texts in a section are untrusted: whatever renders them makes them safe.
+Names, ids and texts in a section are untrusted: whatever renders them makes them safe. Sentences stand
+in the text templates of templates/show/ (`stated`, `line`, `lines_of`).
 """
 
 from __future__ import annotations
@@ -9,24 +10,30 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import cache
 from itertools import zip_longest
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, ClassVar
 
 from rich.cells import cell_len
 from rich.text import Text
 
-from judgeq.escaping import escaped, plain
+from judgeq.escaping import escaped, excerpt, plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import LEFT_OUT
-from judgeq.text import count, wrapped
+from judgeq.text import count, duration, listed, money, percent, rate, several, wrapped
 
 if TYPE_CHECKING:
+    from jinja2 import Environment
     from matplotlib.figure import Figure
 
 WIDTH = 100
 """Prose is set no wider than so many cells, however wide the terminal is."""
 LONGEST = 10_000  # cells of one value
 GAP = "  "
+FOLDER = Path(__file__).parent / "templates" / "show"
+FUNCTIONS = (count, duration, excerpt, format, listed, money, percent, plain, rate, several)
+"""What templates may call; `shown`, too."""
 
 Cell = str | int | float | Measured | None
 
@@ -136,6 +143,52 @@ def shown(cell: Cell) -> str:
     if isinstance(cell, int):
         return count(cell)
     return cell if isinstance(cell, str) else f"{cell:z.3f}"
+
+
+def stated(template: str, **values: Any) -> Section:
+    """The section that a template states, a line each: `label | value` is a fact, left out if it is
+    empty; the labels # and > and ! mark the title, notes and warnings."""
+    marked: dict[str, list[str]] = {"#": [], ">": [], "!": []}
+    facts = []
+    for label, text in lines_of(template, 2, **values):
+        if text and label in marked:
+            marked[label].append(text)
+        elif text:
+            facts.append((label, text))
+    return Section(" ".join(marked["#"]), facts, notes=marked[">"], warnings=marked["!"])
+
+
+def lines_of(template: str, cells: int = 1, **values: Any) -> list[list[str]]:
+    """The lines of a template with these values, without blank ones, each of so many cells between |.
+    No value adds a line, and only the last cell may hold a | of a value."""
+    text = _templates().get_template(f"{template}.txt").render(values)
+    return [
+        [cell.strip() for cell in line.split("|", cells - 1)]
+        for line in text.split("\n")
+        if line.strip()
+    ]
+
+
+def line(template: str, **values: Any) -> str:
+    """The lines of a template on one."""
+    return " · ".join(text for (text,) in lines_of(template, **values))
+
+
+@cache
+def _templates() -> Environment:
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+
+    def on_one_line(value: Any) -> Any:
+        return "" if value is None else str(value).replace("\n", " ")
+
+    environment = Environment(  # noqa: S701  (no HTML: what renders sections escapes)
+        loader=FileSystemLoader(FOLDER),
+        undefined=StrictUndefined,
+        finalize=on_one_line,
+        auto_reload=False,
+    )
+    environment.globals |= {one.__name__: one for one in (*FUNCTIONS, shown)}
+    return environment
 
 
 def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:

@@ -163,7 +163,7 @@ def against_gold(record: Record) -> Iterator[Section]:
     if gold is None:
         return
     facts = show_evaluation.gold_facts(gold, evaluation.plan, [evaluation.assessments])
-    yield Section(facts=[*facts])
+    yield replace(facts, title="")
     yield from show_evaluation.against_gold(evaluation)
     if np.isnan(gold.values[run.scores.scored]).all():
         return

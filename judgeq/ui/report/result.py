@@ -81,9 +81,11 @@ def ends(record: Record) -> Section:
         rows = [*rows[:PART], *rows[middle : middle + PART], *rows[-PART:]]
     low, high = (values, values) if sure is None else (sure.low, sure.high)
     axis = Column(f"score ({name})", axis=(float(low[rows].min()), float(high[rows].max())))
-    bounds = [(None, None) if sure is None else (low[row], high[row]) for row in rows]
-    cells = [Measured(values[row], *ends) for row, ends in zip(rows, bounds, strict=True)]
-    heads, table = show_items.table(scores, rows, [(axis, cells)])
+
+    def measured(row: int) -> Measured:
+        return Measured(values[row], *((None, None) if sure is None else (low[row], high[row])))
+
+    heads, table = show_items.table(scores, rows, [(axis, measured)])
     shown = [at for at, head in enumerate(heads) if head.name not in ("score", "95 % interval")]
     return Section(
         "The highest, middle and lowest texts",

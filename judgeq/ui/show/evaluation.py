@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
 
 import numpy as np
 
@@ -18,12 +19,12 @@ from judgeq.evaluation.evaluate import (
     apart,
 )
 from judgeq.evaluation.gold import Gold, Plan
-from judgeq.evaluation.metrics import LEVEL, Measured
+from judgeq.evaluation.metrics import Measured
 from judgeq.rating import position_bias
-from judgeq.text import count, several
-from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
+from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show import quality as show_quality
+from judgeq.ui.show.people import sentence
 from judgeq.ui.show.run import cautions, rating
 
 NAMES: Mapping[str, str] = {
@@ -66,10 +67,9 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     )
     yield from cautions(run)
     if gold is not None:
-        facts = gold_facts(gold, evaluation.plan, [evaluation.assessments])
-        yield Section("Gold labels", [*facts])
+        yield gold_facts(gold, evaluation.plan, [evaluation.assessments])
         yield from against_gold(evaluation)
-    yield Section("Scores", [*rating(run)])
+    yield rating(run)
     yield show_quality.reliability(evaluation.reliability, run.known)
     yield from show_quality.order(run)
     yield from show_quality.misfit(evaluation.misfit)
@@ -78,33 +78,15 @@ def evaluation(evaluation: Evaluation) -> Iterator[Section]:
     yield from people(evaluation)
 
 
-def answers(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
+def answers(evaluation: Evaluation) -> Sequence[tuple[str, str]]:
     """A line for each question: does it agree with gold, is it reliable, what distorts it?"""
-    run, gold, misfit = evaluation.run, evaluation.gold, evaluation.misfit.items
-    if gold is None:
-        yield "Gold labels", "There are no gold labels. Compare the scores with some: --gold FILE."
+    run, slots = evaluation.run, evaluation.run.slots
     main = (one for one in evaluation.assessments if one.rating == run.scores.main[0])
-    if (one := next(main, None)) is not None and gold is not None:
-        of = f"({one.rating}, n = {count(one.n)})"
-        yield "Gold labels", f"{_measures_of(one, ('spearman', 'pearson'))} {of}"
-        if gold.positive is not None:
-            rates = ", ".join(f"{name} {shown(one.measures[name].value)}" for name in POSITIVE[:2])
-            yield "Detection", f"{_measures_of(one, ['f1'])}, {rates} ({gold.classes})"
-    yield "Reliability", show_quality.reliability_line(run, evaluation.reliability)
-    if run.slots is not None and len(run.slots.rate):
-        yield "Positions", position_bias.sentence(run.slots)
-    if evaluation.length is not None:
-        yield "Length", _length(evaluation.length)
-    if misfit is not None and misfit.known.any():
-        yield "Misfit", f"texts: {show_quality.misfits(misfit)}"
-    if evaluation.judges is not None:
-        yield "Judges", _alpha(evaluation.judges)
-    if evaluation.people is not None:
-        yield from (("People", show_people.sentence(model)) for model in evaluation.people.models)
-
-
-def _measures_of(assessment: Assessment, names: Sequence[str]) -> str:
-    return ", ".join(f"{NAMES[name]} {shown(assessment.measures[name])}" for name in names)
+    positions = position_bias.sentence(slots) if slots is not None and len(slots.rate) else ""
+    found = stated(
+        "answers", e=evaluation, main=next(main, None), positions=positions, sentence=sentence
+    )
+    return found.facts
 
 
 def people(evaluation: Evaluation) -> Iterator[Section]:
@@ -174,36 +156,13 @@ def _within(runs: Runs) -> Iterator[Section]:
 
 def length(rating: str, measured: Measured) -> Section:
     """Whether longer texts score higher, by the main rating."""
-    return Section(notes=[f"{_length(measured)} ({rating})."])
-
-
-def _length(measured: Measured) -> str:
-    """Whether longer texts score higher."""
-    if measured.value is None:
-        return f"not measured: {measured.why}"
-    text = f"Spearman {shown(measured)} with text length"
-    if measured.low is not None and not zero_outside(measured):
-        return f"{text}: no more than chance gives"
-    rewarded = "longer" if measured.value > 0 else "shorter"
-    return f"{text}: {rewarded} texts score higher" if measured.low is not None else text
-
-
-def _alpha(judges: PanelAgreement) -> str:
-    """How well all judges agree, in a line."""
-    what = "items" if judges.kendall.keys() == {"direct"} else "pairs"
-    if not judges.judged_by_several:
-        return "no agreement measured: they judged nothing in common"
-    of = f"{count(judges.judged_by_several)} {what} that several judged"
-    return f"Krippendorff's α {shown(judges.krippendorff_alpha)}, over {of}"
+    return stated("length", rating=rating, measured=measured)
 
 
 def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
     """How well several judges of a run agree: a matrix for each rating."""
     places = range(len(judges.names))
-    notes = [f"{_alpha(judges)}."]
-    if judges.others:
-        others = f"{several(judges.others, 'other judge')} gave {count(judges.others_verdicts)}"
-        notes.append(f"Listed are those with the most verdicts; {others}. α is of all.")
+    notes = stated("judges", judges=judges).notes
     for name, matrix in judges.kendall.items():
         yield Section(
             f"Agreement of the judges: Kendall's τ-b of their ratings ({name})",
@@ -227,23 +186,29 @@ def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
 def comparison(compared: Comparison) -> Iterator[Section]:
     """Several runs: which is better and do they rank alike, then all numbers."""
     runs, gold, assessments = compared.runs, compared.gold, compared.assessments
-    over = "" if compared.items == "all" else f', "{compared.items}" only'
+    gaps = {pair.number: pair.measures["spearman"] for pair in compared.differences}
+    verdicts = {
+        pair.number: (pair.number, pair.measures["spearman"], gaps.get(pair.number))
+        for pair in compared.agreement
+        if pair.against_number == 1
+    }
     yield Section(warnings=compared.notices)
-    yield Section(
-        f"{len(runs)} runs over {count(len(runs[0].items.ids))} items{over}",
-        [
-            *_verdicts(compared),
-            *((f"run {at}", f"{run.run.id}: {run.state}") for at, run in enumerate(runs, start=1)),
-        ],
-        close=True,
+    first = stated(
+        "compared",
+        runs=runs,
+        items=compared.items,
+        verdicts=verdicts.values(),
+        difference=difference,
+        zero_outside=zero_outside,
     )
+    yield replace(first, close=True)
     yield from cautions(*runs)
     names = ("kendall", "spearman")
     title = "Do they rank alike? (needs no gold labels)"
     yield _pairs(title, numbers("Kendall", "Spearman", "n"), compared.agreement, names, "&")
     if gold is None:
         return
-    yield Section("Gold labels", [*gold_facts(gold, compared.plan, assessments)])
+    yield gold_facts(gold, compared.plan, assessments)
     parts: list[Sequence[str]] = [CORRELATION]
     if gold.positive is None:
         yield _measures("Correlation with the gold labels", CORRELATION, assessments)
@@ -263,20 +228,6 @@ def comparison(compared: Comparison) -> Iterator[Section]:
     yield _reasons(assessments)
 
 
-def _verdicts(compared: Comparison) -> Iterator[tuple[str, str]]:
-    """Of each other run in a line: does it rank like the first, and is it better? By main ratings."""
-    better = {pair.number: pair.measures["spearman"] for pair in compared.differences}
-    alike = {pair.number: pair for pair in compared.agreement if pair.against_number == 1}
-    for number, pair in alike.items():
-        text = f"ranks like run 1: Spearman {shown(pair.measures['spearman'])}"
-        gap = better.get(number)
-        if gap is not None and gap.value is not None:
-            how = "better" if gap.value > 0 else "worse"
-            how = how if zero_outside(gap) else "no clear difference"
-            text += f"; with gold {difference(gap).rstrip(' *')} ({how})"
-        yield f"run {number}", text
-
-
 def _pairs(
     title: str, columns: Sequence[Column], pairs: Sequence[Pair], names: Sequence[str], sign: str
 ) -> Section:
@@ -292,27 +243,12 @@ def _pairs(
     return Section(title, columns=heads, rows=rows, close=not title)
 
 
-def gold_facts(gold: Gold, plan: Plan, runs: Runs) -> Iterator[tuple[str, str]]:
+def gold_facts(gold: Gold, plan: Plan, runs: Runs) -> Section:
     """What the numbers are made from."""
     labelled = int((~np.isnan(gold.values)).sum())
-    others = f"; {several(gold.others, 'row')} of it not in the run" if gold.others else ""
-    yield "gold", f"{several(labelled, 'label')} of {gold.source}{others}"
-    if gold.positive is None:
-        yield "detection", f"none: {gold.classes}"
-    else:
-        rule = RULES.get(str(plan.threshold), str(plan.threshold))
-        yield "positive", f"{gold.classes}; threshold of the score: {rule}"
-    if plan.resamples:
-        how = f"percentile bootstrap over items, {several(plan.resamples, 'resample')}"
-        yield "intervals", f"{LEVEL * 100:g} %, {how}"
-    all_of = [one for of_run in runs for one in of_run if one.items == of_run[0].items]
-    lacking = {
-        "gold label": max(one.without_gold for one in all_of),
-        "score": max(one.without_score for one in all_of),
-    }
-    left = [f"{several(n, 'item')} without a {what}" for what, n in lacking.items() if n]
-    if left:
-        yield "left out", "; ".join(left)
+    rule = RULES.get(str(plan.threshold), str(plan.threshold))
+    every = [one for of_run in runs for one in of_run if one.items == of_run[0].items]
+    return stated("gold", gold=gold, plan=plan, labelled=labelled, rule=rule, all=every)
 
 
 def _thresholds(runs: Runs) -> Iterator[Section]:

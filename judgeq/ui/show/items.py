@@ -5,24 +5,25 @@ from __future__ import annotations
 
 import math
 from collections import Counter
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import replace
 
 import numpy as np
 
 from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
-from judgeq.escaping import excerpt, plain
+from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.explanation import Explanation, who
 from judgeq.evaluation.items import View
 from judgeq.evaluation.trail import Appearance, Trail, Versus
 from judgeq.people import answers
-from judgeq.text import count, money, several
+from judgeq.text import count, several
 from judgeq.types import Call
-from judgeq.ui.sections import Cell, Column, Section, numbers, words
+from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
 
-Further = tuple[Column, Sequence[Cell]]
-"""A column, and its cell for each row of the table."""
+Further = tuple[Column, Callable[[int], Cell]]
+"""A column, and its cell for an item's row."""
 NOTES = {
     "spread": "spread: the standard deviation of the scores that the item was given.",
     "z": "z: how much less predictable an item's comparisons are than those of the others, as its "
@@ -42,7 +43,7 @@ TITLES = {
 }
 LONG, REPLY = 400, 2000
 """Characters of a text, and of a raw reply, that are shown."""
-NAME, NOTE = 24, 60
+NAME = 24
 SIGNS = {1.0: ">", 0.0: "<", 0.5: "=", None: "?"}
 """How an item was ranked to another."""
 
@@ -58,10 +59,8 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
         if not view.rows:
             yield Section(title, notes=[f"–: {view.why or 'there is none'}."])
             continue
-        marks = ["→" if row == view.marked else "" for row in view.rows]
-        first = [] if view.marked is None else [(Column("", whole=True), marks)]
         notes = [NOTES[name] for name in view.measures if name in NOTES]
-        columns, rows = table(scores, view.rows, [*_measures(view, scores)], first)
+        columns, rows = table(scores, view.rows, _measures(view, scores), view.marked)
         yield Section(title, columns=columns, rows=rows, notes=notes)
     warnings = [*result.cautions] if (note := apart(scores)) is None else [*result.cautions, note]
     if never := int((~scores.judged).sum()):
@@ -73,40 +72,42 @@ def views(result: Result, views: Sequence[View]) -> Iterator[Section]:
 
 def _measures(view: View, scores: Scores) -> Iterator[Further]:
     """The columns that only this view has; and gold."""
-    rows = list(view.rows)
     if view.name == "uncertain":
-        yield numbers("se")[0], scores.se[rows].tolist()
+        yield Column("se", right=True), scores.se.__getitem__
     if not np.isnan(scores.gold).all():
-        yield numbers("gold", show="{:g}".format)[0], scores.gold[rows].tolist()
+        yield Column("gold", right=True, show="{:g}".format), scores.gold.__getitem__
     for name, values in view.measures.items():
         show = "{:+.2f}".format if name in SIGNED else None
-        yield numbers(name, show=show)[0], values[rows].tolist()
+        yield Column(name, right=True, show=show), values.__getitem__
 
 
 def table(
     scores: Scores,
     rows: Sequence[int],
-    further: Sequence[Further] = (),
-    first: Sequence[Further] = (),
+    further: Iterable[Further] = (),
+    marked: int | None = None,
 ) -> tuple[list[Column], list[tuple[Cell, ...]]]:
     """The columns and rows of a table of these items: ranks and scores with their 95 % intervals, other
-    columns, and the texts, as far as they are available."""
-    sure, ranks, chosen = scores.intervals, scores.rank, list(rows)
-    columns = [*first, (numbers("rank")[0], [int(ranks[row]) or None for row in chosen])]
+    columns, and the texts, as far as they are available; an arrow at the row that is `marked`."""
+    sure, ranks, texts = scores.intervals, scores.rank, scores.texts
+    columns: list[Further] = []
+    if marked is not None:
+        columns.append((Column("", whole=True), lambda row: "→" if row == marked else ""))
+    columns.append((Column("rank", right=True), lambda row: int(ranks[row]) or None))
     if sure is not None:
-        reach = [f"{sure.rank_low[row]}–{sure.rank_high[row]}" for row in chosen]
-        columns.append((Column("95 %", whole=True, spare=2), reach))
-    columns.append((Column("item", at_most=20, least=10), [scores.ids[row] for row in chosen]))
-    columns.append((numbers("score", show=score)[0], scores.main[1][chosen].tolist()))
+        head = Column("95 %", whole=True, spare=2)
+        columns.append((head, lambda row: f"{sure.rank_low[row]}–{sure.rank_high[row]}"))
+    columns.append((Column("item", at_most=20, least=10), scores.ids.__getitem__))
+    columns.append((Column("score", right=True, show=score), scores.main[1].__getitem__))
     if sure is not None:
-        reach = [f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}" for row in chosen]
-        columns.append((Column("95 % interval", whole=True, spare=3), reach))
+        head = Column("95 % interval", whole=True, spare=3)
+        columns.append((head, lambda row: f"{sure.low[row]:z.2f} to {sure.high[row]:z.2f}"))
     columns += further
-    if scores.texts is not None:
-        excerpts = [plain(scores.texts[row], TEXT) for row in chosen]
-        columns.append((Column("text", at_most=40, least=16, spare=1), excerpts))
+    if texts is not None:
+        head = Column("text", at_most=40, least=16, spare=1)
+        columns.append((head, lambda row: plain(texts[row], TEXT)))
     heads = [head for head, _ in columns]
-    return heads, list(zip(*(cells for _, cells in columns), strict=True))
+    return heads, [tuple(cell(row) for _, cell in columns) for row in rows]
 
 
 def score(value: float) -> str:
@@ -126,11 +127,13 @@ def explain(found: Explanation) -> Iterator[Section]:
     state = " (the run isn't finished)" if result.partial else ""
     name = plain(ids[row], NAME)
     if isinstance(about, Versus):
+        one, rating = plain(ids[about.one], NAME), result.scores.main[0]
         name += f" and {plain(ids[about.other], NAME)}"
-        facts = [*_compared(result, about)]
+        facts = stated("two", versus=about, name=one, rating=rating)
     else:
-        facts = [*_facts(result, row), *_judged(found, trail)]
-    yield Section(f"{name} in {result.run.id}{state}", facts, warnings=result.cautions)
+        facts = _facts(found, trail)
+    title = f"{name} in {result.run.id}{state}"
+    yield replace(facts, title=title, warnings=result.cautions)
     if isinstance(about, Versus):
         columns, rows = table(result.scores, [about.one, about.other])
         yield Section(columns=columns, rows=rows)
@@ -145,42 +148,23 @@ def explain(found: Explanation) -> Iterator[Section]:
         yield from _replies(found, [*jobs, *(one.id for one in unanswered)])
 
 
-def _facts(result: Result, row: int) -> Iterator[tuple[str, str]]:
-    """What the item is, and where it stands."""
-    scores, sure = result.scores, result.scores.intervals
-    if scores.texts is not None:
-        more = len(scores.texts[row]) - LONG
-        rest = f" … ({several(more, 'more character')})" if more > 0 else ""
-        yield "text", excerpt(scores.texts[row], LONG) + rest
-    if not scores.rank[row]:
-        yield "rank", "–: it was never judged"
-    else:
-        ranked = (scores.rank > 0) & (scores.component == scores.component[row])
-        rank, rating = f"{count(int(scores.rank[row]))} of {count(int(ranked.sum()))}", ""
-        if sure is not None:
-            rank += f" (95 % interval {sure.rank_low[row]} to {sure.rank_high[row]})"
-            rating = f" (95 % interval {sure.low[row]:z.2f} to {sure.high[row]:z.2f})"
-        yield "rank", rank
-        yield f"score ({scores.main[0]})", f"{score(scores.main[1][row])}{rating}"
-    if not math.isnan(scores.gold[row]):
-        yield "gold", f"{scores.gold[row]:g}"
-    if scores.left_after[row]:
-        yield "left", f"early, after round {scores.left_after[row]}"
-    if scores.apart and scores.rank[row]:
-        yield "group", f"{scores.component[row]}: never compared with items of other groups"
-
-
-def _judged(found: Explanation, trail: Trail) -> Iterator[tuple[str, str]]:
-    """How often it was judged, with what results; and how its Elo moved."""
-    seen = trail.appearances
-    if seen:
-        results = Counter(_result(one) for one in seen)
-        counts = ", ".join(f"{n} {result}" for result, n in results.most_common())
-        yield "judged", f"{several(len(seen), 'time')}: {counts}"
-    if seen and "elo" in found.run.scores.ratings:
-        elo = found.by_round[:, 0].tolist()
+def _facts(found: Explanation, trail: Trail) -> Section:
+    """What the item is, where it stands, how often it was judged, and how its Elo moved."""
+    scores, row, seen = found.run.scores, trail.row, trail.appearances
+    elo = []
+    if "elo" in scores.ratings:
         rounds = sorted({one.judgment.round for one in seen})
-        yield "Elo by round", " → ".join(f"{elo[at]:.0f}" for at in (0, *rounds))
+        elo = [f"{found.by_round[at, 0]:.0f}" for at in (0, *rounds)]
+    return stated(
+        "item",
+        scores=scores,
+        row=row,
+        ranked=int(((scores.rank > 0) & (scores.component == scores.component[row])).sum()),
+        score=score,
+        seen=seen,
+        results=Counter(map(_result, seen)).most_common(),
+        elo=elo,
+    )
 
 
 def _result(one: Appearance) -> str:
@@ -223,26 +207,6 @@ def _judgments(result: Result, trail: Trail, versus: int | None) -> Section:
     return Section("Judgments", columns=columns, rows=rows, notes=notes)
 
 
-def _compared(result: Result, versus: Versus) -> Iterator[tuple[str, str]]:
-    """Which of two is higher, by the scores and in the judgments of both."""
-    p, direct, name = versus.probability, versus.direct, plain(result.scores.ids[versus.one], NAME)
-    if p is None:
-        yield "probability", f"–: {versus.why}"
-    else:
-        share = "over 99.9 %" if p > 0.999 else "under 0.1 %" if p < 0.001 else f"{100 * p:.1f} %"
-        yield (
-            "probability",
-            f"{share} that {name} has more of the feature, by {result.scores.main[0]}",
-        )
-    if not direct.met:
-        yield "directly", "never in one judgment"
-        return
-    places = {"above": direct.above, "below": direct.below, "tied": direct.tied}
-    places["order not asked"] = direct.met - direct.compared
-    met = ", ".join(f"{how} in {n}" for how, n in places.items() if n or how in ("above", "below"))
-    yield "directly", f"in {several(direct.met, 'judgment')}: {name} {met}"
-
-
 def _unanswered(found: Explanation, row: int) -> Section:
     """The questions about the item that have no verdict."""
     rows = []
@@ -282,9 +246,4 @@ def _replies(found: Explanation, jobs: Sequence[int]) -> Iterator[Section]:
 
 def _call(result: Result, call: Call) -> str:
     """Whose call it was, its outcome, and what it took; with a person's remark."""
-    if (person := who(result, call)) is not None:
-        note = "" if (remark := answers.remark(call)) is None else f" ({plain(remark, NOTE)})"
-        return f"{plain(person, NAME)}: {call.outcome}{note}, {call.latency:.1f} s"
-    tokens = f"{count(call.usage.input + call.usage.cached)} + {count(call.usage.output)} tokens"
-    cost = "cost unknown" if call.cost is None else money(call.cost)
-    return f"attempt {call.attempt}: {call.outcome}, {tokens}, {cost}, {call.latency:.2f} s"
+    return line("call", person=who(result, call), remark=answers.remark(call), call=call)

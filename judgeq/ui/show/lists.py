@@ -5,6 +5,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from datetime import UTC, datetime
+from operator import attrgetter
 from typing import TYPE_CHECKING, Any
 
 import orjson
@@ -15,8 +16,8 @@ from judgeq.prompts import PromptSet
 from judgeq.runs.stored import StoredRun
 from judgeq.store.postgres.upkeep import MOST_SKEW
 from judgeq.strategies import REGISTRY
-from judgeq.text import count, money, several
-from judgeq.ui.sections import Column, Section, numbers, words
+from judgeq.text import money
+from judgeq.ui.sections import Column, Section, numbers, stated, words
 
 if TYPE_CHECKING:
     from judgeq.doctor import Check
@@ -40,21 +41,12 @@ def datasets(infos: Sequence[DatasetInfo]) -> Iterator[Section]:
                 info.gold_kind or "none",
                 _where(info),
                 "any (--n)" if info.items is None else info.items,
-                None if info.size is None else f"{info.size / 1e6:.1f} MB",
+                None if info.size is None else megabytes(info.size),
             )
             for info in infos
         ],
     )
-    for info in infos:
-        facts = [
-            ("about", info.description),
-            ("gold", info.gold_meaning),
-            ("prompt set", info.prompt),
-            ("licence", info.licence),
-            ("cite", info.citation),
-        ]
-        title = f"{info.name}: {info.title}"
-        yield Section(title, [(name, value) for name, value in facts if value])
+    yield from (stated("dataset", info=info) for info in infos)
     note = "Any CSV, TSV, JSONL or Parquet file does too: --dataset my.csv --text-column body"
     yield Section(notes=[note])
 
@@ -98,16 +90,7 @@ def strategies_over(n: int) -> list[dict[str, Any]]:
 
 def strategies(n: int) -> Iterator[Section]:
     """The strategies, and what their defaults cost over n items."""
-    for row in strategies_over(n):
-        facts = [("what", row["summary"]), ("when", row["when"])]
-        if row["settings"]:
-            facts.append(("settings", ", ".join(f"{name}=…" for name in row["settings"])))
-        most = "at most " if row["prunes"] else ""
-        by_default = row["refused"] or (
-            f"over {count(n)} items by default: {most}{several(row['calls'], 'call')} in "
-            f"{most}{several(row['rounds'], 'round')}"
-        )
-        yield Section(row["usage"], [*facts, ("cost", by_default)])
+    return (stated("strategy", row=row) for row in strategies_over(n))
 
 
 def prompts(prompt_sets: Sequence[PromptSet]) -> Section:
@@ -141,7 +124,7 @@ def checks(checks: Sequence[Check]) -> Section:
             Column("state", whole=True, colours=COLOURS),
             *words("found"),
         ],
-        rows=[(check.name, check.state, check.report) for check in checks],
+        rows=[*map(attrgetter("name", "state", "report"), checks)],
     )
 
 
@@ -154,11 +137,10 @@ def models(known: Sequence[Known]) -> Section:
             *numbers("reads", whole=True),
         ],
         rows=[
-            (
-                *(model.provider, model.model),
-                *(model.input, model.cached, model.output, model.context_window),
+            *map(
+                attrgetter("provider", "model", "input", "cached", "output", "context_window"),
+                known,
             )
-            for model in known
         ],
         notes=["Dollars per million tokens, from genai-prices; what a model reads, in tokens."],
     )
@@ -166,14 +148,7 @@ def models(known: Sequence[Known]) -> Section:
 
 def cache(cache: Overview) -> Iterator[Section]:
     """The cache's size and hits, and what it holds by model."""
-    yield Section(
-        facts=[
-            ("folder", str(cache.folder)),
-            ("replies", count(cache.replies)),
-            ("size", f"{cache.bytes / 1e6:,.1f} MB"),
-            ("hits", f"{count(cache.hits)}, and {count(cache.misses)} misses"),
-        ]
-    )
+    yield stated("cache", cache=cache, megabytes=megabytes)
     if cache.oldest is None or cache.newest is None:
         return
     yield Section(
@@ -191,22 +166,14 @@ def _day(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"
 
 
+def megabytes(size: int) -> str:
+    """ "1,234.5 MB"."""
+    return f"{size / 1e6:,.1f} MB"
+
+
 def store(overview: Upkeep, runs: Sequence[StoredRun]) -> Iterator[Section]:
     """A store's state, and its runs."""
-    facts = [
-        ("server", overview.server),
-        ("schema", _schema(overview)),
-        ("rights", _rights(overview)),
-        ("clock", f"{overview.ahead:+.3f} s from this machine's"),
-        ("size", f"{overview.bytes / 1e6:,.1f} MB"),
-        ("runs", f"{len(runs):,}"),
-    ]
-    warnings = []
-    if abs(overview.ahead) > MOST_SKEW:
-        warnings.append(
-            "This machine's clock is off. Leases are on the database's, but times of calls aren't."
-        )
-    yield Section(overview.address.shown, facts, warnings=warnings)
+    yield stated("store", store=overview, runs=runs, most_skew=MOST_SKEW, megabytes=megabytes)
     if overview.tables:
         yield Section(
             columns=[*words("table"), *numbers("rows, about", "MB", "dead rows")],
@@ -217,33 +184,14 @@ def store(overview: Upkeep, runs: Sequence[StoredRun]) -> Iterator[Section]:
         )
     if runs:
         names = words("last written", "led by", "texts", whole=True)
+        rows = [(run.id, run.row()) for run in runs]
         yield Section(
-            columns=[*words("run"), *names, *numbers("workers")], rows=[_run(run) for run in runs]
+            columns=[*words("run"), *names, *numbers("workers")],
+            rows=[
+                (
+                    *(name, f"{datetime.fromtimestamp(row.touched, UTC):%Y-%m-%d %H:%M:%S} UTC"),
+                    *(row.leader or "", "shared" if row.texts else "", row.workers),
+                )
+                for name, row in rows
+            ],
         )
-
-
-def _run(run: StoredRun) -> tuple[str, str, str, str, int]:
-    row = run.row()
-    texts = "shared" if row.texts else ""
-    return run.id, _moment(row.touched), row.leader or "", texts, row.workers
-
-
-def _schema(overview: Upkeep) -> str:
-    if overview.version is None:
-        return f"{overview.address.schema}: not there yet; the first `judgeq run --store` makes it"
-    return f"{overview.address.schema}, version {overview.version}"
-
-
-def _rights(overview: Upkeep) -> str:
-    if overview.version is None:
-        if overview.may_create:
-            return "may make the schema"
-        return (
-            "may not make the schema: have somebody who may run "
-            f'CREATE SCHEMA "{overview.address.schema}" AUTHORIZATION this user'
-        )
-    return "may write" if overview.may_write else "may read only"
-
-
-def _moment(seconds: float) -> str:
-    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

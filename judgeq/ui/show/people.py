@@ -8,8 +8,8 @@ from judgeq.evaluation.people import ModelAgreement, PersonRecord, Share, Yardst
 from judgeq.people.checks import remarks
 from judgeq.people.registry import Change, Changed
 from judgeq.runs import RunPlace
-from judgeq.text import count, several
-from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
+from judgeq.text import several
+from judgeq.ui.sections import Cell, Column, Section, line, numbers, stated, words
 
 SLOTS = 4
 """Of longer lists the share of one position is shown, and not of each."""
@@ -31,25 +31,8 @@ def changed(
 ) -> Section:
     """What a change did to people of a run; `served`: its page is open; `here`: their links lead to this
     machine."""
-    if change.what == "add":
-        width = max(len(one.name) for one in people)
-        notes = [f"{one.name:<{width}}  {one.link}" for one in people]
-        notes.append("Each link is shown only now. Whoever has it judges under that name.")
-        if not served:
-            notes.append(f"They can judge while `judgeq annotate {place.argument}` runs there.")
-        if here:
-            notes.append(
-                "The links work on this machine only. For judges elsewhere give `judgeq annotate` and "
-                "this command --host, or --url-prefix for a reverse proxy."
-            )
-    elif change.what == "forget":
-        notes = [
-            f"Forgotten; called {', '.join(one.name for one in people)} from now on.",
-            "Reports and exports made before still have the names: change these files yourself.",
-        ]
-    else:
-        notes = [f"{one.name} is {one.state}." for one in people]
-    return Section(notes=notes)
+    facts = {"people": people, "served": served, "here": here}
+    return stated("changed", what=change.what, run=place.argument, **facts)
 
 
 def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
@@ -150,42 +133,19 @@ def people(found: Yardstick) -> Iterator[Section]:
         rows=rows,
         notes=[f"{gave}. {of}.", *map(sentence, models), *(f"–: {why}." for why in reasons)],
     )
-    if facts := [*_checks(found.people)]:
-        yield Section("Questions that check people", facts=facts)
+    if (checks := _checks(found.people)).facts:
+        yield checks
 
 
 def sentence(model: ModelAgreement) -> str:
     """Whether a model is as good as one more person."""
-    gap, questions = model.difference, several(model.questions, "question")
-    if gap.value is None or gap.low is None or gap.high is None:
-        why = gap.why or "there are no questions in common"
-        if gap.value is not None:
-            why = f"{questions} in common are too few"
-        return f"Unknown whether {model.name} is as good as one more person: {why}."
-    if gap.low <= 0 <= gap.high:
-        means = "as good as one more person, as far as these questions can tell"
-    elif gap.high < 0:
-        means = "not as good as one more person"
-    else:
-        means = "in closer agreement with people than they are with one another"
-    return (
-        f"{model.name} is {means}: it orders {shown(model.agreement.value)} of the pairs as a person "
-        f"does, two people {shown(model.people_agreement.value)}, on the same {questions} (difference "
-        f"{gap.value:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}])."
-    )
+    return line("as_good", model=model)
 
 
-def _checks(people: Sequence[PersonRecord]) -> Iterator[tuple[str, str]]:
+def _checks(people: Sequence[PersonRecord]) -> Section:
     """What repeated questions and known answers show of all people together."""
     repeats, place, known = (
         Share(sum(share.count for share in of), sum(share.total for share in of))
         for of in zip(*((one.repeats, one.same_place, one.known) for one in people), strict=True)
     )
-    if repeats.total:
-        of = several(repeats.total, "repeated question")
-        yield "repeats", f"{shown(repeats.measured)} answered alike, of {of} in reversed order"
-    if place.total:
-        times = f"{count(round(place.count))} of {several(place.total, 'time')}"
-        yield "", f"the same position came first {times}: often means a habit"
-    if known.total:
-        yield "known answers", f"{shown(known.measured)} right, of {count(known.total)}"
+    return stated("checks", repeats=repeats, place=place, known=known)

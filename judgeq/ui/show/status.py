@@ -9,14 +9,13 @@ import numpy as np
 
 from judgeq.engine.batch import Listed
 from judgeq.engine.status import State, Unreadable
-from judgeq.escaping import plain
 from judgeq.judge.backend import KEPT, Remote
 from judgeq.store.crew import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Batch, Floats, Totals
 from judgeq.ui.lines import batch_state
-from judgeq.ui.sections import Cell, Column, Section, numbers, words
-from judgeq.ui.show.run import ENDS, ends, facts, in_words, rows_at_ends
+from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
+from judgeq.ui.show.run import ENDS, ends, of_models, order, rating, rows_at_ends
 
 WORKERS = 30
 """So many workers are listed: those that work, the busiest first."""
@@ -27,34 +26,25 @@ SOON = 10
 
 def status(state: State) -> Iterator[Section]:
     """How far a run is."""
-    known = facts(state)
-    for number, counts in enumerate(state.rounds, start=1):
-        if counts.done < counts.total:
-            known.append((f"round {number}", in_words(counts)))
-    for batch in state.batches:
-        answered = f"{count(batch.done)} of {several(batch.jobs, 'question')} answered"
-        known.append((f"batch {batch.name}", f"{batch_state(batch)}, {answered}"))
-    if state.failure is not None:
-        since = state.failure.in_a_row
-        row = f", {several(since, 'call')} since the last answer" if since else ""
-        at = datetime.fromtimestamp(state.failure.at, UTC).astimezone()
-        error = plain(state.failure.error, 400)
-        known.append(("last failure", f"{at:%Y-%m-%d %H:%M:%S}{row}: {error}"))
-    late = deadlines(state.batches, state.at)
-    yield Section(f"{state.run.id}: {state.word}", known, warnings=late)
+    result, failure = state.result, state.failure
+    yield stated(
+        "status",
+        run=state,
+        batch_state=batch_state,
+        totals=state.totals if result is None or result.said is None else of_models(result),
+        scores=() if result is None else rating(result).facts,
+        reliability=order(state),
+        late=deadlines(state.batches, state.at),
+        failed_at=failure and _local(failure.at, "%Y-%m-%d %H:%M:%S"),
+    )
     if state.crew is not None:
         yield from crew(state.crew)
-    if state.result is not None:
-        yield ends(state.result.scores)
+    if result is not None:
+        yield ends(result.scores)
     elif state.ratings is not None:
         yield _so_far(state, state.ratings)
-    run = state.run.argument
-    if state.word == "no verdicts":
-        again = f"`judgeq resume {run} --retry-failed` asks again."
-        yield Section(notes=[f"No job got a usable answer, so there are no scores: {again}"])
-    if state.word == "stopped":
-        verb = "resume" if state.info.settings.people is None else "annotate"
-        yield Section(notes=[f"To continue: judgeq {verb} {run}"])
+    if (what_next := stated("next", run=state)).notes:
+        yield what_next
 
 
 def _so_far(state: State, ratings: Floats) -> Section:
@@ -64,15 +54,17 @@ def _so_far(state: State, ratings: Floats) -> Section:
     title += ", by Elo for now; the final scores are fitted at the end" if elo else ""
     top, bottom = rows_at_ends(ratings)
     places = [*enumerate(top, 1), *enumerate(bottom, int((~np.isnan(ratings)).sum()) - ENDS + 1)]
-    return Section(
-        title,
-        columns=[
-            *numbers("rank"),
-            *numbers("Elo" if elo else "score", show=("{:.0f}" if elo else "{:z.2f}").format),
-            *words("item", at_most=60),
-        ],
-        rows=[(place, float(ratings[row]), state.ids[row]) for place, row in places],
-    )
+    columns = [
+        *numbers("rank"),
+        *numbers("Elo" if elo else "score", show=("{:.0f}" if elo else "{:z.2f}").format),
+        *words("item", at_most=60),
+    ]
+    rows = [(place, float(ratings[row]), state.ids[row]) for place, row in places]
+    return Section(title, columns=columns, rows=rows)
+
+
+def _local(at: float, form: str) -> str:
+    return datetime.fromtimestamp(at, UTC).astimezone().strftime(form)
 
 
 def deadlines(batches: Sequence[Batch], now: float) -> list[str]:
@@ -81,8 +73,8 @@ def deadlines(batches: Sequence[Batch], now: float) -> list[str]:
     for batch in batches:
         until = batch.made + KEPT.get(batch.api, min(KEPT.values())) * DAY
         if batch.open and now > until - SOON * DAY:
-            day = f"{datetime.fromtimestamp(until, UTC).astimezone():%Y-%m-%d}"
-            when = f"are deleted by its provider on about {day}" if now < until else "may be gone"
+            on = f"are deleted by its provider on about {_local(until, '%Y-%m-%d')}"
+            when = on if now < until else "may be gone"
             warnings.append(f"The results of batch {batch.name} {when}: resume its run before.")
     return warnings
 
@@ -91,19 +83,7 @@ def crew(crew: Crew) -> Iterator[Section]:
     """Who leads a run of a store, its workers, and the cap that they share."""
     here = [worker for worker in crew.workers if not worker.over]
     here.sort(key=lambda worker: (-worker.running, -worker.rate, worker.number))
-    facts, leader, cap = [], crew.leader, crew.cap
-    if leader is not None:
-        name = leader.name if leader.leads else f"nobody now; last by {leader.name}"
-        facts.append(("led by", name))
-    left = len(crew.workers) - len(here)
-    ended = f", {count(left)} that left or were lost" if left else ""
-    speed = f"; {rate(crew.rate)} calls a second in the last minute" if here else ""
-    facts.append(("workers", f"{count(len(here))}{ended}{speed}"))
-    if cap.max_cost is not None:
-        risk = f", {money(cap.at_risk)} more at risk" if cap.at_risk else ""
-        held = f", {money(cap.held)} reserved for next calls" if cap.held else ""
-        facts.append(("cap", f"{money(cap.spent)} of {money(cap.max_cost)} spent{risk}{held}"))
-    yield Section(facts=facts)
+    yield stated("crew", crew=crew, here=here)
     if here:
         columns = [
             *words("worker", at_most=40),

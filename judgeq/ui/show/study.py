@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
+from operator import attrgetter
 from pathlib import Path
 
 from judgeq.study.reproduction import Reproduced
@@ -12,6 +13,8 @@ from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.study_figures import Ranked
 
 SHOWN = 12
+FIELDS = ("strategy", "parameters", "rating", "rho", "rho_se", "cost", "score")
+"""The columns of strategies."""
 ELO = {
     None: "",
     True: "; all Elo ratings equal the published ones to the last bit",
@@ -43,10 +46,7 @@ def study(
     yield Section(
         f"The best strategies, over {cases} rated by {' and '.join(grid.ratings)}",
         columns=columns,
-        rows=[
-            (one.strategy, one.parameters, one.rating, one.rho, one.rho_se, one.cost, one.score)
-            for one in ranked[:SHOWN]
-        ],
+        rows=[*map(attrgetter(*FIELDS), ranked[:SHOWN])],
         notes=notes,
     )
 
