@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -18,8 +19,8 @@ from judgeq.evaluation.agreement import (
     _both_ways,
     implied,
     kendall_by_pair,
-    krippendorff,
 )
+from judgeq.rating.correlation import point
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, grouped, rankings, verdicts
 
@@ -58,6 +59,11 @@ def answered(answers: Iterable[Answer]) -> Verdicts:
     answers = list(answers)
     judges = np.array([judge for judge, _ in answers], dtype=np.int32)
     return replace(verdicts(ranking for _, ranking in answers), judges=judges)
+
+
+def krippendorff(*codings: Any) -> float | None:
+    measure = _Alpha(*codings, np.zeros(len(codings[0]), dtype=np.int64))
+    return point(measure, measure.groups)
 
 
 def of(codings: Sequence[Coding]) -> float | None:

@@ -16,7 +16,7 @@ from numpy.typing import NDArray
 
 from judgeq import rating, seeds
 from judgeq.engine.results import Result
-from judgeq.evaluation.metrics import Measured, bootstrapped
+from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import Estimator, Parameters, comparisons
 from judgeq.rating.comparisons import pairs_of, slots_by_size
@@ -42,23 +42,10 @@ def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
     return pairs, judges_of(verdicts)[verdict], value
 
 
-def krippendorff(unit: Ints, judge: Ints, value: Floats) -> float | None:
-    """Krippendorff's α for interval data: 1 is agreement, 0 what chance gives, less is discord.
-
-    Judge `judge[c]` has given `unit[c]` the value `value[c]`, all of shape (m,), without nan. What a
-    judge said of one unit several times is averaged first: it says nothing of agreement with others.
-    Units of fewer than two judges are left out. None where that leaves none, or all values are equal.
-
-    α = 1 − Do / De, of squared differences: Do is their mean within the units, De that of any two
-    values (Krippendorff 2011, "Computing Krippendorff's alpha-reliability").
-    """
-    measure = _Alpha(unit, judge, value, np.zeros(len(unit), dtype=np.int64))
-    return point(measure, measure.groups)
-
-
 def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     """Krippendorff's α of the judges over the pairs of items, with its 95 % percentile interval from
-    `times` resamples; None where it is undefined.
+    `times` resamples; None where it is undefined. Of items judged alone that of their scores, without an
+    interval.
 
     Each pair counts both ways round, as (low, high) and as (high, low): else the agreement expected by
     chance would depend on how the items are numbered, and be near 1 where they come in their true
@@ -70,9 +57,13 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     sound where the judges were asked about the same sets; where each was asked about its own, the
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
-    measure = _Alpha(*_both_ways(verdicts))
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
+        measure = _Alpha(*implied(verdicts), np.zeros(len(verdicts), dtype=np.int64))
+    else:
+        measure = _Alpha(*_both_ways(verdicts))
     # One set drawn again and again would give an interval of no width.
-    return bootstrapped(measure, measure.groups, times if measure.groups > 1 else 0, rng)
+    n = measure.groups
+    return bootstrap({"": measure}, n, times if n > 1 else 0, rng)[""]
 
 
 def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
@@ -151,7 +142,15 @@ def _runs(columns: NDArray[Any]) -> Offsets:
 
 
 class _Alpha:
-    """Krippendorff's α for any weighting of groups of answers: a `correlation.Measure`.
+    """Krippendorff's α for interval data, for any weighting of groups of answers (a `Measure`): 1 is
+    agreement, 0 what chance gives, less is discord; nan where all values are equal.
+
+    Judge `judge[c]` has given `unit[c]` the value `value[c]`, in the group `group[c]`, all of shape
+    (m,), without nan. What a judge said of one unit several times is averaged first: it says nothing of
+    agreement with others. Units of fewer than two judges are left out.
+
+    α = 1 − Do / De, of squared differences: Do is their mean within the units, De that of any two
+    values (Krippendorff 2011, "Computing Krippendorff's alpha-reliability").
 
     α is made of four sums over the units, and what each group adds to them is worked out once. A unit
     all of whose answers are of one group is that group's. Of one whose answers are of several, a group
@@ -271,7 +270,7 @@ def panel_agreement(
         verdicts=[int(counts[group].sum()) for _, group in groups],
         ratings=ratings,
         kendall={name: kendall_by_pair([own[name] for own in ratings]) for name in ratings[0]},
-        krippendorff_alpha=alpha_of(every, resamples, seed),
+        krippendorff_alpha=alpha(every, resamples, seeds.rng(seed, "bootstrap", "agreement")),
         judged_by_several=int((np.unique(units, return_counts=True)[1] > 1).sum()),
         others=len(there) - len(listed),
         others_verdicts=int(counts.sum() - counts[listed].sum()),
@@ -293,10 +292,3 @@ def ratings_by(
         one.column: np.where(unseen, np.nan, one.fit(own, n, parameters).theta)
         for one in estimators
     }
-
-
-def alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
-    """As `alpha`, by a run's seed; of items judged alone of their scores, without an interval."""
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return Measured(krippendorff(*implied(verdicts)))
-    return alpha(verdicts, resamples, seeds.rng(seed, "bootstrap", "agreement"))

@@ -17,8 +17,9 @@ import numpy as np
 
 from judgeq import seeds
 from judgeq.evaluation.agreement import judges_of, sets
-from judgeq.evaluation.metrics import Measured, interval, resamples
+from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.rating import comparisons
+from judgeq.rating.correlation import Measure
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEAST = 10
@@ -66,14 +67,22 @@ class Couples(NamedTuple):
         pairs = float(self.pairs.sum())
         return float(self.alike.sum()) / pairs if pairs else None
 
-    def by_question(self, questions: Offsets) -> Floats:
-        """The pairs of items ordered alike and all pairs, for these questions: the means over the
-        couples, shape (2, questions)."""
+    def measure(self, questions: Offsets) -> Measure:
+        """The share, for any weighting of these questions: each has the mean over its couples."""
         chosen = np.isin(self.question, questions)
         at, n = np.searchsorted(questions, self.question[chosen]), len(questions)
         counts = np.maximum(np.bincount(at, minlength=n), 1)
-        columns = (self.alike[chosen], self.pairs[chosen])
-        return np.stack([np.bincount(at, column, n) / counts for column in columns])
+        alike, pairs = (
+            np.bincount(at, column[chosen], n) / counts for column in (self.alike, self.pairs)
+        )
+
+        def shares(weights: Floats) -> Floats:
+            total = weights @ pairs
+            none = np.full(len(total), np.nan)
+            share: Floats = np.divide(weights @ alike, total, out=none, where=total > 0)
+            return share
+
+        return shares
 
 
 def couples(verdicts: Verdicts, people: Bools) -> Couples:
@@ -116,17 +125,11 @@ def shares_alike(sides: Sequence[Couples], why: str, times: int, seed: int) -> l
     two sides also the first less the second. All on the same resamples of the questions; `why` there is
     none without a question."""
     questions = reduce(np.intersect1d, [side.questions for side in sides])
-    n = len(questions)
-    if not n:
+    if not (n := len(questions)):
         return [Measured(None, why=why)] * len(sides)
-    drawn = [np.ones((1, n))]
-    if n >= LEAST and times:
-        drawn += resamples(n, times, seeds.rng(seed, "bootstrap", "alike"))
-    found = []
-    for side in sides:
-        parts = side.by_question(questions).T
-        alike, pairs = np.concatenate([weights @ parts for weights in drawn]).T
-        found.append(np.divide(alike, pairs, out=np.full(len(alike), np.nan), where=pairs > 0))
-    if len(found) == 2:
-        found.append(found[0] - found[1])
-    return [Measured(float(share[0]), *interval(share[1:])) for share in found]
+    measures = {str(at): side.measure(questions) for at, side in enumerate(sides)}
+    if len(sides) == 2:
+        first, second = measures.values()
+        measures["difference"] = lambda weights: first(weights) - second(weights)
+    rng = seeds.rng(seed, "bootstrap", "alike")
+    return [*bootstrap(measures, n, times if n >= LEAST else 0, rng).values()]

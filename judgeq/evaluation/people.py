@@ -11,14 +11,15 @@ from statistics import median
 
 import numpy as np
 
+from judgeq import seeds
 from judgeq.engine import results
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.agreement import alpha_of, judges_of, kendall_by_pair, ratings_by
+from judgeq.evaluation.agreement import alpha, judges_of
 from judgeq.evaluation.couples import Agreement, couples, ordered_alike, shares_alike, signs
 from judgeq.evaluation.metrics import Measured
 from judgeq.person import Check, PersonState, Said
-from judgeq.rating import Parameters, comparisons, misfit
+from judgeq.rating import comparisons, misfit
 from judgeq.rating.position_bias import wilson
 from judgeq.runs import RunPlace
 from judgeq.types import Verdict, Verdicts
@@ -211,8 +212,6 @@ class ModelAgreement:
     people_agreement: Measured
     difference: Measured
     krippendorff_alpha: Measured  # of the people and it
-    kendall_with_people: float | None  # τ-b of its rating with theirs
-    kendall_with_all: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -220,15 +219,12 @@ class Yardstick:
     """How well a run's `n` people agree, on `questions` that two or more answered, and each model with
     them."""
 
-    rating: str
     n: int
     verdicts: int
     questions: int
     agreement: Measured
     krippendorff_alpha: Measured
-    kendall_with_all: float | None
     models: Sequence[ModelAgreement]
-    krippendorff_alpha_of_models: Measured | None  # None of fewer than two
     people: Sequence[PersonRecord]
 
 
@@ -245,21 +241,14 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     both = couples(verdicts, people)
     among = both.between(people, people)
 
-    def alpha(numbers: Sequence[int]) -> Measured:
-        return alpha_of(verdicts.where(np.isin(answered, numbers)), times, seed)
+    def alpha_of(judges: Sequence[int]) -> Measured:
+        rng = seeds.rng(seed, "bootstrap", "agreement")
+        return alpha(verdicts.where(np.isin(answered, judges)), times, rng)
 
-    main, scores = run.scores.main
-    parameters = Parameters(run.fit.sigma, run.parameters.position)
-    ratings = [
-        ratings_by(verdicts, group, len(scores), [run.main], parameters)[main]
-        for group in (persons, *([model] for model in models))
-    ]
-    matrix = kendall_by_pair([*ratings, scores])
-    tau = [[None if np.isnan(value) else float(value) for value in row] for row in matrix]
     alone = ALONE if run.history.alone else None
     (agreement,) = shares_alike([among], alone or NOBODY, times, seed)
     held = []
-    for at, model in enumerate(models, start=1):
+    for model in models:
         own = both.between(people, judges == model)
         common = np.intersect1d(own.questions, among.questions)
         with_it, *others = shares_alike(
@@ -274,20 +263,15 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
                 agreement=with_it,
                 people_agreement=two,
                 difference=difference,
-                krippendorff_alpha=alpha([*persons, model]),
-                kendall_with_people=tau[0][at],
-                kendall_with_all=tau[at][-1],
+                krippendorff_alpha=alpha_of([*persons, model]),
             )
         )
     return Yardstick(
-        rating=main,
         n=len(persons),
         verdicts=int(counts[people].sum()),
         questions=len(among.questions),
         agreement=agreement,
-        krippendorff_alpha=alpha(persons),
-        kendall_with_all=tau[0][-1],
+        krippendorff_alpha=alpha_of(persons),
         models=held,
-        krippendorff_alpha_of_models=alpha(models) if len(models) > 1 else None,
         people=people_of(run),
     )

@@ -188,26 +188,27 @@ class Evidence:
     surprise: Floats
     rated: Bools
 
-    def judgment(self, at: int) -> Judgment:
-        """The verdict of this number."""
-        verdicts, names = self.verdicts, self.run.judges
-        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
-        score = np.nan if verdicts.scores is None else verdicts.scores[at]
-        alone = slots.stop - slots.start == 1
-        judge = 0 if verdicts.judges is None else int(verdicts.judges[at])
-        return Judgment(
-            job=int(verdicts.matches[at]),
-            round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
-            judge=names[judge] if len(names) > 1 else None,
-            presented=tuple(verdicts.presented[slots].tolist()),
-            ordered=verdicts.ordered is None or bool(verdicts.ordered[at]),
-            groups=comparisons.groups_of(verdicts, at),
-            score=None if np.isnan(score) else float(score),
-            surprise=float("nan") if alone else float(self.surprise[at]),
-            rated=bool(self.rated[at]),
-            partial=verdicts.partial is not None and bool(verdicts.partial[at]),
-            ids=self.run.scores.ids,
-        )
+
+def judgment(
+    run: Result, verdicts: Verdicts, at: int, surprise: float, *, rated: bool = True
+) -> Judgment:
+    """The verdict of the number `at` among verdicts of a run."""
+    slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
+    score = np.nan if verdicts.scores is None else verdicts.scores[at]
+    of = None if verdicts.judges is None or len(run.judges) < 2 else int(verdicts.judges[at])
+    return Judgment(
+        job=int(verdicts.matches[at]),
+        round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
+        judge=None if of is None else run.judges[of],
+        presented=tuple(verdicts.presented[slots].tolist()),
+        ordered=verdicts.ordered is None or bool(verdicts.ordered[at]),
+        groups=comparisons.groups_of(verdicts, at),
+        score=None if np.isnan(score) else float(score),
+        surprise=float("nan") if slots.stop - slots.start == 1 else surprise,
+        rated=rated,
+        partial=verdicts.partial is not None and bool(verdicts.partial[at]),
+        ids=run.scores.ids,
+    )
 
 
 def gathered(run: Result) -> Evidence:
@@ -241,10 +242,14 @@ def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
     if verdicts.scores is not None:
         residual = np.where(np.isnan(residual), _scored(evidence)[of], residual)
     wins = comparisons.wins_by_slot(verdicts)[slots]
-    judgments = {at: evidence.judgment(at) for at in np.unique(of).tolist()}
+    run, surprise, rated = evidence.run, evidence.surprise, evidence.rated
+    judgments = {
+        at: judgment(run, verdicts, at, float(surprise[at]), rated=bool(rated[at]))
+        for at in np.unique(of).tolist()
+    }
     columns = (of, places, wins, expected, residual)
     appearances = [
-        Appearance(judgment := judgments[at], place if judgment.ordered else None, *numbers)
+        Appearance(judgments[at], place if judgments[at].ordered else None, *numbers)
         for at, place, *numbers in zip(*(column.tolist() for column in columns), strict=True)
     ]
     following = iter(appearances)

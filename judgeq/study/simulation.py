@@ -44,7 +44,8 @@ from judgeq.study import processes
 from judgeq.types import Floats
 
 if TYPE_CHECKING:
-    Rating = Shape = str
+    Rating = str
+    Shape = str
 else:
     Rating = Literal[("elo", *CHOICES, "hybrid")]
     Shape = Literal[tuple(synthetic.SHAPES)]

@@ -7,10 +7,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 import numpy as np
 
 from judgeq.evaluation.agreement import PanelAgreement
-from judgeq.evaluation.compare import NOTHING, Comparison, Pair, zero_outside
+from judgeq.evaluation.compare import Comparison, Pair
 from judgeq.evaluation.evaluate import (
     CORRELATION,
-    COUNTS,
     DETECTION,
     FOLDS,
     Assessment,
@@ -18,7 +17,7 @@ from judgeq.evaluation.evaluate import (
     apart,
 )
 from judgeq.evaluation.gold import Gold, Plan
-from judgeq.evaluation.metrics import LEVEL, Measured
+from judgeq.evaluation.metrics import COUNTS, LEVEL, NOTHING, Measured
 from judgeq.rating import position_bias
 from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
@@ -182,7 +181,7 @@ def _length(measured: Measured) -> str:
     if measured.value is None:
         return f"not measured: {measured.why}"
     text = f"Spearman {shown(measured)} with text length"
-    if measured.low is not None and not zero_outside(measured):
+    if measured.low is not None and not measured.zero_outside:
         return f"{text}: no more than chance gives"
     rewarded = "longer" if measured.value > 0 else "shorter"
     return f"{text}: {rewarded} texts score higher" if measured.low is not None else text
@@ -272,7 +271,7 @@ def _verdicts(compared: Comparison) -> Iterator[tuple[str, str]]:
         gap = better.get(number)
         if gap is not None and gap.value is not None:
             how = "better" if gap.value > 0 else "worse"
-            how = how if zero_outside(gap) else "no clear difference"
+            how = how if gap.zero_outside else "no clear difference"
             text += f"; with gold {difference(gap).rstrip(' *')} ({how})"
         yield f"run {number}", text
 
@@ -335,7 +334,7 @@ def difference(measured: Measured) -> str:
         return "– "
     if measured.low is None or measured.high is None:
         return f"{measured.value:+z.3f} "
-    mark = "*" if zero_outside(measured) else " "
+    mark = "*" if measured.zero_outside else " "
     return f"{measured.value:+z.3f} [{_bound(measured.low)}, {_bound(measured.high)}]{mark}"
 
 

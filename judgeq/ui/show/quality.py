@@ -104,7 +104,7 @@ def misfit(found: Misfit) -> Iterator[Section]:
                 (
                     one.round,
                     *([one.judge] if judges else []),
-                    " > ".join(group(ids, partial=one.partial) for ids in one.groups),
+                    " > ".join(group(ids, partial=one.partial) for ids in one.groups_of_ids),
                 )
                 for one in least
             ],

@@ -88,7 +88,7 @@ def _numbers(result: Result) -> list[tuple[str, str]]:
     return filled(
         ("Reliability", _reliability(result)),
         ("Ended", _ended(result)),
-        ("Gold labels", result.evaluation and _gold(result)),
+        ("Gold labels", bool(result.evaluation) and _gold(result)),
         ("Answers", result.said and by_people(result.said)),
         ("Judgments", info.imported and f"{in_words(counts)}, imported"),
         ("Cost", asked and f"{price}; {outcome}{saved}"),
@@ -106,15 +106,15 @@ def _reliability(run: Result | State) -> str:
 
 def _gold(result: Result) -> str:
     """How well the main rating agrees with the gold labels."""
-    rating = result.scores.main[0]
-    row = result.evaluation["correlation"]["all"][rating]
-    found = result.evaluation.get("detection", {}).get(rating)
-    measures = {} if found is None else {"F1": found["f1"], "accuracy": found["accuracy"]}
-    measures |= {"Spearman": row["spearman"], "Pearson": row["pearson"]}
-    if (within := row.get("within_components")) is not None:
-        measures["within groups Spearman"] = within["spearman"]
+    main = result.scores.main[0]
+    of_all = (one for one in result.evaluation if one.items == "all")
+    row = next(one for one in of_all if one.rating == main)
+    names = {"f1": "F1", "accuracy": "accuracy", "spearman": "Spearman", "pearson": "Pearson"}
+    measures = {names[of]: row.measures[of].value for of in names if of in row.measures}
+    if row.within_components is not None:
+        measures["within groups Spearman"] = row.within_components.spearman
     shown = (f"{name} {'–' if x is None else f'{x:z.2f}'}" for name, x in measures.items())
-    return f"{', '.join(shown)} (n = {count(row['n'])})"
+    return f"{', '.join(shown)} (n = {count(row.n)})"
 
 
 def _warnings(result: Result) -> Iterator[str]:
