@@ -108,4 +108,4 @@ def test_gold_that_changed_is_taken_over_without_asking_again(tmp_path: Path) ->
     # The simulated judge's answers come from the labels: for it this is another run.
     assert changed.folder.id != first.run.id
     result = session.execute(changed, lambda _: None)
-    assert [one.n for one in evaluated(result).evaluation] == [20]
+    assert [one.n for one in evaluated(result).evaluation] == [20, 20]

@@ -466,7 +466,18 @@ def test_a_folder_of_another_grid_is_left_alone(
 
 @pytest.mark.parametrize(
     "line",
-    [b"\0\0\0\n", b"{}\n", b"7\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n', b"\n", b"[1,2]\n"],
+    [
+        *(
+            b"\0\0\0\n",
+            b"{}\n",
+            b"7\n",
+            b'[["pairwise1","linear",0,0],[[1,2]]]\n',
+            b"\n",
+            b"[1,2]\n",
+        ),
+        b'[["pairwise1","linear",0,0],[["$x$","","elo","linear",0,0,0.5,1,1,1,1.0,0.1],'
+        b'["$x$","","bt","linear",0,0,0.5,1,1,1,1.0,0.1]]]\n',
+    ],
 )
 def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, line: bytes) -> None:
     study(SMALL, tmp_path, 1, nothing)

@@ -16,7 +16,7 @@ from numpy.testing import assert_allclose
 import judgeq as package
 from judgeq.engine.results import Result
 from judgeq.evaluation.explanation import explanation
-from judgeq.evaluation.trail import Trail, elo_by_round, gathered, trails, versus
+from judgeq.evaluation.trail import Trail, elo_by_round, trails, versus
 from tests.cli import judgeq
 
 N = ("-d", "synthetic:normal", "--n", "30")
@@ -43,7 +43,7 @@ def opened(runs: Path, name: str) -> Result:
 
 
 def all_trails(run: Result) -> list[Trail]:
-    return trails(gathered(run), range(len(run.scores.ids)))
+    return trails(run, range(len(run.scores.ids)))
 
 
 @pytest.mark.parametrize("name", JOBS)
@@ -127,7 +127,7 @@ def test_of_both_orders_one_without_the_other_is_not_rated(runs: Path, tmp_path:
     pair = first.presented[:2].tolist()
     couples = run.history.verdicts[0]
     run.history.verdicts[0] = couples.where(couples.matches // 2 != first.matches[0] // 2)
-    one = trails(gathered(run), pair)[0]
+    one = trails(run, pair)[0]
     left = [appearance for appearance in one.appearances if not appearance.judgment.rated]
     assert [appearance.judgment.job for appearance in left] == [int(first.matches[1])]
     assert left[0] not in one.against
@@ -135,20 +135,20 @@ def test_of_both_orders_one_without_the_other_is_not_rated(runs: Path, tmp_path:
 
 def test_what_is_known_of_two_items(tmp_path: Path) -> None:
     run = imported(tmp_path, ["ab", "ab", "ba", "acb", "ad", "db", "eb", "ea", "af", "bf", "gh"])
-    evidence = gathered(run)
-    known = versus(evidence, 0, 1)
+    every = all_trails(run)
+    known = versus(run, every[0], every[1])
     direct = known.direct
     assert (direct.met, direct.above, direct.below, direct.tied) == (4, 3, 1, 0)
     assert [judgment.round for judgment in known.together] == [1, 1, 1, 1]
-    back = versus(evidence, 1, 0)
+    back = versus(run, every[1], every[0])
     assert (back.direct.above, back.direct.below) == (1, 3)
     assert known.probability == run.probability_above("a", "b")
     assert known.probability is not None
     assert back.probability == pytest.approx(1 - known.probability)
-    apart = versus(evidence, 0, 6)
+    apart = versus(run, every[0], every[6])
     assert (apart.together, apart.probability) == ((), None)
     assert apart.why == "no judgments connect the two"
-    never = versus(evidence, 0, 8)
+    never = versus(run, every[0], every[8])
     assert never.why == apart.why
 
 
@@ -167,7 +167,7 @@ def imported(folder: Path, rankings: list[str]) -> Result:
 
 def test_imported_judgments_have_no_slots_and_no_replies(tmp_path: Path) -> None:
     run = imported(tmp_path, ["ab", "bc", "a"])
-    one, never = trails(gathered(run), [0, 8])
+    one, never = trails(run, [0, 8])
     assert [appearance.slot for appearance in one.appearances][:1] == [None]
     alone = one.appearances[-1]
     assert np.isnan([alone.residual, alone.judgment.surprise]).all()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -19,7 +20,7 @@ from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.json_marks import LEFT_OUT
 from judgeq.rating import Estimator, Parameters, comparisons
-from judgeq.rating.comparisons import pairs_of, slots_by_size
+from judgeq.rating.comparisons import pairs_of
 from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
 from judgeq.types import Floats, Offsets, Rows, Verdicts
@@ -116,17 +117,13 @@ def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
 
 def sets(verdicts: Verdicts) -> Offsets:
     """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
-    sizes = np.diff(verdicts.offsets)
-    numbers = np.empty(len(verdicts), dtype=np.int64)
-    least = 0
-    for slots in slots_by_size(verdicts):
-        items = np.sort(verdicts.items[slots], axis=0)
-        order = np.lexsort(items[::-1])
-        number = np.empty(len(order), dtype=np.int64)
-        number[order] = least + np.cumsum(_new(items[:, order])) - 1
-        numbers[sizes == len(slots)] = number
-        least = int(number.max()) + 1
-    return numbers
+    bounds = verdicts.offsets.tolist()
+    keys = [
+        (end - begin, *np.sort(verdicts.items[begin:end]).tolist())
+        for begin, end in pairwise(bounds)
+    ]
+    numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
+    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def _new(columns: NDArray[Any]) -> NDArray[np.bool_]:

@@ -12,7 +12,7 @@ import numpy as np
 from judgeq import prompts
 from judgeq.engine.results import OF_RUN, Result
 from judgeq.errors import RunError
-from judgeq.evaluation.trail import Trail, Versus, elo_by_round, gathered, trails, versus
+from judgeq.evaluation.trail import Trail, Versus, elo_by_round, trails, versus
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.people import answers
 from judgeq.store import Store
@@ -108,10 +108,10 @@ async def explanation(
 ) -> Explanation:
     """The evidence about an item, or two. Calls are read only with `replies`, which may be long, or if
     they may hold reasons or notes. Another process may continue the run. Raises RunError."""
-    evidence, rows = gathered(run), [row] if other is None else [row, other]
-    found, about = trails(evidence, rows), None
+    rows = [row] if other is None else [row, other]
+    found, about = trails(run, rows), None
     if other is not None:
-        about = versus(evidence, row, other)
+        about = versus(run, *found)
         both = {judgment.job for judgment in about.together}
         found = [
             replace(

@@ -1,7 +1,4 @@
-"""The judgments that an item was in and what each argues for; and what is known of two items.
-
-`gathered` indexes a run's judgments once; `trails` are then of any items.
-"""
+"""The judgments that an item was in and what each argues for; and what is known of two items."""
 
 from __future__ import annotations
 
@@ -16,7 +13,7 @@ from judgeq.engine.results import Result
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating import comparisons, misfit
 from judgeq.strategies import History
-from judgeq.types import Bools, Floats, Offsets, Verdicts
+from judgeq.types import Floats, Verdicts
 
 NEIGHBOURS = 2
 OUTCOMES = ("as expected", "higher", "lower")
@@ -174,21 +171,6 @@ class Versus:
         return Met(len(won), won.count(1.0), won.count(0.0), won.count(0.5))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
-    """All answers of a run (`verdicts`, with both orders each by itself), and where each item is in
-    them: `slots[begins[row]:begins[row + 1]]` of `verdicts.items`. `surprise` and `rated` are by
-    verdict.
-    """
-
-    run: Result
-    verdicts: Verdicts
-    slots: Offsets
-    begins: Offsets
-    surprise: Floats
-    rated: Bools
-
-
 def judgment(
     run: Result, verdicts: Verdicts, at: int, surprise: float, *, rated: bool = True
 ) -> Judgment:
@@ -211,67 +193,50 @@ def judgment(
     )
 
 
-def gathered(run: Result) -> Evidence:
-    """The index of a run's judgments: some arrays as long as its verdicts."""
-    verdicts = comparisons.joined(run.history.asked)
+def trails(run: Result, rows: Sequence[int]) -> list[Trail]:
+    """The trails of these items, in their order. Judgments that several were in are the same object."""
+    verdicts, theta = comparisons.joined(run.history.asked), run.scores.main[1]
     rated = np.diff(verdicts.offsets) > 1
     if verdicts.scores is not None:
         rated |= ~np.isnan(verdicts.scores)
     if run.history.both_orders:
         couples = comparisons.joined(run.history.verdicts).matches // 2
         rated &= np.isin(verdicts.matches // 2, couples)
-    begins = np.zeros(len(run.scores.ids) + 1, dtype=np.int64)
-    np.cumsum(comparisons.matches_of(verdicts, len(begins) - 1), out=begins[1:])
-    return Evidence(
-        run=run,
-        verdicts=verdicts,
-        slots=np.argsort(verdicts.items, kind="stable"),
-        begins=begins,
-        surprise=misfit.surprise(verdicts, run.scores.main[1]),
-        rated=rated,
-    )
-
-
-def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
-    """The trails of these items, in their order. Judgments that several were in are the same object."""
-    of_rows = [evidence.slots[evidence.begins[row] : evidence.begins[row + 1]] for row in rows]
-    slots, verdicts = np.concatenate([np.empty(0, np.int64), *of_rows]), evidence.verdicts
+    surprise, by_item = misfit.surprise(verdicts, theta), np.argsort(verdicts.items, kind="stable")
+    begins = np.searchsorted(verdicts.items[by_item], np.arange(len(theta) + 1))
+    of_rows = [by_item[begins[row] : begins[row + 1]] for row in rows]
+    slots = np.concatenate([np.empty(0, np.int64), *of_rows])
     of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
-    residual, expected = misfit.residuals(verdicts, evidence.run.scores.main[1], slots)
+    residual, expected = misfit.residuals(verdicts, theta, slots)
     if verdicts.scores is not None:
-        residual = np.where(np.isnan(residual), _scored(evidence)[of], residual)
+        residual = np.where(np.isnan(residual), _scored(verdicts, theta)[of], residual)
     wins = comparisons.wins_by_slot(verdicts)[slots]
-    run, surprise, rated = evidence.run, evidence.surprise, evidence.rated
     judgments = {
         at: judgment(run, verdicts, at, float(surprise[at]), rated=bool(rated[at]))
         for at in np.unique(of).tolist()
     }
     columns = (of, places, wins, expected, residual)
-    appearances = [
+    following = (
         Appearance(judgments[at], place if judgments[at].ordered else None, *numbers)
         for at, place, *numbers in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    following = iter(appearances)
+    )
     return [
         Trail(row, tuple(islice(following, len(part))))
         for row, part in zip(rows, of_rows, strict=True)
     ]
 
 
-def _scored(evidence: Evidence) -> Floats:
+def _scored(verdicts: Verdicts, rating: Floats) -> Floats:
     """The residual of each score of an item alone, shape (verdicts,); nan for comparisons, and 0 where
     all are as the rating says. By least squares of the scores on the rating: where that is their mean
     (direct scores alone), the line is the rating itself."""
-    verdicts = evidence.verdicts
+    scores, theta = verdicts.scores, rating[verdicts.items[verdicts.offsets[:-1]]]
     residual = np.full(len(verdicts), np.nan)
-    if verdicts.scores is None:
+    known = np.zeros(0, np.bool_) if scores is None else ~np.isnan(scores) & ~np.isnan(theta)
+    if scores is None or not known.any():
         return residual
-    theta = evidence.run.scores.main[1][verdicts.items[verdicts.offsets[:-1]]]
-    known = ~np.isnan(verdicts.scores) & ~np.isnan(theta)
-    if not known.any():
-        return residual
-    x, y = theta[known] - theta[known].mean(), verdicts.scores[known]
+    x, y = theta[known] - theta[known].mean(), scores[known]
     size = float(x @ x)
     slope = float(x @ y) / size if size > 0 else 0.0
     off = y - y.mean() - slope * x
@@ -280,24 +245,19 @@ def _scored(evidence: Evidence) -> Floats:
     return residual
 
 
-def versus(evidence: Evidence, one: int, other: int) -> Versus:
+def versus(run: Result, first: Trail, second: Trail) -> Versus:
     """What is known of two items."""
-    first, second = trails(evidence, [one, other])
+    one, other = first.row, second.row
     shared = {appearance.judgment.job for appearance in first.appearances}
-    together = tuple(
-        appearance.judgment
-        for appearance in second.appearances
-        if appearance.judgment.job in shared
-    )
-    run, posterior, why = evidence.run, evidence.run.fit.posterior, None
-    component, probability = run.scores.component, None
+    judgments = (appearance.judgment for appearance in second.appearances)
+    together = tuple(judgment for judgment in judgments if judgment.job in shared)
+    posterior, component = run.fit.posterior, run.scores.component
     if posterior is None:
         why = f"the rating {run.main.name} has no errors"
-    elif component[one] != component[other] or not component[one]:
-        why = "no judgments connect the two"
-    else:
-        probability = posterior.probability_above(one, other)
-    return Versus(one, other, together, probability, why)
+        return Versus(one, other, together, None, why)
+    if component[one] != component[other] or not component[one]:
+        return Versus(one, other, together, None, "no judgments connect the two")
+    return Versus(one, other, together, posterior.probability_above(one, other))
 
 
 def elo_by_round(run: Result) -> Floats:

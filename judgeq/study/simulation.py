@@ -280,8 +280,13 @@ def _taken_over(grid: Grid, path: Path) -> dict[Case, list[StudyRow]]:
     try:
         for line in whole.splitlines()[1:]:
             case, rows = orjson.loads(line)
-            done[Case(*case)] = [StudyRow(*row[:-1]) for row in rows]
-    except (ValueError, TypeError) as error:
+            case, found = Case(*case), [StudyRow(*row[:-1]) for row in rows]
+            kind = strategies.parse(case.strategy).kind
+            expected = [(kind, rating, case.distribution) for rating in grid.ratings]
+            if [(row.strategy, row.rating, row.distribution) for row in found] != expected:
+                raise ValueError
+            done[case] = found
+    except (ValueError, TypeError, UsageError) as error:
         raise DataError(f"{path} is damaged: remove it, and the study begins anew.") from error
     return done
 

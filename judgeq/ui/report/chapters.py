@@ -233,15 +233,11 @@ def _cost(of: Round) -> str:
 
 def paper(record: Record) -> Iterator[Section]:
     """A methods paragraph, what to cite, the prompt, and all that identifies the run."""
-    run, example = record.evaluation.run, record.example
+    run = record.evaluation.run
     info = run.info
     blocks = [("Methods", methods.paragraph(record)), ("BibTeX", methods.bibtex())]
     yield Section(blocks=blocks)
     yield from prompt(record)
-    if example is not None:
-        blocks = [(message["role"], message["content"]) for message in example.messages]
-        blocks += [] if example.reply is None else [("the raw reply", example.reply)]
-        yield Section(f"Question {count(example.job)}, as it was sent", blocks=blocks, folded=True)
     versions = [f"{name} {version(name)}" for name in ("judgeq", "numpy")]
     facts = [
         ("run", run.run.id),

@@ -64,7 +64,7 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     run = record.evaluation.run
     values = np.where(run.scores.judged, run.scores.main[1], -np.inf)
     rows, partial = chosen(np.argsort(-values, kind="stable"), most)
-    trails = trail.trails(record.evidence, rows.tolist())
+    trails = trail.trails(run, rows.tolist())
     listed = [_listed(one) for one in trails]
     jobs = {one.judgment.job for part in listed for one in part}
     reasons = {} if record.texts is None else await _reasons(run, jobs)
