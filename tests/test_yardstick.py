@@ -11,9 +11,14 @@ import numpy as np
 import pytest
 
 from judgeq.evaluation import agreement, people
-from judgeq.evaluation.couples import couples, shares_alike
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.people import ModelAgreement, Yardstick, yardstick
+from judgeq.evaluation.people import (
+    ModelAgreement,
+    Yardstick,
+    couples,
+    shares_alike,
+    yardstick,
+)
 from judgeq.ui.show.people import sentence
 from tests import judging as them
 from tests.cli import judgeq

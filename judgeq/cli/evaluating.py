@@ -10,6 +10,7 @@ import typer
 
 from judgeq.cli import running, showing  # noqa: F401 - their commands are listed before these
 from judgeq.cli.app import command
+from judgeq.cli.looking import rated
 from judgeq.cli.options import (
     AcceptDamage,
     Json,
@@ -29,6 +30,8 @@ if TYPE_CHECKING:
     from judgeq.engine.results import Result
     from judgeq.evaluation.gold import Plan
 
+RATED = ("rating", "sigma", "unbias_position")
+"""The settings that decide the scores."""
 LONG = 50_000_000
 """Items drawn in all resamples above which it takes half a minute and more."""
 
@@ -127,7 +130,7 @@ def plan_flags(
 
 
 @command("evaluate")
-@with_settings("rating", "sigma", "unbias_position", flags_of=plan_flags)
+@with_settings(*RATED, flags_of=plan_flags)
 def evaluate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
@@ -162,7 +165,7 @@ def evaluate(
     from judgeq.ui.show import evaluation as show_evaluation
 
     spare(csv, "--csv", flags["gold"])
-    plan, (run,) = opened_runs([name], runs_dir, store, **flags)
+    plan, (run,) = opened_runs([name], runs_dir, store, flags)
     evaluated = evaluation(run, plan, splits)
     if csv is not None:
         write_csv(csv, [*rows(plain(evaluated), labels={"run": run.run.id})])
@@ -173,7 +176,7 @@ def evaluate(
 
 
 @command("compare")
-@with_settings("rating", "sigma", "unbias_position", flags_of=plan_flags)
+@with_settings(*RATED, flags_of=plan_flags)
 def compare(
     names: RunNames,
     runs_dir: RunsDir = Path("runs"),
@@ -203,7 +206,7 @@ def compare(
             "name two runs or more to compare. `judgeq runs` lists them; `judgeq evaluate` is for one."
         )
     spare(csv, "--csv", flags["gold"])
-    plan, runs = opened_runs(names, runs_dir, store, **flags)
+    plan, runs = opened_runs(names, runs_dir, store, flags)
     compared = compare(runs, plan)
     if csv is not None:
         write_csv(csv, [*rows(plain(replace(compared, runs=())))])
@@ -214,29 +217,15 @@ def compare(
 
 
 def opened_runs(
-    names: Sequence[str],
-    runs_dir: Path,
-    store: str | None,
-    gold_levels: str | None,
-    rating: str | None,
-    sigma: float | None,
-    unbias_position: bool | None,
-    accept_damage: bool,
-    **how: Any,
+    names: Sequence[str], runs_dir: Path, store: str | None, flags: dict[str, Any]
 ) -> tuple[Plan, list[Result]]:
     """How to evaluate, and the runs named, rated."""
-    import asyncio
-
-    from judgeq import runs
-    from judgeq.engine import results
     from judgeq.evaluation.gold import Plan
 
-    plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
-    opened = []
-    for folder in [runs.runs_in(runs_dir, store).find(name, accept_damage) for name in names]:
-        changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
-        settings = folder.info().settings_with(changes)
-        opened.append(asyncio.run(results.read(folder, settings)))
+    changes = {name: flags.pop(name) for name in RATED}
+    accept_damage, levels = flags.pop("accept_damage"), flags.pop("gold_levels")
+    plan = Plan(**flags, gold_levels=levels and levels.split(","))
+    opened = [rated(name, runs_dir, store, accept_damage, changes) for name in names]
     items = len(opened[0].items.ids)
     if items * plan.resamples > LONG:
         complain(

@@ -21,6 +21,8 @@ from judgeq.cli.printing import complain, print_json, show, spare
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from judgeq.engine.results import Result
     from judgeq.evaluation.items import View
 
@@ -143,21 +145,31 @@ def _views(
     return views or items.ends(result, n)
 
 
+def rated(
+    name: str, runs_dir: Path, store: str | None, accept_damage: bool, changes: Mapping[str, Any]
+) -> Result:
+    """A run by its ledger, rated as these settings say."""
+    import asyncio
+
+    from judgeq import runs
+    from judgeq.engine import results
+
+    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
+    return asyncio.run(results.read(folder, folder.info().settings_with(changes)))
+
+
 def _opened(
     name: str, runs_dir: Path, store: str | None, accept_damage: bool, flags: dict[str, Any]
 ) -> Result:
     """A run by its ledger, with its texts if they can be had."""
-    import asyncio
+    from judgeq.engine import session
 
-    from judgeq import runs
-    from judgeq.engine import results, session
-
-    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
-    settings = folder.info().settings_with(given(flags))
-    result = asyncio.run(results.read(folder, settings))
+    changes = given(flags)
+    result = rated(name, runs_dir, store, accept_damage, changes)
+    settings = result.run.info().settings_with(changes)
     if not settings.texts:
         return result
-    dataset = session.dataset_of(folder)
+    dataset = session.dataset_of(result.run)
     if dataset is None:
         complain(NO_TEXTS)
     elif dataset.texts is None and dataset.source != "synthetic":

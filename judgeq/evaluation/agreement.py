@@ -19,7 +19,7 @@ from judgeq import rating, seeds
 from judgeq.engine.results import Result
 from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.json_marks import LEFT_OUT
-from judgeq.rating import Estimator, Parameters, comparisons
+from judgeq.rating import Parameters, comparisons
 from judgeq.rating.comparisons import pairs_of
 from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
@@ -259,7 +259,16 @@ def panel_agreement(
     if people is not None and there[0] < people <= there[-1]:
         groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
     estimators = rating.of_run(choice, history.basis)
-    ratings = [ratings_by(every, group, n, estimators, parameters) for _, group in groups]
+    ratings: list[dict[str, Floats]] = []
+    for _, group in groups:
+        own = every.where(np.isin(judges_of(every), group))
+        unseen = comparisons.matches_of(own, n) == 0
+        ratings.append(
+            {
+                one.column: np.where(unseen, np.nan, one.fit(own, n, parameters).theta)
+                for one in estimators
+            }
+        )
     unit, judge, _ = implied(every)
     units = np.unique(np.stack([unit, judge], axis=1), axis=0)[:, 0]
     return PanelAgreement(
@@ -272,20 +281,3 @@ def panel_agreement(
         others=len(there) - len(listed),
         others_verdicts=int(counts.sum() - counts[listed].sum()),
     )
-
-
-def ratings_by(
-    verdicts: Verdicts,
-    judges: Sequence[int],
-    n: int,
-    estimators: Sequence[Estimator],
-    parameters: Parameters,
-) -> dict[str, Floats]:
-    """The ratings of n items by some judges' verdicts alone, by column, shape (n,); nan of items that
-    these judges didn't see."""
-    own = verdicts.where(np.isin(judges_of(verdicts), judges))
-    unseen = comparisons.matches_of(own, n) == 0
-    return {
-        one.column: np.where(unseen, np.nan, one.fit(own, n, parameters).theta)
-        for one in estimators
-    }

@@ -53,8 +53,8 @@ class Explanation:
     by_round: Floats = field(
         metadata=LEFT_OUT
     )  # Elo at the start and after each round, (rounds + 1, items)
-    # By row the questions without a verdict: failed, invalid, or not answered yet.
-    unanswered: Mapping[int, Sequence[Match]] = field(metadata=LEFT_OUT)
+    # The questions about them without a verdict: failed, invalid, or not answered yet.
+    unanswered: Sequence[Match] = field(metadata=LEFT_OUT)
     calls: Mapping[int, Sequence[Call]] = field(metadata=LEFT_OUT)  # by job, as they ended
     with_replies: bool = field(metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
@@ -79,9 +79,8 @@ class Explanation:
 
     @property
     def without_verdict(self) -> list[dict[str, Any]]:
-        """The questions without a verdict, each once."""
+        """The questions without a verdict."""
         names, ids = self.run.judges, self.run.scores.ids
-        matches = {match.id: match for part in self.unanswered.values() for match in part}
         return [
             {
                 "job": match.id,
@@ -89,7 +88,7 @@ class Explanation:
                 "judge": names[match.judge] if 1 < len(names) > match.judge else None,
                 "presented": [ids[row] for row in match.items],
             }
-            for match in matches.values()
+            for match in self.unanswered
         ]
 
     @property
@@ -124,7 +123,7 @@ async def explanation(
     try:
         unanswered = await _unanswered(run, store, rows)
         jobs = {one.judgment.job for trail in found for one in trail.appearances}
-        jobs |= {match.id for matches in unanswered.values() for match in matches}
+        jobs |= {match.id for match in unanswered}
         wanted = replies or run.info.settings.reasons or run.said is not None
         calls = await store.calls(sorted(jobs)) if wanted else {}
     finally:
@@ -133,10 +132,10 @@ async def explanation(
     return Explanation(run, about or found[0], found, elo, unanswered, calls, replies)
 
 
-async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> dict[int, list[Match]]:
-    """By row its questions in the planned rounds that have no verdict."""
+async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Match]:
+    """The questions about these items in the planned rounds that have no verdict."""
     answered = np.concatenate([part.matches for part in run.history.asked])
-    unanswered: dict[int, list[Match]] = {row: [] for row in rows}
+    unanswered: list[Match] = []
     first, n = 0, len(run.scores.ids)
     for round in range(1, run.rounds_planned + 1):
         matches = await store.matches(round)
@@ -147,7 +146,6 @@ async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> dict[in
         for at in of[~np.isin(first + of, answered)].tolist():
             items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
             judge = 0 if matches.judges is None else int(matches.judges[at])
-            for row in unanswered.keys() & set(items):
-                unanswered[row].append(Match(first + at, round, items, judge))
+            unanswered.append(Match(first + at, round, items, judge))
         first += len(matches)
     return unanswered

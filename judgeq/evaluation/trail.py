@@ -84,9 +84,8 @@ class Appearance:
     rating.
 
     `residual` says how much the judgment argues against the item's place: above 0 for a higher one,
-    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). Of an item
-    alone it is its score less what items of its rating get (a straight line through all of them), in
-    standard deviations of these. `expected` and `residual` are nan where the rating has none.
+    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). `expected`
+    and `residual` are nan where the rating has none, as of an item alone.
     """
 
     judgment: Judgment = field(metadata=INLINE)
@@ -136,9 +135,8 @@ class Trail:
     @property
     def against(self) -> list[Appearance]:
         """Those by which its place is judged, the ones that argue most against it first."""
-        arguing = [one for one in self.appearances if one.judgment.rated and one.residual]
-        arguing = [one for one in arguing if not np.isnan(one.residual)]
-        return sorted(arguing, key=lambda one: -abs(one.residual))
+        arguing = (one for one in self.appearances if one.judgment.rated)
+        return sorted(arguing, key=lambda one: -abs(np.nan_to_num(one.residual)))
 
     @property
     def argue_most(self) -> list[int]:
@@ -209,8 +207,6 @@ def trails(run: Result, rows: Sequence[int]) -> list[Trail]:
     of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
     residual, expected = misfit.residuals(verdicts, theta, slots)
-    if verdicts.scores is not None:
-        residual = np.where(np.isnan(residual), _scored(verdicts, theta)[of], residual)
     wins = comparisons.wins_by_slot(verdicts)[slots]
     judgments = {
         at: judgment(run, verdicts, at, float(surprise[at]), rated=bool(rated[at]))
@@ -225,24 +221,6 @@ def trails(run: Result, rows: Sequence[int]) -> list[Trail]:
         Trail(row, tuple(islice(following, len(part))))
         for row, part in zip(rows, of_rows, strict=True)
     ]
-
-
-def _scored(verdicts: Verdicts, rating: Floats) -> Floats:
-    """The residual of each score of an item alone, shape (verdicts,); nan for comparisons, and 0 where
-    all are as the rating says. By least squares of the scores on the rating: where that is their mean
-    (direct scores alone), the line is the rating itself."""
-    scores, theta = verdicts.scores, rating[verdicts.items[verdicts.offsets[:-1]]]
-    residual = np.full(len(verdicts), np.nan)
-    known = np.zeros(0, np.bool_) if scores is None else ~np.isnan(scores) & ~np.isnan(theta)
-    if scores is None or not known.any():
-        return residual
-    x, y = theta[known] - theta[known].mean(), scores[known]
-    size = float(x @ x)
-    slope = float(x @ y) / size if size > 0 else 0.0
-    off = y - y.mean() - slope * x
-    spread = float(np.sqrt((off * off).mean()))
-    residual[known] = np.where(np.abs(off) > 1e-9, off / (spread or 1.0), 0.0)
-    return residual
 
 
 def versus(run: Result, first: Trail, second: Trail) -> Versus:

@@ -136,7 +136,7 @@ def explain(found: Explanation) -> Iterator[Section]:
         yield Section(columns=columns, rows=rows)
     if trail.appearances:
         yield _judgments(result, trail, about.other if isinstance(about, Versus) else None)
-    unanswered = () if isinstance(about, Versus) else found.unanswered[row]
+    unanswered = () if isinstance(about, Versus) else found.unanswered
     if unanswered:
         yield _unanswered(found, row)
     yield from _reasons(found, trail)
@@ -246,7 +246,7 @@ def _compared(result: Result, versus: Versus) -> Iterator[tuple[str, str]]:
 def _unanswered(found: Explanation, row: int) -> Section:
     """The questions about the item that have no verdict."""
     rows = []
-    for match in found.unanswered[row]:
+    for match in found.unanswered:
         others = [plain(found.run.scores.ids[one], NAME) for one in match.items if one != row]
         calls = [_call(found.run, call) for call in found.calls.get(match.id, ())]
         rows.append((match.round, ", ".join(others), "; ".join(calls)))

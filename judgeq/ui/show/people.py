@@ -166,15 +166,12 @@ def sentence(model: ModelAgreement) -> str:
 
 def _checks(people: Sequence[PersonRecord]) -> Iterator[tuple[str, str]]:
     """What repeated questions and known answers show of all people together."""
-    repeats, place, known = (
+    repeats, known = (
         Share(sum(share.count for share in of), sum(share.total for share in of))
-        for of in zip(*((one.repeats, one.same_place, one.known) for one in people), strict=True)
+        for of in zip(*((one.repeats, one.known) for one in people), strict=True)
     )
     if repeats.total:
         of = several(repeats.total, "repeated question")
         yield "repeats", f"{shown(repeats.measured)} answered alike, of {of} in reversed order"
-    if place.total:
-        times = f"{count(round(place.count))} of {several(place.total, 'time')}"
-        yield "", f"the same position came first {times}: often means a habit"
     if known.total:
         yield "known answers", f"{shown(known.measured)} right, of {count(known.total)}"
