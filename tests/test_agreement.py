@@ -17,7 +17,6 @@ from judgeq.evaluation import agreement
 from judgeq.evaluation.agreement import (
     _Alpha,
     _both_ways,
-    implied,
     kendall_by_pair,
 )
 from judgeq.rating.correlation import point
@@ -59,6 +58,11 @@ def answered(answers: Iterable[Answer]) -> Verdicts:
     answers = list(answers)
     judges = np.array([judge for judge, _ in answers], dtype=np.int32)
     return replace(verdicts(ranking for _, ranking in answers), judges=judges)
+
+
+def implied(some: Verdicts) -> tuple[Any, Any, Floats]:
+    pairs, verdict, value = agreement.implied(some)
+    return pairs, agreement.judges_of(some)[verdict], value
 
 
 def krippendorff(*codings: Any) -> float | None:

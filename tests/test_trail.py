@@ -15,8 +15,7 @@ from numpy.testing import assert_allclose
 
 import judgeq as package
 from judgeq.engine.results import Result
-from judgeq.evaluation.explanation import explanation
-from judgeq.evaluation.trail import Trail, elo_by_round, trails, versus
+from judgeq.evaluation.trail import Trail, elo_by_round, explanation, trails, versus
 from tests.cli import judgeq
 
 N = ("-d", "synthetic:normal", "--n", "30")

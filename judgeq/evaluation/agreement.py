@@ -31,16 +31,25 @@ _CONSTANT = 1e-12
 """A variance of so little of the mean square is what rounding leaves of a constant."""
 
 
-def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
-    """Every pair that a verdict implies, by which judge and how: (pairs, judge, value), each (m,).
+def implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
+    """Every pair that a verdict implies, by which verdict and how: (pairs, verdict, value), each (m,).
 
     A ranking of k gives k(k−1)/2. A pair's number is `low * n + high` of its two rows, with n one more
     than the highest row of the verdicts. `value` is 1 where the lower row is placed first, 0 where it
     is placed second, ½ for a tie. Sorted like `comparisons.pairs_of`. Of items judged alone: the item,
     and its score.
     """
-    pairs, verdict, value = _implied(verdicts)
-    return pairs, judges_of(verdicts)[verdict], value
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
+        return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
+    n = int(verdicts.items.max(initial=-1)) + 1
+    verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
+    first, second, tie = pairs_of(verdicts)
+    # A pair's number may be beyond int32.
+    before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
+    value = (before < after).astype(np.float64)
+    if tie is not None:
+        value[tie] = 0.5
+    return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
 
 
 def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
@@ -59,7 +68,8 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
     if verdicts.scores is not None and not comparisons.compares(verdicts):
-        measure = _Alpha(*implied(verdicts), np.zeros(len(verdicts), dtype=np.int64))
+        items, at, scores = implied(verdicts)
+        measure = _Alpha(items, judges_of(verdicts)[at], scores, np.zeros_like(at))
     else:
         measure = _Alpha(*_both_ways(verdicts))
     # One set drawn again and again would give an interval of no width.
@@ -88,25 +98,10 @@ def judges_of(verdicts: Verdicts) -> Rows:
     return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
 
 
-def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
-    """Pair (or item), verdict and value, as in `implied`."""
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
-    n = int(verdicts.items.max(initial=-1)) + 1
-    verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
-    first, second, tie = pairs_of(verdicts)
-    # A pair's number may be beyond int32.
-    before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
-    value = (before < after).astype(np.float64)
-    if tie is not None:
-        value[tie] = 0.5
-    return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
-
-
 def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
     """(unit, judge, value, group): what is implied of each pair as (low, high), then as (high, low),
     and of which set of items it is."""
-    pairs, verdict, value = _implied(verdicts)
+    pairs, verdict, value = implied(verdicts)
     return (
         np.concatenate([pairs, -1 - pairs]),
         np.tile(judges_of(verdicts)[verdict], 2),
@@ -269,8 +264,8 @@ def panel_agreement(
                 for one in estimators
             }
         )
-    unit, judge, _ = implied(every)
-    units = np.unique(np.stack([unit, judge], axis=1), axis=0)[:, 0]
+    unit, at, _ = implied(every)
+    units = np.unique(np.stack([unit, judges_of(every)[at]], axis=1), axis=0)[:, 0]
     return PanelAgreement(
         names=[name for name, _ in groups],
         verdicts=[int(counts[group].sum()) for _, group in groups],

@@ -271,13 +271,14 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
 def _first(own: Verdicts) -> tuple[float, ...]:
     """The share of answers that put the text of each slot first; a tie for it counts by parts."""
     own = own.where(np.diff(own.offsets) > 1)
-    first = [0.0] * int(np.diff(own.offsets).max(initial=0))
-    for at, begin in enumerate(own.offsets[:-1].tolist()):
-        presented = own.presented[begin : own.offsets[at + 1]].tolist()
-        best, *_ = comparisons.groups_of(own, at)
-        for item in best:
-            first[presented.index(item)] += 1 / len(best) / len(own)
-    return tuple(first)
+    if not len(own):
+        return ()
+    starts, sizes = own.offsets[:-1], np.diff(own.offsets)
+    place = comparisons.tie_groups(own)
+    first = (place == np.repeat(place[starts], sizes)).astype(np.float64)
+    first /= np.repeat(np.add.reduceat(first, starts), sizes)
+    slots = comparisons.presented_at(own) - np.repeat(starts, sizes)
+    return tuple((np.bincount(slots, first) / len(own)).tolist())
 
 
 def _repeats(checks: Sequence[Check], own: Verdicts) -> Share:

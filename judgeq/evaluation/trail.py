@@ -1,23 +1,30 @@
-"""The judgments that an item was in and what each argues for; and what is known of two items."""
+"""The evidence behind one score, or about two items: the judgments that they were in and what each
+argues for, and the calls, reasons and open questions that the ledger holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from judgeq.engine.results import Result
+from judgeq import prompts
+from judgeq.engine.results import OF_RUN, Result
+from judgeq.errors import RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
+from judgeq.store import Store
 from judgeq.strategies import History
-from judgeq.types import Floats, Verdicts
+from judgeq.types import Call, Floats, Match, Verdicts
 
 NEIGHBOURS = 2
 OUTCOMES = ("as expected", "higher", "lower")
 """How an item did in a judgment, by the sign of what is unexpected."""
+ANSWERED = ("ok", "cached")
+"""The outcomes of calls that brought a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -246,3 +253,130 @@ def elo_by_round(run: Result) -> Floats:
         again.add(verdicts)
         ratings.append(again.standings.elo)
     return np.stack(ratings)
+
+
+def answer(calls: Sequence[Call]) -> Call | None:
+    """The call that brought a question's verdict, of those about it; None if none did."""
+    return next((call for call in reversed(calls) if call.outcome in ANSWERED), None)
+
+
+def words(call: Call | None) -> str | None:
+    """The reason that a model gave with its verdict, or a person's note; None if there is none. It is
+    untrusted: whoever shows it makes it safe."""
+    if call is None or call.reply is None:
+        return None
+    return prompts.reason(call.reply) if call.judge is None else answers.remark(call)
+
+
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or call.judge >= len(run.judges):
+        return None
+    return run.judges[call.judge]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """The evidence `about` one item, or two."""
+
+    run: Result
+    about: Trail | Versus = field(metadata=INLINE)
+    # The judgments that each item was in; of two items those that both were in.
+    trails: Sequence[Trail] = field(metadata=LEFT_OUT)
+    by_round: Floats = field(
+        metadata=LEFT_OUT
+    )  # Elo at the start and after each round, (rounds + 1, items)
+    # The questions about them without a verdict: failed, invalid, or not answered yet.
+    unanswered: Sequence[Match] = field(metadata=LEFT_OUT)
+    calls: Mapping[int, Sequence[Call]] = field(metadata=LEFT_OUT)  # by job, as they ended
+    with_replies: bool = field(metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        **OF_RUN,
+        "items": "items",
+        "elo": "by_round.T",
+        "without_verdict": "without_verdict",
+        "reasons": "reasons",
+        "replies": "replies",
+    }
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items, with the columns of scores.csv."""
+        return self.run.scores.records([trail.row for trail in self.trails])
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons and people's notes, by job."""
+        reasons = {job: words(answer(calls)) for job, calls in self.calls.items()}
+        return {job: reason for job, reason in reasons.items() if reason is not None}
+
+    @property
+    def without_verdict(self) -> list[dict[str, Any]]:
+        """The questions without a verdict."""
+        names, ids = self.run.judges, self.run.scores.ids
+        return [
+            {
+                "job": match.id,
+                "round": match.round,
+                "judge": names[match.judge] if 1 < len(names) > match.judge else None,
+                "presented": [ids[row] for row in match.items],
+            }
+            for match in self.unanswered
+        ]
+
+    @property
+    def replies(self) -> dict[int, list[dict[str, Any]]] | None:
+        """The calls, by job, with the person whose call it is (None: a model's)."""
+        if not self.with_replies:
+            return None
+        return {
+            job: [call._asdict() | {"judge": who(self.run, call)} for call in calls]
+            for job, calls in self.calls.items()
+        }
+
+
+async def explanation(
+    run: Result, row: int, other: int | None = None, *, replies: bool = False
+) -> Explanation:
+    """The evidence about an item, or two. Calls are read only with `replies`, which may be long, or if
+    they may hold reasons or notes. Another process may continue the run. Raises RunError."""
+    rows = [row] if other is None else [row, other]
+    found = trails(run, rows)
+    about: Trail | Versus = found[0]
+    if other is not None:
+        about = versus(run, *found)
+        both = {judgment.job for judgment in about.together}
+        found = [
+            Trail(one.row, tuple(part for part in one.appearances if part.judgment.job in both))
+            for one in found
+        ]
+    store = run.run.store(read_only=True)
+    try:
+        unanswered = await _unanswered(run, store, rows)
+        jobs = {one.judgment.job for trail in found for one in trail.appearances}
+        jobs |= {match.id for match in unanswered}
+        wanted = replies or run.info.settings.reasons or run.said is not None
+        calls = await store.calls(sorted(jobs)) if wanted else {}
+    finally:
+        await store.close()
+    elo = elo_by_round(run)[:, rows]
+    return Explanation(run, about, found, elo, unanswered, calls, replies)
+
+
+async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Match]:
+    """The questions about these items in the planned rounds that have no verdict."""
+    answered = np.concatenate([part.matches for part in run.history.asked])
+    unanswered: list[Match] = []
+    first, n = 0, len(run.scores.ids)
+    for round in range(1, run.rounds_planned + 1):
+        matches = await store.matches(round)
+        if len(matches.items) and not 0 <= matches.items.min() <= matches.items.max() < n:
+            raise RunError(f"{run.run.shown} is damaged: it asks about an item that isn't there.")
+        about = np.flatnonzero(np.isin(matches.items, rows))
+        of = np.unique(np.searchsorted(matches.offsets, about, side="right") - 1)
+        for at in of[~np.isin(first + of, answered)].tolist():
+            items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
+            judge = 0 if matches.judges is None else int(matches.judges[at])
+            unanswered.append(Match(first + at, round, items, judge))
+        first += len(matches)
+    return unanswered

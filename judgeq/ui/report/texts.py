@@ -12,7 +12,7 @@ from typing import Any
 import numpy as np
 
 from judgeq.engine.results import Result
-from judgeq.evaluation import explanation, items, trail
+from judgeq.evaluation import items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Offsets
@@ -88,7 +88,7 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
         calls = await store.calls(sorted(jobs))
     finally:
         await store.close()
-    reasons = {job: explanation.words(explanation.answer(of_job)) for job, of_job in calls.items()}
+    reasons = {job: trail.words(trail.answer(of_job)) for job, of_job in calls.items()}
     return {job: plain(reason, REASON) for job, reason in reasons.items() if reason is not None}
 
 

@@ -12,9 +12,8 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
 from judgeq.evaluation.evaluate import apart
-from judgeq.evaluation.explanation import Explanation, who
 from judgeq.evaluation.items import View
-from judgeq.evaluation.trail import Appearance, Trail, Versus
+from judgeq.evaluation.trail import Appearance, Explanation, Trail, Versus, who
 from judgeq.people import answers
 from judgeq.text import count, money, several
 from judgeq.types import Call
