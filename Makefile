@@ -40,7 +40,7 @@ test: $(VENV)/.developer
 	$(BIN)/python -m pytest -n auto
 
 settings: $(VENV)/.developer
-	$(BIN)/python -c 'from judgeq.reference import reference as r; open("judgeq/settings.md", "w").write(r())'
+	$(BIN)/python -c 'from judgeq.ui.reference import reference as r; open("judgeq/settings.md", "w").write(r())'
 
 pictures: $(VENV)/.developer
 	$(BIN)/python -m benchmarks.pictures

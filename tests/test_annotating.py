@@ -16,8 +16,7 @@ from judgeq.errors import RunError, StoreAwayError, UsageError
 from judgeq.people.answers import Answer
 from judgeq.web import annotate as server
 from judgeq.web.annotate import annotating
-from judgeq.web.guard import Rates, neighbourhood
-from judgeq.web.links import Entrance
+from judgeq.web.guard import Entrance, Rates, neighbourhood
 from tests.people import ABOUT, FakePeople, Person, as_people, asking
 from tests.web import in_thread
 

@@ -24,9 +24,8 @@ APIS = {"openai": ("--judge", "m"), "anthropic": ("--judge", "m", "--api", "anth
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(batch, "SETTLING", 0.2)
     monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(batch_sending, "LISTED_WAIT", 0.01)
+    monkeypatch.setattr(batch_sending, "SETTLING", 0.01)
     monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
 
 

@@ -372,7 +372,7 @@ BY_ID = ("--id-column", "id")
         ("id,gold\nA,1\n", ("--id-column", "who"), "no column 'who'"),
         ("id,gold\nA,high\n", BY_ID, "'high' is not a number"),
         ("id,gold\nA,high\n", (*BY_ID, "--gold-levels", "l,h"), "'high' is none of the levels"),
-        ("id,gold\nA,nan\n", BY_ID, "'nan' is no finite number"),
+        ("id,gold\nA,inf\n", BY_ID, "'inf' is no finite number"),
         ("id,gold\nA,\n", BY_ID, "column 'gold': no row of an item of the run has a gold label"),
         ("id,gold\n", BY_ID, "no row of an item of the run has a gold label"),
         ("", (), "is empty"),
@@ -469,7 +469,7 @@ def test_why_a_mixture_has_no_threshold(folder: Path, say: Say) -> None:
 
 def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
     (folder / "three.csv").write_text("gold\n" + "0\n" * 27 + "1\n" * 3)
-    (folder / "labels.txt").write_text("gold\n1\n")
+    (folder / "labels.docx").write_text("gold\n1\n")
     best = ("--threshold", "best")
     over, three = ("--positive-over", "2"), ("--gold", "three.csv")
     same = ("--gold", "three.csv", "--gold-column", "id", "--id-column", "id")
@@ -489,7 +489,7 @@ def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
         (2, "--gold-levels is about a file", "compare", "demo", "seed", "--gold-levels", "x"),
         (2, "--id-column and --gold-column are both 'id'", "evaluate", "demo", *same),
         (2, "two different labels", "evaluate", "demo", *three, "--gold-levels", "yes"),
-        (2, "expected a file name that ends in", "evaluate", "demo", "--gold", "labels.txt"),
+        (2, "expected a file name that ends in", "evaluate", "demo", "--gold", "labels.docx"),
         (3, "There is no file gone.csv", "evaluate", "demo", "--gold", "gone.csv"),
         (2, "--csv gone/x.csv can't be written", "evaluate", "few", "--csv", "gone/x.csv"),
         (2, "--resamples", "evaluate", "demo", "--resamples", "-1"),

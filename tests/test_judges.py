@@ -20,7 +20,7 @@ import pytest
 from judgeq import runs
 from judgeq.engine import session
 from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
-from judgeq.paths import remembered
+from judgeq.files import remembered
 from judgeq.people.people import People
 from judgeq.people.registry import Change, Changed
 from judgeq.person import PersonState

@@ -226,7 +226,7 @@ def test_a_large_result_stays_small(result: judgeq.Result) -> None:
     )
     assert len(shown(replace(result, scores=scores))) < 20_000
     assert len(shown(scores)) < 5_000
-    figure = figures.figure((figures.by_gold, scores))
+    figure = figures.figure(replace(result, scores=scores).plot.gold)
     assert len(figures.content(figure, "svg")) < 300_000
 
 

@@ -14,7 +14,7 @@ import judgeq
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.pilot import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
-from judgeq.judge.model import REASON
+from judgeq.judge.budget import REASON
 from judgeq.ui.json import plain
 from tests import cli
 from tests.cli import in_flight, only_run, start, wait_until
@@ -181,3 +181,12 @@ def test_few_costs_of_which_some_are_high_tell_how_far_their_mean_may_lie() -> N
         span = plausible(answers, 50, 0.1)
         within += span.low <= to_come <= span.high
     assert within / 300 > 0.92
+
+
+def test_a_pilot_of_texts_alone_tells_what_lists_take(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        flags = (*DEMO, "--base-url", url, "-s", "hybrid10", "--json")
+        told = json.loads(cli.judgeq(tmp_path, "estimate", *flags, "--pilot", "30").stdout)
+        result = json.loads(cli.judgeq(tmp_path, "run", *flags).stdout)
+    still_to_pay = result["cost"] - told["cost_so_far"]
+    assert told["cost"]["low"] < still_to_pay < told["cost"]["high"], told["cost"]

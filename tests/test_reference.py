@@ -14,8 +14,8 @@ from typer.main import get_command
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS
 from judgeq.cli.options import COMPLETIONS, _parameter
-from judgeq.reference import job_file, reference
 from judgeq.settings import SETTINGS
+from judgeq.ui.reference import job_file, reference
 from tests.cli import REPO, judgeq
 
 

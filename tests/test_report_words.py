@@ -7,6 +7,7 @@ import re
 from html import unescape
 from importlib.metadata import version
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import numpy as np
@@ -14,7 +15,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from judgeq.engine.scores import Scores
-from judgeq.ui import figures
+from judgeq.ui.plots import Plots
 from tests.cli import judgeq
 from tests.mock import mock
 
@@ -193,9 +194,9 @@ def test_items_judged_alone_once_are_not_contested(tmp_path: Path) -> None:
     assert {item["contested"] for item in texts["items"]} == {None}
 
 
-def _scores(n: int) -> Scores:
+def _plots(n: int, texts: list[str] | None = None) -> Plots:
     values = np.arange(n, dtype=np.float64)
-    return Scores(
+    scores = Scores(
         ids=[str(at) for at in range(n)],
         ratings={"direct": values},
         matches=np.ones(n, np.int32),
@@ -203,20 +204,21 @@ def _scores(n: int) -> Scores:
         left_after=np.zeros(n, np.int32),
         gold=values % 3,
         component=np.ones(n, np.int32),
+        texts=texts,
     )
+    return Plots(SimpleNamespace(scores=scores))  # type: ignore[arg-type]
 
 
 def test_lengths_far_apart_have_few_ticks() -> None:
     axes = Figure().subplots()
-    figures.by_length(axes, _scores(3), ["abcde", "a" * 200, "a" * 100_000])
+    _plots(3, ["abcde", "a" * 200, "a" * 100_000]).length(axes)
     low, high = axes.get_xlim()
     assert len([tick for tick in axes.get_xticks() if low <= tick <= high]) <= 6
 
 
 def test_few_gold_labels_have_their_medians_and_ticks() -> None:
     axes = Figure().subplots()
-    scores = _scores(9)
-    figures.by_gold(axes, scores)
+    _plots(9).gold(axes)
     assert axes.get_xticks().tolist() == [0, 1, 2]
     (medians,) = axes.collections
     assert [path.vertices[0][1] for path in medians.get_paths()] == [3, 4, 5]  # type: ignore[index]

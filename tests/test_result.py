@@ -82,7 +82,7 @@ def test_only_what_matters_is_warned_of(result: Result) -> None:
     for sentence in (
         "2 jobs failed and 3 jobs got no usable answer, left out of the scores: `judgeq resume",
         "2 calls got no answer and may have been paid: up to $0.25.",
-        "Position bias: position 2 wins more often than chance (p < 0.001).",
+        "Position bias: position 2 wins more often than chance (",
         "Being shown last instead of first changes a score by -0.50 (95 % interval -0.90 to -0.10)",
         "Cost $0.50, and possibly up to $0.25 for 2 calls of unknown cost for 20 calls; 2 failed, 3",
         "the cache saved $1.00",

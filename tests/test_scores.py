@@ -15,8 +15,8 @@ import judgeq as package
 from judgeq import runs
 from judgeq.engine import session
 from judgeq.engine.scores import SURE, Scores, write_scores
+from judgeq.escaping import excerpt
 from judgeq.rating.intervals import Intervals
-from judgeq.untrusted import excerpt
 from tests.cli import judgeq, only_run, score_columns, scores
 
 

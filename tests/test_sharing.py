@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from judgeq import api, config, runs
-from judgeq.engine import importing, results, session
+from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
 from judgeq.errors import DataError, JudgeError, RunError, UsageError
@@ -48,7 +48,7 @@ def exported(folder: RunPlace, path: Path) -> Path:
 def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
     """The result of the run that `judgeq import` makes."""
     given = config.settle({"dataset": dataset, **settings})
-    folder, before, _ = importing.import_file(given, path, root)
+    folder, before, _ = import_run.import_file(given, path, root)
     assert not before
     return evaluated(asyncio.run(results.read(folder, given)))
 
@@ -132,8 +132,8 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     assert json.loads(by_id.split("\n")[0])["presented"][0] == ids[row]
     (tmp_path / "by-id.jsonl").write_text(by_id, encoding="utf-8")
     given = config.settle({"dataset": "demo"}), tmp_path / "by-id.jsonl", tmp_path / "runs"
-    assert importing.import_file(*given) == (RunFolder(tmp_path / "runs" / there.name), True, ())
-    folder, before, _ = importing.import_file(*given, new=True)
+    assert import_run.import_file(*given) == (RunFolder(tmp_path / "runs" / there.name), True, ())
+    folder, before, _ = import_run.import_file(*given, new=True)
     assert (folder.id, before) == (f"{there.name}-2", False)
 
 
@@ -150,7 +150,7 @@ def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> 
     assert [jobs["done"] for jobs in state["jobs_by_round"]] == [24, 24, 24]
     assert run.name in judgeq(tmp_path, "runs").stdout
     done = judgeq(tmp_path, "resume", expect=7)
-    assert "was imported: there is nothing to go on with" in done.stderr
+    assert "was imported: nothing is left to ask" in done.stderr
     assert score_columns(run) == after
 
 

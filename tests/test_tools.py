@@ -100,7 +100,7 @@ def test_a_doctor_finds_all_well(tmp_path: Path, api: str) -> None:
         found = checks(tmp_path, "--judge", "mock", "--base-url", url, "--api", api, *PRICES)
         assert stats(url)["answered"] == 1
     assert {state for state, _ in found.values()} == {"ok"}
-    assert {"disk", "cache", "key", "address", "model", "clock", "call", "price"} <= set(found)
+    assert {"disk", "cache", "key", "address", "model", "call", "price"} <= set(found)
     assert found["limits"][1] == "600 requests a minute"
     assert found["structured"][1] == "strict schemas are accepted"
     assert "tokens in" in found["call"][1]

@@ -16,7 +16,8 @@ import pytest
 
 from judgeq import config, seeds
 from judgeq.certainty import Certainty
-from judgeq.engine import knowing, session
+from judgeq.engine import certainty as how_known
+from judgeq.engine import session
 from judgeq.errors import UsageError
 from judgeq.judge import error_model
 from judgeq.rating import (
@@ -267,6 +268,18 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
     assert whole["ended"] is None
 
 
+def test_an_estimate_counts_no_rounds_after_the_end(tmp_path: Path) -> None:
+    job = ("-d", "synthetic:normal", "--n", "60", "-s", "listwise10", "--rounds", "9")
+    ended = json.loads(judgeq(tmp_path, "run", *job, "--until", "0.5", "--json").stdout)
+    assert ended["rounds"] < 9
+    left, more = (
+        json.loads(judgeq(tmp_path, "estimate", *job, *until, "--json").stdout)
+        for until in (("--until", "0.5"), ())
+    )
+    assert (left["rounds_not_looked_into"], left["calls"]) == (0, 0)
+    assert more["rounds_not_looked_into"] == 9 - ended["rounds"]
+
+
 def test_in_a_store_it_is_the_same(tmp_path: Path) -> None:
     """Ended in a PostgreSQL store, taken up there, and equal to a folder's to the last bit."""
     job = ("run", "-d", "synthetic:normal", "--n", "40", "-s", "listwise5x9", "--quiet", "--json")
@@ -385,15 +398,15 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
         history.add(gumbel(matches, truth, seeds.rng(0, round)), len(matches))
     settings = config.settle({"dataset": "demo", "judge": ("some-model",), "price": (1.0, 1.0)})
     counts, totals = Counts(done=12), Totals(calls=10, cost=0.5, hits=2)
-    now = knowing.how_well(history, settings, counts, totals)
+    now = how_known.how_well(history, settings, counts, totals)
     assert now is not None
     assert (now.round, now.next_calls) == (2, 6)
     assert now.next_cost == pytest.approx(0.3)
     assert now.next_rho is not None
     assert now.rho < now.next_rho
-    assert knowing.after_each_round(history, settings)
-    assert not knowing.after_each_round(history, config.settle({"dataset": "demo"}))
-    unknown = knowing.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
+    assert how_known.after_each_round(history, settings)
+    assert not how_known.after_each_round(history, config.settle({"dataset": "demo"}))
+    unknown = how_known.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
     assert unknown is not None
     assert unknown.next_cost is None
 

@@ -85,15 +85,12 @@ def release(
     """
     from judgeq.engine import session
     from judgeq.engine.runner import batches_of
-    from judgeq.engine.stopping import Interrupts
     from judgeq.text import several
     from judgeq.ui import dashboard
 
     run = _run(name, runs_dir, flags)
-    with dashboard.choose(console(stderr=True), quiet=True) as face, session.begun(run, face):
-        released = session.run_loop(
-            session.at_work(run, face, lambda at: batches_of(at).give_up(), Interrupts())
-        )
+    with dashboard.choose(console(stderr=True), quiet=True) as face:
+        released = session.at_work(run, face, lambda at: batches_of(at).give_up())
     if as_json:
         print_json({"released": released})
     else:

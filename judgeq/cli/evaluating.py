@@ -135,9 +135,10 @@ def evaluate(
 
     The first lines are the answers: agreement with gold, reliability, position
     bias, text length, misfit, agreement of judges. Below are all numbers, with
-    95 % intervals by a bootstrap over the items, and detection for gold of two
-    classes. Several judges are also evaluated each alone, and models by how well
-    they agree with people. Asks no judge.
+    95 % intervals by a bootstrap over the items. Asks no judge.
+
+    Gold of two classes is also detected. Several judges are also evaluated each
+    alone, and models by how well they agree with people.
 
     Examples:
 
@@ -176,11 +177,13 @@ def compare(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Compare runs over the same items: scores, and how alike they rank.
+    """Compare runs over the same items: their scores and their rankings.
 
-    Without gold labels: how alike the runs rank. With gold, of the first run or of
-    --gold, also which run agrees better with it. Compared are the ratings that two
-    runs have in common, and their main ratings if their names differ.
+    Shows how similar the rankings are. With gold labels, of the first run or of
+    --gold, also which run agrees better with them.
+
+    Compared are the ratings that two runs have in common, and their main ratings
+    if their names differ.
 
     Examples:
 

@@ -106,10 +106,10 @@ def show_items(
       judgeq show last --uncertain --contested --against-gold --csv look.csv
     """
     from judgeq.engine.scores import TEXT
+    from judgeq.escaping import excerpt
     from judgeq.evaluation.items import Views
     from judgeq.ui.json import plain, write_csv
     from judgeq.ui.show import items as show_items
-    from judgeq.untrusted import excerpt
 
     spare(csv, "--csv")
     result = _opened(name, runs_dir, store, accept_damage, flags)
@@ -189,11 +189,12 @@ def explain(
 ) -> None:
     """Show the evidence behind one score: every judgment that an item was in.
 
-    One word is an item of the last run; of two words the first is the run. For
-    each judgment: how many comparisons the item won, how many its score lets
-    expect, whether that is as expected, higher or lower, and the texts that were
-    ranked next to it. Also how its Elo moved, and questions without a verdict.
-    With --vs, the evidence about two items. Asks no judge.
+    One word is an item of the last run; of two words the first is the run. With
+    --vs, the evidence about two items. Asks no judge.
+
+    For each judgment: how many comparisons the item won and was expected to win,
+    and the texts that were ranked next to it. Also how its Elo moved, and questions
+    without a verdict.
 
     Examples:
 

@@ -90,7 +90,7 @@ def write_log(path: Path | None) -> None:
         return
     import logging
 
-    from judgeq.untrusted import escaped
+    from judgeq.escaping import escaped
 
     try:
         handler = logging.FileHandler(path, encoding="utf-8")
@@ -196,8 +196,8 @@ def show_result(
 
 def _argument(result: Result) -> str:
     """How a command names the run from here; "" for the last one, which commands take by default."""
+    from judgeq.escaping import quoted
     from judgeq.runs import FolderRuns
-    from judgeq.untrusted import quoted
 
     run, name = result.run, result.info.settings.name
     if run.store_address is not None:
@@ -212,8 +212,8 @@ def complain(message: str) -> None:
     """Print an error or a warning to standard error; of several lines all but the first indented."""
     import shutil
 
+    from judgeq.escaping import plain
     from judgeq.text import LINE, log_lines
-    from judgeq.untrusted import plain
 
     if sys.stderr is None:
         return

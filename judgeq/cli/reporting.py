@@ -49,9 +49,10 @@ def report(
 
     report.html in the run's folder is one file that needs no network. It opens with
     the highest and lowest texts, reliability, agreement with gold labels, and cost;
-    each text opens to the judgments behind its score. --no-texts leaves texts out, for
-    corpora that may not be shared. --appendix writes appendix.html: methods, prompt,
-    scale, reliability and checks. Calls no model.
+    each text opens to the judgments behind its score. Calls no model.
+
+    --no-texts leaves texts out, for corpora that may not be shared. --appendix
+    writes appendix.html: methods, prompt, scale, reliability and checks.
 
     Examples:
 
@@ -74,13 +75,19 @@ def report(
     table = None if appendix else asyncio.run(texts.gathered(made, listed))
     paths = page.write(made, table, run.run.path, kind)
     if as_json:
-        written = {"run": run.run.id, "folder": run.run.path, "store": run.run.store_address}
-        written |= {"partial": run.partial, "format": kind, "files": paths}
-        counts = {
-            "items": run.info.items,
-            "listed": 0 if table is None else len(table.data["items"]),
-        }
-        print_json({**written, **counts, "texts": made.texts is not None})
+        print_json(
+            {
+                "run": run.run.id,
+                "folder": run.run.path,
+                "store": run.run.store_address,
+                "partial": run.partial,
+                "format": kind,
+                "files": paths,
+                "items": run.info.items,
+                "listed": 0 if table is None else len(table.data["items"]),
+                "texts": made.texts is not None,
+            }
+        )
     elif not quiet:
         show(str(paths[0]))
         if shown and made.texts is None:

@@ -63,9 +63,9 @@ def run(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Judge a dataset from start to scores, or go on with it.
+    """Judge a dataset from start to scores, or continue a run.
 
-    The same command again goes on with the same run: interrupted, it resumes;
+    The same command again continues the same run: interrupted, it resumes;
     finished, it shows its result and asks nothing. Ctrl-C once lets the calls
     in flight finish, twice stops now.
 
@@ -118,9 +118,10 @@ def estimate(
     """Show what a run would take: calls, tokens and dollars, before anything is sent.
 
     Takes the flags of `judgeq run`, the cache and what is judged already into
-    account. The same as `judgeq run --dry-run`, but for --pilot: it begins the run,
-    within --max-cost, so that `judgeq run` with the same flags (without --new) goes on
-    from there.
+    account. The same as `judgeq run --dry-run`.
+
+    --pilot begins the run, within --max-cost; `judgeq run` with the same flags
+    (without --new) continues from there.
 
     Examples:
 
@@ -181,7 +182,7 @@ def resume(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Go on with a run that was stopped or killed.
+    """Continue a run that was stopped or killed.
 
     What was answered is never asked again. Of a run that you didn't begin, what
     names a file, a key or an address, or decides what you pay, has to be given

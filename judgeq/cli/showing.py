@@ -42,7 +42,7 @@ def rate(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Make the ratings again from a run's ledger.
+    """Recompute scores from saved answers.
 
     Writes scores.csv; asks nothing. A run that isn't finished is rated by
     what there is, and marked as partial.
@@ -79,8 +79,9 @@ def status(
 ) -> None:
     """Show how far a run is, while it runs or afterwards.
 
-    With --watch it ends with the run, or with Ctrl-C; the run goes on either way.
-    Where there is no terminal, or with --json, the end alone is shown.
+    With --watch it is shown again every two seconds until the run ends, or Ctrl-C;
+    the run continues either way. If this isn't a terminal, or with --json, only the
+    end is shown.
     """
     import asyncio
 

@@ -110,8 +110,10 @@ def reproduce(
 
     Imports the judgments of GPT-5-mini on BABE and on Us vs. Them (three rounds
     of lists of 10) as runs, rates them by Elo and by the paper's Bradley-Terry,
-    and compares the results with the published numbers, with reasons where they
-    differ. Ends with exit code 3 if something could not be downloaded.
+    and compares the results with the published numbers.
+
+    Explains where they differ. Ends with exit code 3 if something could not be
+    downloaded.
 
     Examples:
 

@@ -22,11 +22,16 @@ def check_workers(settings: Settings) -> None:
         raise UsageError(
             "--workers 0 doesn't go with --batch: batches are sent by the run's process."
         )
+    if settings.share_texts and settings.store is None:
+        raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
 
 
 def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
-    """Raise UsageError for a goal that the strategy can't have, and for rounds that wait for answers
-    where people give them: these are asked all rounds at once."""
+    """Raise UsageError for n items that the strategy can't judge, for a goal that it can't have, and for
+    rounds that wait for answers where people give them: these are asked all rounds at once."""
+    strategy.check(n)
+    if settings.both_orders and not strategy.pairs:
+        raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     goal = settings.goal
     if settings.people is not None and (goal or strategy.adaptive):
         random = "--matchmaking random" if not strategy.prunes else "--strategy pairwise"
@@ -69,9 +74,8 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
     if not changed and config.fingerprint(facts) == info.fingerprint:
         return
     raise RunError(
-        f"run {run} can't go on: its {' and '.join(changed) or 'configuration'} changed since it was "
-        f"begun (dataset: {source}). Put back what it was, or start another run with `judgeq run`; "
-        "nothing was changed."
+        f"run {run} can't continue: its {' and '.join(changed) or 'configuration'} changed since it "
+        f"began (dataset: {source}). Restore what it was, or start another run with `judgeq run`."
     )
 
 

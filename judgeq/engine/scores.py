@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,12 +12,12 @@ import numpy as np
 import orjson
 
 from judgeq.errors import RunError, UsageError
+from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
 from judgeq.types import Bools, Floats, Offsets
-from judgeq.untrusted import excerpt, for_spreadsheet
 
 if TYPE_CHECKING:
     import pandas
@@ -44,7 +44,8 @@ class Scores:
     `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
-    where its estimator has no errors. `texts` are the items' texts, where they are shown.
+    where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
+    the dataset's other columns, where they are kept.
     """
 
     ids: Sequence[str]
@@ -56,6 +57,7 @@ class Scores:
     component: Offsets
     texts: Sequence[str] | None = None
     intervals: Intervals | None = None
+    others: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
@@ -215,6 +217,10 @@ def write_scores(scores: Scores, path: Path) -> None:
     place = header.index(scores.main[0])
     header[place:place] = kept
     columns |= kept
+    for name, others in scores.others.items():
+        taken = name in (*columns, *RATINGS, *OPTIONAL)
+        header.append(str(for_spreadsheet(f"data_{name}" if taken else name)))
+        columns[header[-1]] = [for_spreadsheet(_plain(cell)) for cell in others]
     refuse_linked_folder(path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -231,7 +237,8 @@ def _other_ratings(columns: Mapping[str, Sequence[object]], path: Path) -> dict[
     judgments."""
     try:
         refuse_links(path)
-        rows = [*csv.reader(path.read_text(encoding="utf-8").splitlines())]
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [*csv.reader(file)]
         there = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
         same = all(
             [*map(str, columns[name])] == [*there[name]] for name in ("id", "matches", "wins")
@@ -241,6 +248,11 @@ def _other_ratings(columns: Mapping[str, Sequence[object]], path: Path) -> dict[
     except (OSError, RunError, ValueError, KeyError, IndexError, csv.Error):
         return {}
     return others if same else {}
+
+
+def _plain(cell: object) -> object:
+    """A cell of a dataset's as CSV can hold it."""
+    return cell if cell is None or isinstance(cell, int | float) else str(cell)
 
 
 def _written(values: Floats) -> list[str]:

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from judgeq.certainty import Certainty
-from judgeq.engine import knowing, results
-from judgeq.engine.questions import planned
+from judgeq.engine import certainty, results
 from judgeq.engine.results import Result
+from judgeq.engine.rounds import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating.certainty import LARGE
@@ -195,5 +195,5 @@ async def _rated(state: State, store: Store) -> State:
     name, ratings = history.latest
     known = None
     if state.info.items <= LARGE:
-        known = knowing.how_well(history, state.info.settings, state.counts, state.totals)
+        known = certainty.how_well(history, state.info.settings, state.counts, state.totals)
     return replace(state, rating=name, ratings=ratings, known=known)

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 import numpy as np
 
-from judgeq.datasets import ID
-from judgeq.datasets.columns import checked_levels, read_gold, read_ids
+from judgeq.datasets.columns import ID, checked_levels, read_gold, read_ids
 from judgeq.datasets.dataset import RowIds
-from judgeq.datasets.tables import FORMATS, SUFFIXES, listed, read, shown
+from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.tables import Wanted, listed, shown
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, RESAMPLES
@@ -121,8 +121,7 @@ def read_gold_file(
 
     Raises DataError naming file and row, UsageError for columns or levels that can't be.
     """
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
+    if format_of(path) is None:
         raise UsageError(f"--gold {path}: expected a file name that ends in {SUFFIXES}.")
     if id_column == gold_column:
         raise UsageError(f"--id-column and --gold-column are both {shown(gold_column)}.")
@@ -133,12 +132,12 @@ def read_gold_file(
         wanted[id_column] = "Name the column of the ids with --id-column."
     numbered = all(name == str(row) for row, name in enumerate(ids))
     looked_for = () if numbered or id_column or gold_column == ID else (ID,)
-    table = read(path, form, wanted, optional=looked_for)
+    table = read(path, Wanted(wanted, looked_for))
     if ID in looked_for and ID in table.columns:
         id_column = ID
     labels = read_gold(table, gold_column, levels)
     names = RowIds(len(table)) if id_column is None else read_ids(table, id_column)
-    table.check()
+    table.bad.check()
     rows = {name: row for row, name in enumerate(ids)}
     gold = np.full(len(rows), np.nan)
     others = sum(name not in rows for name in names)

@@ -292,8 +292,7 @@ def _repeats(checks: Sequence[Check], own: Verdicts) -> Share:
         presented = own.presented[own.offsets[at] : own.offsets[at + 1]].tolist()
         if sorted(presented) != sorted(check.items):
             raise RunError(
-                f"the run's ledger is damaged: check {check.number} repeats a question about other "
-                "items."
+                f"run.db is damaged: check {check.number} repeats a question about other items."
             )
         score = None if own.scores is None else float(own.scores[at])
         before = Verdict.of(comparisons.groups_of(own, at))._replace(score=score)

@@ -8,12 +8,12 @@ from dataclasses import dataclass, field
 
 from judgeq import prompts
 from judgeq.engine import results, session
-from judgeq.evaluation import evaluate, trail
+from judgeq.evaluation import evaluate
 from judgeq.evaluation.evaluate import Evaluation
 from judgeq.evaluation.gold import Plan
 from judgeq.prompts import PromptSet
 from judgeq.store import Store
-from judgeq.types import Call, Floats
+from judgeq.types import Call
 
 AT_ONCE = 10_000
 """Questions whose calls are read together."""
@@ -73,12 +73,10 @@ class Spending:
 @dataclass(frozen=True, slots=True, eq=False, repr=False)  # asyncio.run asks for its result's repr
 class Record:
     """A run's evaluation and the evidence behind its scores; `texts` are the items', None where they
-    aren't here. `elo` is that after each round, shape (rounds, n). `prompt` is the prompt set, where the
-    judge was asked with one."""
+    aren't here. `prompt` is the prompt set, where the judge was asked with one."""
 
     evaluation: Evaluation
     texts: Sequence[str] | None
-    elo: Floats
     spending: Spending
     prompt: PromptSet | None
 
@@ -96,7 +94,6 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     return Record(
         evaluation=evaluate.evaluation(run, plan, texts=texts),
         texts=texts,
-        elo=trail.elo_by_round(run)[1:],
         spending=spending,
         prompt=_prompt(run),
     )

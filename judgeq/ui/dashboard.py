@@ -19,6 +19,7 @@ from rich.progress_bar import ProgressBar as Bar
 from rich.table import Table
 from rich.text import Text
 
+from judgeq.escaping import plain
 from judgeq.events import Notice
 from judgeq.text import LINE, count, percent, wrapped
 from judgeq.ui.lines import (
@@ -33,7 +34,6 @@ from judgeq.ui.lines import (
     stopping_line,
 )
 from judgeq.ui.progress import Progress
-from judgeq.untrusted import plain
 
 SHARE = 0.02  # of the time may go into drawing
 LONGEST_PAUSE = 5.0  # seconds: one slow frame must not freeze the picture

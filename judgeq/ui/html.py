@@ -16,9 +16,10 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
+from judgeq import text
+from judgeq.escaping import escaped, multiline, plain
 from judgeq.ui import figures
-from judgeq.ui.sections import LONGEST, Picture, Section
-from judgeq.untrusted import escaped, multiline, plain
+from judgeq.ui.sections import LONGEST, Picture, Section, shown
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -34,23 +35,27 @@ POLICY = (
 
 @cache
 def _environment() -> Environment:
-    from jinja2 import Environment, FileSystemLoader, StrictUndefined
+    from jinja2 import Environment, FileSystemLoader, StrictUndefined, select_autoescape
     from markupsafe import Markup
 
     def svg(picture: Picture) -> Markup:
         return Markup(figures.inline(picture.draw(), picture.name))  # noqa: S704  (of Matplotlib)
 
-    def one_line(text: str) -> str:
-        return plain(text, LONGEST)
+    def one_line(words: str) -> str:
+        return plain(words, LONGEST)
 
     environment = Environment(
         loader=FileSystemLoader(FOLDER),
-        autoescape=True,
+        # Plain text becomes a part of a section, whose words are escaped.
+        autoescape=select_autoescape(disabled_extensions=("txt",), default=True),
         undefined=StrictUndefined,
         trim_blocks=True,
         lstrip_blocks=True,
+        keep_trailing_newline=True,
     )
     environment.filters |= {"words": escaped, "lines": multiline, "one_line": one_line, "svg": svg}
+    of_text = (text.count, text.several, text.listed, text.money, text.duration, shown)
+    environment.filters |= {one.__name__: one for one in of_text}
     return environment
 
 
@@ -74,8 +79,8 @@ def linked(section: Section, column: str, links: Sequence[str | None]) -> Markup
 
 def _show(section: Section, at: int | None = None, links: Sequence[str | None] = ()) -> Markup:
     show = _environment().get_template("sections.html").module.show  # type: ignore[attr-defined]
-    shown: Markup = show(section, at, links)
-    return shown
+    made: Markup = show(section, at, links)
+    return made
 
 
 def asset(name: str) -> str:
@@ -110,10 +115,10 @@ def embedded(values: Any) -> Markup:
     """Values as JSON inside of a <script> element: nothing in them ends it, or begins a comment."""
     from markupsafe import Markup
 
-    text = orjson.dumps(values).decode()
+    content = orjson.dumps(values).decode()
     for character in "<>&\u2028\u2029":
-        text = text.replace(character, f"\\u{ord(character):04x}")
-    return Markup(text)  # noqa: S704  (nothing in it is markup any longer)
+        content = content.replace(character, f"\\u{ord(character):04x}")
+    return Markup(content)  # noqa: S704  (nothing in it is markup any longer)
 
 
 def trusted(content: str) -> Markup:

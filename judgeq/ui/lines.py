@@ -20,6 +20,7 @@ from rich.cells import set_cell_size
 from rich.console import Console
 
 from judgeq.certainty import Certainty
+from judgeq.escaping import plain
 from judgeq.events import (
     BatchesOpen,
     CallEnded,
@@ -34,10 +35,9 @@ from judgeq.events import (
 from judgeq.text import count, dotted, duration, log_lines, money, rate, several
 from judgeq.types import Batch
 from judgeq.ui.progress import Progress
-from judgeq.untrusted import plain
 
 if TYPE_CHECKING:
-    from judgeq.engine.working import Tally
+    from judgeq.engine.remote_worker import Tally
 
 Clock: TypeAlias = Callable[[], float]
 Part: TypeAlias = tuple[str, str]

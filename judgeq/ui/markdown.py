@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from judgeq.escaping import escaped, multiline, plain
 from judgeq.ui.sections import Chapter, Section
-from judgeq.untrusted import escaped, multiline, plain
 
 _ACTIVE = re.compile(r"([\\`*_\[\]<>|~&$@])|:(?=//)|(?<=www)\.", re.IGNORECASE)
 _AT_START = re.compile(r"^(\d*)([.)#=+-])")

@@ -15,10 +15,10 @@ from typing import TYPE_CHECKING, Any, ClassVar
 from rich.cells import cell_len
 from rich.text import Text
 
+from judgeq.escaping import escaped, plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import LEFT_OUT
 from judgeq.text import count, wrapped
-from judgeq.untrusted import escaped, plain
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

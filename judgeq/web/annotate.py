@@ -33,14 +33,25 @@ from judgeq.people.answers import LONGEST, Answer, Turn
 from judgeq.people.people import People
 from judgeq.ui import html
 from judgeq.web.control import controlled
-from judgeq.web.guard import Rates, RefusedError, listening, logger, token_of, unable
-from judgeq.web.links import Entrance
+from judgeq.web.guard import (
+    Entrance,
+    Handler,
+    Rates,
+    RefusedError,
+    assets,
+    listening,
+    logger,
+    refusal,
+    response,
+    token_of,
+    unable,
+)
 
 SCRIPTS = ("page", "server", "questions", "ranking", "dragging", "dialogs", "clock", "elements")
 ASSETS = {
-    "style.css": ("style.css", "text/css"),
-    "annotate.css": ("annotate/annotate.css", "text/css"),
-    **{f"{name}.js": (f"annotate/{name}.js", "text/javascript") for name in SCRIPTS},
+    "style.css": "style.css",
+    "annotate.css": "annotate/annotate.css",
+    **{f"{name}.js": f"annotate/{name}.js" for name in SCRIPTS},
 }
 LARGEST = 64 * 1024
 """Bytes of a call."""
@@ -92,8 +103,8 @@ class Join(Call):
     name: Annotated[str, Field(min_length=1, max_length=100)]
 
 
-Does = Callable[[str, Any], Awaitable[Any]]
-"""What a call does, by its token and content; it returns what the page is sent."""
+Does = Callable[..., Awaitable[Any]]
+"""What a call does, by its token and the fields of its form; it returns what the page is sent."""
 
 
 class Server:
@@ -112,21 +123,18 @@ class Server:
         people, path = self._people, self._entrance.path
         calls: dict[str, tuple[type[Call], Does]] = {
             "about": (Call, self._about),
-            "turn": (Call, lambda token, _: people.turn(token)),
+            "turn": (Call, people.turn),
             "answer": (Answered, self._answer),
-            "skip": (
-                Skip,
-                lambda token, call: people.skip(token, call.question, call.reason, call.note),
-            ),
-            "undo": (Call, lambda token, _: people.undo(token)),
-            "renew": (OfQuestion, lambda token, call: people.renew(token, call.question)),
-            "leave": (OfQuestion, lambda token, call: people.leave(token, call.question)),
+            "skip": (Skip, people.skip),
+            "undo": (Call, people.undo),
+            "renew": (OfQuestion, people.renew),
+            "leave": (OfQuestion, people.leave),
             "join": (Join, self._join),
         }
         app = web.Application(middlewares=[self._guarded], client_max_size=LARGEST)
         for base in {"", path}:
             app.router.add_get(f"{base}/", self._page)
-            app.router.add_get(f"{base}/assets/{{name}}", self._asset)
+            app.router.add_get(f"{base}/assets/{{name}}", assets(ASSETS))
             for name, (form, does) in calls.items():
                 app.router.add_post(f"{base}/api/{name}", partial(self._call, form, does))
         if path:
@@ -134,19 +142,23 @@ class Server:
         return app
 
     @web.middleware
-    async def _guarded(
-        self, request: web.Request, handler: Callable[[web.Request], Awaitable[web.StreamResponse]]
-    ) -> web.StreamResponse:
+    async def _guarded(self, request: web.Request, handler: Handler) -> web.StreamResponse:
         """An answer, or a sentence that says why there is none."""
         try:
             self._entrance.check(request)
             return await handler(request)
         except RefusedError as error:
-            return _refused(error.status, str(error), error.wait)
+            return refusal(error.status, str(error))
+        except ValidationError as error:
+            return refusal(400, f"This can't be used: {problems(error)}.")
+        except StoreAwayError:
+            return refusal(503, "The study can't be reached just now.", AGAIN)
+        except (PersonError, UsageError) as error:
+            return refusal(STATUS.get(type(error), 400), str(error))
         except web.HTTPRequestEntityTooLarge:
-            return _refused(413, "This is too large to be sent at once.")
+            return refusal(413, "This is too large to be sent at once.")
         except web.HTTPClientError as error:
-            return _refused(error.status, "There is nothing at this address.")
+            return refusal(error.status, "There is nothing at this address.")
         except (web.HTTPException, ConnectionError):
             raise
         except Exception as error:  # noqa: BLE001  (raised again, as a fault)
@@ -159,71 +171,45 @@ class Server:
             ) from None
 
     async def _page(self, _: web.Request) -> web.Response:
-        text = html.asset("annotate/page.html")
-        return web.Response(text=text, content_type="text/html", charset="utf-8")
+        return response(html.asset("annotate/page.html"))
 
     async def _to_page(self, _: web.Request) -> web.Response:
         raise web.HTTPPermanentRedirect(f"{self._entrance.path}/")
 
-    async def _asset(self, request: web.Request) -> web.Response:
-        if request.match_info["name"] not in ASSETS:
-            raise web.HTTPNotFound
-        file, kind = ASSETS[request.match_info["name"]]
-        return web.Response(text=html.asset(file), content_type=kind, charset="utf-8")
-
     async def _call(self, form: type[Call], does: Does, request: web.Request) -> web.Response:
         """Answer a call: limit its rate, check its content, do what it asks."""
         token, client = token_of(request), self._entrance.client(request)
-        try:
-            if form is Join:
-                rates = self._joining
-            elif token and await self._people.knows(token):
+        rates = self._joining if form is Join else self._unknown
+        if rates is self._unknown:
+            client = client or token
+            if token and await self._people.knows(token):
                 rates, client = self._known, token
-            else:
-                rates, client = self._unknown, client or token
-            if wait := rates.take(client):
-                raise RefusedError(429, "Too many requests. Wait a moment.", math.ceil(wait))
-            content = await does(token, form.model_validate_json(await request.read()))
-        except ValidationError as error:
-            raise RefusedError(400, f"This can't be used: {problems(error)}.") from error
-        except StoreAwayError as error:
-            raise RefusedError(503, "The study can't be reached just now.", AGAIN) from error
-        except (PersonError, UsageError) as error:
-            raise RefusedError(STATUS.get(type(error), 400), str(error)) from error
+        if wait := rates.take(client):
+            return refusal(429, "Too many requests. Wait a moment.", math.ceil(wait))
+        call = form.model_validate_json(await request.read())
+        content = await does(token, **dict(call))
         if rates is self._unknown:
             rates.give_back(client)
         if isinstance(content, Turn):
             question = content.question
             content = content._asdict() | {"question": question and question._asdict()}
-        return _json(content or {})
+        # Not orjson: a text may hold half of a character.
+        return web.json_response(content or {})
 
-    async def _about(self, token: str, _: Call) -> dict[str, Any]:
+    async def _about(self, token: str) -> dict[str, Any]:
         if (token or not self._people.open_to_all) and not await self._people.knows(token):
             await self._people.turn(token)  # raises UnknownPersonError
         about = self._people.about
         more = {"questions": dict(about.questions), "open_to_all": self._people.open_to_all}
         return about._asdict() | more
 
-    async def _answer(self, token: str, call: Answered) -> Turn:
-        answer = Answer(**call.model_dump(exclude={"question"}))
-        return await self._people.answer(token, call.question, answer)
+    async def _answer(self, token: str, question: str, **answer: Any) -> Turn:
+        return await self._people.answer(token, question, Answer(**answer))
 
-    async def _join(self, _: str, call: Join) -> dict[str, Any]:
+    async def _join(self, _: str, name: str) -> dict[str, Any]:
         if not self._people.open_to_all:
             raise RefusedError(403, "This study is for people who were given a link.")
-        return {"token": await self._people.join(call.name)}
-
-
-def _json(content: Any, status: int = 200) -> web.Response:
-    # Not orjson: a text may hold half of a character.
-    return web.json_response(content, status=status, dumps=json.dumps)
-
-
-def _refused(status: int, why: str, wait: int = 0) -> web.Response:
-    response = _json({"error": why}, status)
-    if wait:
-        response.headers["Retry-After"] = str(wait)
-    return response
+        return {"token": await self._people.join(name)}
 
 
 @asynccontextmanager

@@ -21,12 +21,11 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
-from judgeq.files import problems, read_start, write_private
-from judgeq.paths import remembered
+from judgeq.files import problems, read_start, remembered, write_private
 from judgeq.people.people import People
 from judgeq.people.registry import Change, Changed, with_links
 from judgeq.runs import RunPlace
-from judgeq.web.guard import Place, RefusedError, listening, logger, token_of
+from judgeq.web.guard import Place, RefusedError, listening, logger, refusal, token_of
 
 HOST = "127.0.0.1"
 LARGEST = 4 * 1024 * 1024
@@ -62,11 +61,11 @@ async def controlled(
                 raise RefusedError(401, "This needs the secret.")
             changed = await people.change(_CHANGE.validate_json(await request.read()))
         except RefusedError as error:
-            return _refused(error.status, str(error))
+            return refusal(error.status, str(error))
         except ValidationError as error:
-            return _refused(400, f"This is no change: {problems(error)}.")
+            return refusal(400, f"This is no change: {problems(error)}.")
         except JudgeqError as error:
-            return _refused(400 if isinstance(error, UsageError) else 409, str(error))
+            return refusal(400 if isinstance(error, UsageError) else 409, str(error))
         content = _CHANGED.dump_json(with_links(changed, make_link))
         return web.Response(body=content, content_type="application/json")
 
@@ -125,7 +124,3 @@ def _read(path: Path) -> Door | None:
         return Door.model_validate_json(read_start(path, 1000))
     except (OSError, ValidationError):
         return None
-
-
-def _refused(status: int, why: str) -> web.Response:
-    return web.json_response({"error": why}, status=status)

@@ -15,16 +15,19 @@ import re
 import secrets
 import socket
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
+from typing import Self
+from urllib.parse import urlsplit
 
 from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from judgeq.errors import UsageError
+from judgeq.escaping import multiline
+from judgeq.settings.people import split_prefix
 from judgeq.ui import html
-from judgeq.untrusted import multiline
 
 HEADERS = {
     "Cache-Control": "private, no-store",
@@ -42,13 +45,15 @@ OWN = ("same-origin", "none", None)
 _TOKEN = re.compile(r"[\w.~+/=-]{1,200}", re.ASCII)
 
 
-class RefusedError(Exception):
-    """A request that isn't answered: the status, why, and in how many seconds to try again."""
+Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 
-    def __init__(self, status: int, why: str, wait: int = 0) -> None:
+
+class RefusedError(Exception):
+    """A request that isn't answered: the status, and why."""
+
+    def __init__(self, status: int, why: str) -> None:
         super().__init__(why)
         self.status = status
-        self.wait = wait
 
 
 def is_local(host: str) -> bool:
@@ -128,6 +133,78 @@ def check_site(request: web.Request) -> None:
         raise RefusedError(403, "A page of another site may not ask for this.")
 
 
+@dataclass
+class Entrance(Place):
+    """Where the page is on which people judge, also behind a reverse proxy, and which requests come from
+    it.
+
+    A link's token follows its "#", which browsers send to nobody: it is in no log, no Referer and no
+    request line. The page sends it with each call, in a header that no other site can set."""
+
+    site: str = field(default="", kw_only=True)
+    """The address of a reverse proxy, without a path ("https://lab.example.org"), or ""."""
+    path: str = field(default="", kw_only=True)
+    """The beginning of all paths ("/study1"), or ""."""
+
+    @classmethod
+    def at(cls, host: str, port: int, prefix: str) -> Self:
+        """`prefix`: a path, or a whole address. Raises UsageError for anything else."""
+        try:
+            site, path = split_prefix(prefix)
+        except ValueError as error:
+            raise UsageError(f"--url-prefix: {error}.") from error
+        return cls(host, port, site=site, path=path)
+
+    @property
+    def address_shown(self) -> str:
+        """The address of the page."""
+        return (self.site or super().address_shown.rstrip("/")) + self.path + "/"
+
+    @property
+    def is_only_here(self) -> bool:
+        """Whether only this machine reaches the page, as far as judgeq can tell."""
+        return not self.site and is_local(self.host)
+
+    def link(self, token: str) -> str:
+        """The link of the person who has this token."""
+        return f"{self.address_shown}#{token}"
+
+    def names(self, request: web.Request) -> set[str]:
+        """The Host headers that are answered; the reverse proxy's with and without a port."""
+        proxy = urlsplit(self.site)
+        own = {proxy.netloc, proxy.hostname or ""} if self.site else set()
+        return super().names(request) | own
+
+    def client(self, request: web.Request) -> str:
+        """The client that a request is counted for; "" if it isn't known. The reverse proxy of `site`,
+        which has to be on this machine, gives it as the last of X-Forwarded-For."""
+        if not self.site:
+            return neighbourhood(request.remote)
+        forwarded = request.headers.getall("X-Forwarded-For", [""])[-1].rpartition(",")[2].strip()
+        return neighbourhood(forwarded) if is_local(request.remote or "") else ""
+
+    def check(self, request: web.Request) -> None:
+        """Raises RefusedError for a request that isn't answered. Calls come from the page itself:
+        browsers say so by Sec-Fetch-Site on https and on this machine, and else by Origin."""
+        self.check_name(request)
+        if request.method in ("GET", "HEAD"):
+            check_site(request)
+        if request.method != "POST":
+            return
+        site, origin = (request.headers.get(name) for name in ("Sec-Fetch-Site", "Origin"))
+        own = site in OWN
+        if own and site is None and origin is not None:
+            own = urlsplit(origin.lower()).netloc in self.names(request)
+        if not own:
+            raise RefusedError(
+                403,
+                "A page at another address asked for this. Whoever runs the study: give the address "
+                "that people open with --url-prefix.",
+            )
+        if request.content_type != "application/json":
+            raise RefusedError(415, "Only JSON is read.")
+
+
 class Rates:
     """How often each client may ask: `burst` requests at once, which fill up again at `rate` a second.
     Of more than `most` clients those who asked longest ago are forgotten."""
@@ -178,6 +255,30 @@ def neighbourhood(address: str | None) -> str:
     if version.version == 4:
         return str(version)
     return str(ipaddress.ip_network((version, 64), strict=False))
+
+
+def response(content: str, kind: str = "text/html") -> web.Response:
+    """A page of ours, or what belongs to one."""
+    return web.Response(text=content, content_type=kind, charset="utf-8")
+
+
+def refusal(status: int, why: str, wait: int = 0) -> web.Response:
+    """Why a call isn't answered, and in how many seconds to try again."""
+    headers = {"Retry-After": str(wait)} if wait else None
+    return web.json_response({"error": why}, status=status, headers=headers)
+
+
+def assets(files: Mapping[str, str]) -> Handler:
+    """What answers requests for these style sheets and scripts, by name."""
+
+    async def asset(request: web.Request) -> web.Response:
+        file = files.get(request.match_info["name"])
+        if file is None:
+            raise web.HTTPNotFound
+        kind = "text/css" if file.endswith(".css") else "text/javascript"
+        return response(html.asset(file), kind)
+
+    return asset
 
 
 async def protect(_: web.Request, response: web.StreamResponse) -> None:

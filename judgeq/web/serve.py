@@ -11,10 +11,8 @@ import asyncio
 import hashlib
 import os
 import re
-import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Coroutine, Sequence
-from concurrent.futures import Future
-from contextlib import asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Coroutine, Sequence
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from importlib.metadata import version
 from typing import Any, TypeVar
 
@@ -24,6 +22,7 @@ from judgeq.engine import results, status
 from judgeq.engine.status import State, Unreadable
 from judgeq.engine.stopping import signals
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
+from judgeq.escaping import plain
 from judgeq.evaluation import record
 from judgeq.evaluation.gold import Plan
 from judgeq.runs import RunPlace, Runs
@@ -31,15 +30,9 @@ from judgeq.ui import html
 from judgeq.ui.report import page, texts
 from judgeq.ui.sections import Section, words
 from judgeq.ui.show import status as show_status
-from judgeq.untrusted import plain
-from judgeq.web.guard import Guard, RefusedError, listening, logger
+from judgeq.web.guard import Guard, Handler, RefusedError, assets, listening, logger, response
 
-ASSETS = {
-    "style.css": "text/css",
-    "served.css": "text/css",
-    "live.js": "text/javascript",
-    "token.js": "text/javascript",
-}
+ASSETS = {name: name for name in ("style.css", "served.css", "live.js", "token.js")}
 TITLES = {
     401: "A token is needed",
     403: "Not for other sites",
@@ -48,12 +41,9 @@ TITLES = {
     421: "Another address",
     422: "This run can't be shown",
 }
-KEPT = 8
-"""Reports kept until their runs change."""
 LONGEST, REASON = 200, 1_000
 """Characters of a name in a title, and of why a run can't be read."""
 T = TypeVar("T")
-Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 _PLAIN = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
 
@@ -71,20 +61,23 @@ class Server:
         self._runs = runs
         self._guard = guard
         self._with_texts = with_texts
-        self._states: dict[str, tuple[object, State | Unreadable]] = {}
         self._ranked: dict[str, State] = {}
-        self._reports: dict[str, tuple[object, str]] = {}
+        self._report_of: tuple[object, str] = (None, "")  # the last one, until its run changes
         # One at a time: Matplotlib's settings are those of the process.
         self._drawing = asyncio.Lock()
 
     def app(self) -> web.Application:
         """The routes."""
+        routes = {
+            "/": self._list,
+            "/runs/{run}": self._run,
+            "/runs/{run}/report": self._report,
+            "/runs/{run}/status": self._status,
+            "/assets/{name}": assets(ASSETS),
+        }
         app = web.Application(middlewares=[self._guarded])
-        app.router.add_get("/", self._list)
-        app.router.add_get("/runs/{run}", self._run)
-        app.router.add_get("/runs/{run}/report", self._report)
-        app.router.add_get("/runs/{run}/status", self._status)
-        app.router.add_get("/assets/{name}", self._asset)
+        for path, handler in routes.items():
+            app.router.add_get(path, handler)
         return app
 
     @web.middleware
@@ -106,7 +99,7 @@ class Server:
 
     async def _list(self, _: web.Request) -> web.Response:
         """All runs: those that a process works on first, then the latest."""
-        states = await _in_thread(self._read_states)
+        states = await _in_thread(lambda: status.states(self._runs))
         states.sort(key=lambda state: not getattr(state, "running", False))
         readable = [state for state in states if isinstance(state, State)]
         links = [f"/runs/{key_of(state.run)}" for state in readable]
@@ -115,13 +108,14 @@ class Server:
             for state in states
             if isinstance(state, Unreadable)
         ]
-        unreadable = [Section(columns=words("run", "why"), rows=rows)] if rows else []
         return _page(
             "runs.html",
             "All runs",
             where=self._runs.shown,
-            runs=[html.linked(show_status.runs(readable), "run", links)] if readable else [],
-            unreadable=html.sections(unreadable),
+            runs=html.linked(show_status.runs(readable), "run", links) if readable else "",
+            unreadable=html.sections(
+                [Section(columns=words("run", "why"), rows=rows)] * bool(rows)
+            ),
         )
 
     async def _run(self, request: web.Request) -> web.Response:
@@ -145,7 +139,7 @@ class Server:
         state = await self._state(await self._find(request))
         if not state.running:
             return web.Response(status=205)
-        return _html(str(html.sections(show_status.status(state))))
+        return response(str(html.sections(show_status.status(state))))
 
     async def _report(self, request: web.Request) -> web.Response:
         """A run's report, of its judgments so far."""
@@ -153,23 +147,14 @@ class Server:
 
     async def _reported(self, run: RunPlace) -> web.Response:
         async with self._drawing:
-            stamp = _stamp(run)
-            before, written = self._reports.pop(run.id, (None, ""))
-            if before != stamp:
-                written = await _in_thread(lambda: self._write(run))
-            self._reports[run.id] = stamp, written
-            while len(self._reports) > KEPT:
-                del self._reports[next(iter(self._reports))]
-        response = _html(written)
+            stamp = run.id, _stamp(run)
+            if self._report_of[0] != stamp:
+                self._report_of = stamp, await _in_thread(lambda: self._write(run))
+            written = self._report_of[1]
+        answer = response(written)
         policy = html.policy(style=html.asset("style.css"), script=html.asset("table.js"))
-        response.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
-        return response
-
-    async def _asset(self, request: web.Request) -> web.Response:
-        name = request.match_info["name"]
-        if name not in ASSETS:
-            raise web.HTTPNotFound
-        return web.Response(text=html.asset(name), content_type=ASSETS[name], charset="utf-8")
+        answer.headers["Content-Security-Policy"] = f"{policy}; frame-ancestors 'none'"
+        return answer
 
     # The runs
 
@@ -180,22 +165,6 @@ class Server:
             if key_of(run) == request.match_info["run"]:
                 return run
         raise web.HTTPNotFound
-
-    async def _read_states(self) -> list[State | Unreadable]:
-        """The states of all runs. One that hasn't changed, and that no process worked on, isn't read
-        again."""
-        states = {}
-        for run in self._runs.all():
-            stamp = _stamp(run)
-            before, state = self._states.get(run.id, (None, None))
-            if state is None or before != stamp or getattr(state, "running", True):
-                try:
-                    state = await status.state(run)
-                except (RunError, OSError) as error:
-                    state = Unreadable(run, str(error))
-            states[run.id] = stamp, state
-        self._states = states
-        return [state for _, state in states.values()]
 
     async def _state(self, run: RunPlace) -> State:
         """A run's state, with its ranking. Raises RunError."""
@@ -222,42 +191,23 @@ def _stamp(run: RunPlace) -> object:
 
 
 async def _in_thread(work: Callable[[], Coroutine[Any, Any, T]]) -> T:
-    """What a coroutine returns that runs on an event loop of its own, in a thread that ends with the
-    process, while the server answers others."""
-    done: Future[T] = Future()
-    done.set_running_or_notify_cancel()
-
-    async def run() -> None:
-        task = asyncio.create_task(work())
-        await asyncio.wait([task])
-        if (error := task.exception()) is not None:
-            done.set_exception(error)
-        else:
-            done.set_result(task.result())
-
-    threading.Thread(target=asyncio.run, args=[run()], name="judgeq-serve", daemon=True).start()
-    return await asyncio.wrap_future(done)
+    """What a coroutine returns that runs on an event loop of its own, in a thread, while the server
+    answers others."""
+    return await asyncio.to_thread(lambda: asyncio.run(work()))
 
 
 def _page(template: str, title: str, **values: Any) -> web.Response:
     above = [] if template == "runs.html" else [("All runs", "/")]
-    name = plain(title, LONGEST)
-    return _html(
-        html.rendered(template, title=name, above=above, version=version("judgeq"), **values)
-    )
-
-
-def _html(content: str) -> web.Response:
-    return web.Response(text=content, content_type="text/html", charset="utf-8")
+    more = {"title": plain(title, LONGEST), "above": above, "version": version("judgeq")}
+    return response(html.rendered(template, **more, **values))
 
 
 def _refused(status: int, why: str) -> web.Response:
-    title = TITLES.get(status, TITLES[404])
-    response = _page("error.html", title, why=why, token=status == 401)
-    response.set_status(status)
+    answer = _page("error.html", TITLES.get(status, TITLES[404]), why=why, token=status == 401)
+    answer.set_status(status)
     if status == 401:  # it becomes the page that was asked for, which may be a report
-        response.headers["Content-Security-Policy"] = html.policy_of_all()
-    return response
+        answer.headers["Content-Security-Policy"] = html.policy_of_all()
+    return answer
 
 
 @asynccontextmanager
@@ -271,18 +221,10 @@ async def serving(
         yield guard
 
 
-async def serve(
-    runs: Runs,
-    host: str,
-    port: int,
-    ready: Callable[[Guard], None],
-    *,
-    token: str | None = None,
-    with_texts: bool = True,
-) -> None:
+async def serve(server: AbstractAsyncContextManager[Guard], ready: Callable[[Guard], None]) -> None:
     """Serve until SIGINT or SIGTERM; `ready` is called with the address. Raises as `serving`."""
     stop = asyncio.Event()
     with signals(stop.set, stop.set):
-        async with serving(runs, host, port, token=token, with_texts=with_texts) as guard:
+        async with server as guard:
             ready(guard)
             await stop.wait()

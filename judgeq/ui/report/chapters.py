@@ -2,44 +2,75 @@
 
 from __future__ import annotations
 
+import json
 import platform
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
+from datetime import UTC, datetime
 from functools import partial
-from importlib.metadata import version
-from typing import Any
+from importlib.metadata import metadata, version
+from typing import TYPE_CHECKING
 
 import numpy as np
-import orjson
 
+from judgeq import prompts
+from judgeq.engine.results import Result
+from judgeq.escaping import plain
 from judgeq.evaluation import items
 from judgeq.evaluation.record import LOST, Record, Round
 from judgeq.people.answers import remark
-from judgeq.rating import comparisons
-from judgeq.text import count, money, several
+from judgeq.rating import comparisons, of_run
+from judgeq.text import count, listed, money, several
 from judgeq.types import Call
-from judgeq.ui import figures
+from judgeq.ui import html
 from judgeq.ui.figures import figure
-from judgeq.ui.report import methods, result
+from judgeq.ui.plots import EACH, Plots
+from judgeq.ui.report import result
 from judgeq.ui.sections import Cell, Chapter, Picture, Section, numbers, words
 from judgeq.ui.show import evaluation as show_evaluation
 from judgeq.ui.show import items as show_items
 from judgeq.ui.show import quality as show_quality
-from judgeq.untrusted import plain
+from judgeq.ui.show.people import sentence
+from judgeq.ui.show.run import of_models
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
 
 AT_ODDS = 10
 """Texts that are listed on which judge and gold disagree most."""
+QUOTED = 400
+"""Characters of the wording of questions that are quoted at most."""
 REPLY = 160
 """Characters of a reply or an error that are shown."""
-ANSWERED = ("answered", "cached")
+FIGURES = {
+    "settling": (
+        "How the order settled",
+        "Spearman's ρ of the Elo after each round with the final scores.",
+    ),
+    "distribution": ("Distribution of the scores", "How many texts have which score."),
+    "intervals": (
+        "Scores with their 95 % intervals",
+        f"The scores of the texts in their order, with 95 % intervals; at most {EACH}, evenly chosen.",
+    ),
+    "gold": (
+        "Scores and gold labels",
+        "Each text's score by its gold label; lines are medians, if labels are few.",
+    ),
+    "roc": (
+        "ROC curve and thresholds",
+        "Left: ROC curve of each rating. Right: precision, recall and F1 by the score above which a "
+        "text is labelled positive; dashed: the threshold used.",
+    ),
+}
+"""The titles of figures, and what they show, in words."""
 _OUTCOMES = {
     "ok": "answered",
+    "cached": "answered",
     "unusable": "unusable reply",
     "skipped": "skipped by a person",
     "undone": "withdrawn by a person",
     "rate_limited": "refused: rate limit",
     "server_full": "refused: server full",
-    "server_error": "server error",
     "timeout": "timed out",
     "connection": "connection failed",
     "stepped_down": "sent again in another form",
@@ -74,16 +105,14 @@ def chapters(record: Record, *ranked: Chapter) -> list[Chapter]:
 def appendix(record: Record) -> list[Chapter]:
     """What a paper's appendix needs: methods, prompt, scale, reliability and checks."""
     evaluation = record.evaluation
+    facts, warnings = [*show_evaluation.answers(evaluation)], [*result.cautions(record)]
     checks = [
-        Section(
-            facts=[*show_evaluation.answers(evaluation)],
-            warnings=[*result.cautions(record)],
-        ),
+        Section(facts=facts, warnings=warnings),
         show_quality.reliability(evaluation.reliability, evaluation.run.known),
         *show_evaluation.against_gold(evaluation),
     ]
     made = [
-        Chapter("methods", "Methods", [Section(notes=[methods.paragraph(record)])]),
+        Chapter("methods", "Methods", [Section(notes=[paragraph(record)])]),
         Chapter("prompt", "The prompt", [replace(one, title="") for one in prompt(record)]),
         Chapter("scale", "The scale", [result.ends(record), *scale(record)]),
         Chapter("checks", "Reliability and checks", checks),
@@ -102,60 +131,50 @@ def certainty(record: Record) -> Iterator[Section]:
     yield show_quality.reliability(record.evaluation.reliability, run.known)
     yield Section(facts=facts, close=True)
     yield from scale(record)
-    if len(record.elo) > 1:
-        about = "Spearman's ρ of the Elo after each round with the final scores."
-        drawn = (figures.settling, run.scores, record.elo)
-        yield _pictured("How the order settled", "settling", about, drawn)
+    if len(run.history.verdicts) > 1:
+        yield _pictured("settling", Plots(run).settling)
 
 
 def scale(record: Record) -> Iterator[Section]:
     """How the scores are spread, and their intervals."""
-    scores, gold = record.evaluation.run.scores, record.evaluation.gold
-    if gold is not None:
-        scores = replace(scores, gold=gold.values)
-    drawn = (figures.distribution, scores)
-    about = "How many texts have which score."
-    yield _pictured("Distribution of the scores", "distribution", about, drawn)
-    if scores.intervals is not None:
-        n = int(scores.scored.sum())
-        some = "" if n <= figures.EACH else f" ({figures.EACH} of {count(n)}, evenly chosen)"
-        about = f"The scores of all texts in their order{some}, with 95 % intervals."
-        title = "Scores with their 95 % intervals"
-        yield _pictured(title, "intervals", about, (figures.intervals, scores))
+    run = with_gold(record)
+    yield _pictured("distribution", Plots(run).scale)
+    if run.scores.intervals is not None:
+        yield _pictured("intervals", Plots(run).intervals)
 
 
-def _pictured(title: str, name: str, about: str, *panels: tuple[Any, ...]) -> Section:
-    """A section with a figure, of panels as `figure` takes them."""
+def with_gold(record: Record) -> Result:
+    """The run, with the gold labels it is evaluated with and the texts, as far as they are shown."""
+    run, gold = record.evaluation.run, record.evaluation.gold
+    labels = run.scores.gold if gold is None else gold.values
+    return replace(run, scores=replace(run.scores, gold=labels, texts=record.texts))
+
+
+def _pictured(name: str, *panels: Callable[[Axes], object]) -> Section:
+    """A section with a figure of FIGURES, made of what the panels draw."""
+    title, about = FIGURES[name]
     return Section(title, picture=Picture(name, about, partial(figure, *panels)))
 
 
 def against_gold(record: Record) -> Iterator[Section]:
     """Correlation, detection, a figure, and the texts on which judge and gold disagree most."""
     evaluation = record.evaluation
-    run, gold = evaluation.run, evaluation.gold
+    run, gold = with_gold(record), evaluation.gold
     if gold is None:
         return
-    scores = replace(run.scores, gold=gold.values, texts=record.texts)
     facts = show_evaluation.gold_facts(gold, evaluation.plan, [evaluation.assessments])
     yield Section(facts=[*facts])
     yield from show_evaluation.against_gold(evaluation)
-    if not (scores.scored & ~np.isnan(gold.values)).any():
+    if np.isnan(gold.values[run.scores.scored]).all():
         return
     if gold.positive is None:
-        by_gold = (figures.by_gold, scores)
-        about = "Each text's score by its gold label; lines are medians, if labels are few."
-        yield _pictured("Scores and gold labels", "gold", about, by_gold)
+        yield _pictured("gold", Plots(run).gold)
     else:
-        about = (
-            f"Left: ROC curve of each rating ({gold.classes}). Right: precision, recall and F1 by the "
-            "score above which a text is labelled positive; dashed: the threshold used."
-        )
-        curves = (figures.roc, scores, gold)
-        main = [one for one in evaluation.assessments if one.rating == scores.main[0]]
-        cut = main[0].threshold and main[0].threshold.value
-        cuts = (figures.thresholds, scores, gold, cut)
-        yield _pictured("ROC curve and thresholds", "roc", about, curves, cuts)
-    run = replace(run, scores=scores)
+        over, name = evaluation.plan.positive_over, run.scores.main[0]
+        used = next(one.threshold for one in evaluation.assessments if one.rating == name)
+        cut = float("nan") if used is None else used.value
+        curves = partial(Plots(run).roc, positive_over=over)
+        yield _pictured("roc", curves, partial(Plots(run).thresholds, positive_over=over, used=cut))
     _, table, *_ = show_items.views(run, [items.against_gold(run, AT_ODDS)])
     yield table
 
@@ -169,7 +188,7 @@ def judges(record: Record) -> Iterator[Section]:
         if biased or not section.columns:
             yield section
         else:
-            yield replace(section, title="", columns=())
+            yield Section(notes=section.notes)
             yield replace(section, notes=(), folded=True)
     yield from show_quality.misfit(evaluation.misfit)
     if evaluation.judges is not None:
@@ -182,41 +201,35 @@ def judges(record: Record) -> Iterator[Section]:
 def spent(record: Record) -> Iterator[Section]:
     """Calls, tokens and dollars by round, and what brought no verdict."""
     people, spending = record.evaluation.run.info.settings.only_people, record.spending
-    rounds = spending.rounds
-    amounts: dict[str, list[Cell]] = {
-        "answers, with those skipped and withdrawn" if people else "calls": [
-            one.calls for one in rounds
-        ],
-        "from the cache": [one.cached for one in rounds],
-        "tokens in": [one.input for one in rounds],
-        "tokens out": [one.output for one in rounds],
-        "cost": [_cost(one) for one in rounds],
-    }
-    columns = [name for name, cells in amounts.items() if any(cells)]
-    if columns:
-        rows = zip(range(1, len(rounds) + 1), *(amounts[name] for name in columns), strict=True)
-        yield Section("By round", columns=numbers("round", *columns), rows=[*rows])
+    calls = "answers, with those skipped and withdrawn" if people else "calls"
+    heads = numbers("round", calls, "from the cache", "tokens in", "tokens out", "cost")
+    rows: list[list[Cell]] = [
+        [at, one.calls, one.cached, one.input, one.output, _cost(one)]
+        for at, one in enumerate(spending.rounds, start=1)
+    ]
+    used = [at for at in range(len(heads)) if any(row[at] for row in rows)]
+    if len(used) > 1:
+        cells = [[row[at] for at in used] for row in rows]
+        yield Section("By round", columns=[heads[at] for at in used], rows=cells)
     missed = {outcome(name): n for name, n in spending.outcomes.items()}
-    facts = [(name, count(n)) for name, n in sorted(missed.items()) if name not in ANSWERED]
+    facts = [(name, count(n)) for name, n in sorted(missed.items()) if name != "answered"]
     if facts:
         yield Section("Calls without a verdict", facts)
     if spending.lost:
-        columns = ["last call", *(["reply or error"] if record.texts is not None else [])]
+        columns = [*numbers("job", "round", "calls"), *words("last call", "reply or error")]
+        columns = columns if record.texts is not None else columns[:-1]
         cells = [
-            (one.job, one.round, one.calls, outcome(one.last.outcome), _reply(one.last))
+            [one.job, one.round, one.calls, outcome(one.last.outcome), _reply(one.last)]
             for one in spending.lost[:LOST]
         ]
-        yield Section(
-            "Questions without a verdict",
-            columns=[*numbers("job", "round", "calls"), *words(*columns)],
-            rows=[row[: 3 + len(columns)] for row in cells],
-            notes=[f"Only the first {LOST} are listed."] if len(spending.lost) > LOST else [],
-        )
+        notes = [f"Only the first {LOST} are listed."] if len(spending.lost) > LOST else []
+        rows = [row[: len(columns)] for row in cells]
+        yield Section("Questions without a verdict", columns=columns, rows=rows, notes=notes)
 
 
 def outcome(name: str) -> str:
     """The outcome of a call, as the record names it, in words."""
-    return _OUTCOMES.get(name, name)
+    return _OUTCOMES.get(name, name.replace("_", " "))
 
 
 def _reply(call: Call) -> str:
@@ -233,9 +246,8 @@ def _cost(of: Round) -> str:
 
 def paper(record: Record) -> Iterator[Section]:
     """A methods paragraph, what to cite, the prompt, and all that identifies the run."""
-    run = record.evaluation.run
-    info = run.info
-    blocks = [("Methods", methods.paragraph(record)), ("BibTeX", methods.bibtex())]
+    run, info = record.evaluation.run, record.evaluation.run.info
+    blocks = [("Methods", paragraph(record)), ("BibTeX", bibtex())]
     yield Section(blocks=blocks)
     yield from prompt(record)
     versions = [f"{name} {version(name)}" for name in ("judgeq", "numpy")]
@@ -246,17 +258,54 @@ def paper(record: Record) -> Iterator[Section]:
         ("scored with", ", ".join([*versions, f"Python {platform.python_version()}"])),
     ]
     shared = info.model_copy(update={"settings": info.settings.without_folders()})
-    content = shared.model_dump(mode="json")
-    text = orjson.dumps(content, option=orjson.OPT_INDENT_2 | orjson.OPT_SORT_KEYS).decode()
+    text = json.dumps(shared.model_dump(mode="json"), indent=2, sort_keys=True, ensure_ascii=False)
     title = "What identifies the run, and all settings"
     yield Section(title, facts, blocks=[("As JSON", text)], folded=True)
 
 
 def prompt(record: Record) -> Iterator[Section]:
     """The words that questions of this run have of the prompt set."""
-    if record.prompt is None:
-        return
-    sizes = methods.sizes(record.evaluation.run)
-    names = ["system", *(("direct", "pair", "list")[min(size, 3) - 1] for size in sizes)]
-    blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
-    yield Section("The prompt", blocks=blocks)
+    if record.prompt is not None:
+        of = {1: "direct", 2: "pair", 3: "list"}
+        names = ["system", *(of[min(size, 3)] for size in sizes(record.evaluation.run))]
+        blocks = [(name, getattr(record.prompt, name).strip()) for name in names]
+        yield Section("The prompt", blocks=blocks)
+
+
+def bibtex() -> str:
+    """The entries of the paper and of this software, at the version and address of the package."""
+    urls = [one.split(", ")[-1] for one in metadata("judgeq").get_all("Project-URL", [])]
+    return html.rendered("citation.txt", version=version("judgeq"), urls=urls).strip()
+
+
+def sizes(run: Result) -> list[int]:
+    """The sizes of questions: single texts, pairs, and the longest list, as far as there are some."""
+    sizes = sorted({int(size) for part in run.history.asked for size in np.diff(part.offsets)})
+    return [*{min(size, 3): size for size in sizes}.values()]
+
+
+def paragraph(record: Record) -> str:
+    """The run in some sentences: the template's, with these facts."""
+    run, asked = record.evaluation.run, record.evaluation.run.history.asked
+    of, kinds = sizes(run), {1: "single texts", 2: "pairs of texts"}
+    wordings = [] if record.prompt is None else [prompts.wording(record.prompt, n) for n in of]
+    text = html.rendered(
+        "methods.txt",
+        record=record,
+        run=run,
+        people=record.evaluation.people,
+        reliability=record.evaluation.reliability,
+        simulated=run.info.judge == "simulated",
+        sizes=of,
+        kinds=listed([kinds.get(size, f"lists of up to {size} texts") for size in of]),
+        judged=sum(map(len, asked)),
+        partial=sum(int(one.partial.sum()) for one in asked if one.partial is not None),
+        days=sorted({f"{datetime.fromtimestamp(at, UTC):%Y-%m-%d}" for at in record.spending.at}),
+        question=" and ".join(f'"{" ".join(words.split())}"' for words in wordings),
+        quoted_at_most=QUOTED,
+        agreement=sentence,
+        totals=of_models(run),
+        rating=of_run(run.rating, run.history.basis)[-1].described(run.fit),
+        version=version("judgeq"),
+    )
+    return " ".join(text.split())

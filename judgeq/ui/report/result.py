@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
+from dataclasses import replace
 
 import numpy as np
 
+from judgeq.escaping import plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.evaluation.record import Record
 from judgeq.text import listed, several
-from judgeq.ui.sections import Column, Section, words
+from judgeq.ui.sections import Column, Section
 from judgeq.ui.show import evaluation as show_evaluation
+from judgeq.ui.show import items as show_items
 from judgeq.ui.show import run as show_run
-from judgeq.untrusted import plain
 
 PART = 3
 """Texts that are shown from the top, the middle and the bottom of the ranking."""
-EXCERPT = 56
+EXCERPT = 50
 """Characters of a text that are shown: a line."""
 NO_PROBLEM = "Every question was answered, every text was judged, and no position bias was found."
 
@@ -67,33 +69,25 @@ def cautions(record: Record) -> Iterator[str]:
 
 def ends(record: Record) -> Section:
     """The texts at the top, in the middle and at the bottom, on the scale."""
-    scores, texts = record.evaluation.run.scores, record.texts
+    texts = record.texts and [plain(text, EXCERPT) for text in record.texts]
+    scores = replace(record.evaluation.run.scores, texts=texts)
     (name, values), sure = scores.main, scores.intervals
-    order = np.argsort(-np.where(scores.scored, values, -np.inf), kind="stable")
-    order = order[: int(scores.scored.sum())]
-    if len(order) > 3 * PART:
-        middle = (len(order) - PART) // 2
-        order = np.concatenate([order[:PART], order[middle : middle + PART], order[-PART:]])
+    rows = np.argsort(-np.where(scores.scored, values, -np.inf), kind="stable").tolist()
+    rows = rows[: int(scores.scored.sum())]
+    if len(rows) > 3 * PART:
+        middle = (len(rows) - PART) // 2
+        rows = [*rows[:PART], *rows[middle : middle + PART], *rows[-PART:]]
     low, high = (values, values) if sure is None else (sure.low, sure.high)
-    rows = []
-    for row in order.tolist():
-        rank, score = str(scores.rank[row]), Measured(float(values[row]))
-        if sure is not None:
-            rank += f" ({sure.rank_low[row]}–{sure.rank_high[row]})"
-            score = Measured(float(values[row]), float(low[row]), float(high[row]))
-        text = [] if texts is None else [plain(texts[row], EXCERPT)]
-        rows.append([rank, *text, score, scores.ids[row]])
-    axis = float(low[order].min()), float(high[order].max())
+    axis = Column(f"score ({name})", axis=(float(low[rows].min()), float(high[rows].max())))
+    bounds = [(None, None) if sure is None else (low[row], high[row]) for row in rows]
+    cells = [Measured(values[row], *ends) for row, ends in zip(rows, bounds, strict=True)]
+    heads, table = show_items.table(scores, rows, [(axis, cells)])
+    shown = [at for at, head in enumerate(heads) if head.name not in ("score", "95 % interval")]
     return Section(
         "The highest, middle and lowest texts",
-        columns=[
-            *words("rank", whole=True),
-            *([] if texts is None else words("text")),
-            Column(f"score ({name})", axis=axis),
-            *words("item", at_most=24),
-        ],
-        rows=rows,
+        columns=[heads[at] for at in shown],
+        rows=[[row[at] for at in shown] for row in table],
         notes=[]
         if sure is None
-        else ["In brackets and as lines: 95 % intervals of rank and score."],
+        else ["The 95 % intervals: of ranks in figures, of scores as lines."],
     )

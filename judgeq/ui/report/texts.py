@@ -12,13 +12,13 @@ from typing import Any
 import numpy as np
 
 from judgeq.engine.results import Result
+from judgeq.escaping import multiline, plain
 from judgeq.evaluation import items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Offsets
 from judgeq.ui.sections import Chapter, Section
 from judgeq.ui.show import items as show_items
-from judgeq.untrusted import multiline, plain
 
 MOST = 2_000
 """Of more items than these, some are in the table."""
@@ -31,17 +31,11 @@ REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The items in the table: as a section, and as plain JSON from which the script draws it."""
+    """The items in the table: as a chapter, for readers without a script, whose table can't be sorted or
+    opened; and as plain JSON from which the script draws it."""
 
-    table: Section
+    chapter: Chapter
     data: Mapping[str, Any]
-
-    @property
-    def chapter(self) -> Chapter:
-        """The table as one that can't be sorted or opened, for readers without a script."""
-        texts = any(column.name == "text" for column in self.table.columns)
-        title = "The ranked texts" if texts else "The ranked items"
-        return Chapter("texts", title, [self.table])
 
 
 def chosen(order: Offsets, most: int) -> tuple[Offsets, str | None]:
@@ -61,16 +55,22 @@ def chosen(order: Offsets, most: int) -> tuple[Offsets, str | None]:
 async def gathered(record: Record, most: int = MOST) -> Texts:
     """The table's items with their judgments; reasons only with the texts, which they may quote. Raises
     RunError."""
-    run = record.evaluation.run
+    run, texts = record.evaluation.run, record.texts
     values = np.where(run.scores.judged, run.scores.main[1], -np.inf)
     rows, partial = chosen(np.argsort(-values, kind="stable"), most)
     trails = trail.trails(run, rows.tolist())
     listed = [_listed(one) for one in trails]
-    jobs = {one.judgment.job for part in listed for one in part}
-    reasons = {} if record.texts is None else await _reasons(run, jobs)
-    columns, cells = show_items.table(replace(run.scores, texts=record.texts), rows.tolist())
+    judgments = {one.judgment.job: one.judgment for part in listed for one in part}
+    reasons = {} if texts is None else await _reasons(run, judgments)
+    columns, cells = show_items.table(replace(run.scores, texts=texts), rows.tolist())
     table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
-    return Texts(table, _data(run, trails, listed, record.texts, reasons))
+    place = {row: at for at, row in enumerate(rows.tolist())}
+    data = _items(run, trails, listed, texts, {job: at for at, job in enumerate(judgments)})
+    data["judgments"] = [_judgment(one, place, reasons) for one in judgments.values()]
+    data["others"] = [plain(run.scores.ids[row], 80) for row in list(place)[len(rows) :]]
+    return Texts(
+        Chapter("texts", f"The ranked {'items' if texts is None else 'texts'}", [table]), data
+    )
 
 
 def _listed(one: Trail) -> Sequence[Appearance]:
@@ -92,68 +92,51 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
     return {job: plain(reason, REASON) for job, reason in reasons.items() if reason is not None}
 
 
-def _data(
+def _items(
     run: Result,
     trails: Sequence[Trail],
     listed: Sequence[Sequence[Appearance]],
     texts: Sequence[str] | None,
-    reasons: Mapping[int, str],
+    number: Mapping[int, int],
 ) -> dict[str, Any]:
-    """Items and judgments name one another by number: items by their place in the table, then in
-    `others`."""
+    """The items, each with what is listed of its judgments; `number` is that of a job's judgment."""
     scores = run.scores
     (name, values), sure, rank = scores.main, scores.intervals, scores.rank
     measures = items.contested(run, 0).measures
-    measure = next(
-        (one for one in ("z", "spread") if not np.isnan(measures.get(one, np.nan)).all()), None
-    )
-    place = {one.row: at for at, one in enumerate(trails)}
-    numbers: dict[int, int] = {}
-    judgments: list[dict[str, Any]] = []
-
-    def number(judgment: Judgment) -> int:
-        if judgment.job not in numbers:
-            numbers[judgment.job] = len(judgments)
-            groups = [
-                [place.setdefault(row, len(place)) for row in part] for part in judgment.groups
-            ]
-            about = {"groups": groups, "reason": reasons.get(judgment.job)}
-            judgments.append(_judgment(judgment) | about)
-        return numbers[judgment.job]
-
+    known = (one for one in ("z", "spread") if not np.isnan(measures.get(one, np.nan)).all())
+    measure = next(known, None)
+    numbers = {
+        "score": np.where(scores.judged, values, np.nan),
+        "low": None if sure is None else sure.low,
+        "high": None if sure is None else sure.high,
+        "gold": scores.gold,
+        "contested": None if measure is None else measures[measure],
+    }
     listing = []
     for one, appearances in zip(trails, listed, strict=True):
         row, text = one.row, None if texts is None else texts[one.row]
+        about = {
+            "id": plain(scores.ids[row], 200),
+            "rank": int(rank[row]) or None,
+            "matches": int(scores.matches[row]),
+            "text": None if text is None else multiline(text[:LONGEST]),
+            "cut": text is not None and len(text) > LONGEST,
+            "judgments": [
+                [number[seen.judgment.job], seen.slot, _rounded(seen.residual)]
+                for seen in appearances
+            ],
+            "more": len(one.appearances) - len(appearances),
+        }
         listing.append(
-            {
-                "id": plain(scores.ids[row], 200),
-                "rank": int(rank[row]) or None,
-                "score": _rounded(values[row]) if scores.judged[row] else None,
-                "low": None if sure is None else _rounded(sure.low[row]),
-                "high": None if sure is None else _rounded(sure.high[row]),
-                "gold": _rounded(scores.gold[row]),
-                "contested": None if measure is None else _rounded(measures[measure][row]),
-                "matches": int(scores.matches[row]),
-                "text": None if text is None else multiline(text[:LONGEST]),
-                "cut": text is not None and len(text) > LONGEST,
-                "judgments": [
-                    [number(seen.judgment), seen.slot, _rounded(seen.residual)]
-                    for seen in appearances
-                ],
-                "more": len(one.appearances) - len(appearances),
-            }
+            about | {key: None if of is None else _rounded(of[row]) for key, of in numbers.items()}
         )
-    others = [plain(scores.ids[row], 80) for row in list(place)[len(listing) :]]
-    return {
-        "rating": name,
-        "contested": measure,
-        "items": listing,
-        "others": others,
-        "judgments": judgments,
-    }
+    return {"rating": name, "contested": measure, "items": listing}
 
 
-def _judgment(judgment: Judgment) -> dict[str, Any]:
+def _judgment(
+    judgment: Judgment, place: dict[int, int], reasons: Mapping[int, str]
+) -> dict[str, Any]:
+    """A judgment, whose items are numbers: their `place` in the table; others come after these."""
     return {
         "job": judgment.job,
         "round": judgment.round,
@@ -161,6 +144,8 @@ def _judgment(judgment: Judgment) -> dict[str, Any]:
         "partial": judgment.partial,
         "score": _rounded(judgment.score),
         "surprise": _rounded(judgment.surprise),
+        "groups": [[place.setdefault(row, len(place)) for row in part] for part in judgment.groups],
+        "reason": reasons.get(judgment.job),
     }
 
 

@@ -11,6 +11,7 @@ import numpy as np
 
 from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
+from judgeq.escaping import excerpt, plain
 from judgeq.evaluation.evaluate import apart
 from judgeq.evaluation.items import View
 from judgeq.evaluation.trail import Appearance, Explanation, Trail, Versus, who
@@ -18,7 +19,6 @@ from judgeq.people import answers
 from judgeq.text import count, money, several
 from judgeq.types import Call
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
-from judgeq.untrusted import excerpt, plain
 
 Further = tuple[Column, Sequence[Cell]]
 """A column, and its cell for each row of the table."""

@@ -10,6 +10,7 @@ import numpy as np
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.engine.status import State
+from judgeq.escaping import quoted
 from judgeq.evaluation.evaluate import apart
 from judgeq.person import Said
 from judgeq.rating import of_run, position_bias
@@ -18,7 +19,6 @@ from judgeq.types import Counts, Floats, Totals
 from judgeq.ui.lines import reliability
 from judgeq.ui.sections import Section
 from judgeq.ui.show import items as show_items
-from judgeq.untrusted import quoted
 
 ENDS = 3
 """So many items are shown from each end of a ranking."""

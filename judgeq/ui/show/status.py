@@ -9,14 +9,14 @@ import numpy as np
 
 from judgeq.engine.batch import Listed
 from judgeq.engine.status import State, Unreadable
-from judgeq.judge.batches import KEPT, Remote
+from judgeq.escaping import plain
+from judgeq.judge.backend import KEPT, Remote
 from judgeq.store.crew import Crew, WorkerState
 from judgeq.text import count, duration, money, rate, several
 from judgeq.types import Batch, Floats, Totals
 from judgeq.ui.lines import batch_state
 from judgeq.ui.sections import Cell, Column, Section, numbers, words
 from judgeq.ui.show.run import ENDS, ends, facts, in_words, rows_at_ends
-from judgeq.untrusted import plain
 
 WORKERS = 30
 """So many workers are listed: those that work, the busiest first."""
