@@ -40,7 +40,8 @@ def _rho(strategy: str, seed: int) -> float:
         result = judgeq.run(
             "demo", strategy=strategy, seed=seed, runs_dir=folder, texts=False, progress=False
         )
-    return float(result.evaluation["correlation"]["all"][rating]["spearman"])
+    of_all = (one for one in result.evaluation if one.items == "all")
+    return float({one.rating: one for one in of_all}[rating].measures["spearman"].value)
 
 
 def _draw(curves: dict[str, list[tuple[float, float]]]) -> None:

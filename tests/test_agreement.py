@@ -4,6 +4,7 @@ from collections import defaultdict
 from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from itertools import combinations, permutations
+from typing import Any
 
 import numpy as np
 import pytest
@@ -16,10 +17,9 @@ from judgeq.evaluation import agreement
 from judgeq.evaluation.agreement import (
     _Alpha,
     _both_ways,
-    implied,
     kendall_by_pair,
-    krippendorff,
 )
+from judgeq.rating.correlation import point
 from judgeq.types import Floats, Verdicts
 from tests.build import Ranking, grouped, rankings, verdicts
 
@@ -58,6 +58,17 @@ def answered(answers: Iterable[Answer]) -> Verdicts:
     answers = list(answers)
     judges = np.array([judge for judge, _ in answers], dtype=np.int32)
     return replace(verdicts(ranking for _, ranking in answers), judges=judges)
+
+
+def implied(some: Verdicts) -> tuple[Any, Any, Floats]:
+    pairs, verdict, value = agreement.implied(some)
+    return pairs, agreement.judges_of(some)[verdict], value
+
+
+def krippendorff(*codings: Any) -> float | None:
+    units, judges, values = codings
+    measure = _Alpha(units, judges, values, np.zeros(len(units), dtype=np.int64))
+    return point(measure, measure.groups)
 
 
 def of(codings: Sequence[Coding]) -> float | None:

@@ -97,8 +97,8 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
 
     rated = json.loads(judgeq(topics, "rate", "--json").stdout)
     assert rated["components"] == {"count": 2, "largest": [10, 10]}
-    pl = rated["evaluation"]["correlation"]["all"]["pl"]
-    assert pl["spearman"] < 0.6
+    _, pl = rated["evaluation"]
+    assert pl["measures"]["spearman"]["value"] < 0.6
     assert pl["within_components"]["spearman"] == pytest.approx(1)
     assert pl["within_components"]["components"] == 2
 
@@ -117,7 +117,7 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
 def test_connected_runs_say_nothing_of_components(tmp_path: Path) -> None:
     done = json.loads(judgeq(tmp_path, "run", "-d", "demo", "--json").stdout)
     assert done["components"] == {"count": 1, "largest": [240]}
-    assert "within_components" not in done["evaluation"]["correlation"]["all"]["pl"]
+    assert [one["within_components"] for one in done["evaluation"]] == [None, None]
     assert "component" not in score_columns(only_run(tmp_path))
     shown = judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
     assert "component" not in shown

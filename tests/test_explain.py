@@ -77,13 +77,14 @@ def test_a_score_is_explained(runs: Path, name: str) -> None:
         assert elo.split()[-1] == f"{found['items'][0]['elo']:.0f}"
         wins = sum(judgment["wins"] for judgment in found["judgments"])
         assert wins == found["items"][0]["wins"] or name == "pairs"
-    strength = {one["job"]: abs(one["residual"]) for one in found["judgments"]}
+    strength = {one["job"]: abs(one["residual"] or 0) for one in found["judgments"]}
     most = [strength[job] for job in found["argue_most"]]
     assert most == sorted(most, reverse=True)
     counts = Counter(one["outcome"] for one in found["judgments"] if one["rated"])
     assert all(f"{n} {outcome}" in shown for outcome, n in counts.items() if outcome)
     for judgment in found["judgments"]:
         residual, outcome = judgment["residual"], judgment["outcome"]
+        assert (residual is None) == (len(judgment["presented"]) == 1)
         words = {True: "higher" if (residual or 0) > 0 else "lower", False: "as expected"}
         assert outcome == (None if residual is None else words[abs(residual) > 1.6])
 

@@ -10,18 +10,14 @@ from itertools import product
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 
 from judgeq.errors import RunError
-from judgeq.judge.error_model import probability_correct
-from judgeq.settings import Simulation
 from judgeq.study.simulation import StudyRow
 from judgeq.ui import study_figures as figures
 from judgeq.ui.study_figures import Ranked
 
-JUDGE = Simulation(sim_pmax=0.99, sim_distance=100, sim_accuracy=0.75)
-NAMES = ["rho_by_cost", "rho_by_pairs", "win_probability"]
+NAMES = ["rho_by_cost", "rho_by_pairs"]
 
 
 @dataclass(frozen=True)
@@ -68,7 +64,7 @@ def texts(figure: Any) -> list[str]:
 @pytest.fixture(scope="module")
 def written(tmp_path_factory: pytest.TempPathFactory) -> list[Path]:
     folder = tmp_path_factory.mktemp("figures") / "made" / "here"
-    return figures.write(list(study()), folder, JUDGE)
+    return figures.write(list(study()), folder)
 
 
 def test_ranked_are_means_over_distributions_biases_and_seeds() -> None:
@@ -126,7 +122,7 @@ def test_the_same_rows_give_the_same_bytes(written: list[Path], tmp_path: Path) 
 
     with matplotlib.rc_context({"font.size": 20, "axes.grid": True, "svg.hashsalt": "other"}):
         before = dict(matplotlib.rcParams)
-        again = figures.write(list(study()), tmp_path, JUDGE)
+        again = figures.write(list(study()), tmp_path)
         assert dict(matplotlib.rcParams) == before
     for one, other in zip(written, again, strict=True):
         assert one.read_bytes() == other.read_bytes(), one.name
@@ -170,15 +166,6 @@ def test_the_ranking_reads_back(written: list[Path]) -> None:
             assert type(value)(text) == value
 
 
-def test_the_curve_reads_back(written: list[Path]) -> None:
-    lines = read(written[0].with_name("win_probability.csv"))
-    read_back = {int(line["gap"]): float(line["probability"]) for line in lines}
-    assert list(read_back) == list(range(601))
-    assert read_back[0] == 0.5
-    assert read_back[600] == probability_correct(np.array([600.0]), JUDGE)[0]
-    assert read_back[100] == pytest.approx(0.75)
-
-
 def test_each_distribution_has_its_panel_and_both_axes_are_shared() -> None:
     figure = figures.panels(list(study()), "cost")
     assert [axes.get_title() for axes in figure.axes] == ["linear", "normal", "binary"]
@@ -201,24 +188,10 @@ def test_larger_biases_have_larger_points() -> None:
     assert sizes[2] < sizes[0] < sizes[1]
 
 
-def test_what_was_written_by_a_user_is_shown_literally(tmp_path: Path) -> None:
-    odd = Run("_$a$_b", "$a$_b", "$\\frac{$", "$^$\n\x1b[31m", rho=0.5)
-    figures.write([odd], tmp_path, JUDGE)
-    shown = texts(figures.panels([odd], "cost"))
-    assert {"_$a$_b", "$\\frac{$", "$^$"} <= set(shown)
-    assert read(tmp_path / "rho_by_cost.csv")[0]["distribution"] == odd.distribution
-
-
-def test_more_strategies_than_the_palette_have_a_colour_each() -> None:
-    rows = [Run(strategy=f"strategy {number}") for number in range(12)]
-    mean = figures.panels(rows, "implied_pairs").axes[0].collections[-1]
-    assert len({tuple(colour) for colour in mean.get_facecolor()}) == 12  # type: ignore[arg-type]
-
-
 def test_a_file_that_cannot_be_replaced_leaves_no_part(tmp_path: Path) -> None:
     (tmp_path / "rho_by_cost.png").mkdir()
     with pytest.raises(RunError, match="rho_by_cost"):
-        figures.write([Run()], tmp_path, JUDGE)
+        figures.write([Run()], tmp_path)
     assert [path.name for path in tmp_path.iterdir()] == ["rho_by_cost.png"]
 
 
@@ -228,8 +201,8 @@ def test_matplotlib_is_imported_when_drawing_and_pyplot_never(tmp_path: Path) ->
         "from pathlib import Path\n"
         "from judgeq.ui import study_figures as figures\n"
         "assert 'matplotlib' not in sys.modules\n"
-        "from tests.test_figures import JUDGE, Run\n"
-        "figures.write([Run()], Path(sys.argv[1]), JUDGE)\n"
+        "from tests.test_figures import Run\n"
+        "figures.write([Run()], Path(sys.argv[1]))\n"
         "assert 'matplotlib' in sys.modules\n"
         "assert 'matplotlib.pyplot' not in sys.modules\n"
     )

@@ -12,8 +12,7 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.couples import couples
-from judgeq.evaluation.people import Share
+from judgeq.evaluation.people import Share, couples
 from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them
@@ -116,7 +115,6 @@ def test_checks_are_counted_by_hand() -> None:
     (record,) = people._records(said(checks), own, ["people", "Ann"])
     assert record.repeats.count == pytest.approx(1 + 0 + 2 / 3 + 0.5)
     assert record.repeats.total == 4
-    assert record.same_place == Share(1, 3)
     assert record.known == Share(1, 2)
     assert (record.done, record.skipped, record.seconds) == (11, 2, 2.0)
     assert record.first_by_slot == pytest.approx((3.5 / 4, 0.5 / 4, 0))
@@ -130,7 +128,7 @@ def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
         for row, score in enumerate((5 / 9, 6 / 9, 7 / 9))
     ]
     (record,) = people._records(said(checks), own, ["people", "Ann"])
-    assert (record.repeats, record.same_place) == (Share(2, 3), Share())
+    assert record.repeats == Share(2, 3)
     assert record.first_by_slot == ()
 
 

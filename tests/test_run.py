@@ -167,7 +167,7 @@ def test_json_is_one_object_and_all_else_is_on_standard_error(tmp_path: Path) ->
     result = json.loads(done.stdout)
     assert result["jobs"]["done"] == 36
     assert not result["partial"]
-    assert set(result["evaluation"]["detection"]) == {"elo", "pl"}
+    assert [one["rating"] for one in result["evaluation"]] == ["elo", "pl"]
     assert "round 3/3 rated" in done.stderr
     assert judgeq(tmp_path, *job, "--quiet").stdout == ""
 

@@ -103,9 +103,9 @@ def test_gold_that_changed_is_taken_over_without_asking_again(tmp_path: Path) ->
     data.write_text("text,latent,gold\n" + "".join(f"t{i},{i},{i % 2}\n" for i in range(20)))
     given = {"dataset": str(data), "latent_column": "latent"}
     first = session.execute(prepared(tmp_path, **given), lambda _: None)
-    assert evaluated(first).evaluation == {}
+    assert not evaluated(first).evaluation
     changed = prepared(tmp_path, **given, gold_column="gold")
     # The simulated judge's answers come from the labels: for it this is another run.
     assert changed.folder.id != first.run.id
     result = session.execute(changed, lambda _: None)
-    assert evaluated(result).evaluation["detection"]["elo"]["n"] == 20
+    assert [one.n for one in evaluated(result).evaluation] == [20, 20]

@@ -28,8 +28,6 @@ from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.pairwise import Pairwise, Streak
 from judgeq.study import simulation
 from judgeq.study.simulation import (
-    PAPER,
-    RANDOM,
     Case,
     Grid,
     StudyRow,
@@ -42,6 +40,7 @@ from judgeq.study.simulation import (
 )
 from tests.cli import REPO, environment
 
+PAPER, RANDOM = load_grid("paper"), load_grid("paper-random")
 SMALL = Grid(
     n=30,
     distributions=("linear", "binary"),
@@ -117,8 +116,6 @@ def test_parameters_as_one_reads_them(text: str, expected: str) -> None:
 
 
 def test_a_grid_from_a_file(tmp_path: Path) -> None:
-    assert load_grid("paper") is PAPER
-    assert load_grid("paper-random") is RANDOM
     path = tmp_path / "mine.toml"
     path.write_text(
         'n = 50\ndistributions = ["normal"]\nbias = [0, 7]\nstrategies = ["listwise5x2"]\n'
@@ -152,9 +149,12 @@ LISTS = 'strategies = ["listwise10"]\n'
         ("", "strategies: Field required"),
         ("strategies = []", "strategies: Tuple should have at least 1 item"),
         (LISTS + "rounds = 3", "rounds: Extra inputs are not permitted. A grid has n, distr"),
-        (LISTS + 'distributions = ["flat"]', "distributions: no distribution 'flat'; there are li"),
+        (
+            LISTS + 'distributions = ["flat"]',
+            "distributions.0: Input should be 'linear', 'bimodal'",
+        ),
         (LISTS + "distributions = []", "distributions: Tuple should have at least 1 item"),
-        (LISTS + "bias = [0, -1]", "bias: bias counts items: 0 or more"),
+        (LISTS + "bias = [0, -1]", "bias.1: Input should be greater than or equal to 0"),
         (LISTS + "bias = []", "bias: Tuple should have at least 1 item"),
         (LISTS + 'ratings = ["glicko"]', "Input should be 'elo', 'pl', 'bt', 'bt-mm' or 'hybrid'"),
         (LISTS + "ratings = []", "ratings: Tuple should have at least 1 item"),
@@ -466,7 +466,18 @@ def test_a_folder_of_another_grid_is_left_alone(
 
 @pytest.mark.parametrize(
     "line",
-    [b"\0\0\0\n", b"{}\n", b"7\n", b'[["pairwise1","linear",0,0],[[1,2]]]\n', b"\n", b"[1,2]\n"],
+    [
+        *(
+            b"\0\0\0\n",
+            b"{}\n",
+            b"7\n",
+            b'[["pairwise1","linear",0,0],[[1,2]]]\n',
+            b"\n",
+            b"[1,2]\n",
+        ),
+        b'[["pairwise1","linear",0,0],[["$x$","","elo","linear",0,0,0.5,1,1,1,1.0,0.1],'
+        b'["$x$","","bt","linear",0,0,0.5,1,1,1,1.0,0.1]]]\n',
+    ],
 )
 def test_a_damaged_file_is_named_and_left_alone(tmp_path: Path, line: bytes) -> None:
     study(SMALL, tmp_path, 1, nothing)

@@ -143,8 +143,9 @@ def test_direct_scores_take_the_place_of_ratings(tmp_path: Path) -> None:
     values = list(map(float, columns["direct"]))
     assert min(values) >= 0
     assert max(values) <= 1
-    assert set(done["evaluation"]["detection"]) == {"direct"}
-    assert done["evaluation"]["detection"]["direct"]["accuracy"] > 0.9
+    (found,) = done["evaluation"]
+    assert found["rating"] == "direct"
+    assert found["measures"]["accuracy"]["value"] > 0.9
     assert done["cost_equivalent_calls"] == 3674 / 2
     assert done["slots"] is None
 
@@ -155,7 +156,7 @@ def test_an_item_without_a_direct_score_is_left_out_and_told(tmp_path: Path) -> 
         done = json.loads(judgeq(tmp_path, *job).stdout)
     missing = score_columns(only_run(tmp_path))["direct"].count("")
     assert missing == done["jobs"]["invalid"] > 0
-    assert done["evaluation"]["correlation"]["all"]["direct"]["n"] == 240 - missing
+    assert [one["n"] for one in done["evaluation"]] == [240 - missing]
 
 
 def test_absurd_sizes_are_refused_before_anything_is_written(tmp_path: Path) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -10,6 +11,7 @@ import typer
 
 from judgeq.cli import running, showing  # noqa: F401 - their commands are listed before these
 from judgeq.cli.app import command
+from judgeq.cli.looking import CsvFile, rated
 from judgeq.cli.options import (
     AcceptDamage,
     Json,
@@ -29,42 +31,38 @@ if TYPE_CHECKING:
     from judgeq.engine.results import Result
     from judgeq.evaluation.gold import Plan
 
+RATED = ("rating", "sigma", "unbias_position")
+"""The settings that decide the scores."""
 LONG = 50_000_000
 """Items drawn in all resamples above which it takes half a minute and more."""
 
 
-def _gold(text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel="Gold labels", **more)
-
-
-def _how(text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel="Evaluation", **more)
-
-
+_gold: Any = partial(typer.Option, rich_help_panel="Gold labels")
+_how: Any = partial(typer.Option, rich_help_panel="Evaluation")
 GoldFile = Annotated[
     Path | None,
     _gold(
-        "Gold labels other than the run's: a CSV, TSV, JSONL or Parquet file.",
         "--gold",
+        help="Gold labels other than the run's: a CSV, TSV, JSONL or Parquet file.",
         metavar="FILE",
         show_default="the run's",
     ),
 ]
-GoldColumn = Annotated[str | None, _gold("The file's column of labels.", show_default="gold")]
+GoldColumn = Annotated[str | None, _gold(help="The file's column of labels.", show_default="gold")]
 IdColumn = Annotated[
     str | None,
-    _gold("The file's column of the items' ids.", show_default="id, else the row number"),
+    _gold(help="The file's column of the items' ids.", show_default="id, else the row number"),
 ]
 GoldLevels = Annotated[
     str | None,
     _gold(
-        "The file's labels from least to most of the feature, if they are words.",
+        help="The file's labels from least to most of the feature, if they are words.",
         metavar="LOW,…,HIGH",
     ),
 ]
 PositiveOver = Annotated[
     float | None,
-    _gold("Items with gold above this are positive.", show_default="the larger of two labels"),
+    _gold(help="Items with gold above this are positive.", show_default="the larger of two labels"),
 ]
 
 
@@ -78,7 +76,7 @@ def _number(text: str) -> float | str:
 Threshold = Annotated[
     Any,
     _how(
-        "The score above which an item is labelled positive. default "
+        help="The score above which an item is labelled positive. default "
         f"({', '.join(f'{name} {value:g}' for name, value in THRESHOLDS.items())}), a number; "
         "best: the highest F1 by 10-fold cross-validation; mixture: where two Gaussian components of "
         "the scores cross, without using the gold.",
@@ -87,26 +85,22 @@ Threshold = Annotated[
     ),
 ]
 RatingOnly = Annotated[
-    str | None, _how("Only this rating.", "--rating-name", metavar="|".join(THRESHOLDS))
+    str | None, _how("--rating-name", help="Only this rating.", metavar="|".join(THRESHOLDS))
 ]
-Subset = Annotated[str | None, _how("Only this subset of the items.", metavar="NAME")]
+Subset = Annotated[str | None, _how(help="Only this subset of the items.", metavar="NAME")]
 Resamples = Annotated[
     int,
-    _how("Bootstrap resamples for the 95 % intervals; 0: no intervals.", min=0, max=1_000_000),
+    _how(help="Bootstrap resamples for the 95 % intervals; 0: no intervals.", min=0, max=1_000_000),
 ]
-EvaluationSeed = Annotated[int, _how("Seed of the resamples and folds.", "--seed", min=0)]
+EvaluationSeed = Annotated[int, _how("--seed", help="Seed of the resamples and folds.", min=0)]
 Splits = Annotated[
     int | None,
     _how(
-        "Number of splits for the split-half reliability; 0: none.",
+        help="Number of splits for the split-half reliability; 0: none.",
         min=0,
         max=100_000,
         show_default="100, fewer of large runs",
     ),
-]
-CsvFile = Annotated[
-    Path | None,
-    typer.Option("--csv", metavar="FILE", help="Write every number to a CSV file, one a row."),
 ]
 
 
@@ -127,7 +121,7 @@ def plan_flags(
 
 
 @command("evaluate")
-@with_settings("rating", "sigma", "unbias_position", flags_of=plan_flags)
+@with_settings(*RATED, flags_of=plan_flags)
 def evaluate(
     name: RunName = "last",
     runs_dir: RunsDir = Path("runs"),
@@ -163,7 +157,7 @@ def evaluate(
     from judgeq.ui.show import evaluation as show_evaluation
 
     spare(csv, "--csv", flags["gold"])
-    plan, (run,) = opened_runs([name], runs_dir, store, **flags)
+    plan, (run,) = opened_runs([name], runs_dir, store, flags)
     evaluated = evaluation(run, plan, splits)
     if csv is not None:
         write_csv(csv, [*rows(plain(evaluated), labels={"run": run.run.id})])
@@ -174,7 +168,7 @@ def evaluate(
 
 
 @command("compare")
-@with_settings("rating", "sigma", "unbias_position", flags_of=plan_flags)
+@with_settings(*RATED, flags_of=plan_flags)
 def compare(
     names: RunNames,
     runs_dir: RunsDir = Path("runs"),
@@ -206,7 +200,7 @@ def compare(
             "name two runs or more to compare. `judgeq runs` lists them; `judgeq evaluate` is for one."
         )
     spare(csv, "--csv", flags["gold"])
-    plan, runs = opened_runs(names, runs_dir, store, **flags)
+    plan, runs = opened_runs(names, runs_dir, store, flags)
     compared = compare(runs, plan)
     if csv is not None:
         write_csv(csv, [*rows(plain(replace(compared, runs=())))])
@@ -217,29 +211,15 @@ def compare(
 
 
 def opened_runs(
-    names: Sequence[str],
-    runs_dir: Path,
-    store: str | None,
-    gold_levels: str | None,
-    rating: str | None,
-    sigma: float | None,
-    unbias_position: bool | None,
-    accept_damage: bool,
-    **how: Any,
+    names: Sequence[str], runs_dir: Path, store: str | None, flags: dict[str, Any]
 ) -> tuple[Plan, list[Result]]:
     """How to evaluate, and the runs named, rated."""
-    import asyncio
-
-    from judgeq import runs
-    from judgeq.engine import results
     from judgeq.evaluation.gold import Plan
 
-    plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
-    opened = []
-    for folder in [runs.runs_in(runs_dir, store).find(name, accept_damage) for name in names]:
-        changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
-        settings = folder.info().settings_with(changes)
-        opened.append(asyncio.run(results.read(folder, settings)))
+    changes = {name: flags.pop(name) for name in RATED}
+    accept_damage, levels = flags.pop("accept_damage"), flags.pop("gold_levels")
+    plan = Plan(**flags, gold_levels=levels and levels.split(","))
+    opened = [rated(name, runs_dir, store, accept_damage, changes) for name in names]
     items = len(opened[0].items.ids)
     if items * plan.resamples > LONG:
         complain(

@@ -13,7 +13,7 @@ from urllib.parse import urlsplit
 import typer
 
 from judgeq.cli.app import command, judges_app
-from judgeq.cli.evaluating import CsvFile
+from judgeq.cli.looking import CsvFile
 from judgeq.cli.options import Json, NamedRun, RunName, RunsDir, StoreAddress, given, with_settings
 from judgeq.cli.printing import print_json, show, show_text, spare
 from judgeq.errors import UsageError

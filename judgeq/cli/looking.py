@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -21,6 +22,8 @@ from judgeq.cli.printing import complain, print_json, show, spare
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
+    from collections.abc import Mapping
+
     from judgeq.engine.results import Result
     from judgeq.evaluation.items import View
 
@@ -30,26 +33,23 @@ NO_TEXTS = (
 )
 
 
-def _view(text: str, *names: str, **more: Any) -> Any:
-    return typer.Option(*names, help=text, rich_help_panel="Which items", **more)
-
-
+_view: Any = partial(typer.Option, rich_help_panel="Which items")
 Around = Annotated[
     str | None,
-    _view("Those ranked next above and below an item.", metavar="ITEM", show_default=False),
+    _view(help="Those ranked next above and below an item.", metavar="ITEM", show_default=False),
 ]
-Uncertain = Annotated[bool, _view("Those with the least certain scores.", "--uncertain")]
+Uncertain = Annotated[bool, _view("--uncertain", help="Those with the least certain scores.")]
 Contested = Annotated[
     bool,
     _view(
-        "Those whose judgments contradict one another most, by infit as in `judgeq evaluate`.",
         "--contested",
+        help="Those whose judgments contradict one another most, by infit as in `judgeq evaluate`.",
     ),
 ]
 AgainstGold = Annotated[
-    bool, _view("Those on which judge and gold labels disagree most.", "--against-gold")
+    bool, _view("--against-gold", help="Those on which judge and gold labels disagree most.")
 ]
-Number = Annotated[int, _view("How many items.", "--n", min=1, max=1_000_000)]
+Number = Annotated[int, _view("--n", help="How many items.", min=1, max=1_000_000)]
 Words = Annotated[
     list[str],
     typer.Argument(
@@ -68,9 +68,9 @@ Other = Annotated[
     ),
 ]
 Replies = Annotated[bool, typer.Option("--replies", help="Show the judge's raw replies too.")]
-TableFile = Annotated[
+CsvFile = Annotated[
     Path | None,
-    typer.Option("--csv", metavar="FILE", help="Write the tables to a CSV file too."),
+    typer.Option("--csv", metavar="FILE", help="Write the numbers to a CSV file too."),
 ]
 
 
@@ -86,7 +86,7 @@ def show_items(
     runs_dir: RunsDir = Path("runs"),
     store: StoreAddress = None,
     accept_damage: AcceptDamage = False,
-    csv: TableFile = None,
+    csv: CsvFile = None,
     as_json: Json = False,
     **flags: Any,
 ) -> None:
@@ -143,21 +143,31 @@ def _views(
     return views or items.ends(result, n)
 
 
+def rated(
+    name: str, runs_dir: Path, store: str | None, accept_damage: bool, changes: Mapping[str, Any]
+) -> Result:
+    """A run by its ledger, rated as these settings say."""
+    import asyncio
+
+    from judgeq import runs
+    from judgeq.engine import results
+
+    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
+    return asyncio.run(results.read(folder, folder.info().settings_with(changes)))
+
+
 def _opened(
     name: str, runs_dir: Path, store: str | None, accept_damage: bool, flags: dict[str, Any]
 ) -> Result:
     """A run by its ledger, with its texts if they can be had."""
-    import asyncio
+    from judgeq.engine import session
 
-    from judgeq import runs
-    from judgeq.engine import results, session
-
-    folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
-    settings = folder.info().settings_with(given(flags))
-    result = asyncio.run(results.read(folder, settings))
+    changes = given(flags)
+    result = rated(name, runs_dir, store, accept_damage, changes)
+    settings = result.run.info().settings_with(changes)
     if not settings.texts:
         return result
-    dataset = session.dataset_of(folder)
+    dataset = session.dataset_of(result.run)
     if dataset is None:
         complain(NO_TEXTS)
     elif dataset.texts is None and dataset.source != "synthetic":
@@ -197,7 +207,7 @@ def explain(
     import asyncio
 
     from judgeq.datasets.tables import shown
-    from judgeq.evaluation.explanation import explanation
+    from judgeq.evaluation.trail import explanation
     from judgeq.ui.show import items as show_items
 
     if len(words) > 2:

@@ -69,7 +69,7 @@ def report(
 
     page.check(kind)
     without = given({"texts": flags.pop("texts")})
-    plan, (run,) = opened_runs([name], runs_dir, store, **flags)
+    plan, (run,) = opened_runs([name], runs_dir, store, flags)
     shown = run.info.settings_with(without).texts
     made = asyncio.run(record.of_run(run, plan, shown=shown))
     table = None if appendix else asyncio.run(texts.gathered(made, listed))

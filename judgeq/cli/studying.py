@@ -2,20 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any
+from typing import Annotated, Any
 
 import typer
 
 from judgeq.cli.app import command
 from judgeq.cli.options import Json, Quiet, RunsDir, with_settings
-from judgeq.cli.printing import complain, console, fail, print_json, show
+from judgeq.cli.printing import complain, fail, print_json, show
 from judgeq.errors import DataError, StoppedError, UsageError
-
-if TYPE_CHECKING:
-    from rich.console import Console
 
 Jobs = Annotated[
     int | None, typer.Option("--jobs", min=1, help="Processes.", show_default="one a core")
@@ -73,10 +69,8 @@ def simulate(
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
     try:
-        with progress(console(stderr=True), quiet=quiet) as report:
-            rows = simulation.study(
-                chosen, out, jobs or processes.default_jobs(), report, alpha=alpha
-            )
+        report = (lambda done, total: None) if quiet else progress()
+        rows = simulation.study(chosen, out, jobs or processes.default_jobs(), report, alpha=alpha)
     except KeyboardInterrupt:
         raise StoppedError(
             f"Stopped. All results so far are in {out}. Run the same command to continue."
@@ -85,7 +79,7 @@ def simulate(
     simulation.write_table(rows, table)
     drawn = []
     if figures:
-        drawn = study_figures.write(rows, out / "figures", chosen.judge)
+        drawn = study_figures.write(rows, out / "figures")
     ranked = study_figures.ranked(rows)
     if as_json:
         written = {"rows": len(rows), "table": table, "figures": drawn}
@@ -147,32 +141,14 @@ def reproduce(
         fail(DataError(f"not reproduced, since data is missing: {', '.join(missing)}."))
 
 
-@contextmanager
-def progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """A progress bar on a terminal, plain lines elsewhere; it is called with the cases done and all."""
-    if quiet:
-        yield lambda done, total: None
-        return
-    if not console.is_terminal:
-        tenths: set[int] = set()
+def progress() -> Callable[[int, int], None]:
+    """What prints how many cases of how many are done, with each tenth."""
+    tenths: set[int] = set()
 
-        def line(done: int, total: int) -> None:
-            tenth = 10 * done // max(total, 1)
-            if tenth not in tenths:
-                tenths.add(tenth)
-                console.print(f"{done:,} of {total:,} cases simulated")
+    def line(done: int, total: int) -> None:
+        tenth = 10 * done // max(total, 1)
+        if tenth not in tenths:
+            tenths.add(tenth)
+            complain(f"{done:,} of {total:,} cases simulated")
 
-        yield line
-        return
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
-
-    columns = (TextColumn("simulating"), BarColumn(), MofNCompleteColumn(), TimeRemainingColumn())
-    with Progress(*columns, console=console) as progress:
-        task = progress.add_task("simulating", total=None)
-        yield lambda done, total: progress.update(task, completed=done, total=total)
+    return line

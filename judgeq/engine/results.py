@@ -74,8 +74,8 @@ class Result:
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
     items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
     and the main rating has errors; `known` is how well the order is known, where that was worked out
-    (`certainty`); `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels; `said` is
-    what is on record of the people who judged, where people did.
+    (`certainty`); `evaluation` (assessments, by `evaluate.evaluated`) is there only with gold labels;
+    `said` is what is on record of the people who judged, where people did.
     """
 
     run: RunPlace
@@ -90,7 +90,7 @@ class Result:
     totals: Totals = field(metadata=INLINE)
     slots: Slots | None
     effects: Sequence[Effect] = ()
-    evaluation: dict[str, Any] = field(default_factory=dict)
+    evaluation: Sequence[Any] = ()
     known: Certainty | None = None
     said: Said | None = field(default=None, metadata=LEFT_OUT)
     damage: Sequence[str] = ()

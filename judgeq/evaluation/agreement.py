@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import pairwise
 from typing import Any, TypeAlias
 
 import numpy as np
@@ -16,10 +17,10 @@ from numpy.typing import NDArray
 
 from judgeq import rating, seeds
 from judgeq.engine.results import Result
-from judgeq.evaluation.metrics import Measured, bootstrapped
+from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.json_marks import LEFT_OUT
-from judgeq.rating import Estimator, Parameters, comparisons
-from judgeq.rating.comparisons import pairs_of, slots_by_size
+from judgeq.rating import Parameters, comparisons
+from judgeq.rating.comparisons import pairs_of
 from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
 from judgeq.types import Floats, Offsets, Rows, Verdicts
@@ -30,35 +31,31 @@ _CONSTANT = 1e-12
 """A variance of so little of the mean square is what rounding leaves of a constant."""
 
 
-def implied(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats]:
-    """Every pair that a verdict implies, by which judge and how: (pairs, judge, value), each (m,).
+def implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
+    """Every pair that a verdict implies, by which verdict and how: (pairs, verdict, value), each (m,).
 
     A ranking of k gives k(k−1)/2. A pair's number is `low * n + high` of its two rows, with n one more
     than the highest row of the verdicts. `value` is 1 where the lower row is placed first, 0 where it
     is placed second, ½ for a tie. Sorted like `comparisons.pairs_of`. Of items judged alone: the item,
     and its score.
     """
-    pairs, verdict, value = _implied(verdicts)
-    return pairs, judges_of(verdicts)[verdict], value
-
-
-def krippendorff(unit: Ints, judge: Ints, value: Floats) -> float | None:
-    """Krippendorff's α for interval data: 1 is agreement, 0 what chance gives, less is discord.
-
-    Judge `judge[c]` has given `unit[c]` the value `value[c]`, all of shape (m,), without nan. What a
-    judge said of one unit several times is averaged first: it says nothing of agreement with others.
-    Units of fewer than two judges are left out. None where that leaves none, or all values are equal.
-
-    α = 1 − Do / De, of squared differences: Do is their mean within the units, De that of any two
-    values (Krippendorff 2011, "Computing Krippendorff's alpha-reliability").
-    """
-    measure = _Alpha(unit, judge, value, np.zeros(len(unit), dtype=np.int64))
-    return point(measure, measure.groups)
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
+        return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
+    n = int(verdicts.items.max(initial=-1)) + 1
+    verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
+    first, second, tie = pairs_of(verdicts)
+    # A pair's number may be beyond int32.
+    before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
+    value = (before < after).astype(np.float64)
+    if tie is not None:
+        value[tie] = 0.5
+    return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
 
 
 def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     """Krippendorff's α of the judges over the pairs of items, with its 95 % percentile interval from
-    `times` resamples; None where it is undefined.
+    `times` resamples; None where it is undefined. Of items judged alone that of their scores, without an
+    interval.
 
     Each pair counts both ways round, as (low, high) and as (high, low): else the agreement expected by
     chance would depend on how the items are numbered, and be near 1 where they come in their true
@@ -70,9 +67,14 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     sound where the judges were asked about the same sets; where each was asked about its own, the
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
-    measure = _Alpha(*_both_ways(verdicts))
+    if verdicts.scores is not None and not comparisons.compares(verdicts):
+        items, at, scores = implied(verdicts)
+        measure = _Alpha(items, judges_of(verdicts)[at], scores, np.zeros_like(at))
+    else:
+        measure = _Alpha(*_both_ways(verdicts))
     # One set drawn again and again would give an interval of no width.
-    return bootstrapped(measure, measure.groups, times if measure.groups > 1 else 0, rng)
+    n = measure.groups
+    return bootstrap({"": measure}, n, times if n > 1 else 0, rng)[""]
 
 
 def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
@@ -96,25 +98,10 @@ def judges_of(verdicts: Verdicts) -> Rows:
     return np.zeros(len(verdicts), np.int32) if verdicts.judges is None else verdicts.judges
 
 
-def _implied(verdicts: Verdicts) -> tuple[Offsets, Offsets, Floats]:
-    """Pair (or item), verdict and value, as in `implied`."""
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return verdicts.items.astype(np.int64), np.arange(len(verdicts)), verdicts.scores
-    n = int(verdicts.items.max(initial=-1)) + 1
-    verdict_of = np.repeat(np.arange(len(verdicts)), np.diff(verdicts.offsets))
-    first, second, tie = pairs_of(verdicts)
-    # A pair's number may be beyond int32.
-    before, after = (verdicts.items[at].astype(np.int64) for at in (first, second))
-    value = (before < after).astype(np.float64)
-    if tie is not None:
-        value[tie] = 0.5
-    return np.minimum(before, after) * n + np.maximum(before, after), verdict_of[first], value
-
-
 def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
     """(unit, judge, value, group): what is implied of each pair as (low, high), then as (high, low),
     and of which set of items it is."""
-    pairs, verdict, value = _implied(verdicts)
+    pairs, verdict, value = implied(verdicts)
     return (
         np.concatenate([pairs, -1 - pairs]),
         np.tile(judges_of(verdicts)[verdict], 2),
@@ -125,17 +112,13 @@ def _both_ways(verdicts: Verdicts) -> tuple[Offsets, Rows, Floats, Offsets]:
 
 def sets(verdicts: Verdicts) -> Offsets:
     """The number of each verdict's set of items, by size and then by the items; shape (verdicts,)."""
-    sizes = np.diff(verdicts.offsets)
-    numbers = np.empty(len(verdicts), dtype=np.int64)
-    least = 0
-    for slots in slots_by_size(verdicts):
-        items = np.sort(verdicts.items[slots], axis=0)
-        order = np.lexsort(items[::-1])
-        number = np.empty(len(order), dtype=np.int64)
-        number[order] = least + np.cumsum(_new(items[:, order])) - 1
-        numbers[sizes == len(slots)] = number
-        least = int(number.max()) + 1
-    return numbers
+    bounds = verdicts.offsets.tolist()
+    keys = [
+        (end - begin, *np.sort(verdicts.items[begin:end]).tolist())
+        for begin, end in pairwise(bounds)
+    ]
+    numbers = {key: number for number, key in enumerate(sorted(set(keys)))}
+    return np.array([numbers[key] for key in keys], dtype=np.int64)
 
 
 def _new(columns: NDArray[Any]) -> NDArray[np.bool_]:
@@ -151,7 +134,15 @@ def _runs(columns: NDArray[Any]) -> Offsets:
 
 
 class _Alpha:
-    """Krippendorff's α for any weighting of groups of answers: a `correlation.Measure`.
+    """Krippendorff's α for interval data, for any weighting of groups of answers (a `Measure`): 1 is
+    agreement, 0 what chance gives, less is discord; nan where all values are equal.
+
+    Judge `judge[c]` has given `unit[c]` the value `value[c]`, in the group `group[c]`, all of shape
+    (m,), without nan. What a judge said of one unit several times is averaged first: it says nothing of
+    agreement with others. Units of fewer than two judges are left out.
+
+    α = 1 − Do / De, of squared differences: Do is their mean within the units, De that of any two
+    values (Krippendorff 2011, "Computing Krippendorff's alpha-reliability").
 
     α is made of four sums over the units, and what each group adds to them is worked out once. A unit
     all of whose answers are of one group is that group's. Of one whose answers are of several, a group
@@ -263,40 +254,25 @@ def panel_agreement(
     if people is not None and there[0] < people <= there[-1]:
         groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
     estimators = rating.of_run(choice, history.basis)
-    ratings = [ratings_by(every, group, n, estimators, parameters) for _, group in groups]
-    unit, judge, _ = implied(every)
-    units = np.unique(np.stack([unit, judge], axis=1), axis=0)[:, 0]
+    ratings: list[dict[str, Floats]] = []
+    for _, group in groups:
+        own = every.where(np.isin(judges_of(every), group))
+        unseen = comparisons.matches_of(own, n) == 0
+        ratings.append(
+            {
+                one.column: np.where(unseen, np.nan, one.fit(own, n, parameters).theta)
+                for one in estimators
+            }
+        )
+    unit, at, _ = implied(every)
+    units = np.unique(np.stack([unit, judges_of(every)[at]], axis=1), axis=0)[:, 0]
     return PanelAgreement(
         names=[name for name, _ in groups],
         verdicts=[int(counts[group].sum()) for _, group in groups],
         ratings=ratings,
         kendall={name: kendall_by_pair([own[name] for own in ratings]) for name in ratings[0]},
-        krippendorff_alpha=alpha_of(every, resamples, seed),
+        krippendorff_alpha=alpha(every, resamples, seeds.rng(seed, "bootstrap", "agreement")),
         judged_by_several=int((np.unique(units, return_counts=True)[1] > 1).sum()),
         others=len(there) - len(listed),
         others_verdicts=int(counts.sum() - counts[listed].sum()),
     )
-
-
-def ratings_by(
-    verdicts: Verdicts,
-    judges: Sequence[int],
-    n: int,
-    estimators: Sequence[Estimator],
-    parameters: Parameters,
-) -> dict[str, Floats]:
-    """The ratings of n items by some judges' verdicts alone, by column, shape (n,); nan of items that
-    these judges didn't see."""
-    own = verdicts.where(np.isin(judges_of(verdicts), judges))
-    unseen = comparisons.matches_of(own, n) == 0
-    return {
-        one.column: np.where(unseen, np.nan, one.fit(own, n, parameters).theta)
-        for one in estimators
-    }
-
-
-def alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
-    """As `alpha`, by a run's seed; of items judged alone of their scores, without an interval."""
-    if verdicts.scores is not None and not comparisons.compares(verdicts):
-        return Measured(krippendorff(*implied(verdicts)))
-    return alpha(verdicts, resamples, seeds.rng(seed, "bootstrap", "agreement"))

@@ -14,22 +14,17 @@ from judgeq.datasets.tables import shown
 from judgeq.engine.results import Result
 from judgeq.errors import RunError
 from judgeq.evaluation.evaluate import (
-    COUNTS,
     Assessment,
     Rating,
     apart,
     assess,
-    evaluated,
     masks_of,
     ratings_of,
 )
 from judgeq.evaluation.gold import Gold, Plan, gold_if_any
-from judgeq.evaluation.metrics import Measured, measured
+from judgeq.evaluation.metrics import COUNTS, Measured, measured
 from judgeq.rating import correlation
 from judgeq.types import Bools, Offsets
-
-NOTHING = 1e-9
-"""A difference up to this is what rounding leaves of none."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -50,7 +45,7 @@ class Pair:
     @property
     def zero_outside(self) -> list[str]:
         """The measures whose interval doesn't contain 0."""
-        return [name for name, found in self.measures.items() if zero_outside(found)]
+        return [name for name, found in self.measures.items() if found.zero_outside]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -65,12 +60,6 @@ class Comparison:
     differences: Sequence[Pair]  # of the measures to the first run's
     agreement: Sequence[Pair]  # of each two runs, by Kendall's τ-b and Spearman's ρ
     notices: Sequence[str]  # what may make it doubtful
-
-
-def zero_outside(difference: Measured) -> bool:
-    """Whether a difference's interval doesn't contain 0."""
-    low, high = difference.low, difference.high
-    return low is not None and high is not None and (low > NOTHING or high < -NOTHING)
 
 
 def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Comparison:
@@ -105,7 +94,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
             )
             differences.append(_pair(run, this, 0, that, n, _differences(one, other)))
     return Comparison(
-        runs=[evaluated(run) for run in runs],
+        runs=runs,
         plan=plan,
         gold=gold,
         items=items,
@@ -178,13 +167,14 @@ def _pair(
 def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
     """One minus the other of each measure, paired by resample."""
     differences = {}
-    for name in one.measures:
-        if name in COUNTS:
-            continue
-        a, b = one.measures[name].value, other.measures[name].value
-        known = name in one.resampled and name in other.resampled
-        resampled = one.resampled[name] - other.resampled[name] if known else None
-        differences[name] = measured(None if a is None or b is None else a - b, resampled)
+    for name, a in one.measures.items():
+        b = other.measures[name]
+        if name not in COUNTS:
+            known = a.resampled is not None and b.resampled is not None
+            differences[name] = measured(
+                None if a.value is None or b.value is None else a.value - b.value,
+                a.resampled - b.resampled if known else None,  # type: ignore[operator]
+            )
     return differences
 
 

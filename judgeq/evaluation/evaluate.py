@@ -8,8 +8,8 @@ reason. Items that were never judged are left out, and counted.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import asdict, dataclass, field, replace
-from typing import Any, NamedTuple
+from dataclasses import dataclass, field, replace
+from typing import NamedTuple
 
 import numpy as np
 
@@ -22,27 +22,20 @@ from judgeq.errors import UsageError
 from judgeq.evaluation import agreement, metrics, people, scale
 from judgeq.evaluation.agreement import PanelAgreement
 from judgeq.evaluation.gold import Gold, Plan, gold_for, gold_if_any, labelled
-from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.metrics import COUNTS, Measured
 from judgeq.evaluation.people import Yardstick
 from judgeq.evaluation.scale import Misfit, Reliability
-from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.json_marks import INLINE
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
 from judgeq.store import Items
 from judgeq.types import Bools, Floats, Offsets
 
 CORRELATION = tuple(correlation.CORRELATION)
 DETECTION = ("recall", "precision", "f1", "accuracy", "macro_f1", "auc")
-COUNTS = ("tp", "fp", "fn", "tn")
 THRESHOLDED = frozenset({*DETECTION, *COUNTS} - {"auc"})
 """The measures that a threshold decides."""
 SUMMARY = frozenset({"pearson", "spearman", *DETECTION, *COUNTS} - {"auc"})
-"""What `summary` measures: all that costs next to nothing, also for a million items."""
-CELLS = {
-    "true_positive": "tp",
-    "false_positive": "fp",
-    "false_negative": "fn",
-    "true_negative": "tn",
-}
+"""What `evaluated` measures: all that costs next to nothing, also for a million items."""
 FOLDS = 10
 
 
@@ -70,13 +63,12 @@ class Within:
     spearman: float | None
 
 
-@dataclass(frozen=True, slots=True, eq=False)
+@dataclass(frozen=True, slots=True)
 class Assessment:
     """One rating of a run against gold over the `n` of `items` ("all", or a subset) that have both.
 
     `measures` are those of CORRELATION, and of DETECTION and COUNTS where gold has two classes;
     `threshold` is None where nothing is detected, and `within_components` where there is one component.
-    `resampled` are the values of each measure in each resample.
     """
 
     run: str
@@ -88,7 +80,6 @@ class Assessment:
     threshold: Threshold | None
     measures: Mapping[str, Measured]
     within_components: Within | None
-    resampled: Mapping[str, Floats] = field(metadata=LEFT_OUT)
 
 
 def evaluate(
@@ -214,7 +205,6 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
     names = CORRELATION if gold.positive is None else (*CORRELATION, *DETECTION, *COUNTS)
     if plan.measures is not None:
         names = tuple(name for name in names if name in plan.measures)
-    values, resampled = _values(rating, gold, rows, names, plan)
     return Assessment(
         run=rating.run,
         rating=rating.name,
@@ -223,46 +213,36 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         without_gold=int((mask & unlabelled).sum()),
         without_score=int((mask & ~unlabelled & unscored).sum()),
         threshold=rating.threshold,
-        measures={
-            name: Measured(None, why=_why(name, rating, gold, rows))
-            if value is None
-            else metrics.measured(int(value) if name in COUNTS else value, resampled.get(name))
-            for name, value in values.items()
-        },
+        measures=_measures(rating, gold, rows, names, plan),
         within_components=_within(rating, gold, rows),
-        resampled=resampled,
     )
 
 
-def _values(
+def _measures(
     rating: Rating, gold: Gold, rows: Offsets, names: Sequence[str], plan: Plan
-) -> tuple[dict[str, float | None], dict[str, Floats]]:
-    """The measures by name over these items, and their values in the resamples."""
-    if len(rows) < 2:
-        return dict.fromkeys(names), {}
-    scores = rating.scores[rows]
-    measures = {
-        name: measure(scores, gold.values[rows])
-        for name, measure in correlation.CORRELATION.items()
-        if name in names
-    }
-    if gold.positive is not None:
-        positive = gold.positive[rows]
-        labels = np.zeros(len(rows), np.bool_) if rating.labelled is None else rating.labelled[rows]
-        measures |= metrics.detection(scores, positive, labels)
-        measures |= metrics.confusion(positive, labels)
-        if rating.labelled is None:  # what no threshold decides is known all the same
-            measures = {name: measures[name] for name in measures if name not in THRESHOLDED}
-    values = {
-        name: correlation.point(measures[name], len(rows)) if name in measures else None
-        for name in names
-    }
+) -> dict[str, Measured]:
+    """The measures of these names over these items."""
+    scores, measures = rating.scores[rows], {}
+    if len(rows) > 1:
+        for name, measure in correlation.CORRELATION.items():
+            measures[name] = measure(scores, gold.values[rows])
+        if gold.positive is not None:
+            positive, labels = gold.positive[rows], np.zeros(len(rows), np.bool_)
+            labels = labels if rating.labelled is None else rating.labelled[rows]
+            measures |= metrics.detection(scores, positive, labels)
+            measures |= metrics.confusion(positive, labels)
+    # What no threshold decides is known without one, too.
+    unknown = THRESHOLDED if rating.labelled is None else frozenset[str]()
+    wanted = {name: measures[name] for name in names if name in measures and name not in unknown}
     rng = seeds.rng(plan.seed, "bootstrap")
-    drawn: dict[str, list[Floats]] = {name: [] for name in names}
-    for weights in metrics.resamples(len(rows), plan.resamples, rng):
-        for name in measures.keys() & drawn.keys():
-            drawn[name].append(measures[name](weights))
-    return values, {name: np.concatenate(parts) for name, parts in drawn.items() if parts}
+    found = metrics.bootstrap(wanted, len(rows), plan.resamples, rng)
+    for name in names:
+        value = found[name].value if name in found else None
+        if value is None:
+            found[name] = Measured(None, why=_why(name, rating, gold, rows))
+        elif name in COUNTS:
+            found[name] = replace(found[name], value=int(value))
+    return {name: found[name] for name in names}
 
 
 def _why(name: str, rating: Rating, gold: Gold, rows: Offsets) -> str:
@@ -306,38 +286,12 @@ def apart(scores: Scores) -> str | None:
 # What a run reports of itself
 
 
-def evaluated(result: Result) -> Result:
-    """A result with how good it is against the gold labels, where there are some."""
-    return replace(result, evaluation=summary(result))
-
-
-def summary(run: Result) -> dict[str, Any]:
-    """What a run reports of itself, without intervals: "correlation" by subset and rating; and for gold
-    of two classes "detection" by rating, over all items. Empty without gold.
-
-    `n` items have gold and a score; those `without_score` have gold, and were never judged.
-    """
-    if not labelled(run):
-        return {}
+def evaluated(run: Result) -> Result:
+    """A run with how good it is against its gold labels, if it has some: without intervals."""
     plan = Plan(resamples=0, measures=SUMMARY)
-    gold = gold_for(run, plan)
-    correlations: dict[str, Any] = {}
-    detection: dict[str, Any] = {}
-    for assessment in evaluate(run, gold, plan):
-        values = {name: measure.value for name, measure in assessment.measures.items()}
-        counts = {"n": assessment.n, "without_score": assessment.without_score}
-        row: dict[str, Any] = counts | {name: values[name] for name in ("spearman", "pearson")}
-        if assessment.within_components is not None:
-            row["within_components"] = asdict(assessment.within_components)
-        correlations.setdefault(assessment.items, {})[assessment.rating] = row
-        if gold.positive is not None and assessment.items == "all":
-            rates = ("recall", "accuracy", "precision", "f1", "macro_f1")
-            detection[assessment.rating] = (
-                counts
-                | {name: values[name] for name in rates}
-                | {name: values[cell] for name, cell in CELLS.items()}
-            )
-    return {"correlation": correlations} | ({"detection": detection} if detection else {})
+    return (
+        replace(run, evaluation=evaluate(run, gold_for(run, plan), plan)) if labelled(run) else run
+    )
 
 
 # All of it
@@ -373,7 +327,7 @@ def evaluation(
         texts = dataset.texts
     times, seed = plan.resamples, plan.seed
     return Evaluation(
-        run=evaluated(run),
+        run=run,
         plan=plan,
         gold=gold,
         assessments=[] if gold is None else evaluate(run, gold, plan, judges),

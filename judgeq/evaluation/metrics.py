@@ -8,14 +8,19 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from functools import partial
 
 import numpy as np
 from numpy.typing import NDArray
 
+from judgeq.json_marks import LEFT_OUT
 from judgeq.rating.correlation import Measure, Order, point
 from judgeq.types import Bools, Floats
 
+COUNTS = ("tp", "fp", "fn", "tn")
+NOTHING = 1e-9
+"""A difference up to this is what rounding leaves of none."""
 RESAMPLES = 1000
 LEVEL = 0.95
 ENOUGH = 0.9
@@ -26,12 +31,21 @@ _AT_ONCE = 125_000
 
 @dataclass(frozen=True, slots=True)
 class Measured:
-    """A measure's value, and its percentile interval; None where there is none, and `why`."""
+    """A measure's value, and its percentile interval; None where there is none, and `why`. `resampled`
+    are its values in the resamples."""
 
     value: float | None
     low: float | None = None
     high: float | None = None
     why: str | None = None
+    resampled: Floats | None = field(default=None, repr=False, compare=False, metadata=LEFT_OUT)
+
+    @property
+    def zero_outside(self) -> bool:
+        """Whether the interval doesn't contain 0."""
+        if self.low is None or self.high is None:
+            return False
+        return self.low > NOTHING or self.high < -NOTHING
 
 
 def detection(scores: Floats, positive: Bools, labelled: Bools) -> Mapping[str, Measure]:
@@ -39,10 +53,7 @@ def detection(scores: Floats, positive: Bools, labelled: Bools) -> Mapping[str, 
 
     `positive` is the truth, `labelled` what a threshold makes of the scores, all of shape (n,).
     """
-    cells = np.stack(
-        [positive & labelled, ~positive & labelled, positive & ~labelled, ~positive & ~labelled],
-        axis=1,
-    ).astype(np.float64)
+    cells = _cells(positive, labelled)
 
     def counted(rule: Callable[[Floats, Floats, Floats, Floats], Floats]) -> Measure:
         def measure(weights: Floats) -> Floats:
@@ -69,17 +80,14 @@ def detection(scores: Floats, positive: Bools, labelled: Bools) -> Mapping[str, 
 
 def confusion(positive: Bools, labelled: Bools) -> Mapping[str, Measure]:
     """How many items are true and false positive, false and true negative."""
-    cells = {
-        "tp": positive & labelled,
-        "fp": ~positive & labelled,
-        "fn": positive & ~labelled,
-        "tn": ~positive & ~labelled,
-    }
-    return {name: _counted(cell.astype(np.float64)) for name, cell in cells.items()}
+    cells = _cells(positive, labelled).T
+    return {name: partial(np.dot, b=cell) for name, cell in zip(COUNTS, cells, strict=True)}
 
 
-def _counted(cell: Floats) -> Measure:
-    return lambda weights: weights @ cell
+def _cells(positive: Bools, labelled: Bools) -> Floats:
+    """Which of COUNTS each item is, shape (n, 4)."""
+    cells = [positive & labelled, ~positive & labelled, positive & ~labelled, ~positive & ~labelled]
+    return np.stack(cells, axis=1).astype(np.float64)
 
 
 def _auc(scores: Floats, positive: Bools) -> Measure:
@@ -120,16 +128,24 @@ def interval(values: NDArray[np.float64]) -> tuple[float | None, float | None]:
 def measured(value: float | None, resampled: Floats | None) -> Measured:
     """A value with the interval of its resampled values, if there are any."""
     if value is None or resampled is None:
-        return Measured(value)
+        return Measured(value, resampled=resampled)
     low, high = interval(resampled)
     why = "too few of the resamples have a value" if low is None else None
-    return Measured(value, low, high, why)
+    return Measured(value, low, high, why, resampled)
 
 
-def bootstrapped(measure: Measure, n: int, times: int, rng: np.random.Generator) -> Measured:
-    """A measure over n units, with its interval from `times` resamples of them."""
-    drawn = [measure(weights) for weights in resamples(n, times, rng)]
-    return measured(point(measure, n), np.concatenate(drawn) if drawn else None)
+def bootstrap(
+    measures: Mapping[str, Measure], n: int, times: int, rng: np.random.Generator
+) -> dict[str, Measured]:
+    """Measures over n units, with their intervals from `times` resamples of them: the same for all."""
+    drawn: dict[str, list[Floats]] = {name: [] for name in measures}
+    for weights in resamples(n, times, rng):
+        for name, measure in measures.items():
+            drawn[name].append(measure(weights))
+    return {
+        name: measured(point(measure, n), np.concatenate(drawn[name]) if drawn[name] else None)
+        for name, measure in measures.items()
+    }
 
 
 def best_threshold(scores: Floats, positive: Bools) -> float:

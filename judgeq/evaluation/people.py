@@ -1,33 +1,156 @@
 """The people who judge a run: how each of them does, how well they agree with one another, and whether a
 model agrees with them as well as one more person would.
+
+That is by couples of answers: how often two judges order the same items alike, question by question (a
+question is a set of items). The share of a question is the mean over all couples of answers to it. So a
+model as good as one more person has the share of two people on the same questions, however many people
+answered each.
 """
 
 from __future__ import annotations
 
 import math
+from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import reduce
 from statistics import median
+from typing import NamedTuple
 
 import numpy as np
 
+from judgeq import seeds
 from judgeq.engine import results
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.agreement import alpha_of, judges_of, kendall_by_pair, ratings_by
-from judgeq.evaluation.couples import Agreement, couples, ordered_alike, shares_alike, signs
-from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.agreement import alpha, judges_of, sets
+from judgeq.evaluation.metrics import Measured, bootstrap
 from judgeq.person import Check, PersonState, Said
-from judgeq.rating import Parameters, comparisons, misfit
+from judgeq.rating import comparisons, misfit
+from judgeq.rating.correlation import Measure
 from judgeq.rating.position_bias import wilson
 from judgeq.runs import RunPlace
-from judgeq.types import Verdict, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
 
+LEAST = 10
+"""Questions below which a share has no interval: resamples of a few that agree mean nothing."""
 STEP = 1 / 9
 """Scores of single texts that differ by no more are alike: the scale goes from 0 to 9."""
 NOBODY = "no question was answered by two people: --each 2 asks two about each"
 ALONE = "items judged alone are put in no order; α is of their scores"
 APART = "it answered no question that people answered: --ensemble each asks all about the same"
+
+
+# Couples of answers
+
+
+@dataclass(frozen=True, slots=True)
+class Agreement:
+    """The share of pairs of items ordered alike in `questions` that both answered; None without any."""
+
+    share: float | None = None
+    questions: int = 0
+
+
+class Couples(NamedTuple):
+    """Each two answers of different judges to one question, at least one of them a person's: arrays of
+    shape (m,). `one` and `other` are the judges' numbers; of the `pairs` of items whose order both know
+    they order `alike` many the same way (a tie of one alone counts ½)."""
+
+    question: Offsets
+    one: Offsets
+    other: Offsets
+    alike: Floats
+    pairs: Floats
+
+    def between(self, these: Bools, those: Bools) -> Couples:
+        """The couples of one of `these` judges and one of `those`, both of shape (judges,)."""
+        one, other = self.one, self.other
+        chosen = (these[one] & those[other]) | (those[one] & these[other])
+        return Couples._make(column[chosen] for column in self)
+
+    @property
+    def questions(self) -> Offsets:
+        """The numbers of their questions."""
+        return np.unique(self.question)
+
+    @property
+    def agreement(self) -> Agreement:
+        """How well the two of each couple agree."""
+        return Agreement(self.share, len(self.questions))
+
+    @property
+    def share(self) -> float | None:
+        """The share of the pairs of items ordered alike; None without any."""
+        pairs = float(self.pairs.sum())
+        return float(self.alike.sum()) / pairs if pairs else None
+
+    def measure(self, questions: Offsets) -> Measure:
+        """The share, for any weighting of these questions: each has the mean over its couples."""
+        chosen = np.isin(self.question, questions)
+        at, n = np.searchsorted(questions, self.question[chosen]), len(questions)
+        counts = np.maximum(np.bincount(at, minlength=n), 1)
+        alike, pairs = (
+            np.bincount(at, column[chosen], n) / counts for column in (self.alike, self.pairs)
+        )
+
+        def shares(weights: Floats) -> Floats:
+            total = weights @ pairs
+            none = np.full(len(total), np.nan)
+            share: Floats = np.divide(weights @ alike, total, out=none, where=total > 0)
+            return share
+
+        return shares
+
+
+def couples(verdicts: Verdicts, people: Bools) -> Couples:
+    """All couples in the verdicts; `people`, shape (judges,), tells which judges are people. Items
+    judged alone have no order, and are in none."""
+    judges, question = judges_of(verdicts), sets(verdicts)
+    asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
+    place = comparisons.tie_groups(verdicts)
+    answers: dict[int, list[tuple[int, Offsets, Bools]]] = defaultdict(list)
+    found: list[tuple[float, ...]] = []
+    for at in np.flatnonzero(asked).tolist():
+        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
+        judge, mine = int(judges[at]), signs(place[slots][np.argsort(verdicts.items[slots])])
+        known = mine != 0 if verdicts.partial is not None and verdicts.partial[at] else mine == mine
+        for other, theirs, also in answers[int(question[at])]:
+            if other != judge and (people[other] or people[judge]):
+                both = known & also
+                alike = ordered_alike(mine[both], theirs[both]).sum()
+                found.append((question[at], other, judge, alike, both.sum()))
+        answers[int(question[at])].append((judge, mine, known))
+    table = np.array(found, dtype=np.float64).reshape(-1, 5).T
+    return Couples(*table[:3].astype(np.int64), *table[3:])
+
+
+def signs(places: Offsets) -> Offsets:
+    """How each two of k items are ordered by their `places`: -1, 0 (tied) or 1, shape (k(k−1)/2,)."""
+    low, high = np.triu_indices(len(places), 1)
+    ordered: Offsets = np.sign(places[low] - places[high])
+    return ordered
+
+
+def ordered_alike(first: Offsets, second: Offsets) -> Floats:
+    """By the signs of two answers: 1 for each pair ordered alike, ½ for a tie in one of them."""
+    alike: Floats = 1 - np.abs(first - second) / 2
+    return alike
+
+
+def shares_alike(sides: Sequence[Couples], why: str, times: int, seed: int) -> list[Measured]:
+    """The share of pairs ordered alike by each side's couples, on the questions that all sides have; of
+    two sides also the first less the second. All on the same resamples of the questions; `why` there is
+    none without a question."""
+    questions = reduce(np.intersect1d, [side.questions for side in sides])
+    if not (n := len(questions)):
+        return [Measured(None, why=why)] * len(sides)
+    measures = {str(at): side.measure(questions) for at, side in enumerate(sides)}
+    if len(sides) == 2:
+        first, second = measures.values()
+        measures["difference"] = lambda weights: first(weights) - second(weights)
+    rng = seeds.rng(seed, "bootstrap", "alike")
+    return [*bootstrap(measures, n, times if n >= LEAST else 0, rng).values()]
 
 
 # Each person
@@ -68,10 +191,9 @@ class PersonRecord:
     seconds: float | None  # the median time of an answer
     first_by_slot: tuple[float, ...] = ()  # how often the text of each position came first
     infit: Measured = Measured(None)  # noqa: RUF009  # with the range expected
-    agreement: Agreement = Agreement()  # noqa: RUF009  # with all other people
+    agreement: Agreement = Agreement()  # with all other people
     agreement_with_models: Mapping[str, Agreement] = field(default_factory=dict)
     repeats: Share = Share()  # questions asked again turned round, answered alike
-    same_place: Share = Share()  # of these, the same position put first
     known: Share = Share()  # questions of known answer, answered right
 
 
@@ -121,7 +243,6 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
         own, me = verdicts.where(answered == judge), judges == judge
         checks = [check for check in said.checks if check.person == person.number and check.verdict]
         seconds = said.seconds.get(person.number, ())
-        repeats, same_place = _repeats(checks, own)
 
         yield PersonRecord(
             number=person.number,
@@ -136,8 +257,7 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
             agreement_with_models={
                 names[model]: both.between(me, judges == model).agreement for model in models
             },
-            repeats=repeats,
-            same_place=same_place,
+            repeats=_repeats(checks, own),
             known=Share.of(
                 [
                     _same(Verdict(check.known), check.verdict)
@@ -151,19 +271,20 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
 def _first(own: Verdicts) -> tuple[float, ...]:
     """The share of answers that put the text of each slot first; a tie for it counts by parts."""
     own = own.where(np.diff(own.offsets) > 1)
-    first = [0.0] * int(np.diff(own.offsets).max(initial=0))
-    for at, begin in enumerate(own.offsets[:-1].tolist()):
-        presented = own.presented[begin : own.offsets[at + 1]].tolist()
-        best, *_ = comparisons.groups_of(own, at)
-        for item in best:
-            first[presented.index(item)] += 1 / len(best) / len(own)
-    return tuple(first)
+    if not len(own):
+        return ()
+    starts, sizes = own.offsets[:-1], np.diff(own.offsets)
+    place = comparisons.tie_groups(own)
+    first = (place == np.repeat(place[starts], sizes)).astype(np.float64)
+    first /= np.repeat(np.add.reduceat(first, starts), sizes)
+    slots = comparisons.presented_at(own) - np.repeat(starts, sizes)
+    return tuple((np.bincount(slots, first) / len(own)).tolist())
 
 
-def _repeats(checks: Sequence[Check], own: Verdicts) -> tuple[Share, Share]:
-    """How many repeated questions were answered as before, and how often the same slot came first."""
+def _repeats(checks: Sequence[Check], own: Verdicts) -> Share:
+    """How many repeated questions were answered as before."""
     rows = {int(match): at for at, match in enumerate(own.matches.tolist())}
-    same, place = [], []
+    same = []
     for check in checks:
         at = rows.get(check.repeats) if check.repeats is not None else None
         if at is None or check.verdict is None:
@@ -176,10 +297,7 @@ def _repeats(checks: Sequence[Check], own: Verdicts) -> tuple[Share, Share]:
         score = None if own.scores is None else float(own.scores[at])
         before = Verdict.of(comparisons.groups_of(own, at))._replace(score=score)
         same.append(_same(before, check.verdict))
-        if len(check.items) > 1 and len(before.groups[0]) == len(check.verdict.groups[0]) == 1:
-            was, now = presented.index(before.items[0]), check.items.index(check.verdict.items[0])
-            place.append(float(was == now))
-    return Share.of(same), Share.of(place)
+    return Share.of(same)
 
 
 def _same(one: Verdict, other: Verdict) -> float:
@@ -210,8 +328,6 @@ class ModelAgreement:
     people_agreement: Measured
     difference: Measured
     krippendorff_alpha: Measured  # of the people and it
-    kendall_with_people: float | None  # τ-b of its rating with theirs
-    kendall_with_all: float | None
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -219,15 +335,12 @@ class Yardstick:
     """How well a run's `n` people agree, on `questions` that two or more answered, and each model with
     them."""
 
-    rating: str
     n: int
     verdicts: int
     questions: int
     agreement: Measured
     krippendorff_alpha: Measured
-    kendall_with_all: float | None
     models: Sequence[ModelAgreement]
-    krippendorff_alpha_of_models: Measured | None  # None of fewer than two
     people: Sequence[PersonRecord]
 
 
@@ -244,21 +357,14 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
     both = couples(verdicts, people)
     among = both.between(people, people)
 
-    def alpha(numbers: Sequence[int]) -> Measured:
-        return alpha_of(verdicts.where(np.isin(answered, numbers)), times, seed)
+    def alpha_of(judges: Sequence[int]) -> Measured:
+        rng = seeds.rng(seed, "bootstrap", "agreement")
+        return alpha(verdicts.where(np.isin(answered, judges)), times, rng)
 
-    main, scores = run.scores.main
-    parameters = Parameters(run.fit.sigma, run.parameters.position)
-    ratings = [
-        ratings_by(verdicts, group, len(scores), [run.main], parameters)[main]
-        for group in (persons, *([model] for model in models))
-    ]
-    matrix = kendall_by_pair([*ratings, scores])
-    tau = [[None if np.isnan(value) else float(value) for value in row] for row in matrix]
     alone = ALONE if run.history.alone else None
     (agreement,) = shares_alike([among], alone or NOBODY, times, seed)
     held = []
-    for at, model in enumerate(models, start=1):
+    for model in models:
         own = both.between(people, judges == model)
         common = np.intersect1d(own.questions, among.questions)
         with_it, *others = shares_alike(
@@ -273,20 +379,15 @@ def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
                 agreement=with_it,
                 people_agreement=two,
                 difference=difference,
-                krippendorff_alpha=alpha([*persons, model]),
-                kendall_with_people=tau[0][at],
-                kendall_with_all=tau[at][-1],
+                krippendorff_alpha=alpha_of([*persons, model]),
             )
         )
     return Yardstick(
-        rating=main,
         n=len(persons),
         verdicts=int(counts[people].sum()),
         questions=len(among.questions),
         agreement=agreement,
-        krippendorff_alpha=alpha(persons),
-        kendall_with_all=tau[0][-1],
+        krippendorff_alpha=alpha_of(persons),
         models=held,
-        krippendorff_alpha_of_models=alpha(models) if len(models) > 1 else None,
         people=people_of(run),
     )

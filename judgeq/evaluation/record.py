@@ -6,15 +6,11 @@ from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
-import numpy as np
-
 from judgeq import prompts
 from judgeq.engine import results, session
-from judgeq.evaluation import evaluate, trail
+from judgeq.evaluation import evaluate
 from judgeq.evaluation.evaluate import Evaluation
 from judgeq.evaluation.gold import Plan
-from judgeq.evaluation.trail import Evidence
-from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.store import Store
 from judgeq.types import Call
@@ -73,28 +69,16 @@ class Spending:
     at: list[float] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
 
-    def add(self, round: int, call: Call) -> None:
-        """Count a call of a round (from 1)."""
-        while len(self.rounds) < round:
-            self.rounds.append(Round())
-        self.rounds[round - 1].add(call)
-        self.outcomes[call.outcome] += 1
-        if call.outcome != "cached":
-            self.at.append(call.at)
-
 
 @dataclass(frozen=True, slots=True, eq=False, repr=False)  # asyncio.run asks for its result's repr
 class Record:
     """A run's evaluation and the evidence behind its scores; `texts` are the items', None where they
-    aren't here. `prompt` is the prompt set, where the
-    judge was asked with one. `failures`: why the recording seems to contain failures."""
+    aren't here. `prompt` is the prompt set, where the judge was asked with one."""
 
     evaluation: Evaluation
-    evidence: Evidence
     texts: Sequence[str] | None
     spending: Spending
     prompt: PromptSet | None
-    failures: str | None
 
 
 async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Record:
@@ -102,7 +86,6 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     Raises RunError, DataError."""
     dataset = session.dataset_of(run.run) if shown else None
     texts = None if dataset is None else dataset.texts
-    evidence = trail.gathered(run)
     store = run.run.store(read_only=True)
     try:
         spending = await _spending(run, store)
@@ -110,11 +93,9 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
         await store.close()
     return Record(
         evaluation=evaluate.evaluation(run, plan, texts=texts),
-        evidence=evidence,
         texts=texts,
         spending=spending,
         prompt=_prompt(run),
-        failures=_failures(evidence),
     )
 
 
@@ -124,11 +105,15 @@ async def _spending(run: results.Result, store: Store) -> Spending:
     for round in range(1, run.rounds_planned + 1):
         counts = await store.round_state(round)
         last = first + (0 if counts is None else counts.total)
+        spending.rounds.append(Round())
         for begin in range(first, last, AT_ONCE):
             calls = await store.calls(range(begin, min(begin + AT_ONCE, last)))
             for job, of_job in sorted(calls.items()):
                 for call in of_job:
-                    spending.add(round, call)
+                    spending.rounds[-1].add(call)
+                    spending.outcomes[call.outcome] += 1
+                    if call.outcome != "cached":
+                        spending.at.append(call.at)
                 if of_job and job not in answered and len(spending.lost) <= LOST:
                     spending.lost.append(Lost(job, round, len(of_job), of_job[-1]))
         first = last
@@ -144,16 +129,3 @@ def _prompt(run: results.Result) -> PromptSet | None:
         return prompts.of_facts(facts)
     except (TypeError, ValueError):
         return None  # another version's, or changed by hand
-
-
-def _failures(evidence: Evidence) -> str | None:
-    """Why the judgments look as if failed calls were among them."""
-    verdicts = evidence.verdicts
-    same = np.logical_and.reduceat(verdicts.items == verdicts.presented, verdicts.offsets[:-1])
-    if verdicts.tied.any():
-        same &= ~np.logical_or.reduceat(verdicts.tied, verdicts.offsets[:-1])
-    sizes = np.diff(verdicts.offsets)
-    lists = sizes >= recordings.LIST
-    if verdicts.ordered is not None:
-        lists &= verdicts.ordered
-    return recordings.beyond_chance(sizes[lists].tolist(), int(same[lists].sum()))

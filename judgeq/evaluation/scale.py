@@ -12,7 +12,9 @@ from judgeq import seeds
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
-from judgeq.evaluation.metrics import Measured, bootstrapped
+from judgeq.evaluation import trail
+from judgeq.evaluation.metrics import Measured, bootstrap
+from judgeq.evaluation.trail import Judgment
 from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation, misfit, reliability
 from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
@@ -38,18 +40,6 @@ class Reliability:
     split_half: SplitHalf
     halves_by: str
     adaptive: bool | None
-
-
-@dataclass(frozen=True, slots=True)
-class Judgment:
-    """One judgment of a round, as groups of the ids of tied items (`partial`: of items whose order isn't
-    known); `surprise` as of `misfit.surprise`."""
-
-    round: int
-    judge: str | None
-    groups: Sequence[Sequence[str]]
-    surprise: float
-    partial: bool
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -113,24 +103,14 @@ def misfit_of(run: Result) -> Misfit:
         rating=main,
         judges=judges,
         items=replace(misfit.fit_of_items(verdicts, theta), names=run.items.ids),
-        least_expected=_least_expected(run, verdicts, names if several else None),
+        least_expected=_least_expected(run, verdicts),
     )
 
 
-def _least_expected(run: Result, verdicts: Verdicts, names: Sequence[str] | None) -> list[Judgment]:
+def _least_expected(run: Result, verdicts: Verdicts) -> list[Judgment]:
     surprise = misfit.surprise(verdicts, run.scores.main[1])
-    ends = np.cumsum([len(part) for part in run.history.verdicts])
-    ids, judges, partial = run.items.ids, verdicts.judges, verdicts.partial
-    return [
-        Judgment(
-            round=int(np.searchsorted(ends, at, side="right")) + 1,
-            judge=None if names is None or judges is None else names[int(judges[at])],
-            groups=[[ids[row] for row in group] for group in comparisons.groups_of(verdicts, at)],
-            surprise=float(surprise[at]),
-            partial=partial is not None and bool(partial[at]),
-        )
-        for at in np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist()
-    ]
+    least = np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist()
+    return [trail.judgment(run, verdicts, at, float(surprise[at])) for at in least]
 
 
 def with_length(scores: Scores, texts: Sequence[str], times: int, seed: int) -> Measured:
@@ -138,7 +118,7 @@ def with_length(scores: Scores, texts: Sequence[str], times: int, seed: int) -> 
     interval from `times` resamples: rewarding length is the commonest fault of judges."""
     rows = np.flatnonzero(scores.scored)
     lengths = np.array([*map(len, texts)], dtype=np.float64)[rows]
-    measure = correlation.spearman(scores.main[1][rows], lengths)
-    found = bootstrapped(measure, len(rows), times, seeds.rng(seed, "bootstrap", "length"))
+    measure = {"": correlation.spearman(scores.main[1][rows], lengths)}
+    found = bootstrap(measure, len(rows), times, seeds.rng(seed, "bootstrap", "length"))[""]
     why = "all texts are of one length, or all scores equal"
     return Measured(None, why=why) if found.value is None else found

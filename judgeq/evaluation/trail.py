@@ -1,26 +1,30 @@
-"""The judgments that an item was in and what each argues for; and what is known of two items.
-
-`gathered` indexes a run's judgments once; `trails` are then of any items.
-"""
+"""The evidence behind one score, or about two items: the judgments that they were in and what each
+argues for, and the calls, reasons and open questions that the ledger holds."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import ClassVar
+from typing import Any, ClassVar
 
 import numpy as np
 
-from judgeq.engine.results import Result
+from judgeq import prompts
+from judgeq.engine.results import OF_RUN, Result
+from judgeq.errors import RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
+from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
+from judgeq.store import Store
 from judgeq.strategies import History
-from judgeq.types import Bools, Floats, Offsets, Verdicts
+from judgeq.types import Call, Floats, Match, Verdicts
 
 NEIGHBOURS = 2
 OUTCOMES = ("as expected", "higher", "lower")
 """How an item did in a judgment, by the sign of what is unexpected."""
+ANSWERED = ("ok", "cached")
+"""The outcomes of calls that brought a verdict."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -87,9 +91,8 @@ class Appearance:
     rating.
 
     `residual` says how much the judgment argues against the item's place: above 0 for a higher one,
-    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). Of an item
-    alone it is its score less what items of its rating get (a straight line through all of them), in
-    standard deviations of these. `expected` and `residual` are nan where the rating has none.
+    below 0 for a lower one, of mean 0 and variance 1 under the model (`misfit.residuals`). `expected`
+    and `residual` are nan where the rating has none, as of an item alone.
     """
 
     judgment: Judgment = field(metadata=INLINE)
@@ -139,9 +142,8 @@ class Trail:
     @property
     def against(self) -> list[Appearance]:
         """Those by which its place is judged, the ones that argue most against it first."""
-        arguing = [one for one in self.appearances if one.judgment.rated and one.residual]
-        arguing = [one for one in arguing if not np.isnan(one.residual)]
-        return sorted(arguing, key=lambda one: -abs(one.residual))
+        arguing = (one for one in self.appearances if one.judgment.rated)
+        return sorted(arguing, key=lambda one: -abs(np.nan_to_num(one.residual)))
 
     @property
     def argue_most(self) -> list[int]:
@@ -174,125 +176,73 @@ class Versus:
         return Met(len(won), won.count(1.0), won.count(0.0), won.count(0.5))
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Evidence:
-    """All answers of a run (`verdicts`, with both orders each by itself), and where each item is in
-    them: `slots[begins[row]:begins[row + 1]]` of `verdicts.items`. `surprise` and `rated` are by
-    verdict.
-    """
-
-    run: Result
-    verdicts: Verdicts
-    slots: Offsets
-    begins: Offsets
-    surprise: Floats
-    rated: Bools
-
-    def judgment(self, at: int) -> Judgment:
-        """The verdict of this number."""
-        verdicts, names = self.verdicts, self.run.judges
-        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
-        score = np.nan if verdicts.scores is None else verdicts.scores[at]
-        alone = slots.stop - slots.start == 1
-        judge = 0 if verdicts.judges is None else int(verdicts.judges[at])
-        return Judgment(
-            job=int(verdicts.matches[at]),
-            round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
-            judge=names[judge] if len(names) > 1 else None,
-            presented=tuple(verdicts.presented[slots].tolist()),
-            ordered=verdicts.ordered is None or bool(verdicts.ordered[at]),
-            groups=comparisons.groups_of(verdicts, at),
-            score=None if np.isnan(score) else float(score),
-            surprise=float("nan") if alone else float(self.surprise[at]),
-            rated=bool(self.rated[at]),
-            partial=verdicts.partial is not None and bool(verdicts.partial[at]),
-            ids=self.run.scores.ids,
-        )
+def judgment(
+    run: Result, verdicts: Verdicts, at: int, surprise: float, *, rated: bool = True
+) -> Judgment:
+    """The verdict of the number `at` among verdicts of a run."""
+    slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
+    score = np.nan if verdicts.scores is None else verdicts.scores[at]
+    of = None if verdicts.judges is None or len(run.judges) < 2 else int(verdicts.judges[at])
+    return Judgment(
+        job=int(verdicts.matches[at]),
+        round=1 if verdicts.rounds is None else int(verdicts.rounds[at]) + 1,
+        judge=None if of is None else run.judges[of],
+        presented=tuple(verdicts.presented[slots].tolist()),
+        ordered=verdicts.ordered is None or bool(verdicts.ordered[at]),
+        groups=comparisons.groups_of(verdicts, at),
+        score=None if np.isnan(score) else float(score),
+        surprise=float("nan") if slots.stop - slots.start == 1 else surprise,
+        rated=rated,
+        partial=verdicts.partial is not None and bool(verdicts.partial[at]),
+        ids=run.scores.ids,
+    )
 
 
-def gathered(run: Result) -> Evidence:
-    """The index of a run's judgments: some arrays as long as its verdicts."""
-    verdicts = comparisons.joined(run.history.asked)
+def trails(run: Result, rows: Sequence[int]) -> list[Trail]:
+    """The trails of these items, in their order. Judgments that several were in are the same object."""
+    verdicts, theta = comparisons.joined(run.history.asked), run.scores.main[1]
     rated = np.diff(verdicts.offsets) > 1
     if verdicts.scores is not None:
         rated |= ~np.isnan(verdicts.scores)
     if run.history.both_orders:
         couples = comparisons.joined(run.history.verdicts).matches // 2
         rated &= np.isin(verdicts.matches // 2, couples)
-    begins = np.zeros(len(run.scores.ids) + 1, dtype=np.int64)
-    np.cumsum(comparisons.matches_of(verdicts, len(begins) - 1), out=begins[1:])
-    return Evidence(
-        run=run,
-        verdicts=verdicts,
-        slots=np.argsort(verdicts.items, kind="stable"),
-        begins=begins,
-        surprise=misfit.surprise(verdicts, run.scores.main[1]),
-        rated=rated,
-    )
-
-
-def trails(evidence: Evidence, rows: Sequence[int]) -> list[Trail]:
-    """The trails of these items, in their order. Judgments that several were in are the same object."""
-    of_rows = [evidence.slots[evidence.begins[row] : evidence.begins[row + 1]] for row in rows]
-    slots, verdicts = np.concatenate([np.empty(0, np.int64), *of_rows]), evidence.verdicts
+    surprise, by_item = misfit.surprise(verdicts, theta), np.argsort(verdicts.items, kind="stable")
+    begins = np.searchsorted(verdicts.items[by_item], np.arange(len(theta) + 1))
+    of_rows = [by_item[begins[row] : begins[row + 1]] for row in rows]
+    slots = np.concatenate([np.empty(0, np.int64), *of_rows])
     of = np.searchsorted(verdicts.offsets, slots, side="right") - 1
     places = comparisons.presented_at(verdicts)[slots] - verdicts.offsets[of] + 1
-    residual, expected = misfit.residuals(verdicts, evidence.run.scores.main[1], slots)
-    if verdicts.scores is not None:
-        residual = np.where(np.isnan(residual), _scored(evidence)[of], residual)
+    residual, expected = misfit.residuals(verdicts, theta, slots)
     wins = comparisons.wins_by_slot(verdicts)[slots]
-    judgments = {at: evidence.judgment(at) for at in np.unique(of).tolist()}
+    judgments = {
+        at: judgment(run, verdicts, at, float(surprise[at]), rated=bool(rated[at]))
+        for at in np.unique(of).tolist()
+    }
     columns = (of, places, wins, expected, residual)
-    appearances = [
-        Appearance(judgment := judgments[at], place if judgment.ordered else None, *numbers)
+    following = (
+        Appearance(judgments[at], place if judgments[at].ordered else None, *numbers)
         for at, place, *numbers in zip(*(column.tolist() for column in columns), strict=True)
-    ]
-    following = iter(appearances)
+    )
     return [
         Trail(row, tuple(islice(following, len(part))))
         for row, part in zip(rows, of_rows, strict=True)
     ]
 
 
-def _scored(evidence: Evidence) -> Floats:
-    """The residual of each score of an item alone, shape (verdicts,); nan for comparisons, and 0 where
-    all are as the rating says. By least squares of the scores on the rating: where that is their mean
-    (direct scores alone), the line is the rating itself."""
-    verdicts = evidence.verdicts
-    residual = np.full(len(verdicts), np.nan)
-    if verdicts.scores is None:
-        return residual
-    theta = evidence.run.scores.main[1][verdicts.items[verdicts.offsets[:-1]]]
-    known = ~np.isnan(verdicts.scores) & ~np.isnan(theta)
-    if not known.any():
-        return residual
-    x, y = theta[known] - theta[known].mean(), verdicts.scores[known]
-    size = float(x @ x)
-    slope = float(x @ y) / size if size > 0 else 0.0
-    off = y - y.mean() - slope * x
-    spread = float(np.sqrt((off * off).mean()))
-    residual[known] = np.where(np.abs(off) > 1e-9, off / (spread or 1.0), 0.0)
-    return residual
-
-
-def versus(evidence: Evidence, one: int, other: int) -> Versus:
+def versus(run: Result, first: Trail, second: Trail) -> Versus:
     """What is known of two items."""
-    first, second = trails(evidence, [one, other])
+    one, other = first.row, second.row
     shared = {appearance.judgment.job for appearance in first.appearances}
-    together = tuple(
-        appearance.judgment
-        for appearance in second.appearances
-        if appearance.judgment.job in shared
-    )
-    run, posterior, why = evidence.run, evidence.run.fit.posterior, None
-    component, probability = run.scores.component, None
+    judgments = (appearance.judgment for appearance in second.appearances)
+    together = tuple(judgment for judgment in judgments if judgment.job in shared)
+    posterior, component = run.fit.posterior, run.scores.component
     if posterior is None:
         why = f"the rating {run.main.name} has no errors"
-    elif component[one] != component[other] or not component[one]:
-        why = "no judgments connect the two"
-    else:
-        probability = posterior.probability_above(one, other)
-    return Versus(one, other, together, probability, why)
+        return Versus(one, other, together, None, why)
+    if component[one] != component[other] or not component[one]:
+        return Versus(one, other, together, None, "no judgments connect the two")
+    return Versus(one, other, together, posterior.probability_above(one, other))
 
 
 def elo_by_round(run: Result) -> Floats:
@@ -303,3 +253,130 @@ def elo_by_round(run: Result) -> Floats:
         again.add(verdicts)
         ratings.append(again.standings.elo)
     return np.stack(ratings)
+
+
+def answer(calls: Sequence[Call]) -> Call | None:
+    """The call that brought a question's verdict, of those about it; None if none did."""
+    return next((call for call in reversed(calls) if call.outcome in ANSWERED), None)
+
+
+def words(call: Call | None) -> str | None:
+    """The reason that a model gave with its verdict, or a person's note; None if there is none. It is
+    untrusted: whoever shows it makes it safe."""
+    if call is None or call.reply is None:
+        return None
+    return prompts.reason(call.reply) if call.judge is None else answers.remark(call)
+
+
+def who(run: Result, call: Call) -> str | None:
+    """The person whose call it is; None of a model's."""
+    if call.judge is None or call.judge >= len(run.judges):
+        return None
+    return run.judges[call.judge]
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Explanation:
+    """The evidence `about` one item, or two."""
+
+    run: Result
+    about: Trail | Versus = field(metadata=INLINE)
+    # The judgments that each item was in; of two items those that both were in.
+    trails: Sequence[Trail] = field(metadata=LEFT_OUT)
+    by_round: Floats = field(
+        metadata=LEFT_OUT
+    )  # Elo at the start and after each round, (rounds + 1, items)
+    # The questions about them without a verdict: failed, invalid, or not answered yet.
+    unanswered: Sequence[Match] = field(metadata=LEFT_OUT)
+    calls: Mapping[int, Sequence[Call]] = field(metadata=LEFT_OUT)  # by job, as they ended
+    with_replies: bool = field(metadata=LEFT_OUT)
+    JSON_KEYS: ClassVar = {
+        **OF_RUN,
+        "items": "items",
+        "elo": "by_round.T",
+        "without_verdict": "without_verdict",
+        "reasons": "reasons",
+        "replies": "replies",
+    }
+
+    @property
+    def items(self) -> list[dict[str, Any]]:
+        """The items, with the columns of scores.csv."""
+        return self.run.scores.records([trail.row for trail in self.trails])
+
+    @property
+    def reasons(self) -> dict[int, str]:
+        """The reasons and people's notes, by job."""
+        reasons = {job: words(answer(calls)) for job, calls in self.calls.items()}
+        return {job: reason for job, reason in reasons.items() if reason is not None}
+
+    @property
+    def without_verdict(self) -> list[dict[str, Any]]:
+        """The questions without a verdict."""
+        names, ids = self.run.judges, self.run.scores.ids
+        return [
+            {
+                "job": match.id,
+                "round": match.round,
+                "judge": names[match.judge] if 1 < len(names) > match.judge else None,
+                "presented": [ids[row] for row in match.items],
+            }
+            for match in self.unanswered
+        ]
+
+    @property
+    def replies(self) -> dict[int, list[dict[str, Any]]] | None:
+        """The calls, by job, with the person whose call it is (None: a model's)."""
+        if not self.with_replies:
+            return None
+        return {
+            job: [call._asdict() | {"judge": who(self.run, call)} for call in calls]
+            for job, calls in self.calls.items()
+        }
+
+
+async def explanation(
+    run: Result, row: int, other: int | None = None, *, replies: bool = False
+) -> Explanation:
+    """The evidence about an item, or two. Calls are read only with `replies`, which may be long, or if
+    they may hold reasons or notes. Another process may continue the run. Raises RunError."""
+    rows = [row] if other is None else [row, other]
+    found = trails(run, rows)
+    about: Trail | Versus = found[0]
+    if other is not None:
+        about = versus(run, *found)
+        both = {judgment.job for judgment in about.together}
+        found = [
+            Trail(one.row, tuple(part for part in one.appearances if part.judgment.job in both))
+            for one in found
+        ]
+    store = run.run.store(read_only=True)
+    try:
+        unanswered = await _unanswered(run, store, rows)
+        jobs = {one.judgment.job for trail in found for one in trail.appearances}
+        jobs |= {match.id for match in unanswered}
+        wanted = replies or run.info.settings.reasons or run.said is not None
+        calls = await store.calls(sorted(jobs)) if wanted else {}
+    finally:
+        await store.close()
+    elo = elo_by_round(run)[:, rows]
+    return Explanation(run, about, found, elo, unanswered, calls, replies)
+
+
+async def _unanswered(run: Result, store: Store, rows: Sequence[int]) -> list[Match]:
+    """The questions about these items in the planned rounds that have no verdict."""
+    answered = np.concatenate([part.matches for part in run.history.asked])
+    unanswered: list[Match] = []
+    first, n = 0, len(run.scores.ids)
+    for round in range(1, run.rounds_planned + 1):
+        matches = await store.matches(round)
+        if len(matches.items) and not 0 <= matches.items.min() <= matches.items.max() < n:
+            raise RunError(f"{run.run.shown} is damaged: it asks about an item that isn't there.")
+        about = np.flatnonzero(np.isin(matches.items, rows))
+        of = np.unique(np.searchsorted(matches.offsets, about, side="right") - 1)
+        for at in of[~np.isin(first + of, answered)].tolist():
+            items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
+            judge = 0 if matches.judges is None else int(matches.judges[at])
+            unanswered.append(Match(first + at, round, items, judge))
+        first += len(matches)
+    return unanswered

@@ -8,7 +8,6 @@ import signal
 import threading
 from collections.abc import Callable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, ProcessPoolExecutor, wait
-from contextlib import contextmanager
 from typing import TypeVar
 
 THREADS = ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS", "MKL_NUM_THREADS")
@@ -28,7 +27,10 @@ def spread(
         return
     # Not forked: a thread of ours (the progress bar's) may hold a lock that a fork would copy.
     spawn = multiprocessing.get_context("spawn")
-    with _one_thread_each(), ProcessPoolExecutor(jobs, spawn, _serve) as pool:
+    # Threads of several processes hinder one another. This process has read its environment.
+    for name in THREADS:
+        os.environ.setdefault(name, "1")
+    with ProcessPoolExecutor(jobs, spawn, _serve) as pool:
         waiting = {pool.submit(work, task): task for task in tasks}
         try:
             while waiting:
@@ -37,20 +39,6 @@ def spread(
                     yield waiting.pop(future), future.result()
         finally:
             pool.shutdown(wait=True, cancel_futures=True)
-
-
-@contextmanager
-def _one_thread_each() -> Iterator[None]:
-    """While inside, processes that are started do linear algebra by one thread, where this user's
-    environment doesn't say otherwise: threads of several processes hinder one another."""
-    before = {name: os.environ.get(name) for name in THREADS}
-    os.environ.update({name: before[name] or "1" for name in THREADS})
-    try:
-        yield
-    finally:
-        for name, value in before.items():
-            if value is None:
-                del os.environ[name]
 
 
 def _serve() -> None:

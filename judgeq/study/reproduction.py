@@ -10,10 +10,11 @@ import asyncio
 import hashlib
 import io
 import pickle
+import tomllib
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, ClassVar, Literal, NoReturn
+from typing import Any, ClassVar, NoReturn
 
 import numpy as np
 
@@ -33,45 +34,27 @@ from judgeq.types import Floats, Verdict
 
 REPOSITORY = "https://raw.githubusercontent.com/HaakFab/bias_pc"
 COMMIT = "a9de85f32620b57c944d200b48f2b2b63b7690bc"
-EARLY = (
-    "the authors' fit was stopped before it converged; ours goes on until no θ changes by more than "
-    "1e-6"
-)
 THEIRS = "Their θ, evaluated here, give the published number"
 NO_THETA = "Their θ are in the authors' .pkl files only, and were not evaluated here"
 
 
 @dataclass(frozen=True, slots=True)
 class Source:
-    """One of the authors' files: where it lies in their repository, and what else it is called.
-    `judgments` is `recordings.checksum` of what it holds, whatever form it is in."""
+    """One of the authors' files: where it lies in their repository, and what else it is called; and the
+    published rows that are made of it. `judgments` is `recordings.checksum` of what it holds, whatever
+    form it is in."""
 
     dataset: str
     path: str
     sha256: str
     judgments: str
     size: int
-    names: tuple[str, ...]
+    names: Sequence[str]
+    rows: Sequence[dict[str, Any]]
 
 
-SOURCES = (
-    Source(
-        "babe",
-        "BABE/5mini_10listwise3_clean.pkl",
-        "437ae1d9c319bf1fa41f38f2fed3bf59affc4179624e2ad88ae681d34d03dbe1",
-        "60fbce8229f0a7f31f4996f3eebf10c5100105738b8bf5a7f792ab4318d2c040",
-        223_044,
-        ("babe_5mini_10listwise3_clean.pkl", "babe_gpt-5-mini_listwise10x3.jsonl"),
-    ),
-    Source(
-        "us_vs_them",
-        "USvsTHEM/listwise_10_3_mini.pkl",
-        "692f7a08a244ea2416ca7b5b5fa03f7affa91b0022e286948e2edffc77b01616",
-        "19c5ed8754f4a048206354271fca77eeda5a56eb803ee3ebb78798defd6c9810",
-        136_231,
-        ("usvsthem_listwise_10_3_mini.pkl", "us_vs_them_gpt-5-mini_listwise10x3.jsonl"),
-    ),
-)
+_PUBLISHED = Path(__file__).with_name("published.toml")
+SOURCES = [Source(**one) for one in tomllib.loads(_PUBLISHED.read_text("utf-8"))["source"]]
 
 
 @dataclass(frozen=True, slots=True)
@@ -92,35 +75,6 @@ class Number:
     def exact(self) -> bool:
         """Whether ours is the published number, to its three decimals."""
         return self.ours is not None and f"{self.ours:.3f}" == f"{self.published:.3f}"
-
-
-Published = tuple[str, Literal["elo", "bt"], str, str, float, str]
-# Row, rating, subset, measure, published number, why ours differs.
-ROWS: dict[str, tuple[Published, ...]] = {
-    "babe": (
-        ("mini_listwise_Elo", "elo", "all", "recall", 0.783, ""),
-        ("mini_listwise_Elo", "elo", "all", "accuracy", 0.779, ""),
-        ("mini_listwise_Elo", "elo", "all", "precision", 0.772, ""),
-        ("mini_listwise_Elo", "elo", "all", "f1", 0.778, ""),
-        ("mini_listwise_BT", "bt", "all", "recall", 0.844, EARLY),
-        ("mini_listwise_BT", "bt", "all", "accuracy", 0.803, EARLY),
-        ("mini_listwise_BT", "bt", "all", "precision", 0.776, EARLY),
-        ("mini_listwise_BT", "bt", "all", "f1", 0.808, EARLY),
-    ),
-    "us_vs_them": (
-        ("Elo, all comments", "elo", "all", "pearson", 0.564, ""),
-        ("Elo, critical", "elo", "critical", "pearson", 0.501, ""),
-        (
-            "BT, all comments",
-            "bt",
-            "all",
-            "pearson",
-            0.593,
-            f"{EARLY}; the paper's Table 3 prints 0.537, which the authors' own files don't give",
-        ),
-        ("BT, critical", "bt", "critical", "pearson", 0.536, EARLY),
-    ),
-}
 
 
 @dataclass(frozen=True, slots=True, eq=False)
@@ -218,12 +172,14 @@ def _reproduced(
     measured = _measured(opened)
     by_theirs = _measured(replace(opened, scores=replace(opened.scores, ratings=theirs)))
     numbers = []
-    for row, rating, subset, measure, value, why in ROWS[source.dataset]:
-        mine = measured[subset, rating, measure]
-        other = by_theirs.get((subset, rating, measure))
-        if why:
-            why += f". {NO_THETA if other is None else THEIRS}"
-        numbers.append(Number(source.dataset, row, measure, value, mine, other, why))
+    for row in source.rows:
+        for measure, value in row["published"].items():
+            key = row["subset"], row["rating"], measure
+            other, why = by_theirs.get(key), row["why"]
+            if why:
+                why += f". {NO_THETA if other is None else THEIRS}"
+            name = row["name"]
+            numbers.append(Number(source.dataset, name, measure, value, measured[key], other, why))
     ours = opened.scores.ratings["elo"]
     equal = bool(np.array_equal(ours, theirs["elo"])) if theirs else None
     if not theirs:

@@ -7,25 +7,32 @@ spread over processes, written down as they end, and an interrupted study goes o
 
 from __future__ import annotations
 
-import csv
+import asyncio
 import os
 import tomllib
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import asdict, astuple, dataclass, fields, replace
+from dataclasses import asdict, astuple, dataclass, replace
 from functools import partial
 from hashlib import sha256
 from itertools import product
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal
+from typing import TYPE_CHECKING, Any, Literal, get_type_hints
 
 import numpy as np
 import orjson
 from filelock import FileLock, Timeout
-from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_validator
+from pydantic import (
+    BaseModel,
+    ConfigDict,
+    Field,
+    NonNegativeInt,
+    ValidationError,
+    field_validator,
+)
 
-from judgeq import seeds, strategies
+from judgeq import seeds, strategies, table_files
 from judgeq.datasets import synthetic
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.files import ordinary, replacing
@@ -38,9 +45,13 @@ from judgeq.types import Floats
 
 if TYPE_CHECKING:
     Rating = str
+    Shape = str
 else:
     Rating = Literal[("elo", *CHOICES, "hybrid")]
+    Shape = Literal[tuple(synthetic.SHAPES)]
 
+GRIDS = {name: Path(__file__).with_name(f"{name}.toml") for name in ("paper", "paper-random")}
+"""The grids of this name: that of Haak and Schaer, and the same with random matchmaking."""
 ALPHA = 0.4
 """The weight of effectiveness in score_α."""
 
@@ -51,23 +62,13 @@ class Grid(BaseModel):
     model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
 
     n: int = Field(1000, ge=2, le=1_000_000)
-    distributions: tuple[str, ...] = Field(tuple(synthetic.SHAPES), min_length=1)
-    bias: tuple[int, ...] = Field((0, 50, 200), min_length=1)
+    distributions: tuple[Shape, ...] = Field(tuple(synthetic.SHAPES), min_length=1)
+    bias: tuple[NonNegativeInt, ...] = Field((0, 50, 200), min_length=1)
     strategies: tuple[str, ...] = Field(min_length=1)
     ratings: tuple[Rating, ...] = Field(("elo", "bt"), min_length=1)
     seeds: int = Field(2, ge=1, le=10_000)
     sigma: float | None = Field(None, ge=1e-3, le=100)
     judge: Simulation = Simulation(sim_model="rrt")
-
-    @field_validator("distributions")
-    @classmethod
-    def _known(cls, names: tuple[str, ...]) -> tuple[str, ...]:
-        for name in names:
-            if name not in synthetic.SHAPES:
-                raise ValueError(
-                    f"no distribution {name!r}; there are {', '.join(synthetic.SHAPES)}"
-                )
-        return names
 
     @field_validator("judge")
     @classmethod
@@ -75,13 +76,6 @@ class Grid(BaseModel):
         if judge.sim_biased_items:
             raise ValueError("how many items are seen wrongly is `bias`, not sim_biased_items")
         return judge
-
-    @field_validator("bias")
-    @classmethod
-    def _numbers(cls, bias: tuple[int, ...]) -> tuple[int, ...]:
-        if min(bias, default=0) < 0:
-            raise ValueError("bias counts items: 0 or more")
-        return bias
 
     def cases(self) -> list[Case]:
         """All cases, in order, each once. Raises UsageError for a strategy that can't be."""
@@ -104,39 +98,9 @@ class Grid(BaseModel):
         return sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
-PAPER = Grid(
-    strategies=(
-        *(
-            f"streak:r={r},d={d}"
-            for r, d in ((3, 2), (3, 3), (4, 2), (4, 3), (5, 2), (5, 3), (6, 3))
-        ),
-        *(
-            f"tail:w={w},p={p}"
-            for w, p in ((4, 10), (4, 20), (8, 10), (8, 20), (12, 10), (12, 20), (16, 30))
-        ),
-        "pairwise24",
-        *(
-            f"listwise10x{rounds}:overlap={overlap}"
-            for rounds, overlap in ((1, 0), (1, 2), (2, 0), (2, 2), (3, 0), (3, 2), (4, 0))
-        ),
-    )
-)
-"""The grid of Haak and Schaer, and the four distributions that their figures contain."""
-RANDOM = PAPER.model_copy(
-    update={
-        "strategies": tuple(
-            f"{text}{',' if ':' in text else ':'}matchmaking=random" for text in PAPER.strategies
-        )
-    }
-)
-GRIDS = {"paper": PAPER, "paper-random": RANDOM}
-
-
 def load_grid(name: str) -> Grid:
     """A grid by name, or a TOML file by path. Raises UsageError or DataError."""
-    if name in GRIDS:
-        return GRIDS[name]
-    path = Path(name)
+    path = GRIDS.get(name, Path(name))
     if path.suffix != ".toml":
         raise UsageError(f"--grid {name!r}: give {', '.join(GRIDS)}, or the path of a .toml file.")
     try:
@@ -316,8 +280,13 @@ def _taken_over(grid: Grid, path: Path) -> dict[Case, list[StudyRow]]:
     try:
         for line in whole.splitlines()[1:]:
             case, rows = orjson.loads(line)
-            done[Case(*case)] = [StudyRow(*row[:-1]) for row in rows]
-    except (ValueError, TypeError) as error:
+            case, found = Case(*case), [StudyRow(*row[:-1]) for row in rows]
+            kind = strategies.parse(case.strategy).kind
+            expected = [(kind, rating, case.distribution) for rating in grid.ratings]
+            if [(row.strategy, row.rating, row.distribution) for row in found] != expected:
+                raise ValueError
+            done[case] = found
+    except (ValueError, TypeError, UsageError) as error:
         raise DataError(f"{path} is damaged: remove it, and the study begins anew.") from error
     return done
 
@@ -327,18 +296,11 @@ def write_table(rows: Sequence[StudyRow], path: Path) -> None:
 
     Raises UsageError for Parquet without pyarrow.
     """
-    names = [field.name for field in fields(StudyRow)]
-    if path.suffix == ".parquet":
-        try:
-            import pyarrow
-            import pyarrow.parquet
-        except ImportError as error:
-            raise UsageError("Parquet needs pyarrow: pip install 'judgeq[parquet]'.") from error
-        columns: dict[str, Any] = {name: [getattr(row, name) for row in rows] for name in names}
-        with replacing(path) as file:
-            pyarrow.parquet.write_table(pyarrow.table(columns), file.buffer)
-        return
+
+    async def batches() -> AsyncIterator[Sequence[Any]]:
+        yield list(zip(*map(astuple, rows), strict=True))
+
+    table = table_files.Table(get_type_hints(StudyRow), batches())
+    kind: table_files.Format = "parquet" if path.suffix == ".parquet" else "csv"
     with replacing(path) as file:
-        writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(names)
-        writer.writerows(astuple(row) for row in rows)
+        asyncio.run(table_files.write(table, kind, file.buffer))

@@ -1,6 +1,6 @@
 """The figures of a simulation study: which strategy ranks best, and for how many calls.
 
-From rows in memory to Matplotlib figures and to files; where the rows come from isn't known here.
+From rows in memory to Matplotlib figures and to files.
 """
 
 from __future__ import annotations
@@ -9,19 +9,13 @@ import csv
 import math
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import astuple, dataclass, fields
-from functools import partial
 from io import StringIO
 from pathlib import Path
 from statistics import fmean, stdev
 from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
-import numpy as np
-
-from judgeq.escaping import plain
 from judgeq.files import replacing
-from judgeq.judge.error_model import probability_correct
 from judgeq.rating import ESTIMATORS
-from judgeq.settings import Simulation
 from judgeq.study.simulation import StudyRow
 from judgeq.ui import figures
 from judgeq.ui.figures import FAINT, GRID, PALETTE
@@ -30,15 +24,13 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MARKERS = dict(zip(ESTIMATORS, "os^Dv", strict=False))
-OTHER_MARKER, MEAN_MARKER, MEAN_SIZE = "^", "X", 6.5
+MARKERS = dict(zip(ESTIMATORS, "os^DvP", strict=False))
+MEAN_MARKER, MEAN_SIZE = "X", 6.5
 AXES = {
     "cost": "Cost-equivalent calls (1 a pair, k/2 a list of k)",
     "implied_pairs": "Comparisons that the answers imply",
 }
 RHO = "Spearman’s ρ against the latent order"
-GAPS = np.arange(601.0)  # at which the win curve is drawn
-LABEL = 28  # characters of a row's text that are shown
 
 Thing = TypeVar("Thing")
 Key = TypeVar("Key")
@@ -77,22 +69,6 @@ class _Point(NamedTuple):
     rho: float
 
 
-def win_curve(judge: Simulation) -> Figure:
-    """P(correct) of a simulated judge by gap, with the point that it is calibrated to."""
-    return figures.figure(partial(_win_curve, judge))
-
-
-def _win_curve(judge: Simulation, axes: Axes) -> None:
-    distance, accuracy = judge.sim_distance, judge.sim_accuracy
-    figures.label(axes, "Gap between the two items", "Probability of a correct answer")
-    axes.set(xlim=(0, max(GAPS[-1], distance)), ylim=(0.5, 1.04))
-    axes.axhline(judge.sim_pmax, color=FAINT, linestyle="--", linewidth=1)
-    axes.plot(GAPS, probability_correct(GAPS, judge), color=PALETTE[0], linewidth=2)
-    axes.plot(distance, accuracy, "o", color=PALETTE[1], ms=8, mec="white", clip_on=False)
-    axes.text(distance + 12, accuracy - 0.03, f"calibrated to {accuracy:g} at {distance:g}")
-    axes.text(GAPS[-1], judge.sim_pmax + 0.01, f"pmax = {judge.sim_pmax:g}", ha="right")
-
-
 def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
     """The strategies by mean score, best first, ties by name."""
     strategies = [
@@ -113,28 +89,22 @@ def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
     )
 
 
-def write(rows: Sequence[StudyRow], folder: Path, judge: Simulation) -> list[Path]:
-    """Draw all figures into the folder, each as .png, .svg and .csv, and write the ranking as .csv; the
+def write(rows: Sequence[StudyRow], folder: Path) -> list[Path]:
+    """Draw both figures into the folder, each as .png, .svg and .csv, and write the ranking as .csv; the
     paths in order.
 
-    `judge` is the simulated one. Nothing is written unless all could be drawn, and no file is ever half
-    written. Raises RunError if one can't be.
+    Nothing is written unless all could be drawn, and no file is ever half written. Raises RunError if
+    one can't be.
     """
-    axes = {"rho_by_cost": "cost", "rho_by_pairs": "implied_pairs"}
-    drawn = {name: panels(rows, x) for name, x in axes.items()}
-    drawn["win_probability"] = win_curve(judge)
-    tables: dict[str, Iterable[Iterable[object]]] = {
-        name: [(*_Point._fields[:-2], x, "rho"), *points(rows, x)] for name, x in axes.items()
-    }
-    chances = zip(GAPS.astype(int).tolist(), probability_correct(GAPS, judge).tolist(), strict=True)
-    tables["win_probability"] = [("gap", "probability"), *chances]
-    tables["ranking"] = [[field.name for field in fields(Ranked)], *map(astuple, ranked(rows))]
-    contents = {
-        f"{name}.{kind}": figures.content(figure, kind)
-        for name, figure in drawn.items()
-        for kind in ("png", "svg")
-    }
-    contents |= {f"{name}.csv": _csv(table) for name, table in tables.items()}
+    contents, tables = {}, {}
+    for name, x in {"rho_by_cost": "cost", "rho_by_pairs": "implied_pairs"}.items():
+        figure = panels(rows, x)
+        for kind in ("png", "svg"):
+            contents[f"{name}.{kind}"] = figures.content(figure, kind)
+        tables[f"{name}.csv"] = _csv([(*_Point._fields[:-2], x, "rho"), *points(rows, x)])
+    header = [field.name for field in fields(Ranked)]
+    tables["ranking.csv"] = _csv([header, *map(astuple, ranked(rows))])
+    contents |= tables
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         with replacing(folder / name) as file:
@@ -172,13 +142,6 @@ def points(rows: Sequence[StudyRow], x: str) -> list[_Point]:
     return points
 
 
-def _rating(name: str) -> str:
-    estimator = ESTIMATORS.get(name)
-    if estimator is None:
-        return plain(name, LABEL)
-    return estimator.label if name == estimator.column else f"{estimator.label} ({name})"
-
-
 def panels(rows: Sequence[StudyRow], x: str) -> Figure:
     """ρ by a column of AXES, a panel a distribution in the order in which they occur; both axes are
     shared. Colours are strategies, shapes are ratings, and points of a larger bias are larger."""
@@ -187,14 +150,15 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
 
     drawn = points(rows, x)
     panels = _grouped(drawn, lambda point: point.distribution)
-    colours = _colours(sorted({point.strategy for point in drawn}))
+    strategies = sorted({point.strategy for point in drawn})
+    colours = dict(zip(strategies, PALETTE, strict=False))
     biases = sorted({point.bias for point in drawn if point.bias is not None})
     sizes = {bias: 7 * place / len(biases) for place, bias in enumerate(biases, start=1)}
     columns = math.ceil(math.sqrt(len(panels)))
     lines = math.ceil(len(panels) / columns)
-    entries = [(plain(name, LABEL), "o", colour, 6.0) for name, colour in colours.items()]
+    entries = [(name, "o", colour, 6.0) for name, colour in colours.items()]
     ratings = sorted({point.rating for point in drawn}, reverse=True)
-    entries += [(_rating(one), MARKERS.get(one, OTHER_MARKER), FAINT, 6.0) for one in ratings]
+    entries += [(f"{ESTIMATORS[one].label} ({one})", MARKERS[one], FAINT, 6.0) for one in ratings]
     entries += [(f"{bias:,} items seen wrongly", "o", FAINT, sizes[bias]) for bias in biases]
     entries.append(("mean over these and seeds", MEAN_MARKER, FAINT, MEAN_SIZE))
     with figures.style():
@@ -206,36 +170,19 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
         for axes in figure.axes[-columns:]:  # nothing is below them
             axes.tick_params(labelbottom=True)
         for axes, (distribution, inside) in zip(figure.axes, panels.items(), strict=True):
-            axes.set_title(plain(distribution, LABEL), fontsize=9)
+            axes.set_title(distribution, fontsize=9)
             _scatter(axes, inside, colours, sizes)
         if 0 < 10 * min(point.x for point in drawn) <= max(point.x for point in drawn):
             figures.logarithmic(figure.axes[0], (1, 3))
         handles = [
-            Line2D([], [], ls="", marker=m, c=c, ms=size, mew=0) for _, m, c, size in entries
+            Line2D([], [], ls="", marker=m, c=c, ms=size, mew=0, label=label)
+            for label, m, c, size in entries
         ]
-        # Labels are set afterwards: a legend leaves out those that begin with an underscore.
-        legend = figure.legend(
-            handles, ["."] * len(handles), loc="outside right upper", frameon=False
-        )
-        for text, (label, *_) in zip(legend.get_texts(), entries, strict=True):
-            text.set_text(label)
+        figure.legend(handles=handles, loc="outside right upper", frameon=False)
         figure.supxlabel(AXES[x], fontsize=9)
         figure.supylabel(RHO, fontsize=9)
         figure.draw_without_rendering()  # ticks take their style when first drawn
     return figure
-
-
-def _colours(strategies: Sequence[str]) -> dict[str, str]:
-    """A colour each; past eight strategies from a scale, which the colour-blind can read too."""
-    from matplotlib import colormaps
-    from matplotlib.colors import to_hex
-
-    shades = PALETTE
-    if len(strategies) > len(PALETTE):
-        shades = [
-            to_hex(shade) for shade in colormaps["viridis"](np.linspace(0, 1, len(strategies)))
-        ]
-    return dict(zip(strategies, shades, strict=False))
 
 
 def _scatter(
@@ -246,7 +193,7 @@ def _scatter(
     for (rating, bias), group in _grouped(points, lambda p: (p.rating, p.bias)).items():
         size, look = MEAN_SIZE, {"marker": MEAN_MARKER, "edgecolors": "white", "zorder": 3.0}
         if bias is not None:
-            size, marker = sizes[bias], MARKERS.get(rating, OTHER_MARKER)
+            size, marker = sizes[bias], MARKERS[rating]
             look = {"marker": marker, "edgecolors": "none", "zorder": 3 - size / 8, "alpha": 0.45}
         across, up = [point.x for point in group], [point.rho for point in group]
         shades = [colours[point.strategy] for point in group]

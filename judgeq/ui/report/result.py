@@ -63,8 +63,6 @@ def cautions(record: Record) -> Iterator[str]:
     never = int((~run.scores.judged).sum())
     if never:
         yield f"{several(never, 'text')} never judged, without a score."
-    if record.failures is not None:
-        yield record.failures
     for section in show_run.result(run):
         yield from (one.removesuffix(" See `judgeq evaluate`.") for one in section.warnings)
 

@@ -13,7 +13,7 @@ import numpy as np
 
 from judgeq.engine.results import Result
 from judgeq.escaping import multiline, plain
-from judgeq.evaluation import explanation, items, trail
+from judgeq.evaluation import items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
 from judgeq.types import Offsets
@@ -58,7 +58,7 @@ async def gathered(record: Record, most: int = MOST) -> Texts:
     run, texts = record.evaluation.run, record.texts
     values = np.where(run.scores.judged, run.scores.main[1], -np.inf)
     rows, partial = chosen(np.argsort(-values, kind="stable"), most)
-    trails = trail.trails(record.evidence, rows.tolist())
+    trails = trail.trails(run, rows.tolist())
     listed = [_listed(one) for one in trails]
     judgments = {one.judgment.job: one.judgment for part in listed for one in part}
     reasons = {} if texts is None else await _reasons(run, judgments)
@@ -88,7 +88,7 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
         calls = await store.calls(sorted(jobs))
     finally:
         await store.close()
-    reasons = {job: explanation.words(explanation.answer(of_job)) for job, of_job in calls.items()}
+    reasons = {job: trail.words(trail.answer(of_job)) for job, of_job in calls.items()}
     return {job: plain(reason, REASON) for job, reason in reasons.items() if reason is not None}
 
 

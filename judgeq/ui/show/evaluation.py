@@ -8,10 +8,9 @@ from dataclasses import replace
 import numpy as np
 
 from judgeq.evaluation.agreement import PanelAgreement
-from judgeq.evaluation.compare import NOTHING, Comparison, Pair, zero_outside
+from judgeq.evaluation.compare import Comparison, Pair
 from judgeq.evaluation.evaluate import (
     CORRELATION,
-    COUNTS,
     DETECTION,
     FOLDS,
     Assessment,
@@ -19,7 +18,7 @@ from judgeq.evaluation.evaluate import (
     apart,
 )
 from judgeq.evaluation.gold import Gold, Plan
-from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.metrics import COUNTS, NOTHING, Measured
 from judgeq.rating import position_bias
 from judgeq.ui.sections import Cell, Column, Section, numbers, stated, words
 from judgeq.ui.show import people as show_people
@@ -199,7 +198,6 @@ def comparison(compared: Comparison) -> Iterator[Section]:
         items=compared.items,
         verdicts=verdicts.values(),
         difference=difference,
-        zero_outside=zero_outside,
     )
     yield replace(first, close=True)
     yield from cautions(*runs)
@@ -271,7 +269,7 @@ def difference(measured: Measured) -> str:
         return "– "
     if measured.low is None or measured.high is None:
         return f"{measured.value:+z.3f} "
-    mark = "*" if zero_outside(measured) else " "
+    mark = "*" if measured.zero_outside else " "
     return f"{measured.value:+z.3f} [{_bound(measured.low)}, {_bound(measured.high)}]{mark}"
 
 

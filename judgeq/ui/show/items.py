@@ -14,9 +14,8 @@ from judgeq.engine.results import Result
 from judgeq.engine.scores import TEXT, Scores
 from judgeq.escaping import plain
 from judgeq.evaluation.evaluate import apart
-from judgeq.evaluation.explanation import Explanation, who
 from judgeq.evaluation.items import View
-from judgeq.evaluation.trail import Appearance, Trail, Versus
+from judgeq.evaluation.trail import Appearance, Explanation, Trail, Versus, who
 from judgeq.people import answers
 from judgeq.text import count, several
 from judgeq.types import Call
@@ -139,7 +138,7 @@ def explain(found: Explanation) -> Iterator[Section]:
         yield Section(columns=columns, rows=rows)
     if trail.appearances:
         yield _judgments(result, trail, about.other if isinstance(about, Versus) else None)
-    unanswered = () if isinstance(about, Versus) else found.unanswered[row]
+    unanswered = () if isinstance(about, Versus) else found.unanswered
     if unanswered:
         yield _unanswered(found, row)
     yield from _reasons(found, trail)
@@ -210,7 +209,7 @@ def _judgments(result: Result, trail: Trail, versus: int | None) -> Section:
 def _unanswered(found: Explanation, row: int) -> Section:
     """The questions about the item that have no verdict."""
     rows = []
-    for match in found.unanswered[row]:
+    for match in found.unanswered:
         others = [plain(found.run.scores.ids[one], NAME) for one in match.items if one != row]
         calls = [_call(found.run, call) for call in found.calls.get(match.id, ())]
         rows.append((match.round, ", ".join(others), "; ".join(calls)))

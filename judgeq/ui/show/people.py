@@ -102,35 +102,24 @@ def _positions(first: Sequence[float]) -> str | None:
 def people(found: Yardstick) -> Iterator[Section]:
     """How well people agree with one another, models with them, and questions that check them."""
     models, two = found.models, found.agreement
-    tau = found.kendall_with_all if models else None
-    rows: list[list[Cell]] = [
-        ["two people", two, found.questions, found.krippendorff_alpha, None, tau],
+    rows: list[Sequence[Cell]] = [
+        ("two people", two, found.questions, found.krippendorff_alpha),
         *(
-            [
-                f"{one.name} and a person",
-                one.agreement,
-                one.questions,
-                one.krippendorff_alpha,
-                one.kendall_with_people,
-                one.kendall_with_all,
-            ]
+            (f"{one.name} and a person", one.agreement, one.questions, one.krippendorff_alpha)
             for one in models
         ),
     ]
-    if found.krippendorff_alpha_of_models is not None:
-        alpha = found.krippendorff_alpha_of_models
-        rows.append(["the models among themselves", None, None, alpha, None, None])
-    heads = numbers("ordered alike", "questions", "α", "τ people", "τ all")
-    columns, rows = _without_empty([*words("", at_most=40), *heads], rows)
+    heads = numbers("ordered alike", "questions", "α")
+    columns, kept = _without_empty([*words("", at_most=40), *heads], rows)
     gave = f"{several(found.n, 'person', 'people')} gave {several(found.verdicts, 'answer')}"
     of = "α: Krippendorff's, of people"
     if models:
-        of += " and the model; τ: Kendall's τ-b of its ratings with those by people, and by all"
+        of += " and the model"
     reasons = dict.fromkeys(why for why in (two.why, *(one.agreement.why for one in models)) if why)
     yield Section(
         "Agreement of people: the share of pairs of texts ordered alike",
         columns=columns,
-        rows=rows,
+        rows=kept,
         notes=[f"{gave}. {of}.", *map(sentence, models), *(f"–: {why}." for why in reasons)],
     )
     if (checks := _checks(found.people)).facts:
@@ -144,8 +133,8 @@ def sentence(model: ModelAgreement) -> str:
 
 def _checks(people: Sequence[PersonRecord]) -> Section:
     """What repeated questions and known answers show of all people together."""
-    repeats, place, known = (
+    repeats, known = (
         Share(sum(share.count for share in of), sum(share.total for share in of))
-        for of in zip(*((one.repeats, one.same_place, one.known) for one in people), strict=True)
+        for of in zip(*((one.repeats, one.known) for one in people), strict=True)
     )
-    return stated("checks", repeats=repeats, place=place, known=known)
+    return stated("checks", repeats=repeats, known=known)
