@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from judgeq.judge.limiter import RateHeaders
 
@@ -16,35 +17,14 @@ _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-
 _EPOCH = 1_000_000_000  # a number above this is a moment, not a duration
 LONGEST = 366 * 86_400.0
 
-# LiteLLM says whose limit it is.
-_OWNERS = (
-    *("", "api_key-", "user-", "team-", "team_member-", "end_user-", "organization-", "project-"),
-    *("model_per_key-", "model_per_team-", "model_per_project-"),
+# OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and Mistral's;
+# Kong's; Anthropic's, which limits input and output apart (platform.claude.com/docs/en/api/rate-limits).
+_OWNERS = r"(?:(?:api_key|(?:end_)?user|team(?:_member)?|organization|project|model_per_(?:key|team|project))-)?"
+_RATE = re.compile(
+    rf"x-ratelimit-{_OWNERS}(limit|remaining)-((requests|tokens)(-minute)?|(req-)?minute)"
+    rf"|x-ratelimit-{_OWNERS}limit-max_parallel_requests"
+    r"|anthropic-ratelimit-(requests|(input-)?tokens)-(limit|remaining)"
 )
-# OpenAI's names, which Azure, Groq and LiteLLM use; Cerebras' and Mistral's; Kong's; Anthropic's, which
-# limits input and output apart (platform.claude.com/docs/en/api/rate-limits).
-_NAMES = {
-    **dict.fromkeys(("requests", "requests-minute", "req-minute", "minute"), "requests"),
-    **dict.fromkeys(("tokens", "tokens-minute"), "tokens"),
-}
-_FIELDS = {
-    **{
-        f"x-ratelimit-{owner}{what}-{name}": f"{kind}_{what}"
-        for owner in _OWNERS
-        for name, kind in _NAMES.items()
-        for what in ("limit", "remaining")
-    },
-    **{f"x-ratelimit-{owner}limit-max_parallel_requests": "calls_limit" for owner in _OWNERS},
-    **{
-        f"anthropic-ratelimit-{name}-{what}": f"{kind}_{what}"
-        for name, kind in {
-            "requests": "requests",
-            "tokens": "tokens",
-            "input-tokens": "tokens",
-        }.items()
-        for what in ("limit", "remaining")
-    },
-}
 # A proxy's own wish comes before that of the server behind it, as LiteLLM passes it on.
 _WAITS = ("", "llm_provider-")
 
@@ -71,17 +51,23 @@ def rate(headers: Mapping[str, str]) -> RateHeaders | None:
     None where they say nothing. Groq's limit on requests is one a day
     (console.groq.com/docs/rate-limits), and left out."""
     limits: dict[str, float] = {}
-    groq = False
     for name, value in headers.items():
-        name = name.lower()
-        field = _FIELDS.get(name)
+        field = _field(name.lower())
         number = _number(value) if field else None
-        if field is not None and number is not None:
+        if number is not None:
             limits[field] = min(number, limits.get(field, number))
-        groq = groq or name == "x-groq-region"
-    if groq:
+    if any(name.lower() == "x-groq-region" for name in headers):
         limits.pop("requests_limit", None)
     return RateHeaders(**limits) if limits else None
+
+
+@lru_cache(1_000)
+def _field(name: str) -> str:
+    """The field of RateHeaders that a header, in small letters, gives; "" for none."""
+    if not _RATE.fullmatch(name):
+        return ""
+    kind = "tokens" if "tokens" in name else "calls" if "parallel" in name else "requests"
+    return f"{kind}_{'remaining' if 'remaining' in name else 'limit'}"
 
 
 def price(headers: Mapping[str, str]) -> float | None:
