@@ -7,7 +7,7 @@ a frozen dataclass takes several times as long to make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
@@ -22,6 +22,12 @@ Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Offsets: TypeAlias = NDArray[np.int64]
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds: time.time or time.monotonic, or a test's own."""
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+Notify: TypeAlias = Callable[[str], None]
+"""What gets a sentence for the user."""
 
 GoldKind: TypeAlias = Literal["binary", "ordinal", "continuous"]
 

@@ -24,7 +24,7 @@ from diskcache.core import MODE_RAW
 
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached
-from judgeq.types import Usage
+from judgeq.types import Clock, Notify, Usage
 
 FORMAT = 1
 DATABASE = "cache.db"
@@ -70,8 +70,8 @@ class ReplyCache:
         self,
         folder: Path,
         *,
-        warn: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
+        warn: Notify = lambda _: None,
+        clock: Clock = time.time,
         read_only: bool = False,
     ) -> None:
         self.folder = folder

@@ -91,7 +91,8 @@ class ErrorModel:
 
     def scored(self, scores: Floats, rng: np.random.Generator) -> Floats:
         """What items alone are said to have of the feature, 0 to 1; same shape."""
-        return np.round(np.clip((self._seen(scores, rng) - LOW) / (HIGH - LOW), 0, 1), 2)
+        scored: Floats = np.clip((self._seen(scores, rng) - LOW) / (HIGH - LOW), 0, 1).round(2)
+        return scored
 
     def ranked(self, scores: Floats, rng: np.random.Generator) -> NDArray[np.intp]:
         """The slots of each list from the first to the last item of its ranking; same shape."""

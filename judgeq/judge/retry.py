@@ -21,6 +21,7 @@ from tenacity import (
 
 from judgeq.errors import CallError, SteppedDownError
 from judgeq.judge.limiter import Outage
+from judgeq.types import Sleep
 
 T = TypeVar("T")
 
@@ -57,7 +58,7 @@ def _failure_of(state: RetryCallState) -> CallError:
 async def retried(
     attempt: Callable[[], Awaitable[T]],
     policy: Policy,
-    sleep: Callable[[float], Awaitable[None]],
+    sleep: Sleep,
     outage: Outage,
 ) -> T:
     """What `attempt` returns, tried again after CallErrors; `outage` is its limiter's.

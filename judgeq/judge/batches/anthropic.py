@@ -7,6 +7,7 @@ ids of its lines, once it has ended.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
 from typing import Any, BinaryIO, Literal
@@ -145,7 +146,7 @@ class AnthropicBatches(ProviderBatches):
             id=name,
             status=self.words(batch.get("processing_status"), 40),
             stands="ended" if ended else "working",
-            made=self._connection.now() if made is None else made,
+            made=time.time() if made is None else made,
             total=sum(count(counts, state) for state in _COUNTS),
             done=count(counts, "succeeded"),
             failed=count(counts, "errored"),

@@ -9,7 +9,8 @@ from __future__ import annotations
 import asyncio
 import io
 import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -29,6 +30,7 @@ from judgeq.judge.batches.provider import (
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import is_azure
+from judgeq.types import Sleep
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -57,9 +59,7 @@ class OpenAIBatches(ProviderBatches):
 
     results_path = "files/{}/content"
 
-    def __init__(
-        self, backend: ModelBackend, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
+    def __init__(self, backend: ModelBackend, sleep: Sleep = asyncio.sleep) -> None:
         super().__init__(backend)
         self._azure = is_azure(backend.address)
         self._endpoint = "/chat/completions" if self._azure else "/v1/chat/completions"
@@ -226,7 +226,7 @@ class OpenAIBatches(ProviderBatches):
             id=self.known(batch.get("id")),
             status=status,
             stands=stands,
-            made=self._connection.now() if made is None else made,
+            made=time.time() if made is None else made,
             total=count(counts, "total"),
             done=done,
             failed=count(counts, "failed"),

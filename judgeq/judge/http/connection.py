@@ -145,16 +145,13 @@ class Connection:
         model: str,
         url: str,
         access: Access,
-        *,
         connections: int = 100,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.mask = Mask(())
         self._model = model
         self._url = url
         self._access = access
         self._connections = connections
-        self._wall_clock = wall_clock
         self._session: aiohttp.ClientSession | None = None
         self.proxy: str | None = None
         self.tls: ssl.SSLContext | bool = True
@@ -243,12 +240,8 @@ class Connection:
     def refusal(self, status: int, headers: Mapping[str, str], body: bytes, url: str) -> JudgeError:
         """What a masked answer means that is no success."""
         return http_errors.error_for(
-            status, headers, body, model=self._model, url=url, now=self._wall_clock()
+            status, headers, body, model=self._model, url=url, now=time.time()
         )
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return self._wall_clock()
 
     async def refused(self, response: aiohttp.ClientResponse, url: str) -> JudgeError:
         """What an answer means that is no success, read and masked."""

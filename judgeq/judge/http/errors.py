@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -328,7 +328,7 @@ def _refused(answer: _Answer) -> JudgeError:
     parameter, refusal = _parameter(said), _REFUSING.search(said.message)
     # "Unsupported value": the name is known.
     if parameter in LIMIT_FIELDS and refusal and "unsupported value" not in said.message.lower():
-        return SteppedDownError(words, what=parameter)
+        return SteppedDownError(words, what=parameter)  # type: ignore[arg-type]  # one of the two
     no_model = said.names(_NO_MODEL) or (status == 404 and said.parameter == "model")
     surely = no_model and (status == 404 or said.code.lower() == "model_not_found")
     if said.names(_NO_JSON_CAME):

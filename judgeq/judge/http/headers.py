@@ -17,9 +17,12 @@ _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-
 _EPOCH = 1_000_000_000  # a number above this is a moment, not a duration
 LONGEST = 366 * 86_400.0
 
-# OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and Mistral's;
-# Kong's; Anthropic's, which limits input and output apart (platform.claude.com/docs/en/api/rate-limits).
-_OWNERS = r"(?:(?:api_key|(?:end_)?user|team(?:_member)?|organization|project|model_per_(?:key|team|project))-)?"
+# OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and
+# Mistral's; Kong's; Anthropic's, which limits input and output apart
+# (platform.claude.com/docs/en/api/rate-limits).
+_OWNERS = (
+    "((api_key|(end_)?user|team(_member)?|organization|project|model_per_(key|team|project))-)?"
+)
 _RATE = re.compile(
     rf"x-ratelimit-{_OWNERS}(limit|remaining)-((requests|tokens)(-minute)?|(req-)?minute)"
     rf"|x-ratelimit-{_OWNERS}limit-max_parallel_requests"

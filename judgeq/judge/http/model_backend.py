@@ -6,7 +6,6 @@ nothing of retries, limits or the cache: it sends one request, and says what bec
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
@@ -34,7 +33,7 @@ from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
-from judgeq.types import Usage
+from judgeq.types import Notify, Usage
 
 STEPS = ("schema", "json", "text")
 
@@ -71,8 +70,7 @@ class ModelBackend(ABC):
         connections: int = 100,
         memory: Memory | None = None,
         believe: Callable[[RateHeaders], None] = lambda _: None,
-        warn: Callable[[str], None] = lambda _: None,
-        wall_clock: Callable[[], float] = time.time,
+        warn: Notify = lambda _: None,
     ) -> None:
         self.name = name
         self.version = 0
@@ -89,9 +87,7 @@ class ModelBackend(ABC):
         self._tails: dict[int, bytes] = {}
         self.output_bound = output_bound(reasons)
         self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
-        self.connection = Connection(
-            name, self._url, access, connections=connections, wall_clock=wall_clock
-        )
+        self.connection = Connection(name, self._url, access, connections)
         # Learned from usage, for the estimate that limits work with.
         self._tokens_a_byte = 0.25
         self._output_a_call: float | None = None
