@@ -26,6 +26,7 @@ from judgeq.judge.batches.provider import (
     seconds,
 )
 from judgeq.judge.http.connection import Passed, read_all
+from judgeq.types import Fields
 
 PATH = "messages/batches"
 BEFORE, AFTER = b'{"requests":[', b"]}"
@@ -76,14 +77,14 @@ class AnthropicBatches(ProviderBatches):
                 error.cost = 0.0
             raise
 
-    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
         """See ProviderBatches."""
         url, batch = self.url(f"{PATH}/{remote}"), f"the batch {remote}"
         if what == "cancel":
             return await self.asked("POST", f"{url}/cancel", batch)
         return await self.asked("GET", url, batch)
 
-    async def page(self, after: str) -> dict[str, Any]:
+    async def page(self, after: str) -> Fields:
         """See ProviderBatches."""
         more = f"&after_id={after}" if after else ""
         return await self.asked("GET", self.url(PATH, f"limit={PAGE}{more}"))
@@ -96,7 +97,7 @@ class AnthropicBatches(ProviderBatches):
         body: bytes | AsyncIterator[bytes] | None = None,
         sent: Mapping[str, str] | None = None,
         passed: Passed | None = None,
-    ) -> dict[str, Any]:
+    ) -> Fields:
         """The JSON object that an address of the API gives; `passed` counts the bytes of a long body.
         Raises as ProviderBatches.refusal."""
         async with (
@@ -137,7 +138,7 @@ class AnthropicBatches(ProviderBatches):
                 return str(said.get("custom_id"))
         return ""
 
-    def remote(self, batch: Mapping[str, Any]) -> Remote:
+    def remote(self, batch: Fields) -> Remote:
         """See ProviderBatches."""
         counts = batch.get("request_counts")
         name, made = self.known(batch.get("id")), seconds(batch.get("created_at"))
@@ -154,7 +155,7 @@ class AnthropicBatches(ProviderBatches):
             results=[name] if ended else [],
         )
 
-    def result(self, custom_id: str, line: Mapping[str, Any]) -> Result:
+    def result(self, custom_id: str, line: Fields) -> Result:
         """See ProviderBatches."""
         result: Any = line.get("result")
         kind = result.get("type") if isinstance(result, dict) else None

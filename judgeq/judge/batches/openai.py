@@ -30,7 +30,7 @@ from judgeq.judge.batches.provider import (
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import is_azure
-from judgeq.types import Sleep
+from judgeq.types import Fields, Sleep
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -118,14 +118,14 @@ class OpenAIBatches(ProviderBatches):
             raise
         return file
 
-    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
         """See ProviderBatches."""
         async with self._client(f"batches/{remote}", f"the batch {remote}") as client:
             batches = client.batches.with_streaming_response
             asked = batches.cancel if what == "cancel" else batches.retrieve
             return await self._said(asked(remote))
 
-    async def page(self, after: str) -> dict[str, Any]:
+    async def page(self, after: str) -> Fields:
         """See ProviderBatches."""
         async with self._client("batches") as client:
             more = {"after": after} if after else None
@@ -187,7 +187,7 @@ class OpenAIBatches(ProviderBatches):
                     ) from None
                 raise ConnectionFailedError(f"the connection broke: {what}.") from None
 
-    async def _said(self, asked: AbstractAsyncContextManager[Any]) -> dict[str, Any]:
+    async def _said(self, asked: AbstractAsyncContextManager[Any]) -> Fields:
         """The JSON object of an answer."""
         async with asked as response:
             return object_from(await bounded(response.iter_bytes()), str(response.url))
@@ -207,7 +207,7 @@ class OpenAIBatches(ProviderBatches):
         ours.sort(key=lambda remote: remote.stands == "refused")
         return Identified(ours[0] if ours else None, [remote.id for remote in ours[1:]])
 
-    def remote(self, batch: Mapping[str, Any]) -> Remote:
+    def remote(self, batch: Fields) -> Remote:
         """See ProviderBatches."""
         status = self.words(batch.get("status"), 40)
         counts, made = batch.get("request_counts"), seconds(batch.get("created_at"))
@@ -236,14 +236,14 @@ class OpenAIBatches(ProviderBatches):
             results=results,
         )
 
-    def _problem(self, error: Mapping[str, Any]) -> str:
+    def _problem(self, error: Fields) -> str:
         line = error.get("line")
         where = f"line {line}: " if type(line) is int and 0 <= line < 2**53 else ""
         message = self.words(error.get("message")) or "no reason given"
         code = self.words(error.get("code"), 60)
         return f"{where}{message}{f' ({code})' if code else ''}"
 
-    async def looked_at(self, batch: Mapping[str, Any]) -> Remote:
+    async def looked_at(self, batch: Fields) -> Remote:
         """The batch; when it has ended the file of our texts goes, whose work is done."""
         remote = self.remote(batch)
         if remote.stands != "working" and batch.get("input_file_id"):
@@ -260,7 +260,7 @@ class OpenAIBatches(ProviderBatches):
             async with self._client(f"files/{file}") as client:
                 await self._said(client.files.with_streaming_response.delete(file))
 
-    def result(self, custom_id: str, line: Mapping[str, Any]) -> Result:
+    def result(self, custom_id: str, line: Fields) -> Result:
         """See ProviderBatches."""
         response, error = line.get("response"), line.get("error")
         if isinstance(response, dict):

@@ -7,7 +7,6 @@ provider, with where they are documented. What the user reads are the server's o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
@@ -27,6 +26,7 @@ from judgeq.errors import (
 )
 from judgeq.judge.http import headers as head
 from judgeq.settings.model import LIMIT_FIELDS
+from judgeq.types import Fields, Headers
 
 SHOWN = 300
 FLAGS = {
@@ -152,7 +152,7 @@ class _Answer(NamedTuple):
 
 def error_for(
     status: int,
-    headers: Mapping[str, str],
+    headers: Headers,
     body: bytes,
     *,
     model: str,
@@ -175,7 +175,7 @@ def error_for(
     return _named(_Answer(status, said, words, model, url, wait))
 
 
-def error_in(answer: Mapping[str, Any], *, model: str, url: str) -> JudgeError | None:
+def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
     """The error that an answer with status 200 holds, or None.
 
     OpenRouter sends one when the model failed at its work (openrouter.ai/docs/api/reference/errors-
@@ -205,7 +205,7 @@ def read(body: bytes) -> Said:
     return _from(answer) if isinstance(answer, dict) else Said(_one_line(_text(answer)))
 
 
-def _from(answer: Mapping[str, Any]) -> Said:
+def _from(answer: Fields) -> Said:
     detail = _object(answer.get("detail"))
     answer = detail if "error" in detail else answer  # FastAPI around an error of this form
     inner = answer.get("error")
@@ -230,7 +230,7 @@ def _from(answer: Mapping[str, Any]) -> Said:
     return Said(*(_one_line(_text(part)) for part in (message, code, kind, parameter)))
 
 
-def _object(value: Any) -> Mapping[str, Any]:
+def _object(value: Any) -> Fields:
     return value if isinstance(value, dict) else {}
 
 

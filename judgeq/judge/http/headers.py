@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
 from functools import lru_cache
 
 from judgeq.judge.limiter import RateHeaders
+from judgeq.types import Headers
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -32,7 +32,7 @@ _RATE = re.compile(
 _WAITS = ("", "llm_provider-")
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+def retry_after(headers: Headers, now: float) -> float | None:
     """Seconds that the server asks to wait, 0 to LONGEST; None where it doesn't say.
 
     `retry-after-ms`, else `retry-after` as seconds or as a date (RFC 9110, 10.2.3); else the same of
@@ -49,7 +49,7 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return None
 
 
-def rate(headers: Mapping[str, str]) -> RateHeaders | None:
+def rate(headers: Headers) -> RateHeaders | None:
     """What a server's headers say of limits a minute, and of calls together: of several the tightest.
     None where they say nothing. Groq's limit on requests is one a day
     (console.groq.com/docs/rate-limits), and left out."""
@@ -73,7 +73,7 @@ def _field(name: str) -> str:
     return f"{kind}_{'remaining' if 'remaining' in name else 'limit'}"
 
 
-def price(headers: Mapping[str, str]) -> float | None:
+def price(headers: Headers) -> float | None:
     """Dollars that this call cost, as a LiteLLM proxy computed them; None where it doesn't know.
 
     It says 0 of models whose price it doesn't know.
@@ -81,12 +81,12 @@ def price(headers: Mapping[str, str]) -> float | None:
     return _number(_lowered(headers).get("x-litellm-response-cost")) or None
 
 
-def is_about_parallel(headers: Mapping[str, str]) -> bool:
+def is_about_parallel(headers: Headers) -> bool:
     """Whether a 429 is for too many calls in flight together, as LiteLLM says it."""
     return _lowered(headers).get("rate_limit_type") == "max_parallel_requests"
 
 
-def request_id(headers: Mapping[str, str]) -> str | None:
+def request_id(headers: Headers) -> str | None:
     """What the provider's support asks for, up to 100 characters."""
     lowered = _lowered(headers)
     for name in _IDS:
@@ -128,7 +128,7 @@ def moment(text: str) -> float | None:
     return None
 
 
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+def _lowered(headers: Headers) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -33,7 +33,7 @@ from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
-from judgeq.types import Notify, Usage
+from judgeq.types import Fields, Headers, Notify, Usage
 
 STEPS = ("schema", "json", "text")
 
@@ -109,11 +109,11 @@ class ModelBackend(ABC):
         """A body up to its messages, and these."""
 
     @abstractmethod
-    def fields(self, k: int) -> dict[str, Any]:
+    def fields(self, k: int) -> Fields:
         """What follows in the body of a question about k texts."""
 
     @abstractmethod
-    def read(self, answer: Mapping[str, Any]) -> Answer:
+    def read(self, answer: Fields) -> Answer:
         """What a successful answer says."""
 
     def step_down(self, what: str) -> bool:
@@ -129,7 +129,7 @@ class ModelBackend(ABC):
         """What was learned about the server, but for how it can structure replies."""
         return {}
 
-    def recall(self, notes: Mapping[str, Any]) -> None:  # noqa: B027 - not all forms learn more
+    def recall(self, notes: Fields) -> None:  # noqa: B027 - not all forms learn more
         """Take up what an earlier run learned."""
 
     # What is the same for all
@@ -209,7 +209,7 @@ class ModelBackend(ABC):
             raise
 
     def _reply(
-        self, status: int, answer_headers: Mapping[str, str], data: bytes, size: int, current: bool
+        self, status: int, answer_headers: Headers, data: bytes, size: int, current: bool
     ) -> Reply:
         """What an answer says to a request of `size` bytes; `current`: one that would be sent as it was
         once more."""

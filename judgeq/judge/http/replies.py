@@ -5,12 +5,11 @@ A server may be anybody's: whatever is not as documented is reported as a proble
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
-from judgeq.types import Usage
+from judgeq.types import Fields, Usage
 
 
 class Answer(NamedTuple):
@@ -23,7 +22,7 @@ class Answer(NamedTuple):
     more: int = 0
 
 
-def read_completion(answer: Mapping[str, Any]) -> Answer:
+def read_completion(answer: Fields) -> Answer:
     """What a chat completion says."""
     return Answer(read_usage(answer.get("usage")), *read_choice(answer))
 
@@ -58,7 +57,7 @@ def count_in(fields: Any, name: str) -> int | None:
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
-def object_in(data: bytes) -> dict[str, Any] | None:
+def object_in(data: bytes) -> Fields | None:
     """A JSON object; None for anything else."""
     try:
         value = orjson.loads(data)
@@ -67,7 +66,7 @@ def object_in(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def read_choice(answer: Mapping[str, Any]) -> tuple[str, str | None]:
+def read_choice(answer: Fields) -> tuple[str, str | None]:
     """The text of the first choice, and why it is no answer, if it is none."""
     choices = answer.get("choices")
     choice = choices[0] if isinstance(choices, list) and choices else None
@@ -104,7 +103,7 @@ _CUT_OFF = {
 }
 
 
-def read_message(answer: Mapping[str, Any]) -> Answer:
+def read_message(answer: Fields) -> Answer:
     """What a message of Anthropic's API says: the input of a tool that was called, else its text.
 
     What it thought is left out. What was written to the provider's cache costs 1.25 times what other
