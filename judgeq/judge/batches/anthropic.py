@@ -10,7 +10,7 @@ import os
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import orjson
 
@@ -26,6 +26,7 @@ from judgeq.judge.batches.provider import (
     seconds,
 )
 from judgeq.judge.http.connection import Passed, read_all
+from judgeq.judge.http.replies import fields_in
 from judgeq.types import Fields
 
 PATH = "messages/batches"
@@ -157,18 +158,18 @@ class AnthropicBatches(ProviderBatches):
 
     def result(self, custom_id: str, line: Fields) -> Result:
         """See ProviderBatches."""
-        result: Any = line.get("result")
-        kind = result.get("type") if isinstance(result, dict) else None
+        result = fields_in(line.get("result"))
+        kind = result.get("type")
         if kind == "succeeded" and isinstance(result.get("message"), dict):
             return Result(custom_id, 200, encoded(result["message"]))
         if kind == "errored" and isinstance(error := result.get("error"), dict):
-            inner = error["error"] if isinstance(error.get("error"), dict) else error
+            inner = fields_in(error.get("error")) or error
             word = inner.get("type")
             word = word.removesuffix("_error") if isinstance(word, str) else ""
             body = encoded({"type": "error", "error": inner})
             return Result(custom_id, _STATUS.get(word, 500), body)
         ended = _ENDED.get(kind) if isinstance(kind, str) else None
-        return Result(custom_id, 0, b"" if ended else encoded(result), ended)
+        return Result(custom_id, 0, b"" if ended else encoded(line.get("result")), ended)
 
 
 def framed(

@@ -30,6 +30,7 @@ from judgeq.judge.batches.provider import (
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import is_azure
+from judgeq.judge.http.replies import count_in, fields_in, objects_in
 from judgeq.types import Fields, Sleep
 
 if TYPE_CHECKING:
@@ -196,11 +197,11 @@ class OpenAIBatches(ProviderBatches):
         self, name: str, count: int, since: float, known: Collection[str]
     ) -> Identified:
         """See BatchAPI: by its metadata."""
-        ours: list[Remote] = []
-        async for batch in self.listed(since - DAY):
-            metadata = batch.get("metadata")
-            if isinstance(metadata, dict) and metadata.get(NAME) == name:
-                ours.append(self.remote(batch))
+        ours = [
+            self.remote(batch)
+            async for batch in self.listed(since - DAY)
+            if fields_in(batch.get("metadata")).get(NAME) == name
+        ]
         file = self._refused.pop(name, None)
         if file is not None and not ours:
             await self._delete(file)
@@ -217,11 +218,7 @@ class OpenAIBatches(ProviderBatches):
         stands = _STANDS.get(status, "working")
         if stands == "refused" and (results or done):
             stands = "ended"  # other servers' word for one that broke down half-way
-        errors = batch.get("errors")
-        said = errors.get("data") if isinstance(errors, dict) else None
-        problems = (
-            [part for part in said if isinstance(part, dict)] if isinstance(said, list) else []
-        )
+        problems = objects_in(fields_in(batch.get("errors")).get("data"))
         return Remote(
             id=self.known(batch.get("id")),
             status=status,
@@ -237,8 +234,8 @@ class OpenAIBatches(ProviderBatches):
         )
 
     def _problem(self, error: Fields) -> str:
-        line = error.get("line")
-        where = f"line {line}: " if type(line) is int and 0 <= line < 2**53 else ""
+        line = count_in(error, "line")
+        where = "" if line is None else f"line {line}: "
         message = self.words(error.get("message")) or "no reason given"
         code = self.words(error.get("code"), 60)
         return f"{where}{message}{f' ({code})' if code else ''}"
@@ -262,12 +259,11 @@ class OpenAIBatches(ProviderBatches):
 
     def result(self, custom_id: str, line: Fields) -> Result:
         """See ProviderBatches."""
-        response, error = line.get("response"), line.get("error")
-        if isinstance(response, dict):
-            status = response.get("status_code")
-            if type(status) is int and 100 <= status < 600:
-                return Result(custom_id, status, encoded(response.get("body")))
-        code = error.get("code") if isinstance(error, dict) else None
+        response, error = fields_in(line.get("response")), line.get("error")
+        status = count_in(response, "status_code") or 0
+        if 100 <= status < 600:
+            return Result(custom_id, status, encoded(response.get("body")))
+        code = fields_in(error).get("code")
         ended = _ENDED.get(code) if isinstance(code, str) else None
         body = b"" if error is None else encoded({"error": error})
         return Result(custom_id, 0, body, ended)

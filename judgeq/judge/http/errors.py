@@ -25,6 +25,7 @@ from judgeq.errors import (
     UnusableReplyError,
 )
 from judgeq.judge.http import headers as head
+from judgeq.judge.http.replies import fields_in
 from judgeq.settings.model import LIMIT_FIELDS
 from judgeq.types import Fields, Headers
 
@@ -206,18 +207,18 @@ def read(body: bytes) -> Said:
 
 
 def _from(answer: Fields) -> Said:
-    detail = _object(answer.get("detail"))
+    detail = fields_in(answer.get("detail"))
     answer = detail if "error" in detail else answer  # FastAPI around an error of this form
     inner = answer.get("error")
-    fields = _object(inner) or answer
+    fields = fields_in(inner) or answer
     message = fields.get("message") or fields.get("detail") or fields.get("msg")
     if isinstance(inner, str):
         message = inner
-    message = _object(message).get("detail", message)  # Mistral
+    message = fields_in(message).get("detail", message)  # Mistral
     parameter = fields.get("param")
     if isinstance(message, list):
         message, parameter = _details(message)
-    if raw := _object(fields.get("metadata")).get("raw"):  # OpenRouter: what its provider said
+    if raw := fields_in(fields.get("metadata")).get("raw"):  # OpenRouter: what its provider said
         message = f"{_text(message)}: {_text(raw)}"
     code = fields.get("code")
     if code is None:
@@ -225,13 +226,9 @@ def _from(answer: Fields) -> Said:
     if answer.get("type") == "error":  # Anthropic
         first = _FIELD_FIRST.match(_text(message))
         parameter = parameter or (first and first[1])
-        code = code or _object(fields.get("details")).get("error_code")
+        code = code or fields_in(fields.get("details")).get("error_code")
     kind = fields.get("type") or fields.get("status") or answer.get("error_type")
     return Said(*(_one_line(_text(part)) for part in (message, code, kind, parameter)))
-
-
-def _object(value: Any) -> Fields:
-    return value if isinstance(value, dict) else {}
 
 
 def _details(problems: list[Any]) -> tuple[str, str]:

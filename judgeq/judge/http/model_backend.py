@@ -28,7 +28,7 @@ from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
-from judgeq.judge.http.replies import Answer, object_in
+from judgeq.judge.http.replies import Answer, object_in, objects_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
@@ -319,7 +319,5 @@ def beside(base: str, name: str, query: str = "") -> str:
 
 def _names(data: bytes) -> list[str]:
     """The ids in a list of models; none where it is no such list."""
-    models = (object_in(data) or {}).get("data")
-    models = models if isinstance(models, list) else []
-    ids = [model.get("id") for model in models if isinstance(model, dict)]
+    ids = [model.get("id") for model in objects_in((object_in(data) or {}).get("data"))]
     return [name for name in ids if isinstance(name, str)]
