@@ -292,7 +292,6 @@ class Sending:
                 batch = batch._replace(error=None)
                 await self.store.note_batch(batch)
             try:
-                chunk.file.seek(0)
                 return await self._noted(batch, await api.create(batch.name, chunk.file))
             except JudgeError as error:
                 unsure = error.cost is None  # it may be there all the same: it is looked for

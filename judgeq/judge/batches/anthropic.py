@@ -175,11 +175,10 @@ class AnthropicBatches(ProviderBatches):
 def framed(
     before: bytes, lines: BinaryIO, after: bytes, between: bytes
 ) -> tuple[int, AsyncIterator[bytes]]:
-    """A body that holds the lines of a file, from its place on, and how long it is: with `between` in
+    """A body that holds the lines of a file, and how long it is: with `between` in
     place of the ends of all lines but the last, which is left out."""
-    start = lines.tell()
-    size = lines.seek(0, os.SEEK_END) - start
-    lines.seek(start)
+    size = lines.seek(0, os.SEEK_END)
+    lines.seek(0)
 
     async def pieces() -> AsyncIterator[bytes]:
         yield before

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
 import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
@@ -102,7 +101,8 @@ class OpenAIBatches(ProviderBatches):
         passed = Passed()
         try:
             async with self._client("files", passed=passed) as client:
-                rest = io.BufferedReader(_Rest(lines, passed))
+                lines.seek(0)
+                rest = io.BufferedReader(_Counted(lines, passed))
                 made = client.files.with_streaming_response.create(
                     file=(f"{name}.jsonl", rest, "application/jsonl"), purpose="batch"
                 )
@@ -269,12 +269,12 @@ class OpenAIBatches(ProviderBatches):
         return Result(custom_id, 0, body, ended)
 
 
-class _Rest(io.RawIOBase):
-    """A file from its place on, for those who would read it from its beginning; what is read of it has
-    passed."""
+class _Counted(io.RawIOBase):
+    """A file; what is read of it has passed."""
 
     def __init__(self, file: BinaryIO, passed: Passed) -> None:
-        self._file, self._start, self._passed = file, file.tell(), passed
+        self._file, self._passed = file, passed
+        self.seek, self.tell = file.seek, file.tell  # type: ignore[method-assign]
 
     def readable(self) -> bool:
         return True
@@ -287,10 +287,3 @@ class _Rest(io.RawIOBase):
         buffer[: len(data)] = data
         self._passed.count(data)
         return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = self._start if whence == os.SEEK_SET else 0
-        return self._file.seek(offset + start, whence) - self._start
-
-    def tell(self) -> int:
-        return self._file.tell() - self._start
