@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, TypeAlias
 
@@ -141,3 +141,4 @@ Event: TypeAlias = (
     | Notice
     | Stopping
 )
+Emit: TypeAlias = Callable[[Event], None]

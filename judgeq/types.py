@@ -7,11 +7,11 @@ a frozen dataclass takes several times as long to make.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Awaitable, Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from enum import StrEnum
 from itertools import zip_longest
-from typing import ClassVar, Literal, NamedTuple, TypeAlias
+from typing import Any, ClassVar, Literal, NamedTuple, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
@@ -22,6 +22,16 @@ Rows: TypeAlias = NDArray[np.int32]
 Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Offsets: TypeAlias = NDArray[np.int64]
+
+Clock: TypeAlias = Callable[[], float]
+"""Seconds: time.time or time.monotonic, or a test's own."""
+Sleep: TypeAlias = Callable[[float], Awaitable[None]]
+Notify: TypeAlias = Callable[[str], None]
+"""What gets a sentence for the user."""
+Fields: TypeAlias = dict[str, Any]
+"""A JSON object."""
+Headers: TypeAlias = Mapping[str, str]
+"""Those of HTTP, by name."""
 
 GoldKind: TypeAlias = Literal["binary", "ordinal", "continuous"]
 

@@ -7,15 +7,16 @@ import dataclasses
 import os
 import signal
 import sys
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import hypothesis
 import pytest
 
-from judgeq.judge import limiter, retry
+from judgeq.judge import limiter, retry, sending
 from judgeq.settings.model import PROVIDERS
+from judgeq.types import Sleep
 from tests import promises
 from tests.browser import executable
 from tests.cli import end_started
@@ -126,8 +127,13 @@ def _nothing_left_running() -> Iterator[None]:
 @pytest.fixture
 def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits between tries, within this process, are short: of tests that aren't about them."""
-    wait = retry._Wait.__call__
-    monkeypatch.setattr(retry._Wait, "__call__", lambda self, state: wait(self, state) / 50)
+
+    async def retried(
+        attempt: Callable[[], Awaitable[Any]], policy: retry.Policy, sleep: Sleep, outage: Any
+    ) -> Any:
+        return await retry.retried(attempt, policy, lambda seconds: sleep(seconds / 50), outage)
+
+    monkeypatch.setattr(sending, "retried", retried)
     monkeypatch.setattr(limiter, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(limiter, "LONGEST_WAIT", 0.01)
 

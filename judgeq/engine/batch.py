@@ -11,7 +11,7 @@ from __future__ import annotations
 
 import math
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
@@ -30,7 +30,7 @@ from judgeq.errors import (
     StoppedError,
     StoreAwayError,
 )
-from judgeq.events import BatchesOpen, CallStarted, Event, JobStarted, Notice
+from judgeq.events import BatchesOpen, CallStarted, Emit, JobStarted, Notice
 from judgeq.json_marks import INLINE
 from judgeq.judge.backend import BatchAPI, Remote
 from judgeq.judge.budget import NANO, rounded_up
@@ -95,11 +95,9 @@ class Batches:
     store: Store
     panel: Panel
     stop: Stop
-    emit: Callable[[Event], None]
+    emit: Emit
     sending: Sending
     collecting: Collecting
-    wall_clock: Callable[[], float] = time.time
-    clock: Callable[[], float] = time.monotonic
     open: dict[str, Batch] = field(default_factory=dict)
     _watches: dict[str, Watch] = field(default_factory=dict)
     _stopping: JudgeqError | None = None
@@ -136,7 +134,7 @@ class Batches:
             except JudgeError as error:  # the others are collected before it is raised
                 self._stopping = self._stopping or error
                 continue
-            self._watch(batch, 0.0, self.wall_clock() - batch.made)
+            self._watch(batch, 0.0, time.time() - batch.made)
             for _ in range(batch.left):
                 self.emit(JobStarted(batch.judge))
                 self.emit(CallStarted())
@@ -147,7 +145,7 @@ class Batches:
                 )
 
     def _api(self, batch: Batch) -> BatchAPI:
-        return self.sending.api(asked(self.panel, batch))
+        return self.sending.outlet(asked(self.panel, batch)).api
 
     async def give_up(self) -> int:
         """Take all batches for lost that nobody has found at their provider; how many they were."""
@@ -159,21 +157,21 @@ class Batches:
 
     def _watch(self, batch: Batch, wait: float, age: float = 0.0) -> None:
         self.open[batch.name] = batch
-        now = self.clock()
+        now = time.monotonic()
         self._watches[batch.name] = Watch(now + wait, now - max(0.0, age), FIRST_WAIT)
 
     def _later(self, batch: Batch, at_least: float | None = None) -> None:
         """Look at a batch again, after a longer wait than before."""
         watch = self._watches[batch.name]
-        watch.due = self.clock() + max(watch.wait, at_least or 0.0)
+        watch.due = time.monotonic() + max(watch.wait, at_least or 0.0)
         watch.wait = min(watch.wait * 1.5, LONGEST_WAIT)
 
     async def _wait(self, until: float) -> None:
         """Sleep until a batch is to be looked at, or until that moment."""
         due = min([until, *(watch.due for watch in self._watches.values())])
-        self.emit(BatchesOpen(tuple(self.open.values()), max(0.0, due - self.clock())))
+        self.emit(BatchesOpen(tuple(self.open.values()), max(0.0, due - time.monotonic())))
         with suppress(StoppedError):  # which the caller sees, and says what goes on elsewhere
-            await self.stop.sleep(max(0.0, due - self.clock()))
+            await self.stop.sleep(max(0.0, due - time.monotonic()))
 
     def _still(self) -> str:
         """What is still out, for a session that ends."""
@@ -196,7 +194,7 @@ class Batches:
         """Ask about all batches that are due, and settle what has ended."""
         for name in list(self.open):
             batch, watch = self.open[name], self._watches[name]
-            if watch.due > self.clock():
+            if watch.due > time.monotonic():
                 continue
             try:
                 ledger = {one.name: one for one in await self.store.batches()}
@@ -219,7 +217,7 @@ class Batches:
 
     async def _identify(self, batch: Batch) -> None:
         """Look for a batch that may have been created."""
-        found = await looked_for(self.store, batch, self._api(batch), self.wall_clock())
+        found = await looked_for(self.store, batch, self._api(batch), time.time())
         if found.remote is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
             await self._ask(batch._replace(error=None), found.remote.id)
@@ -233,7 +231,7 @@ class Batches:
                 )
             self._later(batch)
             watch.reported = True
-        elif self.clock() - self._watches[batch.name].since < batch_sending.SETTLING:
+        elif time.monotonic() - self._watches[batch.name].since < batch_sending.SETTLING:
             self._later(batch)
         elif batch.error is not None:  # its creation was refused, and the list agrees
             why = f"its batch was not sent: {batch.error}"
@@ -243,7 +241,7 @@ class Batches:
 
     async def _ask(self, batch: Batch, remote_id: str) -> None:
         remote = await self._api(batch).get(remote_id)
-        batch = await note(self.store, batch, remote, self.wall_clock())
+        batch = await note(self.store, batch, remote, time.time())
         self.open[batch.name] = batch
         if remote.stands == "working":
             self._later(batch)
@@ -324,7 +322,7 @@ async def listed(runs: Runs) -> tuple[list[Listed], list[str]]:
     return batches, errors
 
 
-async def cancel(run: Run, emit: Callable[[Event], None]) -> Sequence[tuple[Batch, Remote]]:
+async def cancel(run: Run, emit: Emit) -> Sequence[tuple[Batch, Remote]]:
     """Ask the providers to stop working on the open batches of a run. Nothing is written: whoever goes
     on with the run collects what they had answered. Raises JudgeError where one can't be asked, when all
     were."""

@@ -11,7 +11,7 @@ from __future__ import annotations
 import asyncio
 import math
 import shutil
-from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from judgeq.errors import BrokenResultsError, CallError, JudgeError, UnusableReplyError
-from judgeq.events import CallEnded, Event, JobEnded, Notice
+from judgeq.events import CallEnded, Emit, JobEnded, Notice
 from judgeq.judge.backend import BatchAPI, Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge
@@ -71,7 +71,7 @@ class Collecting:
 
     store: Store
     panel: Panel
-    emit: Callable[[Event], None]
+    emit: Emit
     budget: Budget
     folder: Path
     error: JudgeError | None = None

@@ -10,7 +10,7 @@ import math
 import secrets
 import tempfile
 import time
-from collections.abc import Callable, Collection, Sequence
+from collections.abc import Collection, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
@@ -18,7 +18,7 @@ from typing import BinaryIO, cast
 from judgeq.engine.batch_lines import Collecting, backend_of, prepared
 from judgeq.engine.queue import Stop
 from judgeq.errors import CallError, JudgeError, RunError, StoppedError
-from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
+from judgeq.events import CallStarted, Emit, JobEnded, JobStarted, Notice
 from judgeq.judge.backend import BatchAPI, Identified, Limits, Prepared, Remote, is_refusal
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
@@ -52,10 +52,10 @@ class Chunk:
     size: int = 0
     tokens: float = 0.0
 
-    def takes(self, size: int) -> bool:
-        """Whether a line of so many bytes may follow."""
+    def is_full(self, size: int) -> bool:
+        """Whether a line of so many bytes may not follow."""
         room = len(self.lines) < self.limits.lines and self.size + size <= self.limits.bytes
-        return room or not self.lines
+        return bool(self.lines) and not room
 
     def add(self, line: Line, data: bytes, tokens: float) -> None:
         """Put a job's line in."""
@@ -90,47 +90,52 @@ class Chunk:
 
 
 @dataclass(slots=True)
+class Outlet:
+    """The way to one backend: by which API, in batches of so many lines at most (None: as its provider
+    takes them); the file that is being filled; why its server takes none now."""
+
+    api: BatchAPI
+    most: int | None
+    chunk: Chunk | None = None
+    down: CallError | None = None
+
+
+@dataclass(slots=True)
 class Sending:
     """What sends the batches of a run; `collecting` settles what was not taken, and has the budget."""
 
     store: Store
     panel: Panel
     stop: Stop
-    emit: Callable[[Event], None]
+    emit: Emit
     collecting: Collecting
     most: int | None = None
-    wall_clock: Callable[[], float] = time.time
-    clock: Callable[[], float] = time.monotonic
     again_at: float | None = None
     """When more is sent though no batch has ended, by the monotonic clock; None: never so."""
     _more: bool = True  # more is pending than could be sent
-    _apis: dict[int, BatchAPI] = field(default_factory=dict)  # by backend
+    _outlets: dict[int, Outlet] = field(default_factory=dict)  # by backend
     _asked: dict[str, list[str]] = field(default_factory=dict)  # keys of what is out, by batch
     _keys: set[str] = field(default_factory=set)  # all of these
-    _largest: dict[int, int] = field(default_factory=dict)  # by backend, after a refusal
     _full_wait: float = field(default_factory=lambda: FULL_WAIT)
-    # While files are filled:
-    _chunks: dict[int, Chunk] = field(default_factory=dict)  # by backend
-    _claimed: dict[int, Job] = field(default_factory=dict)  # and not handed over
-    _down: dict[int, CallError] = field(
+    _claimed: dict[int, Job] = field(
         default_factory=dict
-    )  # backends whose server takes none now
+    )  # and not handed over, while files are filled
 
-    def api(self, judge: Judge) -> BatchAPI:
-        """The batch API that a judge is asked by."""
+    def outlet(self, judge: Judge) -> Outlet:
+        """The way to a judge."""
         backend = backend_of(judge)
-        if id(backend) not in self._apis:
+        if id(backend) not in self._outlets:
             from judgeq.judge import batches  # brings aiohttp
 
-            self._apis[id(backend)] = batches.api_of(backend)
-        return self._apis[id(backend)]
+            self._outlets[id(backend)] = Outlet(batches.api_of(backend), self.most)
+        return self._outlets[id(backend)]
 
     def too_much(self, judge: Judge, jobs: int) -> float:
         """A batch of so many jobs was refused, because too much waits at its provider: the next are half
         as large. Seconds until one is tried, unless one of ours ends before."""
-        self._largest[id(backend_of(judge))] = max(1, jobs // 2)
+        self.outlet(judge).most = max(1, jobs // 2)
         wait, self._full_wait = self._full_wait, min(2 * self._full_wait, LONGEST_FULL)
-        self.again_at, self._more = self.clock() + wait, True
+        self.again_at, self._more = time.monotonic() + wait, True
         return wait
 
     def ended(self, name: str) -> None:
@@ -145,12 +150,13 @@ class Sending:
         Raises BudgetError where nothing is out, and the next question can't be paid; JudgeError where
         the provider refuses a batch for good.
         """
-        if self.again_at is not None and self.clock() < self.again_at:
+        if self.again_at is not None and time.monotonic() < self.again_at:
             return []
         if out and not self._more:
             return []
         self.again_at = None
-        self._down.clear()
+        for outlet in self._outlets.values():
+            outlet.down = None
         sent, unpaid = list[Batch](), None
         try:
             while unpaid is None and not self.stop.asked:
@@ -159,12 +165,14 @@ class Sending:
                     break
                 self._claimed |= {job.match.id: job for job in jobs}
                 unpaid = await self._fill(jobs, sent)
-            while self._chunks and not self.stop.asked:
-                await self._submit(next(iter(self._chunks)), sent)
+            for outlet in self._outlets.values():
+                if not self.stop.asked:
+                    await self._submit(outlet, sent)
         finally:
             await self._give_back()
-        self._more = unpaid is not None or bool(self._down)
-        for error in self._down.values():
+        down = [outlet.down for outlet in self._outlets.values() if outlet.down is not None]
+        self._more = unpaid is not None or bool(down)
+        for error in down:
             if not (out or sent):
                 raise error
             self.again_at = math.inf  # until one has ended
@@ -178,20 +186,19 @@ class Sending:
         bound of a request for which there was no money; None: all could be paid."""
         for job, request in await self._unknown(jobs):
             judge = self.panel.of(job.match)
-            backend = id(backend_of(judge))
-            if request.key in self._keys or backend in self._down:
+            outlet = self.outlet(judge)
+            if request.key in self._keys or outlet.down is not None:
                 continue  # what a batch asks isn't asked by another until it is over
             if not await self._pay(request.bound):
                 return request.bound
             try:
-                data = self._line(judge, job, request)
-                if backend in self._chunks and not self._chunks[backend].takes(len(data)):
-                    await self._submit(backend, sent)
-                    data = self._line(judge, job, request)
+                chunk, data = self._line(outlet, judge, job, request)
+                if chunk.is_full(len(data)):
+                    await self._submit(outlet, sent)
+                    chunk, data = self._line(outlet, judge, job, request)
             except BaseException:
                 self.collecting.budget.release(request.bound)
                 raise
-            chunk = self._chunks[backend]
             chunk.add(Line(job, request.bound, len(request.body)), data, request.tokens)
             if request.key is not None:
                 self._asked.setdefault(chunk.name, []).append(request.key)
@@ -217,25 +224,23 @@ class Sending:
             self.emit(JobEnded(outcome.job, outcome.state))
         return unknown
 
-    def _line(self, judge: Judge, job: Job, request: Prepared) -> bytes:
-        """A job's line in the file that is being filled, which is made if there is none."""
-        backend = backend_of(judge)
-        if id(backend) not in self._chunks:
-            limits = self.api(judge).limits
-            most = [limits.lines, self.most, self._largest.get(id(backend))]
-            lines = min(limit for limit in most if limit is not None)
+    def _line(
+        self, outlet: Outlet, judge: Judge, job: Job, request: Prepared
+    ) -> tuple[Chunk, bytes]:
+        """The file that is being filled, which is made if there is none, and a job's line for it."""
+        if outlet.chunk is None:
+            limits, form = outlet.api.limits, backend_of(judge).form
+            lines = min(limits.lines, outlet.most or limits.lines)
             file = tempfile.TemporaryFile(dir=self.collecting.folder)  # noqa: SIM115 - closed with its batch
-            self._chunks[id(backend)] = Chunk(
-                judge, limits._replace(lines=lines), cast(BinaryIO, file), backend.form
-            )
-        name = f"{self._chunks[id(backend)].name}-{job.match.id}"
-        return self.api(judge).line(name, request.body)
+            outlet.chunk = Chunk(judge, limits._replace(lines=lines), cast(BinaryIO, file), form)
+        name = f"{outlet.chunk.name}-{job.match.id}"
+        return outlet.chunk, outlet.api.line(name, request.body)
 
     async def _pay(self, bound: float | None) -> bool:
         """Reserve what a request may cost at most; False where that can't be had soon."""
-        until = self.clock() + PATIENCE
+        until = time.monotonic() + PATIENCE
         while wait := self.collecting.budget.reserve_now(bound):
-            if wait == math.inf or self.clock() > until:
+            if wait == math.inf or time.monotonic() > until:
                 return False
             try:
                 await self.stop.sleep(wait)
@@ -243,14 +248,16 @@ class Sending:
                 return False
         return wait is not None
 
-    async def _submit(self, backend: int, sent: list[Batch]) -> None:
-        """Send the file for a backend."""
-        chunk, batch = self._chunks.pop(backend), None
+    async def _submit(self, outlet: Outlet, sent: list[Batch]) -> None:
+        """Send the file that was being filled, if there is one."""
+        chunk, outlet.chunk, batch = outlet.chunk, None, None
+        if chunk is None:
+            return
         with chunk.file:
             try:
                 batch = await self._sent(chunk) if chunk.lines else None
             except CallError as error:  # its jobs went back; other servers are asked all the same
-                self._down[backend] = error
+                outlet.down = error
         if batch is None:
             self.ended(chunk.name)
         else:
@@ -259,7 +266,7 @@ class Sending:
     async def _sent(self, chunk: Chunk) -> Batch | None:
         """Write down that a file is about to be sent, and send it. None where it surely wasn't taken,
         and its jobs went back."""
-        batch = chunk.batch(self.wall_clock())
+        batch = chunk.batch(time.time())
         for line in chunk.lines:
             del self._claimed[line.job.match.id]
         lost = await self.store.hand_over(whoami(), batch, chunk.lines)
@@ -270,7 +277,7 @@ class Sending:
             self.emit(JobStarted(line.job.match.id))
             self.emit(CallStarted())
         if not lost:
-            return await self._created(batch, chunk, self.api(chunk.judge))
+            return await self._created(batch, chunk, self.outlet(chunk.judge).api)
         if len(lost) < len(chunk.lines):  # else nothing was written down
             why = f"{len(lost):,} of its questions are another process's by now"
             await self._take_back(batch, why)
@@ -285,7 +292,6 @@ class Sending:
                 batch = batch._replace(error=None)
                 await self.store.note_batch(batch)
             try:
-                chunk.file.seek(0)
                 return await self._noted(batch, await api.create(batch.name, chunk.file))
             except JudgeError as error:
                 unsure = error.cost is None  # it may be there all the same: it is looked for
@@ -301,7 +307,7 @@ class Sending:
                         await self.stop.sleep(max(wait, asked or 0.0, SETTLING if unsure else 0.0))
                 if unsure:
                     try:
-                        found = await looked_for(self.store, batch, api, self.wall_clock())
+                        found = await looked_for(self.store, batch, api, time.time())
                     except CallError:  # it can't be asked about just now
                         return self._may_be_there(batch, error)
                     if found.remote is not None:
@@ -315,7 +321,7 @@ class Sending:
             wait = min(2 * wait, LONGEST_WAIT)
 
     async def _noted(self, batch: Batch, remote: Remote) -> Batch:
-        return await note(self.store, batch._replace(error=None), remote, self.wall_clock())
+        return await note(self.store, batch._replace(error=None), remote, time.time())
 
     def _may_be_there(self, batch: Batch, error: JudgeError) -> Batch:
         text = f"batch {batch.name} may not have been created: {error} It is looked for at its provider."
@@ -330,12 +336,13 @@ class Sending:
 
     async def _give_back(self) -> None:
         """What was claimed and isn't sent goes back into the queue, and its money."""
-        for chunk in self._chunks.values():
-            chunk.file.close()
-            self.ended(chunk.name)
-            for line in chunk.lines:
-                self.collecting.budget.release(line.bound)
-        self._chunks.clear()
+        for outlet in self._outlets.values():
+            chunk, outlet.chunk = outlet.chunk, None
+            if chunk is not None:
+                chunk.file.close()
+                self.ended(chunk.name)
+                for line in chunk.lines:
+                    self.collecting.budget.release(line.bound)
         back = [Outcome(job, JobState.PENDING) for job in self._claimed]
         self._claimed.clear()
         if back:

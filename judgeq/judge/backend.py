@@ -5,10 +5,10 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
+from typing import BinaryIO, Literal, NamedTuple, Protocol
 
 from judgeq.errors import CallError, JudgeError, RateLimitedError
-from judgeq.types import Match, Usage
+from judgeq.types import Fields, Match, Usage
 
 KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
 """Days for which a provider keeps a batch's results, by the form of its API."""
@@ -67,10 +67,10 @@ class Reply(NamedTuple):
 class Memory(Protocol):
     """What is remembered about servers from one run to the next (judge/cache.py)."""
 
-    def recall(self, name: str) -> dict[str, Any] | None:
+    def recall(self, name: str) -> Fields | None:
         """What was noted under a name in the last days."""
 
-    def remember(self, name: str, note: Mapping[str, Any]) -> None:
+    def remember(self, name: str, note: Fields) -> None:
         """Note something."""
 
 
@@ -180,7 +180,7 @@ class BatchAPI(Protocol):
         are these and nothing else. Its id has at most 64 letters, digits, - and _."""
 
     async def create(self, name: str, lines: BinaryIO) -> Remote:
-        """Create a batch of the lines in a file, from its place on; the provider is sent our name for
+        """Create a batch of the lines in a file; the provider is sent our name for
         it, if it keeps any."""
 
     async def get(self, remote: str) -> Remote:

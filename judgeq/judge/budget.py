@@ -8,14 +8,13 @@ through. What several processes spend of one cap is slices.py's.
 from __future__ import annotations
 
 import math
-from collections.abc import Callable
 from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
 from judgeq.errors import BudgetError
 from judgeq.judge.prices import Pricing
 from judgeq.judge.slices import Slices
 from judgeq.judge.turnstile import Turnstile, Wait
-from judgeq.types import Usage
+from judgeq.types import Notify, Usage
 
 NANO = 1_000_000_000
 OUTPUT_BOUND = 16_384
@@ -69,7 +68,7 @@ class Bounds:
         self,
         pricing: Pricing | None,
         output_limit: int | None,
-        warn: Callable[[str], None] = lambda _: None,
+        warn: Notify = lambda _: None,
         output_bound: int = OUTPUT_BOUND,
     ) -> None:
         self._pricing = pricing

@@ -24,7 +24,7 @@ from diskcache.core import MODE_RAW
 
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached
-from judgeq.types import Usage
+from judgeq.types import Clock, Fields, Notify, Usage
 
 FORMAT = 1
 DATABASE = "cache.db"
@@ -70,8 +70,8 @@ class ReplyCache:
         self,
         folder: Path,
         *,
-        warn: Callable[[str], None] = lambda _: None,
-        clock: Callable[[], float] = time.time,
+        warn: Notify = lambda _: None,
+        clock: Clock = time.time,
         read_only: bool = False,
     ) -> None:
         self.folder = folder
@@ -97,14 +97,14 @@ class ReplyCache:
         """Keep a valid reply. It is written with others of the same turn of the loop."""
         self._write(key, model, {**reply._asdict(), "usage": list(reply.usage)})
 
-    def recall(self, name: str) -> dict[str, Any] | None:
+    def recall(self, name: str) -> Fields | None:
         """What was noted about a server in the last days."""
         match _fields_of(self._look_up(NOTE + name)):
             case {"note": dict(note), "at": float(at) | int(at)}:
                 return note if self._clock() - at <= FORGET_NOTES else None
         return None
 
-    def remember(self, name: str, note: Mapping[str, Any]) -> None:
+    def remember(self, name: str, note: Fields) -> None:
         """Note something about a server."""
         self._write(NOTE + name, NOTES_TAG, {"note": dict(note), "at": self._clock()})
 
@@ -131,7 +131,7 @@ class ReplyCache:
         value: bytes | None = self._do(lambda cache: cache.get(key))
         return value
 
-    def _write(self, key: str, tag: str, fields: Mapping[str, Any]) -> None:
+    def _write(self, key: str, tag: str, fields: Fields) -> None:
         if self._unusable or self._read_only:
             return
         if not self._queued:
@@ -227,7 +227,7 @@ def _definitions() -> set[str]:
         return _defined(db)
 
 
-def _fields_of(value: bytes | None) -> dict[str, Any]:
+def _fields_of(value: bytes | None) -> Fields:
     """The JSON object in a row; empty unless it is of our format."""
     with suppress(orjson.JSONDecodeError):
         fields = orjson.loads(value or b"")

@@ -15,11 +15,12 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import NamedTuple
 
 from judgeq.errors import CallError, RateLimitedError, ServerFullError
 from judgeq.judge.turnstile import Turnstile, Wait
+from judgeq.types import Clock, Notify, Sleep
 
 FIRST_WINDOW = 16
 LONGEST_PAUSE = 60.0
@@ -65,7 +66,7 @@ class Outage:
     a job was given up for it.
     """
 
-    def __init__(self, clock: Callable[[], float]) -> None:
+    def __init__(self, clock: Clock) -> None:
         self.trying = True
         self.failures = self.tries = self.unmended = 0
         self.next_try = -math.inf
@@ -117,9 +118,9 @@ class Limiter:
         concurrency: int,
         rpm: float | None = None,
         tpm: float | None = None,
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        notify: Callable[[str], None] = lambda _: None,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
+        notify: Notify = lambda _: None,
         processes: Callable[[], int] = lambda: 1,
     ) -> None:
         self._concurrency = concurrency

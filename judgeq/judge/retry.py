@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import TypeVar, cast
 
 from tenacity import (
     AsyncRetrying,
@@ -21,6 +21,7 @@ from tenacity import (
 
 from judgeq.errors import CallError, SteppedDownError
 from judgeq.judge.limiter import Outage
+from judgeq.types import Sleep
 
 T = TypeVar("T")
 
@@ -45,52 +46,19 @@ class Policy:
         return outage.trying and (outage.lasts >= self.in_all or outage.unmended >= self.tries)
 
 
-class _Stop:
-    """After so many attempts, or so much time. That in which the server answered nobody isn't ours,
-    but when it lasts too long, the job is over."""
-
-    def __init__(self, policy: Policy, outage: Outage) -> None:
-        self._policy = policy
-        self._outage = outage
-        self._failures = 0
-        self._since = 0.0
-
-    def __call__(self, state: RetryCallState) -> bool:
-        policy, passed = self._policy, state.seconds_since_start or 0.0
-        error = state.outcome.exception() if state.outcome else None
-        self._failures += not (isinstance(error, CallError) and error.unavailable)
-        if self._outage.trying:
-            self._since = passed
-            return self._failures >= policy.attempts or policy.ends(self._outage)
-        return self._failures >= policy.attempts or passed - self._since >= policy.in_all
-
-
-class _Wait:
-    """What the server asked for, up to the cap; else exponential with full jitter."""
-
-    def __init__(self, policy: Policy, outage: Outage) -> None:
-        self._outage = outage
-        self._longest = policy.longest_wait
-        self._backoff = wait_random_exponential(policy.first_wait, policy.longest_wait)
-
-    def __call__(self, state: RetryCallState) -> float:
-        if self._outage.trying:
-            return 0.0
-        error = state.outcome.exception() if state.outcome else None
-        jittered = self._backoff(state)
-        if isinstance(error, CallError) and error.retry_after is not None:
-            return min(error.retry_after, self._longest) + min(jittered, 1.0)
-        return jittered
-
-
 def _mendable(error: BaseException) -> bool:
     return isinstance(error, CallError) and not isinstance(error, SteppedDownError)
+
+
+def _failure_of(state: RetryCallState) -> CallError:
+    """The error of the last attempt, which was mendable."""
+    return cast(CallError, state.outcome and state.outcome.exception())
 
 
 async def retried(
     attempt: Callable[[], Awaitable[T]],
     policy: Policy,
-    sleep: Callable[[float], Awaitable[None]],
+    sleep: Sleep,
     outage: Outage,
 ) -> T:
     """What `attempt` returns, tried again after CallErrors; `outage` is its limiter's.
@@ -111,10 +79,31 @@ async def retried(
             raise first
         return await attempt()
 
+    failures, since = 0, 0.0
+    backoff = wait_random_exponential(policy.first_wait, policy.longest_wait)
+
+    def is_over(state: RetryCallState) -> bool:
+        """After so many attempts, or so much time. That in which the server answered nobody isn't ours,
+        but when it lasts too long, the job is over."""
+        nonlocal failures, since
+        failures += not _failure_of(state).unavailable
+        passed = state.seconds_since_start or 0.0
+        if outage.trying:
+            since = passed
+        late = policy.ends(outage) if outage.trying else passed - since >= policy.in_all
+        return late or failures >= policy.attempts
+
+    def wait(state: RetryCallState) -> float:
+        """What the server asked for, up to the cap; else exponential with full jitter."""
+        if outage.trying:
+            return 0.0
+        asked, jittered = _failure_of(state).retry_after, backoff(state)
+        return jittered if asked is None else min(asked, policy.longest_wait) + min(jittered, 1.0)
+
     retrying = AsyncRetrying(
         retry=retry_if_exception(_mendable),
-        stop=_Stop(policy, outage),
-        wait=_Wait(policy, outage),
+        stop=is_over,
+        wait=wait,
         sleep=sleep,
         reraise=True,
     )

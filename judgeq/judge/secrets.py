@@ -11,7 +11,7 @@ import json
 import os
 import re
 from base64 import b64decode, b64encode
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable
 from typing import Any
 from urllib.parse import quote, quote_plus, unquote
 
@@ -20,6 +20,7 @@ import orjson
 from judgeq.errors import KeyMissingError, UsageError
 from judgeq.files import ordinary
 from judgeq.settings.model import PROVIDERS, SECRETIVE, VARIABLE, Access, Model
+from judgeq.types import Headers
 
 SHOWN = "***"
 SHORTEST = 6
@@ -129,9 +130,7 @@ class Mask:
         self._forms = sorted(forms, key=len, reverse=True)
 
     @classmethod
-    def of(
-        cls, access: Access, key: str | None, headers: Mapping[str, str], proxy: str | None
-    ) -> Mask:
+    def of(cls, access: Access, key: str | None, headers: Headers, proxy: str | None) -> Mask:
         """What must not come back of a key, the headers of `access` (as sent), and a proxy's
         address."""
         secrets = {key or "", *_in_proxy(proxy)}
@@ -163,7 +162,7 @@ class Mask:
             return body if masked == text else masked.encode(errors="replace")
         return body if within == given else orjson.dumps(within)
 
-    def headers(self, headers: Mapping[str, str]) -> dict[str, str]:
+    def headers(self, headers: Headers) -> dict[str, str]:
         """An answer's headers without the secrets."""
         return {name: self.text(value) for name, value in headers.items()}
 

@@ -10,7 +10,6 @@ import asyncio
 import hashlib
 import logging
 import time
-from collections.abc import Awaitable, Callable
 from dataclasses import dataclass, field
 from typing import NamedTuple, Protocol
 
@@ -21,12 +20,12 @@ from judgeq.errors import (
     ServerFullError,
     SteppedDownError,
 )
-from judgeq.events import CallEnded, CallStarted, Event, Notice
+from judgeq.events import CallEnded, CallStarted, Emit, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
 from judgeq.judge.budget import LONGEST, Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy, retried
-from judgeq.types import Attempt, Call, Job, JobState, Outcome, Usage
+from judgeq.types import Attempt, Call, Clock, Job, JobState, Outcome, Sleep, Usage
 
 logger = logging.getLogger(__name__)
 
@@ -75,13 +74,13 @@ class Sender:
     `sleep` raises StoppedError on a stop."""
 
     backend: Backend
-    emit: Callable[[Event], None]
-    sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
+    emit: Emit
+    sleep: Sleep = asyncio.sleep
     limiter: Limiter = field(default_factory=_unlimited)
     budget: Budget = field(default_factory=Budget)
     policy: Policy = field(default_factory=Policy)
-    clock: Callable[[], float] = time.monotonic
-    wall_clock: Callable[[], float] = time.time
+    clock: Clock = time.monotonic
+    wall_clock: Clock = time.time
     slowest: float = 0.0
     """Seconds that the slowest reply took."""
     _reported_loss: bool = False

@@ -8,7 +8,7 @@ again, a kill or another order of completion never changes a score.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 
 from judgeq import prompts, seeds
 from judgeq.errors import JudgeError, UsageError
@@ -16,7 +16,7 @@ from judgeq.imports.recordings import Judgment
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.error_model import ErrorModel, latent_scores, seen_scores
 from judgeq.settings import Simulation
-from judgeq.types import Floats, Match, Usage, Verdict
+from judgeq.types import Floats, Match, Sleep, Usage, Verdict
 
 NO_TOKENS = Usage()
 NOTHING = Prepared()
@@ -54,7 +54,7 @@ class SimulatedJudge(Offline):
         settings: Simulation,
         latency: float = 0.0,
         seed: int = 0,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        sleep: Sleep = asyncio.sleep,
         number: int = 0,
         reasons: bool = False,
     ) -> None:
@@ -62,8 +62,7 @@ class SimulatedJudge(Offline):
         self._latency = latency
         self._sleep = sleep
         self._reasons = reasons
-        errors = ErrorModel(settings)
-        self._order, self._score = errors.order, errors.score
+        self._errors = ErrorModel(settings)
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
         self._late = seeds.Stream(seed, "latency")
 
@@ -81,8 +80,10 @@ class SimulatedJudge(Offline):
         """The verdict on a match: the same whenever it is asked."""
         scores = [self._scores[item] for item in match.items]
         if match.kind == "direct":
-            return Verdict(match.items, (), self._score(scores[0], self._answers.at(match.id)))
-        order = self._order(scores, self._answers.at(match.id))
+            return Verdict(
+                match.items, (), self._errors.score(scores[0], self._answers.at(match.id))
+            )
+        order = self._errors.order(scores, self._answers.at(match.id))
         return Verdict(tuple([match.items[place] for place in order]))
 
 
@@ -107,7 +108,7 @@ def make_simulated(
     gold: Floats | None,
     synthetic: bool,
     seed: int,
-    sleep: Callable[[float], Awaitable[None]],
+    sleep: Sleep,
     number: int = 0,
     reasons: bool = False,
 ) -> SimulatedJudge:

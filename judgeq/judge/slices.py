@@ -14,6 +14,7 @@ from contextlib import suppress
 from typing import NamedTuple, Protocol
 
 from judgeq.errors import RunError
+from judgeq.types import Clock, Notify
 
 POLL = 0.02
 """Seconds until a call asks again for what is being reserved."""
@@ -76,8 +77,8 @@ class Slices:
         self,
         keeper: Keeper,
         *,
-        clock: Callable[[], float] = time.monotonic,
-        notify: Callable[[str], None] = lambda _: None,
+        clock: Clock = time.monotonic,
+        notify: Notify = lambda _: None,
     ) -> None:
         self.cap: int | None = None
         """What all processes may spend in all; None: any number."""

@@ -6,10 +6,11 @@ import asyncio
 import math
 import time
 from collections import deque
-from collections.abc import Awaitable, Callable
+from collections.abc import Callable
 from typing import Any, Generic, NamedTuple, TypeVar
 
 from judgeq.errors import JudgeqError, StoppedError
+from judgeq.types import Clock, Sleep
 
 T = TypeVar("T")
 
@@ -28,8 +29,8 @@ class Turnstile(Generic[T]):
         self,
         take: Callable[[Any], T | Wait],
         give_back: Callable[[Any, T], None],
-        clock: Callable[[], float] = time.monotonic,
-        sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
+        clock: Clock = time.monotonic,
+        sleep: Sleep = asyncio.sleep,
     ) -> None:
         self.waiting: deque[tuple[float, asyncio.Future[T]]] = deque()
         self._take = take

@@ -7,9 +7,10 @@ ids of its lines, once it has ended.
 from __future__ import annotations
 
 import os
+import time
 from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import aclosing
-from typing import Any, BinaryIO, Literal
+from typing import BinaryIO, Literal
 
 import orjson
 
@@ -25,6 +26,8 @@ from judgeq.judge.batches.provider import (
     seconds,
 )
 from judgeq.judge.http.connection import Passed, read_all
+from judgeq.judge.http.replies import fields_in
+from judgeq.types import Fields
 
 PATH = "messages/batches"
 BEFORE, AFTER = b'{"requests":[', b"]}"
@@ -75,14 +78,14 @@ class AnthropicBatches(ProviderBatches):
                 error.cost = 0.0
             raise
 
-    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
         """See ProviderBatches."""
         url, batch = self.url(f"{PATH}/{remote}"), f"the batch {remote}"
         if what == "cancel":
             return await self.asked("POST", f"{url}/cancel", batch)
         return await self.asked("GET", url, batch)
 
-    async def page(self, after: str) -> dict[str, Any]:
+    async def page(self, after: str) -> Fields:
         """See ProviderBatches."""
         more = f"&after_id={after}" if after else ""
         return await self.asked("GET", self.url(PATH, f"limit={PAGE}{more}"))
@@ -95,7 +98,7 @@ class AnthropicBatches(ProviderBatches):
         body: bytes | AsyncIterator[bytes] | None = None,
         sent: Mapping[str, str] | None = None,
         passed: Passed | None = None,
-    ) -> dict[str, Any]:
+    ) -> Fields:
         """The JSON object that an address of the API gives; `passed` counts the bytes of a long body.
         Raises as ProviderBatches.refusal."""
         async with (
@@ -136,7 +139,7 @@ class AnthropicBatches(ProviderBatches):
                 return str(said.get("custom_id"))
         return ""
 
-    def remote(self, batch: Mapping[str, Any]) -> Remote:
+    def remote(self, batch: Fields) -> Remote:
         """See ProviderBatches."""
         counts = batch.get("request_counts")
         name, made = self.known(batch.get("id")), seconds(batch.get("created_at"))
@@ -145,7 +148,7 @@ class AnthropicBatches(ProviderBatches):
             id=name,
             status=self.words(batch.get("processing_status"), 40),
             stands="ended" if ended else "working",
-            made=self._connection.now() if made is None else made,
+            made=time.time() if made is None else made,
             total=sum(count(counts, state) for state in _COUNTS),
             done=count(counts, "succeeded"),
             failed=count(counts, "errored"),
@@ -153,30 +156,29 @@ class AnthropicBatches(ProviderBatches):
             results=[name] if ended else [],
         )
 
-    def result(self, custom_id: str, line: Mapping[str, Any]) -> Result:
+    def result(self, custom_id: str, line: Fields) -> Result:
         """See ProviderBatches."""
-        result: Any = line.get("result")
-        kind = result.get("type") if isinstance(result, dict) else None
+        result = fields_in(line.get("result"))
+        kind = result.get("type")
         if kind == "succeeded" and isinstance(result.get("message"), dict):
             return Result(custom_id, 200, encoded(result["message"]))
         if kind == "errored" and isinstance(error := result.get("error"), dict):
-            inner = error["error"] if isinstance(error.get("error"), dict) else error
+            inner = fields_in(error.get("error")) or error
             word = inner.get("type")
             word = word.removesuffix("_error") if isinstance(word, str) else ""
             body = encoded({"type": "error", "error": inner})
             return Result(custom_id, _STATUS.get(word, 500), body)
         ended = _ENDED.get(kind) if isinstance(kind, str) else None
-        return Result(custom_id, 0, b"" if ended else encoded(result), ended)
+        return Result(custom_id, 0, b"" if ended else encoded(line.get("result")), ended)
 
 
 def framed(
     before: bytes, lines: BinaryIO, after: bytes, between: bytes
 ) -> tuple[int, AsyncIterator[bytes]]:
-    """A body that holds the lines of a file, from its place on, and how long it is: with `between` in
+    """A body that holds the lines of a file, and how long it is: with `between` in
     place of the ends of all lines but the last, which is left out."""
-    start = lines.tell()
-    size = lines.seek(0, os.SEEK_END) - start
-    lines.seek(start)
+    size = lines.seek(0, os.SEEK_END)
+    lines.seek(0)
 
     async def pieces() -> AsyncIterator[bytes]:
         yield before

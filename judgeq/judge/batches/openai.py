@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import asyncio
 import io
-import os
-from collections.abc import AsyncIterator, Awaitable, Callable, Collection, Mapping
+import time
+from collections.abc import AsyncIterator, Collection, Mapping
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from typing import TYPE_CHECKING, Any, BinaryIO, Literal
 from urllib.parse import parse_qsl, urlsplit
@@ -29,6 +29,8 @@ from judgeq.judge.batches.provider import (
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import is_azure
+from judgeq.judge.http.replies import count_in, fields_in, objects_in
+from judgeq.types import Fields, Sleep
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -57,9 +59,7 @@ class OpenAIBatches(ProviderBatches):
 
     results_path = "files/{}/content"
 
-    def __init__(
-        self, backend: ModelBackend, sleep: Callable[[float], Awaitable[None]] = asyncio.sleep
-    ) -> None:
+    def __init__(self, backend: ModelBackend, sleep: Sleep = asyncio.sleep) -> None:
         super().__init__(backend)
         self._azure = is_azure(backend.address)
         self._endpoint = "/chat/completions" if self._azure else "/v1/chat/completions"
@@ -101,7 +101,8 @@ class OpenAIBatches(ProviderBatches):
         passed = Passed()
         try:
             async with self._client("files", passed=passed) as client:
-                rest = io.BufferedReader(_Rest(lines, passed))
+                lines.seek(0)
+                rest = io.BufferedReader(_Counted(lines, passed))
                 made = client.files.with_streaming_response.create(
                     file=(f"{name}.jsonl", rest, "application/jsonl"), purpose="batch"
                 )
@@ -118,14 +119,14 @@ class OpenAIBatches(ProviderBatches):
             raise
         return file
 
-    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
         """See ProviderBatches."""
         async with self._client(f"batches/{remote}", f"the batch {remote}") as client:
             batches = client.batches.with_streaming_response
             asked = batches.cancel if what == "cancel" else batches.retrieve
             return await self._said(asked(remote))
 
-    async def page(self, after: str) -> dict[str, Any]:
+    async def page(self, after: str) -> Fields:
         """See ProviderBatches."""
         async with self._client("batches") as client:
             more = {"after": after} if after else None
@@ -187,7 +188,7 @@ class OpenAIBatches(ProviderBatches):
                     ) from None
                 raise ConnectionFailedError(f"the connection broke: {what}.") from None
 
-    async def _said(self, asked: AbstractAsyncContextManager[Any]) -> dict[str, Any]:
+    async def _said(self, asked: AbstractAsyncContextManager[Any]) -> Fields:
         """The JSON object of an answer."""
         async with asked as response:
             return object_from(await bounded(response.iter_bytes()), str(response.url))
@@ -196,18 +197,18 @@ class OpenAIBatches(ProviderBatches):
         self, name: str, count: int, since: float, known: Collection[str]
     ) -> Identified:
         """See BatchAPI: by its metadata."""
-        ours: list[Remote] = []
-        async for batch in self.listed(since - DAY):
-            metadata = batch.get("metadata")
-            if isinstance(metadata, dict) and metadata.get(NAME) == name:
-                ours.append(self.remote(batch))
+        ours = [
+            self.remote(batch)
+            async for batch in self.listed(since - DAY)
+            if fields_in(batch.get("metadata")).get(NAME) == name
+        ]
         file = self._refused.pop(name, None)
         if file is not None and not ours:
             await self._delete(file)
         ours.sort(key=lambda remote: remote.stands == "refused")
         return Identified(ours[0] if ours else None, [remote.id for remote in ours[1:]])
 
-    def remote(self, batch: Mapping[str, Any]) -> Remote:
+    def remote(self, batch: Fields) -> Remote:
         """See ProviderBatches."""
         status = self.words(batch.get("status"), 40)
         counts, made = batch.get("request_counts"), seconds(batch.get("created_at"))
@@ -217,16 +218,12 @@ class OpenAIBatches(ProviderBatches):
         stands = _STANDS.get(status, "working")
         if stands == "refused" and (results or done):
             stands = "ended"  # other servers' word for one that broke down half-way
-        errors = batch.get("errors")
-        said = errors.get("data") if isinstance(errors, dict) else None
-        problems = (
-            [part for part in said if isinstance(part, dict)] if isinstance(said, list) else []
-        )
+        problems = objects_in(fields_in(batch.get("errors")).get("data"))
         return Remote(
             id=self.known(batch.get("id")),
             status=status,
             stands=stands,
-            made=self._connection.now() if made is None else made,
+            made=time.time() if made is None else made,
             total=count(counts, "total"),
             done=done,
             failed=count(counts, "failed"),
@@ -236,14 +233,14 @@ class OpenAIBatches(ProviderBatches):
             results=results,
         )
 
-    def _problem(self, error: Mapping[str, Any]) -> str:
-        line = error.get("line")
-        where = f"line {line}: " if type(line) is int and 0 <= line < 2**53 else ""
+    def _problem(self, error: Fields) -> str:
+        line = count_in(error, "line")
+        where = "" if line is None else f"line {line}: "
         message = self.words(error.get("message")) or "no reason given"
         code = self.words(error.get("code"), 60)
         return f"{where}{message}{f' ({code})' if code else ''}"
 
-    async def looked_at(self, batch: Mapping[str, Any]) -> Remote:
+    async def looked_at(self, batch: Fields) -> Remote:
         """The batch; when it has ended the file of our texts goes, whose work is done."""
         remote = self.remote(batch)
         if remote.stands != "working" and batch.get("input_file_id"):
@@ -260,25 +257,24 @@ class OpenAIBatches(ProviderBatches):
             async with self._client(f"files/{file}") as client:
                 await self._said(client.files.with_streaming_response.delete(file))
 
-    def result(self, custom_id: str, line: Mapping[str, Any]) -> Result:
+    def result(self, custom_id: str, line: Fields) -> Result:
         """See ProviderBatches."""
-        response, error = line.get("response"), line.get("error")
-        if isinstance(response, dict):
-            status = response.get("status_code")
-            if type(status) is int and 100 <= status < 600:
-                return Result(custom_id, status, encoded(response.get("body")))
-        code = error.get("code") if isinstance(error, dict) else None
+        response, error = fields_in(line.get("response")), line.get("error")
+        status = count_in(response, "status_code") or 0
+        if 100 <= status < 600:
+            return Result(custom_id, status, encoded(response.get("body")))
+        code = fields_in(error).get("code")
         ended = _ENDED.get(code) if isinstance(code, str) else None
         body = b"" if error is None else encoded({"error": error})
         return Result(custom_id, 0, body, ended)
 
 
-class _Rest(io.RawIOBase):
-    """A file from its place on, for those who would read it from its beginning; what is read of it has
-    passed."""
+class _Counted(io.RawIOBase):
+    """A file; what is read of it has passed."""
 
     def __init__(self, file: BinaryIO, passed: Passed) -> None:
-        self._file, self._start, self._passed = file, file.tell(), passed
+        self._file, self._passed = file, passed
+        self.seek, self.tell = file.seek, file.tell  # type: ignore[method-assign]
 
     def readable(self) -> bool:
         return True
@@ -291,10 +287,3 @@ class _Rest(io.RawIOBase):
         buffer[: len(data)] = data
         self._passed.count(data)
         return len(data)
-
-    def seek(self, offset: int, whence: int = os.SEEK_SET) -> int:
-        start = self._start if whence == os.SEEK_SET else 0
-        return self._file.seek(offset + start, whence) - self._start
-
-    def tell(self) -> int:
-        return self._file.tell() - self._start

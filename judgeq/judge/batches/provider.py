@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 from abc import ABC, abstractmethod
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator
 from contextlib import aclosing, asynccontextmanager
 from pathlib import Path
 from typing import Any, BinaryIO, ClassVar, Literal
@@ -31,6 +31,7 @@ from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
 from judgeq.judge.http.headers import moment
 from judgeq.judge.http.model_backend import ModelBackend, beside
 from judgeq.judge.http.replies import count_in, object_in
+from judgeq.types import Fields
 
 PAGE, MOST_PAGES = 100, 1_000
 PIECE = 262_144
@@ -57,24 +58,24 @@ class ProviderBatches(ABC):
         self._address = backend.address
 
     @abstractmethod
-    def remote(self, batch: Mapping[str, Any]) -> Remote:
+    def remote(self, batch: Fields) -> Remote:
         """A batch as Remote. Raises ServerFailedError for what is none."""
 
     @abstractmethod
-    def result(self, custom_id: str, line: Mapping[str, Any]) -> Result:
+    def result(self, custom_id: str, line: Fields) -> Result:
         """What became of a request, by its line in the results. Status 0 stands also for what is not as
         documented."""
 
-    async def looked_at(self, batch: Mapping[str, Any]) -> Remote:
+    async def looked_at(self, batch: Fields) -> Remote:
         """A batch that was asked about."""
         return self.remote(batch)
 
     @abstractmethod
-    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> Fields:
         """A batch as the provider says it. Raises BatchGoneError where it doesn't know it."""
 
     @abstractmethod
-    async def page(self, after: str) -> dict[str, Any]:
+    async def page(self, after: str) -> Fields:
         """A page of the list of batches, newest first, after this one ("": from the first on)."""
 
     async def get(self, remote: str) -> Remote:
@@ -91,7 +92,7 @@ class ProviderBatches(ABC):
                 raise
             return now
 
-    async def listed(self, since: float) -> AsyncIterator[dict[str, Any]]:
+    async def listed(self, since: float) -> AsyncIterator[Fields]:
         """The batches that were made since, newest first, over all pages."""
         after, seen = "", set[str]()
         for _ in range(MOST_PAGES):
@@ -198,7 +199,7 @@ class ProviderBatches(ABC):
         return beside(self._address, path, query)
 
 
-def object_from(data: bytes, url: str) -> dict[str, Any]:
+def object_from(data: bytes, url: str) -> Fields:
     """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
     fields = object_in(data)
     if fields is None:
@@ -268,7 +269,7 @@ def _write(file: BinaryIO, line: bytes, path: Path) -> None:
         raise unwritable(path, error) from error
 
 
-def read(path: Path) -> Iterator[dict[str, Any]]:
+def read(path: Path) -> Iterator[Fields]:
     """The lines of a file of results. Raises RunError for one that can't have been downloaded."""
     refuse_links(path)
     try:

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 
 import orjson
 
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.replies import Answer, read_message
+from judgeq.types import Fields
 
 VERSION = "2023-06-01"
 WRITING = 2
@@ -53,16 +53,16 @@ class AnthropicMessages(ModelBackend):
         before = b',"system":' + orjson.dumps(system) if system else b""
         return self._head + before + b',"messages":' + orjson.dumps(others)
 
-    def fields(self, k: int) -> dict[str, Any]:
+    def fields(self, k: int) -> Fields:
         """See ModelBackend. A limit of output has to be sent."""
         model = self.model
-        fields: dict[str, Any] = {
+        fields: Fields = {
             "max_tokens": model.max_output_tokens or self.output_bound,
             "temperature": model.temperature,
         }
         sent = {name: value for name, value in fields.items() if value is not None}
         sent |= model.extra_body or {}
-        output: dict[str, Any] = {}
+        output: Fields = {}
         if model.reasoning_effort is not None:
             output["effort"] = model.reasoning_effort
         if self.mode == "schema":
@@ -77,6 +77,6 @@ class AnthropicMessages(ModelBackend):
             sent |= {"tools": [tool], "tool_choice": choice}
         return sent | ({"output_config": output} if output else {})
 
-    def read(self, answer: Mapping[str, Any]) -> Answer:
+    def read(self, answer: Fields) -> Answer:
         """See ModelBackend."""
         return read_message(answer)

@@ -9,7 +9,7 @@ import asyncio
 import errno
 import ssl
 import time
-from collections.abc import AsyncIterable, AsyncIterator, Callable, Mapping
+from collections.abc import AsyncIterable, AsyncIterator, Callable
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, suppress
 from urllib.parse import urlsplit
 from urllib.request import getproxies, proxy_bypass
@@ -29,6 +29,7 @@ from judgeq.files import ordinary
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.secrets import Mask, extra_headers, from_environment
 from judgeq.settings.model import Access
+from judgeq.types import Headers
 
 KEEP_ALIVE = 4.0  # seconds; uvicorn, which vLLM runs on, closes idle connections after 5
 CONNECT = 10.0  # seconds for a connection
@@ -145,20 +146,17 @@ class Connection:
         model: str,
         url: str,
         access: Access,
-        *,
         connections: int = 100,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.mask = Mask(())
         self._model = model
         self._url = url
         self._access = access
         self._connections = connections
-        self._wall_clock = wall_clock
         self._session: aiohttp.ClientSession | None = None
         self.proxy: str | None = None
         self.tls: ssl.SSLContext | bool = True
-        self.sent: Mapping[str, str] = {}
+        self.sent: Headers = {}
         """Headers of each request, with the key."""
 
     @property
@@ -201,7 +199,7 @@ class Connection:
         method: str,
         url: str,
         body: bytes | AsyncIterator[bytes] | None = None,
-        headers: Mapping[str, str] | None = None,
+        headers: Headers | None = None,
     ) -> AbstractAsyncContextManager[aiohttp.ClientResponse]:
         """Send one, inside `watched`. What comes back is not masked yet."""
         if self._session is None:
@@ -217,7 +215,7 @@ class Connection:
 
     async def exchange(
         self, method: str, url: str, body: bytes | None = None
-    ) -> tuple[int, Mapping[str, str], bytes]:
+    ) -> tuple[int, Headers, bytes]:
         """Status, headers and body of the answer. All that comes in is masked here, before anything
         is cut or parsed; of a success's headers only numbers are read."""
         async with self.watched(url), self.request(method, url, body) as response:
@@ -240,15 +238,11 @@ class Connection:
         except (aiohttp.ClientError, OSError, TimeoutError) as error:
             raise self._broken(url, error) from None  # its own words are not masked
 
-    def refusal(self, status: int, headers: Mapping[str, str], body: bytes, url: str) -> JudgeError:
+    def refusal(self, status: int, headers: Headers, body: bytes, url: str) -> JudgeError:
         """What a masked answer means that is no success."""
         return http_errors.error_for(
-            status, headers, body, model=self._model, url=url, now=self._wall_clock()
+            status, headers, body, model=self._model, url=url, now=time.time()
         )
-
-    def now(self) -> float:
-        """Seconds since the epoch."""
-        return self._wall_clock()
 
     async def refused(self, response: aiohttp.ClientResponse, url: str) -> JudgeError:
         """What an answer means that is no success, read and masked."""

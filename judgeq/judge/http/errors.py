@@ -7,8 +7,7 @@ provider, with where they are documented. What the user reads are the server's o
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
-from typing import Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
 
@@ -26,7 +25,9 @@ from judgeq.errors import (
     UnusableReplyError,
 )
 from judgeq.judge.http import headers as head
+from judgeq.judge.http.replies import fields_in
 from judgeq.settings.model import LIMIT_FIELDS
+from judgeq.types import Fields, Headers
 
 SHOWN = 300
 FLAGS = {
@@ -110,18 +111,6 @@ _REFUSING = re.compile(
     re.IGNORECASE,
 )
 _TOO_MUCH_OUTPUT = re.compile(r"(max_(?:completion_)?tokens)['\"`]? is too (?:large|high)", re.I)
-# By the name that is refused; the other is to be sent.
-_OTHER_NAME: Mapping[Literal["max_tokens", "max_completion_tokens"], re.Pattern[str]] = {
-    "max_tokens": re.compile(
-        r"max_tokens.{0,80}(not supported|unsupported).{0,200}max_completion_tokens", re.S
-    ),
-    "max_completion_tokens": re.compile(
-        r"(unknown|unrecognized|unexpected|extra|not (permitted|supported|allowed)|unsupported)"
-        r".{0,80}max_completion_tokens|max_completion_tokens.{0,80}"
-        r"(unknown|unrecognized|unexpected|extra|not (permitted|supported|allowed)|unsupported)",
-        re.S | re.I,
-    ),
-}
 # What an error without a status would have had, by its words.
 _STATUS = {
     re.compile(r"rate.?limit|too many requests", re.I): 429,
@@ -164,7 +153,7 @@ class _Answer(NamedTuple):
 
 def error_for(
     status: int,
-    headers: Mapping[str, str],
+    headers: Headers,
     body: bytes,
     *,
     model: str,
@@ -187,7 +176,7 @@ def error_for(
     return _named(_Answer(status, said, words, model, url, wait))
 
 
-def error_in(answer: Mapping[str, Any], *, model: str, url: str) -> JudgeError | None:
+def error_in(answer: Fields, *, model: str, url: str) -> JudgeError | None:
     """The error that an answer with status 200 holds, or None.
 
     OpenRouter sends one when the model failed at its work (openrouter.ai/docs/api/reference/errors-
@@ -217,31 +206,27 @@ def read(body: bytes) -> Said:
     return _from(answer) if isinstance(answer, dict) else Said(_one_line(_text(answer)))
 
 
-def _from(answer: Mapping[str, Any]) -> Said:
-    detail = answer.get("detail")
-    if isinstance(detail, dict) and "error" in detail:  # FastAPI around an error of this form
-        answer = detail
+def _from(answer: Fields) -> Said:
+    detail = fields_in(answer.get("detail"))
+    answer = detail if "error" in detail else answer  # FastAPI around an error of this form
     inner = answer.get("error")
-    fields = inner if isinstance(inner, dict) else answer
+    fields = fields_in(inner) or answer
     message = fields.get("message") or fields.get("detail") or fields.get("msg")
     if isinstance(inner, str):
         message = inner
-    if isinstance(message, dict) and "detail" in message:  # Mistral
-        message = message["detail"]
+    message = fields_in(message).get("detail", message)  # Mistral
     parameter = fields.get("param")
     if isinstance(message, list):
         message, parameter = _details(message)
-    metadata = fields.get("metadata")
-    if isinstance(metadata, dict) and metadata.get("raw"):  # OpenRouter: what its provider said
-        message = f"{_text(message)}: {_text(metadata['raw'])}"
+    if raw := fields_in(fields.get("metadata")).get("raw"):  # OpenRouter: what its provider said
+        message = f"{_text(message)}: {_text(raw)}"
     code = fields.get("code")
     if code is None:
         code = fields.get("status") or fields.get("statusCode")
     if answer.get("type") == "error":  # Anthropic
         first = _FIELD_FIRST.match(_text(message))
         parameter = parameter or (first and first[1])
-        details = fields.get("details")
-        code = code or (isinstance(details, dict) and details.get("error_code")) or None
+        code = code or fields_in(fields.get("details")).get("error_code")
     kind = fields.get("type") or fields.get("status") or answer.get("error_type")
     return Said(*(_one_line(_text(part)) for part in (message, code, kind, parameter)))
 
@@ -250,14 +235,10 @@ def _details(problems: list[Any]) -> tuple[str, str]:
     """What FastAPI says of a body's fields, and the first of them. Not what they held: our texts."""
     said, first = [], ""
     for problem in problems[:3]:
-        if isinstance(problem, dict):
-            place = problem.get("loc")
-            place = [_text(part) for part in place[:6]] if isinstance(place, list) else []
-            place = place[1:] if place[:1] == ["body"] else place
-            first = first or (place[0] if place else "")
-            said.append(
-                f"{'.'.join(place)}: {_text(problem.get('msg'))}" if place else _text(problem)
-            )
+        place = problem.get("loc") if isinstance(problem, dict) else None
+        if isinstance(place, list) and (place := place[place[:1] == ["body"] : 6]):
+            first = first or _text(place[0])
+            said.append(f"{'.'.join(map(_text, place))}: {_text(problem.get('msg'))}")
         else:
             said.append(_text(problem))
     return "; ".join(said), first
@@ -341,16 +322,16 @@ def _refused(answer: _Answer) -> JudgeError:
     output = said.parameter in LIMIT_FIELDS or _TOO_MUCH_OUTPUT.search(said.message)
     if status == 413 or (said.names(_TOO_LONG) and not output):
         return _too_long(answer)
-    limit, parameter = _limit_field(said), _parameter(said)
-    if limit is not None:
-        return SteppedDownError(words, what=limit)
+    parameter, refusal = _parameter(said), _REFUSING.search(said.message)
+    # "Unsupported value": the name is known.
+    if parameter in LIMIT_FIELDS and refusal and "unsupported value" not in said.message.lower():
+        return SteppedDownError(words, what=parameter)  # type: ignore[arg-type]  # one of the two
     no_model = said.names(_NO_MODEL) or (status == 404 and said.parameter == "model")
-    if no_model and (status == 404 or said.code.lower() == "model_not_found"):
-        return _unknown_model(answer)
+    surely = no_model and (status == 404 or said.code.lower() == "model_not_found")
     if said.names(_NO_JSON_CAME):
         return UnusableReplyError(f"the model's answer was no JSON. ({words})", cost=None)
     structured = said.parameter.startswith("response_format") or said.names(_STRUCTURED)
-    if structured and status not in (401, 403):
+    if structured and status not in (401, 403) and not surely:
         return SteppedDownError(words, what="structured")
     if said.names(_FILTERED) and not no_model:
         return UnusableReplyError(f"the provider's content filter refused the question. ({words})")
@@ -359,8 +340,11 @@ def _refused(answer: _Answer) -> JudgeError:
             f"{words} {model} won't take {parameter} like that: change {FLAGS[parameter]}, or leave "
             "it out."
         )
-    if no_model and status in (400, 422):
-        return _unknown_model(answer)
+    if surely or (no_model and status not in (401, 403)):
+        return UnknownModelError(
+            f"{words} The server doesn't know the model {model!r}, or doesn't let this key use it: "
+            f"`judgeq doctor --judge {model}` shows which it has. (Ollama: `ollama pull` it first.)"
+        )
     if status in (401, 403) or said.names(_KEY):
         return KeyRefusedError(
             f"{words} The server doesn't accept the API key, or doesn't let it use this: see "
@@ -369,26 +353,6 @@ def _refused(answer: _Answer) -> JudgeError:
     if status in (404, 405):
         return UnknownModelError(f"{words} There is nothing at {url}: is --base-url right?")
     return RefusedRequestError(f"{words} The server won't take the request as it is.")
-
-
-def _unknown_model(answer: _Answer) -> UnknownModelError:
-    model = answer.model
-    return UnknownModelError(
-        f"{answer.words} The server doesn't know the model {model!r}, or doesn't let this key use "
-        f"it: `judgeq doctor --judge {model}` shows which it has. (Ollama: `ollama pull` it first.)"
-    )
-
-
-def _limit_field(said: Said) -> Literal["max_tokens", "max_completion_tokens"] | None:
-    """Which name of the limit on output is refused, if that is what it is about."""
-    if "unsupported value" in said.message.lower():
-        return None  # the name is known
-    for name, words in _OTHER_NAME.items():
-        if words.search(said.message) or (
-            name == said.parameter and _REFUSING.search(said.message)
-        ):
-            return name
-    return None
 
 
 def _parameter(said: Said) -> str | None:

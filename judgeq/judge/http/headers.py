@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, datetime
 from email.utils import parsedate_to_datetime
+from functools import lru_cache
 
 from judgeq.judge.limiter import RateHeaders
+from judgeq.types import Headers
 
 _PART = re.compile(r"(\d+(?:\.\d+)?)(ms|s|m|h|d)")
 _UNITS = {"ms": 0.001, "s": 1.0, "m": 60.0, "h": 3600.0, "d": 86_400.0}
@@ -16,40 +17,22 @@ _IDS = ("x-request-id", "apim-request-id", "request-id", "x-ms-request-id", "cf-
 _EPOCH = 1_000_000_000  # a number above this is a moment, not a duration
 LONGEST = 366 * 86_400.0
 
-# LiteLLM says whose limit it is.
+# OpenAI's names, which Azure, Groq and LiteLLM use (which says whose limit it is); Cerebras' and
+# Mistral's; Kong's; Anthropic's, which limits input and output apart
+# (platform.claude.com/docs/en/api/rate-limits).
 _OWNERS = (
-    *("", "api_key-", "user-", "team-", "team_member-", "end_user-", "organization-", "project-"),
-    *("model_per_key-", "model_per_team-", "model_per_project-"),
+    "((api_key|(end_)?user|team(_member)?|organization|project|model_per_(key|team|project))-)?"
 )
-# OpenAI's names, which Azure, Groq and LiteLLM use; Cerebras' and Mistral's; Kong's; Anthropic's, which
-# limits input and output apart (platform.claude.com/docs/en/api/rate-limits).
-_NAMES = {
-    **dict.fromkeys(("requests", "requests-minute", "req-minute", "minute"), "requests"),
-    **dict.fromkeys(("tokens", "tokens-minute"), "tokens"),
-}
-_FIELDS = {
-    **{
-        f"x-ratelimit-{owner}{what}-{name}": f"{kind}_{what}"
-        for owner in _OWNERS
-        for name, kind in _NAMES.items()
-        for what in ("limit", "remaining")
-    },
-    **{f"x-ratelimit-{owner}limit-max_parallel_requests": "calls_limit" for owner in _OWNERS},
-    **{
-        f"anthropic-ratelimit-{name}-{what}": f"{kind}_{what}"
-        for name, kind in {
-            "requests": "requests",
-            "tokens": "tokens",
-            "input-tokens": "tokens",
-        }.items()
-        for what in ("limit", "remaining")
-    },
-}
+_RATE = re.compile(
+    rf"x-ratelimit-{_OWNERS}(limit|remaining)-((requests|tokens)(-minute)?|(req-)?minute)"
+    rf"|x-ratelimit-{_OWNERS}limit-max_parallel_requests"
+    r"|anthropic-ratelimit-(requests|(input-)?tokens)-(limit|remaining)"
+)
 # A proxy's own wish comes before that of the server behind it, as LiteLLM passes it on.
 _WAITS = ("", "llm_provider-")
 
 
-def retry_after(headers: Mapping[str, str], now: float) -> float | None:
+def retry_after(headers: Headers, now: float) -> float | None:
     """Seconds that the server asks to wait, 0 to LONGEST; None where it doesn't say.
 
     `retry-after-ms`, else `retry-after` as seconds or as a date (RFC 9110, 10.2.3); else the same of
@@ -66,25 +49,31 @@ def retry_after(headers: Mapping[str, str], now: float) -> float | None:
     return None
 
 
-def rate(headers: Mapping[str, str]) -> RateHeaders | None:
+def rate(headers: Headers) -> RateHeaders | None:
     """What a server's headers say of limits a minute, and of calls together: of several the tightest.
     None where they say nothing. Groq's limit on requests is one a day
     (console.groq.com/docs/rate-limits), and left out."""
     limits: dict[str, float] = {}
-    groq = False
     for name, value in headers.items():
-        name = name.lower()
-        field = _FIELDS.get(name)
+        field = _field(name.lower())
         number = _number(value) if field else None
-        if field is not None and number is not None:
+        if number is not None:
             limits[field] = min(number, limits.get(field, number))
-        groq = groq or name == "x-groq-region"
-    if groq:
+    if any(name.lower() == "x-groq-region" for name in headers):
         limits.pop("requests_limit", None)
     return RateHeaders(**limits) if limits else None
 
 
-def price(headers: Mapping[str, str]) -> float | None:
+@lru_cache(1_000)
+def _field(name: str) -> str:
+    """The field of RateHeaders that a header, in small letters, gives; "" for none."""
+    if not _RATE.fullmatch(name):
+        return ""
+    kind = "tokens" if "tokens" in name else "calls" if "parallel" in name else "requests"
+    return f"{kind}_{'remaining' if 'remaining' in name else 'limit'}"
+
+
+def price(headers: Headers) -> float | None:
     """Dollars that this call cost, as a LiteLLM proxy computed them; None where it doesn't know.
 
     It says 0 of models whose price it doesn't know.
@@ -92,12 +81,12 @@ def price(headers: Mapping[str, str]) -> float | None:
     return _number(_lowered(headers).get("x-litellm-response-cost")) or None
 
 
-def is_about_parallel(headers: Mapping[str, str]) -> bool:
+def is_about_parallel(headers: Headers) -> bool:
     """Whether a 429 is for too many calls in flight together, as LiteLLM says it."""
     return _lowered(headers).get("rate_limit_type") == "max_parallel_requests"
 
 
-def request_id(headers: Mapping[str, str]) -> str | None:
+def request_id(headers: Headers) -> str | None:
     """What the provider's support asks for, up to 100 characters."""
     lowered = _lowered(headers)
     for name in _IDS:
@@ -139,7 +128,7 @@ def moment(text: str) -> float | None:
     return None
 
 
-def _lowered(headers: Mapping[str, str]) -> dict[str, str]:
+def _lowered(headers: Headers) -> dict[str, str]:
     return {name.lower(): value for name, value in headers.items()}
 
 

@@ -6,11 +6,10 @@ nothing of retries, limits or the cache: it sends one request, and says what bec
 
 from __future__ import annotations
 
-import time
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import Any, ClassVar, NamedTuple
+from typing import ClassVar, NamedTuple
 from urllib.parse import urlsplit
 
 import orjson
@@ -29,12 +28,12 @@ from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
-from judgeq.judge.http.replies import Answer, object_in
+from judgeq.judge.http.replies import Answer, object_in, objects_in
 from judgeq.judge.limiter import RateHeaders
 from judgeq.judge.prices import Pricing
 from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
-from judgeq.types import Usage
+from judgeq.types import Fields, Headers, Notify, Usage
 
 STEPS = ("schema", "json", "text")
 
@@ -71,8 +70,7 @@ class ModelBackend(ABC):
         connections: int = 100,
         memory: Memory | None = None,
         believe: Callable[[RateHeaders], None] = lambda _: None,
-        warn: Callable[[str], None] = lambda _: None,
-        wall_clock: Callable[[], float] = time.time,
+        warn: Notify = lambda _: None,
     ) -> None:
         self.name = name
         self.version = 0
@@ -89,9 +87,7 @@ class ModelBackend(ABC):
         self._tails: dict[int, bytes] = {}
         self.output_bound = output_bound(reasons)
         self._bounds = Bounds(pricing, model.output_limit, warn, self.output_bound)
-        self.connection = Connection(
-            name, self._url, access, connections=connections, wall_clock=wall_clock
-        )
+        self.connection = Connection(name, self._url, access, connections)
         # Learned from usage, for the estimate that limits work with.
         self._tokens_a_byte = 0.25
         self._output_a_call: float | None = None
@@ -113,11 +109,11 @@ class ModelBackend(ABC):
         """A body up to its messages, and these."""
 
     @abstractmethod
-    def fields(self, k: int) -> dict[str, Any]:
+    def fields(self, k: int) -> Fields:
         """What follows in the body of a question about k texts."""
 
     @abstractmethod
-    def read(self, answer: Mapping[str, Any]) -> Answer:
+    def read(self, answer: Fields) -> Answer:
         """What a successful answer says."""
 
     def step_down(self, what: str) -> bool:
@@ -133,7 +129,7 @@ class ModelBackend(ABC):
         """What was learned about the server, but for how it can structure replies."""
         return {}
 
-    def recall(self, notes: Mapping[str, Any]) -> None:  # noqa: B027 - not all forms learn more
+    def recall(self, notes: Fields) -> None:  # noqa: B027 - not all forms learn more
         """Take up what an earlier run learned."""
 
     # What is the same for all
@@ -213,7 +209,7 @@ class ModelBackend(ABC):
             raise
 
     def _reply(
-        self, status: int, answer_headers: Mapping[str, str], data: bytes, size: int, current: bool
+        self, status: int, answer_headers: Headers, data: bytes, size: int, current: bool
     ) -> Reply:
         """What an answer says to a request of `size` bytes; `current`: one that would be sent as it was
         once more."""
@@ -323,7 +319,5 @@ def beside(base: str, name: str, query: str = "") -> str:
 
 def _names(data: bytes) -> list[str]:
     """The ids in a list of models; none where it is no such list."""
-    models = (object_in(data) or {}).get("data")
-    models = models if isinstance(models, list) else []
-    ids = [model.get("id") for model in models if isinstance(model, dict)]
+    ids = [model.get("id") for model in objects_in((object_in(data) or {}).get("data"))]
     return [name for name in ids if isinstance(name, str)]

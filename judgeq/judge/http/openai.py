@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Any
 from urllib.parse import urlsplit
 
 import orjson
@@ -11,6 +10,7 @@ import orjson
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.replies import Answer, read_completion
 from judgeq.settings.model import LIMIT_FIELDS
+from judgeq.types import Fields
 
 
 class OpenAIChat(ModelBackend):
@@ -35,10 +35,10 @@ class OpenAIChat(ModelBackend):
         """See ModelBackend."""
         return self._head + orjson.dumps(messages)
 
-    def fields(self, k: int) -> dict[str, Any]:
+    def fields(self, k: int) -> Fields:
         """See ModelBackend."""
         model = self.model
-        fields: dict[str, Any] = {
+        fields: Fields = {
             "temperature": model.temperature,
             "reasoning_effort": model.reasoning_effort,
             self._limit_field: model.max_output_tokens,
@@ -58,7 +58,7 @@ class OpenAIChat(ModelBackend):
             sent["response_format"] = {"type": "json_object"}
         return sent
 
-    def read(self, answer: Mapping[str, Any]) -> Answer:
+    def read(self, answer: Fields) -> Answer:
         """See ModelBackend."""
         return read_completion(answer)
 
@@ -73,7 +73,7 @@ class OpenAIChat(ModelBackend):
         """See ModelBackend."""
         return {"limit": self._limit_field}
 
-    def recall(self, notes: Mapping[str, Any]) -> None:
+    def recall(self, notes: Fields) -> None:
         """See ModelBackend."""
         if notes.get("limit") in LIMIT_FIELDS:
             self._limit_field = str(notes["limit"])

@@ -5,12 +5,11 @@ A server may be anybody's: whatever is not as documented is reported as a proble
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from typing import Any, NamedTuple
 
 import orjson
 
-from judgeq.types import Usage
+from judgeq.types import Fields, Usage
 
 
 class Answer(NamedTuple):
@@ -23,7 +22,7 @@ class Answer(NamedTuple):
     more: int = 0
 
 
-def read_completion(answer: Mapping[str, Any]) -> Answer:
+def read_completion(answer: Fields) -> Answer:
     """What a chat completion says."""
     return Answer(read_usage(answer.get("usage")), *read_choice(answer))
 
@@ -54,11 +53,21 @@ def read_usage(usage: Any) -> Usage | None:
 
 def count_in(fields: Any, name: str) -> int | None:
     """A number of something; None where it doesn't say."""
-    value = fields.get(name) if isinstance(fields, dict) else None
+    value = fields_in(fields).get(name)
     return value if type(value) is int and 0 <= value < 2**53 else None
 
 
-def object_in(data: bytes) -> dict[str, Any] | None:
+def fields_in(value: Any) -> Fields:
+    """A JSON object's fields; none for anything else."""
+    return value if isinstance(value, dict) else {}
+
+
+def objects_in(value: Any) -> list[Fields]:
+    """The objects in a list; none for anything else."""
+    return [part for part in value if isinstance(part, dict)] if isinstance(value, list) else []
+
+
+def object_in(data: bytes) -> Fields | None:
     """A JSON object; None for anything else."""
     try:
         value = orjson.loads(data)
@@ -67,12 +76,12 @@ def object_in(data: bytes) -> dict[str, Any] | None:
     return value if isinstance(value, dict) else None
 
 
-def read_choice(answer: Mapping[str, Any]) -> tuple[str, str | None]:
+def read_choice(answer: Fields) -> tuple[str, str | None]:
     """The text of the first choice, and why it is no answer, if it is none."""
     choices = answer.get("choices")
-    choice = choices[0] if isinstance(choices, list) and choices else None
-    message = choice.get("message") if isinstance(choice, dict) else None
-    if not isinstance(choice, dict) or not isinstance(message, dict):
+    choice = fields_in(choices[0]) if isinstance(choices, list) and choices else {}
+    message = choice.get("message")
+    if not isinstance(message, dict):
         return "", "the answer held no message."
     text, reason = _text(message.get("content")), choice.get("finish_reason")
     refusal = message.get("refusal")
@@ -91,9 +100,7 @@ def _text(content: Any) -> str:
     """A message's content: a string, or parts of which some are text."""
     if isinstance(content, str):
         return content
-    if not isinstance(content, list):
-        return ""
-    parts = [part.get("text") for part in content if isinstance(part, dict)]
+    parts = [part.get("text") for part in objects_in(content)]
     return "".join(part for part in parts if isinstance(part, str))
 
 
@@ -104,7 +111,7 @@ _CUT_OFF = {
 }
 
 
-def read_message(answer: Mapping[str, Any]) -> Answer:
+def read_message(answer: Fields) -> Answer:
     """What a message of Anthropic's API says: the input of a tool that was called, else its text.
 
     What it thought is left out. What was written to the provider's cache costs 1.25 times what other
@@ -114,13 +121,9 @@ def read_message(answer: Mapping[str, Any]) -> Answer:
     content = answer.get("content")
     if not isinstance(content, list):
         return Answer(usage, "", "the answer held no message.", more)
-    blocks = [block for block in content if isinstance(block, dict)]
+    blocks = objects_in(content)
     called = [block.get("input") for block in blocks if block.get("type") == "tool_use"]
-    text = "".join(
-        block["text"]
-        for block in blocks
-        if block.get("type") == "text" and isinstance(block.get("text"), str)
-    )
+    text = _text([block for block in blocks if block.get("type") == "text"])
     if called and isinstance(called[0], dict):
         text = orjson.dumps(called[0]).decode()
     reason = answer.get("stop_reason")
