@@ -23,15 +23,12 @@ Floats: TypeAlias = NDArray[np.float64]
 Bools: TypeAlias = NDArray[np.bool_]
 Offsets: TypeAlias = NDArray[np.int64]
 
-Clock: TypeAlias = Callable[[], float]
-"""Seconds: time.time or time.monotonic, or a test's own."""
+Clock: TypeAlias = Callable[[], float]  # seconds
 Sleep: TypeAlias = Callable[[float], Awaitable[None]]
 Notify: TypeAlias = Callable[[str], None]
 """What gets a sentence for the user."""
-Fields: TypeAlias = dict[str, Any]
-"""A JSON object."""
-Headers: TypeAlias = Mapping[str, str]
-"""Those of HTTP, by name."""
+Fields: TypeAlias = dict[str, Any]  # a JSON object
+Headers: TypeAlias = Mapping[str, str]  # HTTP's, by name
 
 GoldKind: TypeAlias = Literal["binary", "ordinal", "continuous"]
 

@@ -52,6 +52,7 @@ class FakeBatches:
     async def create(self, name: str, lines: BinaryIO) -> Remote:
         self._ask("create")
         remote = f"r{len(self.created)}"
+        lines.seek(0)
         self.created[remote] = [line.partition(b"\t")[0].decode() for line in lines]
         return self._remote(remote)
 

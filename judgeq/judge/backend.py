@@ -180,7 +180,7 @@ class BatchAPI(Protocol):
         are these and nothing else. Its id has at most 64 letters, digits, - and _."""
 
     async def create(self, name: str, lines: BinaryIO) -> Remote:
-        """Create a batch of the lines in a file; the provider is sent our name for
+        """Create a batch of the lines in a file, wherever it stands; the provider is sent our name for
         it, if it keeps any."""
 
     async def get(self, remote: str) -> Remote:
