@@ -511,7 +511,7 @@ def test_a_killed_helper_is_told_and_nothing_lost(tmp_path: Path, expected: list
             for child in multiprocessing.active_children():
                 child.kill()
 
-    with pytest.raises(StoppedError, match=r"was killed.*the same command goes on, and --jobs 1"):
+    with pytest.raises(StoppedError, match=r"was killed.*the same command continues, and --jobs 1"):
         study(SMALL, tmp_path, 2, tell)
     assert len(cases_of(tmp_path).read_bytes().splitlines()) >= 1 + 3
     assert study(SMALL, tmp_path, 1, nothing) == expected

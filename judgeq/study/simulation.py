@@ -32,8 +32,8 @@ from pydantic import (
     field_validator,
 )
 
-from judgeq import seeds, strategies, table_files
-from judgeq.datasets import synthetic
+from judgeq import seeds, strategies
+from judgeq.datasets import synthetic, table_writer
 from judgeq.errors import DataError, NotConvergedError, StoppedError, UsageError
 from judgeq.files import ordinary, replacing
 from judgeq.judge import error_model
@@ -300,7 +300,7 @@ def write_table(rows: Sequence[StudyRow], path: Path) -> None:
     async def batches() -> AsyncIterator[Sequence[Any]]:
         yield list(zip(*map(astuple, rows), strict=True))
 
-    table = table_files.Table(get_type_hints(StudyRow), batches())
-    kind: table_files.Format = "parquet" if path.suffix == ".parquet" else "csv"
+    table = table_writer.Table(get_type_hints(StudyRow), batches())
+    kind: table_writer.Format = "parquet" if path.suffix == ".parquet" else "csv"
     with replacing(path) as file:
-        asyncio.run(table_files.write(table, kind, file.buffer))
+        asyncio.run(table_writer.write(table, kind, file.buffer))
