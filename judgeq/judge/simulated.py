@@ -62,7 +62,8 @@ class SimulatedJudge(Offline):
         self._latency = latency
         self._sleep = sleep
         self._reasons = reasons
-        self._errors = ErrorModel(settings)
+        errors = ErrorModel(settings)
+        self._order, self._score = errors.order, errors.score
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
         self._late = seeds.Stream(seed, "latency")
 
@@ -80,10 +81,8 @@ class SimulatedJudge(Offline):
         """The verdict on a match: the same whenever it is asked."""
         scores = [self._scores[item] for item in match.items]
         if match.kind == "direct":
-            return Verdict(
-                match.items, (), self._errors.score(scores[0], self._answers.at(match.id))
-            )
-        order = self._errors.order(scores, self._answers.at(match.id))
+            return Verdict(match.items, (), self._score(scores[0], self._answers.at(match.id)))
+        order = self._order(scores, self._answers.at(match.id))
         return Verdict(tuple([match.items[place] for place in order]))
 
 
