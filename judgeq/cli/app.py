@@ -192,7 +192,7 @@ class _Group(TyperGroup):
 
 def _usage(error: Any) -> UsageError:
     """typer's complaint about flags and commands, in our form."""
-    message = error.format_message()
+    message = error.format_message().replace("Value error, ", "")
     point = "" if message.endswith((".", "?", "!")) else "."
     command = error.ctx.command_path if getattr(error, "ctx", None) is not None else "judgeq"
     return UsageError(f"{message}{point} `{command} --help` shows what there is.")
@@ -300,34 +300,20 @@ app = typer.Typer(
     pretty_exceptions_show_locals=False,
     context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100},
 )
-prompts_app = typer.Typer(
-    cls=_Commands,
-    help="List the prompt sets, or show what one would send.",
-    invoke_without_command=True,
-)
-app.add_typer(prompts_app, name="prompts")
-cache_app = typer.Typer(
-    cls=_Commands, help="Show the reply cache, prune or clear it.", invoke_without_command=True
-)
-app.add_typer(cache_app, name="cache")
-batches_app = typer.Typer(
-    cls=_Commands,
-    help="List the batches of all runs, cancel those of one, or give up lost ones.",
-    invoke_without_command=True,
-)
-app.add_typer(batches_app, name="batches")
-judges_app = typer.Typer(
-    cls=_Commands,
-    help="Manage human judges and their links.",
-    invoke_without_command=True,
-)
-app.add_typer(judges_app, name="judges")
-store_app = typer.Typer(
-    cls=_Commands,
-    help="Look after a PostgreSQL store: check, drop or copy a run.",
-    invoke_without_command=True,
-)
-app.add_typer(store_app, name="store")
+
+
+def _with_commands(name: str) -> typer.Typer:
+    """A command of judgeq that has others."""
+    group = typer.Typer(cls=_Commands, help=COMMANDS[name][1], invoke_without_command=True)
+    app.add_typer(group, name=name)
+    return group
+
+
+prompts_app = _with_commands("prompts")
+cache_app = _with_commands("cache")
+batches_app = _with_commands("batches")
+judges_app = _with_commands("judges")
+store_app = _with_commands("store")
 
 
 @app.callback(invoke_without_command=True)
