@@ -16,7 +16,7 @@ from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 import numpy as np
 import orjson
 
-from judgeq.datasets.formats import MOST_ROWS
+from judgeq.datasets.formats import MOST_ROWS, packages
 from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
 
@@ -77,11 +77,7 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
 
 
 async def _write_parquet(table: Table, file: IO[bytes]) -> None:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError("Parquet needs pyarrow: pip install 'judgeq[parquet]'.") from error
+    pa, parquet = packages("parquet", "Parquet", "pyarrow", "pyarrow.parquet")
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
     schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
     with parquet.ParquetWriter(file, schema) as writer:
@@ -94,18 +90,14 @@ async def _write_parquet(table: Table, file: IO[bytes]) -> None:
 
 
 async def _write_excel(table: Table, file: IO[bytes]) -> None:
-    try:
-        from openpyxl import Workbook
-        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE as UNSEEN
-    except ImportError as error:
-        raise UsageError("Excel files need openpyxl: pip install 'judgeq[excel]'.") from error
+    openpyxl, cells_of = packages("excel", "Excel", "openpyxl", "openpyxl.cell.cell")
 
     def written(cell: object) -> object:
         if not isinstance(cell, str):
             return cell
-        return for_spreadsheet(UNSEEN.sub("", _utf8(cell) or ""))
+        return for_spreadsheet(cells_of.ILLEGAL_CHARACTERS_RE.sub("", _utf8(cell) or ""))
 
-    book = Workbook(write_only=True)
+    book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
     sheet.append([*map(written, table.columns)])
     rows, longest = 1, 0

@@ -154,16 +154,11 @@ class MockServer:
 
     def _rates(self) -> dict[str, str]:
         """The headers that report limits."""
-        rooms = {"requests": self._requests.room(), "tokens": self._tokens.room()}
+        limits = {"requests": self._requests, "tokens": self._tokens}
         return {
             f"x-ratelimit-{what}-{name}": value
-            for name, room in rooms.items()
-            if room is not None
-            for what, value in (
-                ("limit", f"{room.limit:.0f}"),
-                ("remaining", f"{room.remaining:.0f}"),
-                ("reset", f"{room.reset:.3f}s"),
-            )
+            for name, limit in limits.items()
+            for what, value in limit.room().items()
         }
 
     def _limited(self, usage: Usage) -> web.Response | None:
@@ -174,7 +169,6 @@ class MockServer:
             self._requests.take(1)
             self._tokens.take(tokens)
             return None
-        self.stats.limited += 1
         self.stats.outcomes["limited"] += 1
         waits = {
             "Retry-After": str(math.ceil(wait)),

@@ -6,7 +6,7 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, NamedTuple
+from typing import Any
 
 import orjson
 
@@ -20,18 +20,20 @@ class Stats:
     """What the server saw. Tokens are those of answered requests."""
 
     requests: int = 0
-    answered: int = 0
     outcomes: Counter[str] = field(default_factory=Counter)
-    limited: int = 0
     tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
     in_flight: int = 0
     most_in_flight: int = 0
     asked: Counter[str] = field(default_factory=Counter)
     delivered: Counter[str] = field(default_factory=Counter)
 
+    @property
+    def answered(self) -> int:
+        """Requests that were answered."""
+        return self.delivered.total()
+
     def count(self, number: str, usage: Usage) -> None:
         """Count a question that was answered, and the tokens that it took."""
-        self.answered += 1
         self.delivered[number] += 1
         self.tokens = [a + b for a, b in zip(self.tokens, usage, strict=True)]
 
@@ -41,7 +43,7 @@ class Stats:
             "requests": self.requests,
             "answered": self.answered,
             "outcomes": dict(self.outcomes),
-            "refused_by_limits": self.limited,
+            "refused_by_limits": self.outcomes["limited"],
             "tokens": dict(zip(Usage._fields, self.tokens, strict=True)),
             "in_flight": self.in_flight,
             "most_in_flight": self.most_in_flight,
@@ -59,14 +61,6 @@ class Stats:
 def question_id(messages: Sequence[Mapping[str, Any]]) -> str:
     """What a question is known by: a hash of its messages."""
     return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).hexdigest()
-
-
-class Room(NamedTuple):
-    """A limit a minute, what is left of it, and seconds until more is."""
-
-    limit: float
-    remaining: float
-    reset: float
 
 
 class Limit:
@@ -100,9 +94,13 @@ class Limit:
             self._log.append((self._clock(), amount))
             self._sum += amount
 
-    def room(self) -> Room | None:
-        """What is left; None where nothing is limited."""
+    def room(self) -> dict[str, str]:
+        """The limit, what is left of it, and seconds until more is; empty where nothing is limited."""
         if self.limit is None:
-            return None
+            return {}
         reset = self._log[0][0] + WINDOW - self._clock() if self._log else 0.0
-        return Room(self.limit, max(0.0, self.limit - self._sum), max(0.0, reset))
+        return {
+            "limit": f"{self.limit:.0f}",
+            "remaining": f"{max(0.0, self.limit - self._sum):.0f}",
+            "reset": f"{max(0.0, reset):.3f}s",
+        }
