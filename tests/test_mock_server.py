@@ -14,8 +14,8 @@ from hypothesis import strategies as st
 
 from judgeq import escaping, prompts
 from judgeq.errors import UnusableReplyError
-from judgeq.mock_server import MockServer, running
-from judgeq.mock_server.behaviour import Limit, question_id
+from judgeq.mock_server import Limit, MockServer, running
+from judgeq.mock_server.chat import question_id
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match
 from tests.fakes import Clock

@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from judgeq import prompts
-from judgeq.mock_server.behaviour import question_id
+from judgeq.mock_server.chat import question_id
 from tests.cli import (
     answered,
     in_flight,

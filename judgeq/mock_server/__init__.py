@@ -11,6 +11,7 @@ import asyncio
 import math
 import signal
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
@@ -20,14 +21,57 @@ import orjson
 from aiohttp import web
 
 from judgeq.mock_server.batches import Batches
-from judgeq.mock_server.behaviour import Limit, Stats
-from judgeq.mock_server.chat import Chat, as_json, broke, drop, error, slow_down
+from judgeq.mock_server.chat import Chat, Stats, as_json, broke, drop, error, slow_down
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LARGEST = 256 * 1024 * 1024
 """Bytes of a request."""
+WINDOW = 60.0
+
+
+class Limit:
+    """At most `limit` in any 60 seconds, exactly: a log of what was let through."""
+
+    def __init__(self, limit: float | None, clock: Callable[[], float]) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._log: deque[tuple[float, float]] = deque()
+        self._sum = 0.0
+
+    def wait(self, amount: float) -> float:
+        """Seconds until so much may pass; 0 if it may now."""
+        if self.limit is None:
+            return 0.0
+        now = self._clock()
+        while self._log and self._log[0][0] <= now - WINDOW:
+            self._sum -= self._log.popleft()[1]
+        over = self._sum + amount - self.limit
+        if over <= 1e-9 or not self._log:
+            return 0.0
+        for at, passed in self._log:
+            over -= passed
+            if over <= 1e-9:
+                return max(0.001, at + WINDOW - now)
+        return WINDOW
+
+    def take(self, amount: float) -> None:
+        """Let it pass."""
+        if self.limit is not None:
+            self._log.append((self._clock(), amount))
+            self._sum += amount
+
+    def room(self) -> dict[str, str]:
+        """The limit, what is left of it, and seconds until more is; empty where nothing is limited."""
+        if self.limit is None:
+            return {}
+        reset = self._log[0][0] + WINDOW - self._clock() if self._log else 0.0
+        return {
+            "limit": f"{self.limit:.0f}",
+            "remaining": f"{max(0.0, self.limit - self._sum):.0f}",
+            "reset": f"{max(0.0, reset):.3f}s",
+        }
 
 
 class MockServer:

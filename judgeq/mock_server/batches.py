@@ -16,8 +16,7 @@ import orjson
 from aiohttp import web
 
 from judgeq import seeds
-from judgeq.mock_server.behaviour import Stats
-from judgeq.mock_server.chat import Chat, Said, as_json, error
+from judgeq.mock_server.chat import Chat, Said, Stats, as_json, error
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 

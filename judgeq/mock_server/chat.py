@@ -1,11 +1,13 @@
 """What the simulated judge says to a question, in OpenAI's words, and what a fault makes of it: live, or
-in a batch."""
+in a batch; and counts of all of it."""
 
 from __future__ import annotations
 
 import hashlib
 import math
+from collections import Counter
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any, NamedTuple
 
 import orjson
@@ -14,7 +16,6 @@ from aiohttp import web
 from judgeq import escaping, prompts, seeds
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel
 from judgeq.judge.simulated import reason_for
-from judgeq.mock_server.behaviour import Stats, question_id
 from judgeq.settings import Simulation
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Usage, Verdict
@@ -23,6 +24,49 @@ STRUCTURED = {"json_schema": 2, "json_object": 1}
 CAN = {"schema": 2, "json": 1, "text": 0}
 # The faults that spoil an answer, and so can stand in a batch.
 SPOILT = frozenset({"refused", "cut_off", "filtered", "unreadable", "incomplete", "wrapped"})
+
+
+@dataclass(slots=True)
+class Stats:
+    """What the server saw. Tokens are those of answered requests."""
+
+    requests: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    in_flight: int = 0
+    most_in_flight: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    delivered: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def answered(self) -> int:
+        """Requests that were answered."""
+        return self.delivered.total()
+
+    def count(self, number: str, usage: Usage) -> None:
+        """Count a question that was answered, and the tokens that it took."""
+        self.delivered[number] += 1
+        self.tokens = [a + b for a, b in zip(self.tokens, usage, strict=True)]
+
+    def as_json(self, *, questions: bool = False) -> dict[str, Any]:
+        """As `/stats` tells it."""
+        stats: dict[str, Any] = {
+            "requests": self.requests,
+            "answered": self.answered,
+            "outcomes": dict(self.outcomes),
+            "refused_by_limits": self.outcomes["limited"],
+            "tokens": dict(zip(Usage._fields, self.tokens, strict=True)),
+            "in_flight": self.in_flight,
+            "most_in_flight": self.most_in_flight,
+            "questions": len(self.asked),
+            "asked_again": self.asked.total() - len(self.asked),
+        }
+        if questions:
+            stats["by_question"] = {
+                number: {"asked": asked, "answered": self.delivered[number]}
+                for number, asked in self.asked.items()
+            }
+        return stats
 
 
 class Asked(NamedTuple):
@@ -183,6 +227,11 @@ class Chat:
             digest = hashlib.blake2b(text.encode(), digest_size=8).digest()
             score = LOW + int.from_bytes(digest, "big") / 2**64 * (HIGH - LOW)
         return score
+
+
+def question_id(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What a question is known by: a hash of its messages."""
+    return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).hexdigest()
 
 
 def _read(data: bytes) -> Asked | None:
