@@ -111,12 +111,8 @@ def load(name: str, feature: str | None = None) -> PromptSet:
                 + f" Give {', '.join(names)}, or the path of a .toml file of your own."
             )
     prompt = _read(path)
-    fields = prompt.model_dump()
-    wants = any(
-        "feature" in Template(value).get_identifiers()
-        for value in fields.values()
-        if isinstance(value, str)
-    )
+    fields = {name: words for name, words in prompt if isinstance(words, str)}
+    wants = any("feature" in Template(words).get_identifiers() for words in fields.values())
     if wants and not feature:
         raise UsageError(
             f"prompt set {prompt.name!r} needs --feature, for example "
@@ -127,16 +123,14 @@ def load(name: str, feature: str | None = None) -> PromptSet:
             f"--feature doesn't go with prompt set {prompt.name!r}, which is about "
             f"{prompt.feature!r}; --prompt generic takes it."
         )
-    # $count is filled in when the question is asked.
-    filled = {
-        key: Template(value).safe_substitute(feature=feature)
-        for key, value in fields.items()
-        if isinstance(value, str)
-    }
-    people = tuple(
-        (name, Template(words).safe_substitute(feature=feature)) for name, words in prompt.people
-    )
-    return prompt.model_copy(update={**filled, "people": people})
+
+    def filled(words: Mapping[str, str]) -> dict[str, str]:  # $count is when the question is asked
+        return {
+            name: Template(text).safe_substitute(feature=feature) for name, text in words.items()
+        }
+
+    people = tuple(filled(dict(prompt.people)).items())
+    return prompt.model_copy(update={**filled(fields), "people": people})
 
 
 def kept(text: str) -> PromptSet:
@@ -286,14 +280,7 @@ def parse(text: str, match: Match, ties: bool = False) -> Verdict:
     answer = _answer(text, "ranking")
     if not isinstance(answer, list):
         raise UnusableReplyError(f'"ranking" must be an array of labels, not {_shown(answer)}.')
-    rows = dict(zip(names, match.items, strict=True))
-    try:
-        items = tuple([rows.pop(label) for label in answer])
-    except (KeyError, TypeError):
-        return _ranking(answer, match, names, ties)
-    if rows:
-        raise UnusableReplyError(_miscounted(answer, names))
-    return Verdict(items)
+    return _ranking(answer, match, names, ties)
 
 
 def reason(reply: str) -> str | None:
@@ -333,7 +320,7 @@ def _winner(answer: Any, match: Match, names: Sequence[str], ties: bool) -> Verd
 
 
 def _ranking(answer: list[Any], match: Match, names: Sequence[str], ties: bool) -> Verdict:
-    """The slow way: a ranking with ties, or one that names labels wrongly."""
+    """The verdict of a ranking."""
     places = [place if isinstance(place, list) else [place] for place in answer]
     flat = [label for place in places for label in place]
     if not all(isinstance(label, str) for label in flat):

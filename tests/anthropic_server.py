@@ -17,9 +17,10 @@ from typing import Any
 import orjson
 from aiohttp import web
 
-from judgeq.mock_server import Handler, MockServer
-from judgeq.mock_server.batches import ENDED, Batch
+from judgeq.mock_server import Handler
+from judgeq.mock_server.batches import Batch
 from judgeq.mock_server.chat import as_json, slow_down
+from tests.faulty_server import FaultyBatch, FaultyServer
 
 REASONS = {"stop": "end_turn", "length": "max_tokens", "content_filter": "refusal"}
 KINDS = {401: "authentication_error", 404: "not_found_error", 413: "request_too_large"}
@@ -41,7 +42,7 @@ def error(status: int, message: str, headers: Mapping[str, str] | None = None) -
     return as_json({"type": "error", "error": inner}, status, headers)
 
 
-class AnthropicServer(MockServer):
+class AnthropicServer(FaultyServer):
     """The mock server, which also speaks Anthropic's API."""
 
     def __init__(self, *given: Any, **more: Any) -> None:
@@ -87,7 +88,6 @@ class AnthropicServer(MockServer):
     def _refusal(self, response: web.Response, said: Mapping[str, Any]) -> web.Response:
         """OpenAI's error in Anthropic's words."""
         status, text = response.status, str(said["message"])
-        shown = text.partition("this model.")[2]
         if status == 401:
             text = text.replace("Incorrect API key provided:", "invalid x-api-key")
         elif said["code"] == "insufficient_quota":
@@ -96,9 +96,9 @@ class AnthropicServer(MockServer):
             longest, sent = re.findall(r"\d+", text)
             text = f"prompt is too long: {sent} tokens > {longest} maximum"
         elif said["param"] == "response_format":
-            text = f"output_config.format: Extra inputs are not permitted{shown}"
+            text = "output_config.format: Extra inputs are not permitted"
         elif said["param"] == "tool_choice":
-            text = f"tool_choice: Extra inputs are not permitted{shown}"
+            text = "tool_choice: Extra inputs are not permitted"
         elif said["code"] == "model_not_found":
             text = f"model: {text.partition('`')[2].partition('`')[0]}"
         elif status == 429:
@@ -131,8 +131,8 @@ class AnthropicServer(MockServer):
         body = await request.read()
         requests = orjson.loads(body)["requests"]
         batches = self.batches
-        if batches.drawn("limited") is not None:
-            return slow_down(self.settings.retry_after)
+        if limited := batches.limited():
+            return limited
         lines = [
             {
                 "custom_id": one["custom_id"],
@@ -148,8 +148,8 @@ class AnthropicServer(MockServer):
         if problems:
             number = problems[0]["line"] - 1
             return error(400, f"requests.{number}.params: Input should be an object")
-        batch = batches.add(lines, (), len(body), {})
-        return await batches.told(request, self._shown(request, batch, "validating"))
+        batch = batches.add(lines, {"size": len(body)})
+        return await batches.told(request, as_json(self._shown(request, batch)))
 
     async def listed(self, request: web.Request) -> web.Response:
         after, limit = request.query.get("after_id"), int(request.query.get("limit", 20))
@@ -180,16 +180,17 @@ class AnthropicServer(MockServer):
         lines = [orjson.dumps(self._result(line, asked[line["custom_id"]])) for line in given]
         return await self.batches.send(request, batch, b"".join(line + b"\n" for line in lines))
 
-    def _named(self, request: web.Request) -> Batch | None:
+    def _named(self, request: web.Request) -> FaultyBatch | None:
         return self.batches.batches.get(request.match_info["id"])
 
     def _view(self, request: web.Request, batch: Batch) -> dict[str, Any]:
-        return self._shown(request, batch, self.batches.catch_up(batch))
+        self.batches.catch_up(batch)
+        return self._shown(request, batch)
 
-    def _shown(self, request: web.Request, batch: Batch, state: str) -> dict[str, Any]:
-        counts, ended = batch.counts, state in ENDED
+    def _shown(self, request: web.Request, batch: Batch) -> dict[str, Any]:
+        counts, ended = batch.counts, batch.closed
         done = {
-            "succeeded": counts["succeeded"],
+            "succeeded": counts["billed"],
             "errored": counts["failed"],
             "canceled": counts["cancelled"],
             "expired": counts["expired"],

@@ -1,4 +1,5 @@
-"""The mock server in a thread of this process, where it also speaks Anthropic's API, or as
+"""The mock server in a thread of this process, where it also speaks Anthropic's API and
+fails as tests ask, or as
 `judgeq mock-server`, and what it saw."""
 
 from __future__ import annotations
@@ -18,6 +19,7 @@ from judgeq.settings.declaration import settings_of
 from judgeq.settings.mock_server import MockSettings
 from tests.anthropic_server import AnthropicServer
 from tests.cli import command, command_line, environment
+from tests.faulty_server import FaultySettings
 from tests.web import in_thread
 
 
@@ -28,11 +30,17 @@ def mock(folder: Path, *flags: str) -> Iterator[str]:
         yield url
 
 
-def _settings(flags: tuple[str, ...]) -> MockSettings:
-    """What flags of `judgeq mock-server` say."""
+def _settings(flags: tuple[str, ...]) -> FaultySettings:
+    """What flags of `judgeq mock-server` say, and those of faults that only tests know."""
+    left, faults = list(flags), dict[str, Any]()
+    for name in FaultySettings.model_fields.keys() - MockSettings.model_fields.keys():
+        if (flag := f"--{name.replace('_', '-')}") in left:
+            at = left.index(flag)
+            _, faults[name] = left[at : at + 2]
+            del left[at : at + 2]
     mock_server_command = command_line().commands["mock-server"]
-    with mock_server_command.make_context("mock-server", ["--port", "0", *flags]) as context:
-        return MockSettings(**given(context.params, settings_of(MockSettings)))
+    with mock_server_command.make_context("mock-server", ["--port", "0", *left]) as context:
+        return FaultySettings(**given(context.params, settings_of(MockSettings)), **faults)
 
 
 @contextmanager

@@ -13,9 +13,9 @@ import pytest
 from judgeq import prompts
 from judgeq.judge.http.replies import read_message
 from judgeq.mock_server import MockServer, running
-from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Usage
 from tests.anthropic_server import AnthropicServer
+from tests.faulty_server import FaultySettings
 from tests.mock import mock
 from tests.test_mock_server import SCORES, TEXTS, Story
 
@@ -52,7 +52,7 @@ async def post(
 
 def serving(story: Story, **settings: Any) -> None:
     async def run() -> None:
-        made = MockSettings(port=0, **settings)
+        made = FaultySettings(port=0, **settings)
         server = AnthropicServer(made, SCORES)
         async with running(server) as url, aiohttp.ClientSession() as session:
             await story(session, url, server)

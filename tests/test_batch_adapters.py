@@ -18,11 +18,12 @@ from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.http.openai import OpenAIChat
 from judgeq.mock_server import MockServer, batches, running
-from judgeq.settings.mock_server import MockSettings
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
+from tests import faulty_server
 from tests.anthropic_server import AnthropicServer
 from tests.fakes import Clock
+from tests.faulty_server import FaultySettings
 from tests.test_openai_chat import request
 
 Form = Literal["openai", "anthropic"]
@@ -43,7 +44,7 @@ class Rig(NamedTuple):
 def rehearsed(form: Form, story: Callable[[Rig], Awaitable[None]], **settings: Any) -> None:
     async def run() -> None:
         clock = Clock()
-        made = MockSettings(port=0, **{"batch_time": 100.0, **settings})
+        made = FaultySettings(port=0, **{"batch_time": 100.0, **settings})
         server = AnthropicServer(made, clock=clock)
         async with running(server) as url:
             kind = AnthropicMessages if form == "anthropic" else OpenAIChat
@@ -199,7 +200,7 @@ def test_a_broken_download_leaves_nothing_and_can_be_tried_again(
 def test_results_that_were_deleted_are_gone(
     form: Form, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(batches, "KEPT", 200.0)
+    monkeypatch.setattr(faulty_server, "KEPT", 200.0)
 
     async def story(rig: Rig) -> None:
         made = await rig.api.create(NAME, lines(rig))

@@ -4,6 +4,7 @@ is paid for twice that need not be, and nothing is left lying about."""
 from __future__ import annotations
 
 import itertools
+import math
 import tempfile
 from pathlib import Path
 from typing import Any
@@ -14,10 +15,12 @@ from aiohttp import web
 from judgeq.engine import batch
 from judgeq.mock_server import batches
 from judgeq.mock_server.chat import drop
+from tests import faulty_server
 from tests.anthropic_server import AnthropicServer
 from tests.batch_killing import quick
 from tests.batch_server import APIS, asked_live, texts_in
 from tests.cli import ended, judgeq, only_run, query, scores
+from tests.faulty_server import FaultyBatch, FaultyBatches
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -143,7 +146,7 @@ def test_a_batch_that_was_created_though_the_answer_was_429_is_taken_up(
 ) -> None:
     """Every second creation is answered so; another that wasn't taken is offered again, and neither is
     paid for twice, or unknown."""
-    for routes in (batches.Batches, AnthropicServer):
+    for routes in (FaultyBatches, AnthropicServer):
         monkeypatch.setattr(routes, "create", belied(routes.create))
     done = Rehearsal(tmp_path, texts, api, f"--batch-limited 0.2 --retry-after 0.01 {flaky}")
     done.check()
@@ -204,7 +207,7 @@ def test_who_never_has_an_answer_for_us_is_not_paid_for_ever(
     tmp_path: Path, texts: Path, api: str, faults: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     if not faults:
-        monkeypatch.setattr(batches, "KEPT", 0)
+        monkeypatch.setattr(faulty_server, "KEPT", 0)
     done = Rehearsal(tmp_path, texts, api, faults, until=4)
     done.check()
     assert done.codes == [4]
@@ -272,10 +275,8 @@ def test_batches_cancelled_half_way_are_collected_and_the_rest_is_asked_again(
     with mock(tmp_path, "--batch-time", "0") as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
         with monkeypatch.context() as patch:
-            going = "in_progress", "cancelling"
-            state = lambda batch, now: going[batch.cancelled is not None]  # noqa: E731
-            patch.setattr(batches.Batch, "state", state)
-            patch.setattr(batches.Batch, "due", lambda batch, now: len(batch.lines) // 2)
+            patch.setattr(FaultyBatch, "end", math.inf)
+            patch.setattr(FaultyBatch, "due", lambda batch, now: len(batch.lines) // 2)
             judgeq(tmp_path, *run, "--no-wait", expect=5)
             judgeq(tmp_path, "batches", "cancel")
         judgeq(tmp_path, *run)
@@ -308,13 +309,13 @@ def test_a_server_that_is_away_for_a_while_is_waited_for(
 ) -> None:
     away = list(range(12))
 
-    async def gone(_: batches.Batches, request: web.Request) -> web.StreamResponse | None:
+    async def gone(_: FaultyBatches, request: web.Request) -> web.StreamResponse | None:
         return await drop(request, b"{}", half=False) if away and away.pop() >= 0 else None
 
     with mock(tmp_path, "--batch-time", "0") as url:
         run = ("run", "-d", str(texts), *JOB, *APIS[api], "--base-url", url, "--batch")
         judgeq(tmp_path, *run, "--no-wait", expect=5)
-        monkeypatch.setattr(batches.Batches, "flaky", gone)
+        monkeypatch.setattr(FaultyBatches, "flaky", gone)
         judgeq(tmp_path, *run)
         seen = stats(url, questions=True)
     assert not away

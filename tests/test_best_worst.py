@@ -215,7 +215,7 @@ def test_flags_that_do_not_go_together(tmp_path: Path, flags: tuple[str, ...], w
 
 def test_a_column_that_is_not_there(tmp_path: Path) -> None:
     path = table(tmp_path, "t1,t2,t3,t4,t1,t2,Ann")
-    with pytest.raises(DataError, match="--item-columns names the columns"):
+    with pytest.raises(DataError, match="Name the right one with --item-columns"):
         read(path, NAMED._replace(items=["a", "b", "e"]))
-    with pytest.raises(DataError, match="--best names the column"):
+    with pytest.raises(DataError, match="Name the right one with --best"):
         read(path, NAMED._replace(best="most"))

@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judgeq.errors import ServerFullError, StoppedError
 from judgeq.judge.limiter import FIRST_WINDOW, MARGIN, Limiter, Permit, RateHeaders
-from judgeq.mock_server.behaviour import Limit
+from judgeq.mock_server import Limit
 from tests.fakes import Clock, opened, turns
 
 SENT = Permit(0.0, 0)

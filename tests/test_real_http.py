@@ -15,7 +15,7 @@ from typing import Any
 import pytest
 
 from judgeq import prompts
-from judgeq.mock_server.behaviour import question_id
+from judgeq.mock_server.chat import question_id
 from tests.cli import (
     answered,
     in_flight,
@@ -531,7 +531,7 @@ def test_no_key_is_left_behind_anywhere(
         "wrong_key": ("--key", "sk-another"),
         "dropped": ("--key", KEY, "--dropped", "0.2", "--rate-limited", "0.2"),
     }[fault]
-    with mock(tmp_path, "--echo-key", "--retry-after", "0.05", *flags) as url:
+    with mock(tmp_path, "--echo-key", "1", "--retry-after", "0.05", *flags) as url:
         done = judgeq(
             tmp_path,
             *job(texts, url, *form, "--rounds", "1", "--log", "log.txt", "--json"),

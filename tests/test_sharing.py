@@ -175,7 +175,7 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
         imported(given[0], bad)
     assert not list(runs_dir.iterdir())
     done = judgeq(demo, "export", "--by", "name", expect=2)
-    assert "give row or id" in done.stderr
+    assert "'--by': 'name' is not one of 'row', 'id'" in done.stderr
 
 
 def test_a_run_appears_whole_or_not_at_all(
@@ -309,7 +309,8 @@ def test_what_an_import_leaves_out_is_reported(tmp_path: Path) -> None:
     done = judgeq(tmp_path, *given, "--items", "rows")
     assert "was imported before" in done.stderr
     assert "was imported before" not in judgeq(tmp_path, *given, "--items", "ids").stderr
-    assert "give rows or ids" in judgeq(tmp_path, *given, "--items", "row", expect=2).stderr
+    wrong = judgeq(tmp_path, *given, "--items", "row", expect=2).stderr
+    assert "'--items': 'row' is not one of 'rows', 'ids'" in wrong
 
 
 def failed(file: Path, demo: Path, times: int) -> Path:

@@ -150,4 +150,4 @@ def test_an_import_by_the_command_line(tmp_path: Path) -> None:
     wrong = judgeq(tmp_path, "import", *flags[:3], *flags[3:5], expect=2)
     assert "--right" in wrong.stderr
     wrong = judgeq(tmp_path, "import", *flags[:-1], "v", expect=3)
-    assert "--winner names the column of the winner" in wrong.stderr
+    assert "Name the right one with --winner." in wrong.stderr

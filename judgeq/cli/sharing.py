@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import csv
 from pathlib import Path
-from typing import IO, TYPE_CHECKING, Annotated, Any
+from typing import IO, TYPE_CHECKING, Annotated, Any, Literal
 
 import typer
 
@@ -26,6 +26,7 @@ from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
     from judgeq.config import Settings
+    from judgeq.datasets.table_writer import Format
     from judgeq.engine.status import State
     from judgeq.imports import votes
     from judgeq.runs import RunPlace
@@ -34,7 +35,6 @@ VOTES = "Table of votes"
 BEST_WORST = "Table of best-worst answers"
 EITHER = "Either table"
 _TABLES = (".csv", ".tsv", ".parquet")
-TABLES = ("scores", "comparisons", "calls")
 
 
 def _column(text: str, panel: str = VOTES) -> Any:
@@ -47,14 +47,12 @@ def _columns(
     of_best_worst: dict[str, Any],
     judge: str | None,
     round_: str | None,
-    says: str | None,
+    says: Literal["text", "side"] | None,
 ) -> votes.Columns | None:
     """The columns of a table of votes, or of best-worst answers, by the flags of each and those of both;
     None for a recording. Raises UsageError where one is missing."""
     from judgeq.imports import votes
 
-    if says not in (None, "text", "side"):
-        raise UsageError(f"--winner-is {says!r}: give text or side.")
     one, other = (
         [flag for flag, value in of.items() if value is not None]
         for of in (of_votes, of_best_worst)
@@ -71,10 +69,10 @@ def _columns(
                 f"{file}: of best-worst answers name the columns: --item-columns a,b,c,d (two or more, "
                 "each once), and --best, --worst or both (and --judge-column)."
             )
-        return votes.Columns(named, best, worst, judge, round_, None, says)  # type: ignore[arg-type]
+        return votes.Columns(named, best, worst, judge, round_, None, says)
     left, right, winner, ties = of_votes.values()
     if left is not None and right is not None and winner is not None:
-        return votes.Columns((left, right), winner, None, judge, round_, ties or (), says)  # type: ignore[arg-type]
+        return votes.Columns((left, right), winner, None, judge, round_, ties or (), says)
     named = [*one, *filter(None, (judge, round_, says))]
     if named or file.suffix.lower() in _TABLES:
         raise UsageError(
@@ -130,7 +128,7 @@ def import_(
         ),
     ] = None,
     winner_is: Annotated[
-        str | None,
+        Literal["text", "side"] | None,
         typer.Option(
             metavar="text|side",
             help="What --winner (or --best, --worst) names, where it might be either.",
@@ -138,7 +136,7 @@ def import_(
         ),
     ] = None,
     items: Annotated[
-        str | None,
+        Literal["rows", "ids"] | None,
         typer.Option(
             metavar="rows|ids",
             help="What numbers without quotes stand for.",
@@ -196,8 +194,6 @@ def import_(
     from judgeq import config
     from judgeq.engine import import_run
 
-    if items not in (None, "rows", "ids"):
-        raise UsageError(f"--items {items!r}: give rows or ids.")
     columns = _columns(
         file,
         {"--left": left, "--right": right, "--winner": winner, "--tie": tie},
@@ -211,7 +207,7 @@ def import_(
         settings,
         file,
         runs_dir,
-        numbers=items,  # type: ignore[arg-type]
+        numbers=items,
         columns=columns,
         drop_identity=drop_identity,
         new=new,
@@ -232,15 +228,15 @@ def export(
         typer.Option("--out", "-o", help="The file to write.", show_default="standard output"),
     ] = None,
     table: Annotated[
-        str | None,
+        Literal["scores", "comparisons", "calls"] | None,
         typer.Option(
-            metavar="|".join(TABLES),
+            metavar="scores|comparisons|calls",
             help="Write a table in place of the recording.",
             show_default="the recording; scores with --format",
         ),
     ] = None,
     kind: Annotated[
-        str | None,
+        Literal["csv", "jsonl", "parquet", "xlsx"] | None,
         typer.Option(
             "--format",
             metavar="csv|jsonl|parquet|xlsx",
@@ -255,7 +251,7 @@ def export(
         ),
     ] = False,
     by: Annotated[
-        str | None,
+        Literal["row", "id"] | None,
         typer.Option(
             metavar="row|id",
             help="How a recording names items: by row number, or by id.",
@@ -295,8 +291,6 @@ def export(
     from judgeq.engine import results
     from judgeq.imports import recordings
 
-    if by not in (None, "row", "id"):
-        raise UsageError(f"--by {by!r}: give row or id.")
     out = None if out == Path("-") else out
     folder = runs.runs_in(runs_dir, store).find(name, accept_damage)
     spare(out, "--out")
@@ -313,7 +307,9 @@ def export(
             "--replies, --rating, --sigma and --unbias-position go with --table: a recording has none."
         )
     if out is not None and out.suffix.lower() in (".csv", ".parquet", ".xlsx"):
-        complain(f"{out} is a recording, in JSONL: --table writes tables ({', '.join(TABLES)}).")
+        complain(
+            f"{out} is a recording, in JSONL: --table writes tables (scores, comparisons, calls)."
+        )
     if folder.info().settings.both_orders:
         complain(
             f"{folder.id} asked each pair in both orders. A recording has no sign of that: imported, "
@@ -322,7 +318,7 @@ def export(
     if (word := _state(folder).word) != "finished":
         complain(f"{folder.id} is {word}: imported, what there is counts as a finished run.")
     ids, rounds, judges = asyncio.run(results.judgments(folder))
-    naming: Any = by or recordings.by_default(ids)
+    naming = by or recordings.by_default(ids)
     lines = recordings.lines(recordings.of(rounds, judges), ids, naming)
     if out is None:
         print_json_lines(lines)
@@ -349,7 +345,12 @@ def _refusal(out: Path, error: OSError) -> UsageError:
 
 
 def _export_table(
-    run: RunPlace, settings: Settings, name: str, kind: str | None, out: Path | None, replies: bool
+    run: RunPlace,
+    settings: Settings,
+    name: str,
+    kind: Format | None,
+    out: Path | None,
+    replies: bool,
 ) -> None:
     """Write a table of a run to a file, or to standard output."""
     import asyncio
@@ -358,26 +359,21 @@ def _export_table(
     from judgeq.datasets import table_writer
     from judgeq.engine import export
 
-    if name not in TABLES:
-        raise UsageError(f"--table {name!r}: give {', '.join(TABLES)}.")
-    by_name = out.suffix.lower().removeprefix(".") if out is not None else ""
-    formats = ", ".join(table_writer.FORMATS)
-    if kind is None and by_name not in ("", *table_writer.FORMATS):
+    ends: Any = "csv" if out is None else out.suffix.lower().removeprefix(".") or "csv"
+    if kind is None and ends not in table_writer.FORMATS:
+        formats = ", ".join(table_writer.FORMATS)
         raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
-    kind = kind or by_name or "csv"
-    if kind not in table_writer.FORMATS:
-        raise UsageError(f"--format {kind!r}: give {formats}.")
+    kind = kind or ends
     if replies and name != "calls":
         raise UsageError("--replies goes with --table calls.")
 
     async def written(file: IO[bytes]) -> None:
-        match name:
-            case "scores":
-                table = await export.scores(run, settings)
-            case "comparisons":
-                table = await export.comparisons_of(run)
-            case _:
-                table = await export.calls(run, replies=replies)
+        if name == "scores":
+            table = await export.scores(run, settings)
+        elif name == "comparisons":
+            table = await export.comparisons_of(run)
+        else:
+            table = await export.calls(run, replies=replies)
         await table_writer.write(table, kind, file)
 
     if (word := _state(run).word) != "finished":

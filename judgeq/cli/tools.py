@@ -243,7 +243,7 @@ def mock_server(
 
       judgeq mock-server --latency 0.5 --rate-limited 0.1
 
-      judgeq mock-server --batch-time 60 --batch-expire 0.2 --batch-lost 0.01
+      judgeq mock-server --batch-time 60
 
       judgeq run -d demo --judge mock --base-url http://127.0.0.1:8000/v1
     """

@@ -137,7 +137,7 @@ def read_latent(table: Table, column: str) -> Floats:
     """The numbers that a simulated judge sees; a row is bad that has none."""
     latent = np.zeros(len(table))
     for row, cell in enumerate(table.columns[column]):
-        value = _number(table, cell.strip() if isinstance(cell, str) else cell)
+        value = _number(table, cell)
         if value is not None:
             latent[row] = value
         elif cell is not UNUSABLE:
@@ -179,6 +179,7 @@ def checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
 
 def _number(table: Table, cell: object) -> float | None:
     if isinstance(cell, str):
+        cell = cell.strip()
         if table.decimal_comma and "." not in cell:
             cell = cell.replace(",", ".")
         if not _NUMBER.fullmatch(cell):

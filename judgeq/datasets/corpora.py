@@ -8,9 +8,9 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, Literal
+from typing import Literal
 
 import numpy as np
 from pydantic import BaseModel, Field, ValidationError
@@ -18,9 +18,9 @@ from pydantic import BaseModel, Field, ValidationError
 from judgeq import files
 from judgeq.datasets import download
 from judgeq.datasets.columns import items, read_gold, read_latent
-from judgeq.datasets.dataset import OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
+from judgeq.datasets.dataset import OF_TABLES, Dataset, DatasetInfo, refuse
 from judgeq.datasets.formats import Format, read
-from judgeq.datasets.tables import Table, Wanted
+from judgeq.datasets.tables import Wanted
 from judgeq.errors import DataError, UsageError
 from judgeq.files import problems, read_toml
 from judgeq.settings import DatasetSpec
@@ -109,79 +109,61 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
         raise UsageError(f"--data-dir {spec.data_dir}: there is no folder {data_dir}.")
     path, why = obtain(which, data_dir, base, may_download=may_download)
     if path is not None:
-        return _of_file(which, path, spec.latent_column)
+        return _dataset(which, path, spec.latent_column)
     missing = instructions(which, why, data_dir, base)
     if which.labels is None or spec.latent_column is not None:
         raise DataError(missing)
-    return _of_labels(which, why, missing)
-
-
-def _of_file(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
-    columns, remedy = which.columns, "Its dataset.toml names it; use the file that belongs to it."
-    named = (
-        columns.text,
-        columns.id,
-        columns.gold,
-        *(one.column for one in which.subsets.values()),
-    )
-    wanted = dict.fromkeys(filter(None, named), remedy)
-    if latent_column is not None:
-        wanted.setdefault(latent_column, "Name the right one with --latent-column.")
-    table = read(path, Wanted(wanted), form=which.format, delimiter=which.delimiter)
-    ids, texts = items(table, columns.text, columns.id)
-    gold = None
-    if columns.gold is not None and which.gold is not None:
-        gold = read_gold(table, columns.gold, which.gold.levels, which.gold.unlabelled)
-    latent = None if latent_column is None else read_latent(table, latent_column)
-    subsets = {
-        name: np.array([str(cell) == subset.equals for cell in table.columns[subset.column]])
-        for name, subset in which.subsets.items()
-    }
-    table.bad.check()
-    return _dataset(which, table, ids, texts, gold=gold, latent=latent, subsets=subsets)
-
-
-def _of_labels(which: Corpus, why: str, missing: str) -> Dataset:
-    """The gold of a corpus whose texts can't be had."""
-    path = folder(which.name) / (which.labels or "")
-    table = read(path, Wanted(dict.fromkeys(("row", "gold"), "Install judgeq anew.")))
-    if list(table.columns["row"]) != [str(row) for row in range(which.items or 0)]:
-        raise DataError(
-            f"{path}: expected the rows 0 to {(which.items or 0) - 1} in order. Install judgeq anew."
-        )
     notice = (
         f"The texts of {which.name} are not here ({why}), its labels only: enough for a simulated "
         "judge, not for one that reads."
     )
-    gold = read_gold(table, "gold")
-    table.bad.check()
-    ids = RowIds(len(table))
-    return _dataset(which, table, ids, None, notice, gold=gold, missing_texts=missing)
+    return _dataset(which, folder(which.name) / which.labels, None, notice, missing=missing)
 
 
 def _dataset(
-    which: Corpus,
-    table: Table,
-    ids: Sequence[str],
-    texts: Sequence[str] | None,
-    *notices: str,
-    **more: Any,
+    which: Corpus, path: Path, latent_column: str | None, *notices: str, missing: str = ""
 ) -> Dataset:
-    """What is known of a corpus. One with a checksum is the same with its texts and without."""
-    columns, gold = which.columns, which.gold
-    known_as = f"{which.name} sha256:{which.sha256} text={columns.text} id={columns.id}"
+    """A corpus, or, where its texts are `missing`, the labels of it that `path` holds. One with a
+    checksum is the same with its texts and without."""
+    columns, gold, subsets, delimiter = which.columns, which.gold, which.subsets, which.delimiter
+    remedy = "Its dataset.toml names it; use the file that belongs to it."
+    if missing:
+        columns, subsets, delimiter = Columns(text="row", gold="gold"), {}, None
+        remedy = "Install judgeq anew."
+    named = (columns.text, columns.id, columns.gold, *(one.column for one in subsets.values()))
+    wanted = dict.fromkeys(filter(None, named), remedy)
+    if latent_column is not None:
+        wanted.setdefault(latent_column, "Name the right one with --latent-column.")
+    table = read(path, Wanted(wanted), form=which.format, delimiter=delimiter)
+    ids, texts = items(table, columns.text, columns.id)
+    if missing and texts != [str(row) for row in range(which.items or 0)]:
+        last = (which.items or 0) - 1
+        raise DataError(f"{path}: expected the rows 0 to {last} in order. {remedy}")
+    values = None
+    if columns.gold is not None and gold is not None:
+        words = (None, ()) if missing else (gold.levels, gold.unlabelled)
+        values = read_gold(table, columns.gold, *words)
+    latent = None if latent_column is None else read_latent(table, latent_column)
+    table.bad.check()
+    own = which.columns
     return Dataset(
         name=which.name,
         ids=ids,
-        texts=texts,
+        texts=None if missing else texts,
         source=table.name,
+        gold=values,
         gold_kind=gold.kind if gold else None,
         gold_meaning=gold.meaning if gold else "",
+        latent=latent,
+        subsets={
+            name: np.array([str(cell) == subset.equals for cell in table.columns[subset.column]])
+            for name, subset in subsets.items()
+        },
         prompt=which.prompt,
-        known_as=None if which.sha256 is None else known_as,
+        known_as=which.sha256 and f"{which.name} sha256:{which.sha256} text={own.text} id={own.id}",
         licence=which.licence,
         notices=(*notices, *filter(None, [which.notice])),
-        **more,
+        missing_texts=missing,
     )
 
 

@@ -11,6 +11,7 @@ import csv
 import re
 from array import array
 from collections.abc import Container, Iterable, Iterator, Mapping, Sequence
+from importlib import import_module
 from io import BytesIO, TextIOWrapper
 from itertools import chain, islice
 from pathlib import Path
@@ -121,6 +122,16 @@ def read(
         return _of_rows(rows, wanted, bad, header=header, decimal_comma=delimiter == ";")
     except UnicodeError as error:
         raise undecodable(name, data, encoding) from error
+
+
+def packages(extra: str, what: str, *names: str) -> list[Any]:
+    """Modules that come with an extra of judgeq's. Raises UsageError without it: `what` needs it."""
+    try:
+        return [*map(import_module, names)]
+    except ImportError as error:
+        raise UsageError(
+            f"{what} needs {names[0]}. Install it with: pip install 'judgeq[{extra}]'"
+        ) from error
 
 
 # Bytes, encodings and separators
@@ -297,12 +308,7 @@ def _sheet(name: str, data: bytes) -> Iterator[tuple[int, list[Any]]]:
     import warnings
     import zipfile
 
-    try:
-        import openpyxl
-    except ImportError as error:
-        raise UsageError(
-            f"Reading {name} needs openpyxl. Install it with: pip install 'judgeq[excel]'"
-        ) from error
+    (openpyxl,) = packages("excel", f"Reading {name}", "openpyxl")
     try:
         with zipfile.ZipFile(BytesIO(data)) as parts:
             _check_size(name, sum(part.file_size for part in parts.infolist()))
@@ -407,13 +413,7 @@ def _flat(entry: Mapping[str, object], depth: int = 8) -> dict[str, object]:
 
 
 def _read_parquet(data: bytes, wanted: Wanted, bad: BadRows) -> Table:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError(
-            f"Reading {bad.table} needs pyarrow. Install it with: pip install 'judgeq[parquet]'"
-        ) from error
+    pa, parquet = packages("parquet", f"Reading {bad.table}", "pyarrow", "pyarrow.parquet")
     try:
         with parquet.ParquetFile(BytesIO(data)) as file:
             header = file.schema_arrow.names

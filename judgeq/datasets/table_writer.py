@@ -10,13 +10,13 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import AsyncIterator, Callable, Mapping, Sequence
+from collections.abc import AsyncIterator, Iterable, Mapping, Sequence
 from typing import IO, Any, Literal, NamedTuple, TypeAlias, get_args
 
 import numpy as np
 import orjson
 
-from judgeq.datasets.formats import MOST_ROWS
+from judgeq.datasets.formats import MOST_ROWS, packages
 from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
 
@@ -41,12 +41,15 @@ async def write(table: Table, kind: Format, file: IO[bytes]) -> None:
     if kind in ("parquet", "xlsx"):
         await (_write_parquet if kind == "parquet" else _write_excel)(table, file)
         return
+    names = list(table.columns)
     if kind == "csv":
-        file.write(_csv([list(table.columns)]).encode())
-    lines = _csv_lines if kind == "csv" else _json_lines
-    encode: Callable[[Sequence[str], Batch], bytes] = lines
+        file.write(_csv([names]))
     async for batch in table.batches:
-        file.write(encode(list(table.columns), [_cells(column) for column in batch]))
+        rows = zip(*map(_cells, batch), strict=True)
+        if kind == "csv":
+            file.write(_csv(rows))
+        else:
+            file.writelines(_json_line(dict(zip(names, row, strict=True))) for row in rows)
 
 
 def _cells(column: Any) -> Sequence[Any]:
@@ -59,21 +62,11 @@ def _cells(column: Any) -> Sequence[Any]:
     return cells
 
 
-def _csv_lines(_: Sequence[str], batch: Batch) -> bytes:
-    safe = [[for_spreadsheet(cell) for cell in column] for column in batch]
-    # Half a character, which JSON can say, is no UTF-8.
-    return _csv(zip(*safe, strict=True)).encode(errors="replace")
-
-
-def _csv(rows: Any) -> str:
+def _csv(rows: Iterable[Sequence[Any]]) -> bytes:
     text = io.StringIO()
-    csv.writer(text, lineterminator="\n").writerows(rows)
-    return text.getvalue()
-
-
-def _json_lines(names: Sequence[str], batch: Batch) -> bytes:
-    rows = (dict(zip(names, row, strict=True)) for row in zip(*batch, strict=True))
-    return b"".join(map(_json_line, rows))
+    safe = ([for_spreadsheet(cell) for cell in row] for row in rows)
+    csv.writer(text, lineterminator="\n").writerows(safe)
+    return text.getvalue().encode(errors="replace")  # JSON can say half a character
 
 
 def _json_line(row: Mapping[str, Any]) -> bytes:
@@ -84,11 +77,7 @@ def _json_line(row: Mapping[str, Any]) -> bytes:
 
 
 async def _write_parquet(table: Table, file: IO[bytes]) -> None:
-    try:
-        import pyarrow as pa
-        from pyarrow import parquet
-    except ImportError as error:
-        raise UsageError("Parquet needs pyarrow: pip install 'judgeq[parquet]'.") from error
+    pa, parquet = packages("parquet", "Parquet", "pyarrow", "pyarrow.parquet")
     types = {str: pa.string(), int: pa.int64(), float: pa.float64()}
     schema = pa.schema([(name, types[kind]) for name, kind in table.columns.items()])
     with parquet.ParquetWriter(file, schema) as writer:
@@ -101,20 +90,16 @@ async def _write_parquet(table: Table, file: IO[bytes]) -> None:
 
 
 async def _write_excel(table: Table, file: IO[bytes]) -> None:
-    try:
-        from openpyxl import Workbook
-        from openpyxl.cell.cell import ILLEGAL_CHARACTERS_RE as UNSEEN
-    except ImportError as error:
-        raise UsageError("Excel files need openpyxl: pip install 'judgeq[excel]'.") from error
+    openpyxl, cells_of = packages("excel", "Excel", "openpyxl", "openpyxl.cell.cell")
 
     def written(cell: object) -> object:
         if not isinstance(cell, str):
             return cell
-        return for_spreadsheet(UNSEEN.sub("", _utf8(cell) or ""))
+        return for_spreadsheet(cells_of.ILLEGAL_CHARACTERS_RE.sub("", _utf8(cell) or ""))
 
-    book = Workbook(write_only=True)
+    book = openpyxl.Workbook(write_only=True)
     sheet = book.create_sheet()
-    sheet.append(list(table.columns))
+    sheet.append([*map(written, table.columns)])
     rows, longest = 1, 0
     async for batch in table.batches:
         for row in zip(*map(_cells, batch), strict=True):

@@ -92,20 +92,15 @@ def read(
 
 def _wanted(columns: Columns) -> dict[str, str]:
     """The columns to read, each with what names it."""
-    items = columns.items
-    if columns.ties is None:
-        named = [(item, "--item-columns names the columns of the texts shown.") for item in items]
-        named.append((columns.best or "", "--best names the column of the best."))
-        named.append((columns.worst or "", "--worst names that of the worst."))
-    else:
-        named = [
-            (items[0], "--left names the column of the first text."),
-            (items[1], "--right names the column of the second text."),
-            (columns.best or "", "--winner names the column of the winner."),
-        ]
-    named.append((columns.judge or "", "--judge-column names the column of who judged."))
-    named.append((columns.round or "", "--round-column names the column of the round."))
-    return {column: flag for column, flag in named if column}
+    shown = ["--item-columns"] * len(columns.items)
+    flags = [*shown, "--best"] if columns.ties is None else ["--left", "--right", "--winner"]
+    named = (*columns.items, *columns[1:5])
+    flags += ["--worst", "--judge-column", "--round-column"]
+    return {
+        column: f"Name the right one with {flag}."
+        for column, flag in zip(named, flags, strict=True)
+        if column
+    }
 
 
 class _Row(NamedTuple):

@@ -11,6 +11,7 @@ import asyncio
 import math
 import signal
 import time
+from collections import deque
 from collections.abc import AsyncIterator, Awaitable, Callable, Mapping
 from contextlib import asynccontextmanager
 from itertools import count
@@ -20,14 +21,57 @@ import orjson
 from aiohttp import web
 
 from judgeq.mock_server.batches import Batches
-from judgeq.mock_server.behaviour import Limit, Stats
-from judgeq.mock_server.chat import Chat, as_json, broke, drop, error, slow_down
+from judgeq.mock_server.chat import Chat, Stats, as_json, broke, drop, error, slow_down
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]
 LARGEST = 256 * 1024 * 1024
 """Bytes of a request."""
+WINDOW = 60.0
+
+
+class Limit:
+    """At most `limit` in any 60 seconds, exactly: a log of what was let through."""
+
+    def __init__(self, limit: float | None, clock: Callable[[], float]) -> None:
+        self.limit = limit
+        self._clock = clock
+        self._log: deque[tuple[float, float]] = deque()
+        self._sum = 0.0
+
+    def wait(self, amount: float) -> float:
+        """Seconds until so much may pass; 0 if it may now."""
+        if self.limit is None:
+            return 0.0
+        now = self._clock()
+        while self._log and self._log[0][0] <= now - WINDOW:
+            self._sum -= self._log.popleft()[1]
+        over = self._sum + amount - self.limit
+        if over <= 1e-9 or not self._log:
+            return 0.0
+        for at, passed in self._log:
+            over -= passed
+            if over <= 1e-9:
+                return max(0.001, at + WINDOW - now)
+        return WINDOW
+
+    def take(self, amount: float) -> None:
+        """Let it pass."""
+        if self.limit is not None:
+            self._log.append((self._clock(), amount))
+            self._sum += amount
+
+    def room(self) -> dict[str, str]:
+        """The limit, what is left of it, and seconds until more is; empty where nothing is limited."""
+        if self.limit is None:
+            return {}
+        reset = self._log[0][0] + WINDOW - self._clock() if self._log else 0.0
+        return {
+            "limit": f"{self.limit:.0f}",
+            "remaining": f"{max(0.0, self.limit - self._sum):.0f}",
+            "reset": f"{max(0.0, reset):.3f}s",
+        }
 
 
 class MockServer:
@@ -40,7 +84,6 @@ class MockServer:
         *,
         clock: Callable[[], float] = time.monotonic,
         sleep: Callable[[float], Awaitable[None]] = asyncio.sleep,
-        wall_clock: Callable[[], float] = time.time,
     ) -> None:
         self.settings = settings
         self.stats = Stats()
@@ -48,33 +91,28 @@ class MockServer:
         self._requests = Limit(settings.rpm, clock)
         self._tokens = Limit(settings.tpm, clock)
         self._sleep = sleep
-        self._wall_clock = wall_clock
         self._ids = count(1)
         self.closing = asyncio.Event()
-        begun, began = wall_clock(), clock()
-        self.batches = Batches(
-            settings, self.chat, lambda: self.stats, lambda: begun + clock() - began
-        )
+        begun, began = time.time(), clock()
+        self.batches = Batches(settings, self.chat, self.stats, lambda: begun + clock() - began)
 
     def app(self) -> web.Application:
         """The routes."""
         app = web.Application(client_max_size=LARGEST)
         app.router.add_post("/v1/chat/completions", self.complete)
-        app.router.add_get("/v1/models", self.models)
+        app.router.add_get("/v1/models", self.with_key(self.models))
         for route in self.batches.routes():
             app.router.add_route(route.method, route.path, self.with_key(route.handler))
         app.router.add_get("/stats", self.show_stats)
-        app.router.add_post("/stats/reset", self.reset)
         app.router.add_route("*", "/{path:.*}", self.unknown)
         app.on_response_prepare.append(self._number)
         return app
 
     def with_key(self, handler: Handler) -> Handler:
-        """The handler about batches, for requests with the right key that don't fail."""
+        """The handler, for requests with the right key."""
 
         async def handle(request: web.Request) -> web.StreamResponse:
-            refused = self._key_refused(request) or await self.batches.flaky(request)
-            return refused or await handler(request)
+            return self._key_refused(request) or await handler(request)
 
         return handle
 
@@ -84,11 +122,11 @@ class MockServer:
 
     # The lists and the statistics
 
-    async def models(self, request: web.Request) -> web.Response:
+    async def models(self, _: web.Request) -> web.Response:
         """The models: one."""
         name = self.settings.only_model or "mock"
         listed = [{"id": name, "object": "model", "created": 0, "owned_by": "judgeq"}]
-        return self._key_refused(request) or as_json({"object": "list", "data": listed})
+        return as_json({"object": "list", "data": listed})
 
     async def show_stats(self, request: web.Request) -> web.Response:
         """/stats, with ?questions=1 question by question."""
@@ -98,11 +136,6 @@ class MockServer:
         """What the server saw until now."""
         batches = self.batches.as_json()  # first: it answers what is due
         return {**self.stats.as_json(questions=questions), "batches": batches}
-
-    async def reset(self, _: web.Request) -> web.Response:
-        """Begin to count anew; batches stay."""
-        self.stats = Stats(in_flight=self.stats.in_flight)
-        return as_json({})
 
     async def unknown(self, request: web.Request) -> web.Response:
         """Anything else."""
@@ -122,10 +155,7 @@ class MockServer:
             stats.in_flight -= 1
 
     async def _complete(self, request: web.Request) -> web.StreamResponse:
-        shown = self._echo(request)
-        asked = self._key_refused(request) or self.chat.asked(
-            await request.read(), self.stats, shown
-        )
+        asked = self._key_refused(request) or self.chat.asked(await request.read(), self.stats)
         if isinstance(asked, web.Response):
             self.stats.outcomes["refused_request"] += 1
             return asked
@@ -145,12 +175,12 @@ class MockServer:
         if fault == "rate_limited":
             return slow_down(self.settings.retry_after if coin else None)
         if fault == "errors":
-            return broke(shown)
+            return broke()
         if fault == "hung":
             await self.closing.wait()
             return web.Response()
         completion, usage = self.chat.completion(
-            asked, answer, usage, fault, self.stats.requests, self._wall_clock()
+            asked, answer, usage, fault, self.stats.requests, time.time()
         )
         if fault == "dropped":
             return await drop(request, orjson.dumps(completion), half=coin)
@@ -164,25 +194,15 @@ class MockServer:
         key = self.settings.key
         if key is None or request.headers.get("Authorization") == f"Bearer {key}":
             return None
-        shown = self._echo(request) or " ***."
-        return error(401, f"Incorrect API key provided:{shown}", code="invalid_api_key")
-
-    def _echo(self, request: web.Request) -> str:
-        """The key received, as some servers repeat it."""
-        return f" {request.headers.get('Authorization', '')}" if self.settings.echo_key else ""
+        return error(401, "Incorrect API key provided: ***.", code="invalid_api_key")
 
     def _rates(self) -> dict[str, str]:
         """The headers that report limits."""
-        rooms = {"requests": self._requests.room(), "tokens": self._tokens.room()}
+        limits = {"requests": self._requests, "tokens": self._tokens}
         return {
             f"x-ratelimit-{what}-{name}": value
-            for name, room in rooms.items()
-            if room is not None
-            for what, value in (
-                ("limit", f"{room.limit:.0f}"),
-                ("remaining", f"{room.remaining:.0f}"),
-                ("reset", f"{room.reset:.3f}s"),
-            )
+            for name, limit in limits.items()
+            for what, value in limit.room().items()
         }
 
     def _limited(self, usage: Usage) -> web.Response | None:
@@ -193,7 +213,6 @@ class MockServer:
             self._requests.take(1)
             self._tokens.take(tokens)
             return None
-        self.stats.limited += 1
         self.stats.outcomes["limited"] += 1
         waits = {
             "Retry-After": str(math.ceil(wait)),

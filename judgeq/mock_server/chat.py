@@ -1,13 +1,14 @@
 """What the simulated judge says to a question, in OpenAI's words, and what a fault makes of it: live, or
-in a batch."""
+in a batch; and counts of all of it."""
 
 from __future__ import annotations
 
 import hashlib
 import math
-import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
-from typing import Any, Literal, NamedTuple
+from dataclasses import dataclass, field
+from typing import Any, NamedTuple
 
 import orjson
 from aiohttp import web
@@ -15,26 +16,67 @@ from aiohttp import web
 from judgeq import escaping, prompts, seeds
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel
 from judgeq.judge.simulated import reason_for
-from judgeq.mock_server.behaviour import Stats, question_id
 from judgeq.settings import Simulation
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Usage, Verdict
 
 STRUCTURED = {"json_schema": 2, "json_object": 1}
-CAN = {"schema": 2, "ignored": 2, "json": 1, "text": 0}
+CAN = {"schema": 2, "json": 1, "text": 0}
 # The faults that spoil an answer, and so can stand in a batch.
 SPOILT = frozenset({"refused", "cut_off", "filtered", "unreadable", "incomplete", "wrapped"})
 
 
+@dataclass(slots=True)
+class Stats:
+    """What the server saw. Tokens are those of answered requests."""
+
+    requests: int = 0
+    outcomes: Counter[str] = field(default_factory=Counter)
+    tokens: list[int] = field(default_factory=lambda: [0, 0, 0, 0])
+    in_flight: int = 0
+    most_in_flight: int = 0
+    asked: Counter[str] = field(default_factory=Counter)
+    delivered: Counter[str] = field(default_factory=Counter)
+
+    @property
+    def answered(self) -> int:
+        """Requests that were answered."""
+        return self.delivered.total()
+
+    def count(self, number: str, usage: Usage) -> None:
+        """Count a question that was answered, and the tokens that it took."""
+        self.delivered[number] += 1
+        self.tokens = [a + b for a, b in zip(self.tokens, usage, strict=True)]
+
+    def as_json(self, *, questions: bool = False) -> dict[str, Any]:
+        """As `/stats` tells it."""
+        stats: dict[str, Any] = {
+            "requests": self.requests,
+            "answered": self.answered,
+            "outcomes": dict(self.outcomes),
+            "refused_by_limits": self.outcomes["limited"],
+            "tokens": dict(zip(Usage._fields, self.tokens, strict=True)),
+            "in_flight": self.in_flight,
+            "most_in_flight": self.most_in_flight,
+            "questions": len(self.asked),
+            "asked_again": self.asked.total() - len(self.asked),
+        }
+        if questions:
+            stats["by_question"] = {
+                number: {"asked": asked, "answered": self.delivered[number]}
+                for number, asked in self.asked.items()
+            }
+        return stats
+
+
 class Asked(NamedTuple):
     """A question: what it is known by, the text of each message, how much form its reply is to have
-    (STRUCTURED), the schema to keep to, and the most tokens that it may have."""
+    (STRUCTURED), and the most tokens that it may have."""
 
     id: str
     model: str
     texts: Sequence[str]
     structured: int
-    schema: Any
     limit: float
 
     @property
@@ -44,13 +86,12 @@ class Asked(NamedTuple):
 
 
 class Said(NamedTuple):
-    """The answer to a line of a batch: its HTTP status (0: none) and body, the tokens that it took (None
-    where nothing was answered, which isn't billed), and whether it gets "lost" or is "doubled"."""
+    """The answer to a line of a batch: its HTTP status (0: none) and body, and the tokens that it took;
+    what wasn't answered isn't billed."""
 
     status: int
     body: bytes
-    usage: Usage | None = None
-    fate: Literal["", "lost", "doubled"] = ""
+    usage: Usage = Usage()
 
 
 class Chat:
@@ -64,10 +105,9 @@ class Chat:
         self._answers = seeds.Stream(settings.seed, "mock answers")
         self._faults = seeds.Stream(settings.seed, "mock faults")
         self._any_fault = any(share for _, share in settings.failures)
-        self._lines = seeds.Stream(settings.seed, "mock batch lines")
 
-    def asked(self, data: bytes, stats: Stats, shown: str = "") -> Asked | web.Response:
-        """What a body asks for, or the refusal of it, which may show the key that was sent."""
+    def asked(self, data: bytes, stats: Stats) -> Asked | web.Response:
+        """What a body asks for, or the refusal of it."""
         settings = self._settings
         asked = _read(data)
         if asked is None:
@@ -76,7 +116,7 @@ class Chat:
             text = f"The model `{asked.model}` does not exist or you do not have access to it."
             return error(404, text, code="model_not_found")
         if asked.structured > CAN[settings.structured]:
-            text = f"Invalid parameter: 'response_format' is not supported with this model.{shown}"
+            text = "Invalid parameter: 'response_format' is not supported with this model."
             return error(400, text, param="response_format")
         longest, sent = settings.max_input_tokens, _tokens(asked.content)
         if longest is not None and sent > longest:
@@ -153,27 +193,18 @@ class Chat:
         asked = self.asked(data, stats)
         if isinstance(asked, web.Response):
             stats.outcomes["refused_request"] += 1
-            return Said(asked.status, orjson.dumps(orjson.loads(asked.text or "")))
+            return Said(asked.status, (asked.text or "").encode())
         stats.asked[asked.id] += 1
-        times, settings = stats.asked[asked.id], self._settings
-        fault, _ = self.fault(asked.id, times)
-        drawn, how = self._lines.at(int(asked.id[:15], 16), times).random(2).tolist()
-        if drawn < settings.batch_failing or fault == "errors":
+        fault, _ = self.fault(asked.id, stats.asked[asked.id])
+        if fault == "errors":
             stats.outcomes["errors"] += 1
-            if drawn < settings.batch_failing and how >= 2 / 3:
-                return Said(0, b"")
-            limited = drawn < settings.batch_failing and how >= 1 / 3
-            refused = slow_down() if limited else broke()
-            return Said(refused.status, orjson.dumps(orjson.loads(refused.text or "")))
+            return Said(500, (broke().text or "").encode())
         fault = fault if fault in SPOILT else ""
         stats.outcomes[fault or "ok"] += 1
         answer = self.answer(asked)
-        usage = self.usage(asked, answer)
-        body, usage = self.completion(asked, answer, usage, fault, serial, at)
+        body, usage = self.completion(asked, answer, self.usage(asked, answer), fault, serial, at)
         stats.count(asked.id, usage)
-        doubled = how < settings.batch_lost + settings.batch_doubled
-        fate: Any = "lost" if how < settings.batch_lost else "doubled" if doubled else ""
-        return Said(200, orjson.dumps(body), usage, fate)
+        return Said(200, orjson.dumps(body), usage)
 
     def answer(self, asked: Asked) -> str:
         """What the simulated judge says to the texts between the fences."""
@@ -187,13 +218,7 @@ class Chat:
         else:
             verdict = Verdict(tuple(self._errors.order(scores, rng)))
         wanted = texts and prompts.ASK_REASON in asked.content
-        answer = prompts.reply(
-            verdict, match, reason_for(verdict, match, scores) if wanted else None
-        )
-        if self._settings.structured != "schema":
-            return answer
-        words = dict(zip(prompts.labels(len(texts)), _words(asked.schema), strict=False))
-        return re.sub(r'"([A-Z]+)"', lambda label: f'"{words.get(label[1], label[1])}"', answer)
+        return prompts.reply(verdict, match, reason_for(verdict, match, scores) if wanted else None)
 
     def _score(self, text: str) -> float:
         """The latent score of a text: as given, else by its hash."""
@@ -204,6 +229,11 @@ class Chat:
         return score
 
 
+def question_id(messages: Sequence[Mapping[str, Any]]) -> str:
+    """What a question is known by: a hash of its messages."""
+    return hashlib.sha256(orjson.dumps(messages, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
 def _read(data: bytes) -> Asked | None:
     """The question in a body; None where there is none."""
     try:
@@ -211,7 +241,6 @@ def _read(data: bytes) -> Asked | None:
         messages, model = body["messages"], body["model"]
         texts = [_text(message["content"]) for message in messages]
         form: Any = body.get("response_format") or {}
-        schema = form["json_schema"]["schema"] if form.get("type") == "json_schema" else None
         structured = STRUCTURED.get(str(form.get("type")), 0)
     except (orjson.JSONDecodeError, KeyError, TypeError, AttributeError):
         return None
@@ -219,7 +248,7 @@ def _read(data: bytes) -> Asked | None:
         return None
     limits = [body.get(name) for name in ("max_completion_tokens", "max_tokens")]
     limit = min((limit for limit in limits if isinstance(limit, int)), default=math.inf)
-    return Asked(question_id(messages), model, texts, structured, schema, limit)
+    return Asked(question_id(messages), model, texts, structured, limit)
 
 
 def _text(content: Any) -> str:
@@ -243,16 +272,6 @@ def _spoilt(answer: str, fault: str) -> tuple[dict[str, Any], str]:
         case "wrapped":
             return {"content": f"Here is my answer.\n\n```json\n{answer}\n```\n"}, "stop"
     return {"content": answer}, "stop"
-
-
-def _words(schema: Any) -> list[str]:
-    """The words of the first enum in a schema."""
-    values = schema.values() if isinstance(schema, dict) else schema
-    if not isinstance(schema, dict | list):
-        return []
-    if isinstance(schema, dict) and isinstance(schema.get("enum"), list):
-        return [str(word) for word in schema["enum"]]
-    return next((words for value in values if (words := _words(value))), [])
 
 
 def _as_fenced(text: str) -> str:
@@ -297,9 +316,9 @@ def slow_down(seconds: float | None = None) -> web.Response:
     return error(429, "Slow down.", code="rate_limit_exceeded", headers=more)
 
 
-def broke(shown: str = "") -> web.Response:
+def broke() -> web.Response:
     """The server failed."""
-    return error(500, f"The server had an error.{shown}", kind="server_error")
+    return error(500, "The server had an error.", kind="server_error")
 
 
 async def drop(request: web.Request, body: bytes, *, half: bool) -> web.StreamResponse:

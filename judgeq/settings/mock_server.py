@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from functools import partial
 from typing import Any, Literal
 
 from judgeq.settings.declaration import BATCHES, SHARE, Declarations, setting
@@ -16,11 +15,8 @@ FAULTS = (
 _NOT_NEGATIVE, _POSITIVE = {"ge": 0}, {"gt": 0}
 
 
-def _share(of: str, group: str = BEHAVIOUR) -> Any:
-    return setting(f"Share of {of}.", group, 0.0, limits=SHARE)
-
-
-_of_batches = partial(_share, group=BATCHES)
+def _share(of: str) -> Any:
+    return setting(f"Share of {of}.", BEHAVIOUR, 0.0, limits=SHARE)
 
 
 class MockSettings(Declarations):
@@ -53,11 +49,9 @@ class MockSettings(Declarations):
     filtered: float = _share("replies cut off by a filter")
     wrapped: float = _share("good replies inside fences and prose")
     key: str | None = setting("The API key it wants.", BEHAVIOUR, None, secretive=True)
-    echo_key: bool = setting("Repeat the key received in error messages.", BEHAVIOUR, False)
-    structured: Literal["schema", "ignored", "json", "text"] = setting(
-        "The structured replies it can do; ignored takes a schema and doesn't keep to it.",
-        BEHAVIOUR, "schema",
-    )  # fmt: skip
+    structured: Literal["schema", "json", "text"] = setting(
+        "The structured replies it can do.", BEHAVIOUR, "schema"
+    )
     max_input_tokens: int | None = setting(
         "The longest question it reads.", BEHAVIOUR, None, limits={"ge": 1}
     )
@@ -75,21 +69,6 @@ class MockSettings(Declarations):
     cached_share: float = _share("input that it says was cached")
     usage: bool = setting("Whether replies say their tokens.", BEHAVIOUR, True, undone=True)
     batch_time: float = setting("Seconds that a batch takes.", BATCHES, 2.0, limits=_NOT_NEGATIVE)
-    batch_expire: float = _of_batches("batches that expire half-way")
-    batch_invalid: float = _of_batches("batches that fail validation")
-    batch_queue_tokens: int | None = setting(
-        "The most tokens in batches that wait, at four bytes a token.", BATCHES, None,
-        limits={"ge": 1},
-    )  # fmt: skip
-    batch_limited: float = _of_batches("creations refused with 429")
-    batch_unanswered: float = _of_batches("creations that succeed and whose answer is lost")
-    batch_flaky: float = _of_batches(
-        "other requests about batches that fail, with 429, 500 or no answer"
-    )
-    batch_failing: float = _of_batches("lines that fail, with 500, 429 or status 0")
-    batch_lost: float = _of_batches("answered lines that results lack")
-    batch_doubled: float = _of_batches("lines that results hold twice")
-    batch_broken: float = _of_batches("downloads that end half-way")
 
     @property
     def failures(self) -> tuple[tuple[str, float], ...]:

@@ -1,0 +1,268 @@
+"""The mock server with what goes wrong with batches, and with the key in its errors: a test double."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import orjson
+from aiohttp import web
+
+from judgeq import seeds
+from judgeq.mock_server import Handler, MockServer
+from judgeq.mock_server.batches import Batch, Batches
+from judgeq.mock_server.chat import Asked, Said, broke, drop, error, slow_down
+from judgeq.settings.mock_server import MockSettings
+
+KEPT = 30 * 86_400
+"""Seconds for which results are kept."""
+FATES = ("lost", "doubled", "downloads", "broken")
+FAULTS = ("limited", "unanswered", "invalid", "expire", "broken", "flaky")
+
+
+class FaultySettings(MockSettings):
+    """How the mock server behaves, and how batches fail. Shares are from 0 to 1."""
+
+    echo_key: bool = False  # repeat the key received in error messages
+    batch_expire: float = 0.0  # batches that expire half-way
+    batch_invalid: float = 0.0  # batches that fail validation
+    batch_queue_tokens: int | None = None  # the most in batches that wait, at four bytes a token
+    batch_limited: float = 0.0  # creations refused with 429
+    batch_unanswered: float = 0.0  # creations that succeed and whose answer is lost
+    batch_flaky: float = 0.0  # other requests that fail, with 429, 500 or no answer
+    batch_failing: float = 0.0  # lines that fail, with 500, 429 or status 0
+    batch_lost: float = 0.0  # answered lines that results lack
+    batch_doubled: float = 0.0  # lines that results hold twice
+    batch_broken: float = 0.0  # downloads that end half-way
+
+
+@dataclass(eq=False)
+class FaultyBatch(Batch):
+    """A batch that expires with this `share` of its lines answered. `problems` say why it fails its
+    validation; `again` are results that come twice, `fates` counts what became of results; `size` is in
+    bytes."""
+
+    share: float = 1.0
+    problems: Sequence[Mapping[str, Any]] = ()
+    size: int = 0
+    again: bytearray = field(default_factory=bytearray)
+    fates: Counter[str] = field(default_factory=Counter)
+
+    def state(self, now: float) -> str:
+        state = super().state(now)
+        if self.cancelled is None and self.problems and state != "validating":
+            return "failed"
+        return "expired" if state == "completed" and self.share < 1 else state
+
+    @property
+    def end(self) -> float:
+        if self.cancelled is None and self.problems:
+            return self.made + 0.1 * self.time
+        return super().end
+
+    def due(self, now: float) -> int:
+        if self.cancelled is not None or self.problems:
+            return self.answered
+        return math.ceil(self.share * super().due(now))
+
+
+class FaultyBatches(Batches):
+    """All files and batches of a server, with faults."""
+
+    kind = FaultyBatch
+    settings: FaultySettings
+    batches: dict[str, FaultyBatch]  # type: ignore[assignment]
+
+    def __init__(self, settings: FaultySettings, *given: Any) -> None:
+        super().__init__(settings, *given)
+        self._asked: Counter[str] = Counter()
+        self._faults = {name: seeds.Stream(settings.seed, "mock batches", name) for name in FAULTS}
+        self._lines = seeds.Stream(settings.seed, "mock batch lines")
+        self._how = 1.0
+
+    def drawn(self, fault: str) -> float | None:
+        """Whether the next of its kind has this fault, by how many came before: a number in [0, 1) by
+        which to choose among its forms, or None."""
+        self._asked[fault] += 1
+        drawn, how = self._faults[fault].at(self._asked[fault]).random(2).tolist()
+        return how if drawn < getattr(self.settings, f"batch_{fault}") else None
+
+    async def flaky(self, request: web.Request) -> web.StreamResponse | None:
+        """The failure of a request about batches that creates none, or None."""
+        creates = request.method == "POST" and request.path.endswith("/batches")
+        how = None if creates else self.drawn("flaky")
+        if how is None:
+            return None
+        await request.release()
+        if how < 2 / 3:
+            return slow_down(self.settings.retry_after) if how < 1 / 3 else broke()
+        return await drop(request, b"{}", half=False)
+
+    # Results
+
+    def gone(self, batch: FaultyBatch) -> bool:
+        """Whether its results are deleted by now."""
+        return self.now() >= batch.end + KEPT
+
+    async def content(self, request: web.Request) -> web.StreamResponse:
+        name = request.match_info["id"]
+        of = ("output_file_id", "error_file_id")
+        for batch in self.batches.values():
+            if name in [batch.fields.get(file) for file in of]:
+                if self.gone(batch):
+                    return error(404, f"No such File object: {name}", param="id")
+                return await self.send(request, batch, self.files[name])
+        return await super().content(request)
+
+    async def send(
+        self, request: web.Request, batch: FaultyBatch, data: bytes | bytearray
+    ) -> web.StreamResponse:
+        """Send results, whole or broken off."""
+        how = self.drawn("broken")
+        batch.fates.update(("downloads",) if how is None else ("downloads", "broken"))
+        if how is not None and how < 2 / 3:
+            return await drop(request, bytes(data), half=True)
+        # The other broken ones end early as if they were whole.
+        return web.Response(body=bytes(data if how is None else data[: len(data) // 2]))
+
+    # Batches
+
+    async def create(self, request: web.Request) -> web.StreamResponse:
+        return self.limited() or await self.told(request, await super().create(request))
+
+    def limited(self) -> web.Response | None:
+        """The refusal of a creation, or None."""
+        return slow_down(self.settings.retry_after) if self.drawn("limited") is not None else None
+
+    async def told(self, request: web.Request, created: web.StreamResponse) -> web.StreamResponse:
+        """The answer to a creation, unless it is to get lost."""
+        if created.status != 200 or (how := self.drawn("unanswered")) is None:
+            return created
+        assert isinstance(created, web.Response)
+        body = (created.text or "").encode()
+        return await drop(request, body, half=how < 0.25) if how < 0.5 else broke()
+
+    def problems(self, lines: Sequence[Any], size: int) -> list[dict[str, Any]]:
+        """Why a batch of so many bytes is not to pass its validation: by a fault, or since too much
+        waits."""
+        most, now = self.settings.batch_queue_tokens, self.now()
+        if (drawn := self.drawn("invalid")) is not None:
+            text, line = "The request body is not valid.", int(drawn * len(lines)) + 1
+            return [{"code": "invalid_request", "line": line, "message": text, "param": "body"}]
+        waiting = [
+            batch.size for batch in self.batches.values() if not batch.problems and now < batch.end
+        ]
+        if most is None or (sum(waiting) + size) / 4 <= most:
+            return []
+        text = (
+            f"Enqueued token limit reached. Limit: {most:,} enqueued tokens. Please try again once "
+            "some in_progress batches have been completed."
+        )
+        return [{"code": "token_limit_exceeded", "line": None, "message": text, "param": None}]
+
+    def add(self, lines: Sequence[Mapping[str, Any]], asked: Mapping[str, Any]) -> FaultyBatch:
+        """A new batch: `asked` has its size, or a file of so many bytes that may be refused."""
+        size = asked.get("size") or len(self.files[asked["input_file_id"]])
+        problems = () if "size" in asked else self.problems(lines, size)
+        batch = super().add(lines, asked)
+        assert isinstance(batch, FaultyBatch)
+        batch.problems, batch.size = problems, size
+        batch.share = 1.0 if self.drawn("expire") is None else 0.5
+        return batch
+
+    def shown(self, batch: Batch, state: str) -> dict[str, Any]:
+        shown = super().shown(batch, state)
+        if state == "failed":
+            assert isinstance(batch, FaultyBatch)
+            shown["errors"] = {"object": "list", "data": batch.problems}
+            shown["request_counts"]["total"] = 0
+        return shown
+
+    # Lines
+
+    def said(self, data: bytes, serial: int) -> Said:
+        asked, self._how = self.chat.asked(data, self.stats), 1.0
+        if not isinstance(asked, Asked):
+            return super().said(data, serial)
+        times = self.stats.asked[asked.id] + 1
+        drawn, how = self._lines.at(int(asked.id[:15], 16), times).random(2).tolist()
+        if drawn < self.settings.batch_failing:
+            self.stats.asked[asked.id] = times
+            self.stats.outcomes["errors"] += 1
+            if how >= 2 / 3:
+                return Said(0, b"")
+            refused = slow_down() if how >= 1 / 3 else broke()
+            return Said(refused.status, (refused.text or "").encode())
+        self._how = how
+        return super().said(data, serial)
+
+    def write(self, batch: Batch, line: Mapping[str, Any], said: Said) -> None:
+        assert isinstance(batch, FaultyBatch)
+        lost, doubled = self.settings.batch_lost, self.settings.batch_doubled
+        before = len(batch.output)
+        super().write(batch, line, said)
+        if said.status != 200 or self._how >= lost + doubled:
+            return
+        if self._how < lost:
+            batch.fates["lost"] += 1
+            del batch.output[before:]
+        else:
+            batch.fates["doubled"] += 1
+            batch.again += batch.output[before:]
+
+    def close(self, batch: Batch, state: str) -> None:
+        assert isinstance(batch, FaultyBatch)
+        batch.output += batch.again
+        if not batch.problems:
+            super().close(batch, state)
+
+    def as_json(self) -> dict[str, Any]:
+        seen = super().as_json()
+        for shown in seen["list"]:
+            batch = self.batches[shown["id"]]
+            shown["expired"] = batch.counts["expired"]
+            shown |= {name: batch.fates[name] for name in FATES}
+        return seen
+
+
+class FaultyServer(MockServer):
+    """The mock server, with faults."""
+
+    batches: FaultyBatches
+
+    def __init__(self, settings: FaultySettings, *given: Any, **more: Any) -> None:
+        super().__init__(settings, *given, **more)
+        plain = self.batches
+        self.batches = FaultyBatches(settings, plain.chat, plain.stats, plain.now)
+
+    def app(self) -> web.Application:
+        app = super().app()
+        app.middlewares.append(self.with_the_key_shown)
+        return app
+
+    def with_key(self, handler: Handler) -> Handler:
+        async def unless_flaky(request: web.Request) -> web.StreamResponse:
+            return await self.batches.flaky(request) or await handler(request)
+
+        return super().with_key(unless_flaky)
+
+    @web.middleware
+    async def with_the_key_shown(
+        self, request: web.Request, handler: Handler
+    ) -> web.StreamResponse:
+        """The answer, with the key received in an error, as some servers repeat it."""
+        response = await handler(request)
+        if (
+            not getattr(self.settings, "echo_key", False)
+            or not isinstance(response, web.Response)
+            or response.status < 400
+        ):
+            return response
+        said = orjson.loads(response.text or "")
+        key = request.headers.get("x-api-key") or request.headers.get("Authorization", "")
+        said["error"]["message"] += f" {key}"
+        response.body = orjson.dumps(said)
+        return response
