@@ -102,7 +102,7 @@ class DatasetSpec(Declarations):
         "Carry the table's other columns into scores.csv.", DATA, False, session=True
     )
     sample: int | None = setting(
-        "Only this many items, drawn at random by --seed: a pilot before you pay for all.", DATA, None,
+        "Only this many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
         common=True, limits={"ge": 2},
     )  # fmt: skip
     n: int | None = setting("How many synthetic items.", DATA, None, unset="1000")
