@@ -194,4 +194,4 @@ def test_a_run_whose_strategy_is_not_written_down_says_so(tmp_path: Path) -> Non
     del config["facts"]["strategy"]
     file.write_text(json.dumps(config), encoding="utf-8")
     done = judgeq(tmp_path, "resume", expect=7)
-    assert "its strategy changed since it was begun" in done.stderr
+    assert "its strategy changed since it began" in done.stderr
