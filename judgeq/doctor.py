@@ -210,7 +210,9 @@ def _of_call(reply: Reply, mode: str, seconds: float, pricing: Pricing | None) -
 
 def _limits(rates: list[RateHeaders]) -> Check:
     if not rates:
-        return Check("limits", "ok", "the server tells none: set --rpm and --tpm if you know them")
+        return Check(
+            "limits", "ok", "the server reports none: set --rpm and --tpm if you know them"
+        )
     last = rates[-1]
     limits = {
         "requests a minute": last.requests_limit,

@@ -495,7 +495,7 @@ def test_what_is_asked_wrongly_is_told(folder: Path, say: Say) -> None:
         (2, "--resamples", "evaluate", "demo", "--resamples", "-1"),
         (2, "name two runs or more", "compare", "demo"),
         (2, "Missing argument", "compare"),
-        (7, "no runs in runs", "evaluate", "nosuch"),
+        (7, "No runs yet in runs", "evaluate", "nosuch"),
         (7, "are not over the same items", "compare", "demo", "few"),
     ):  # fmt: skip
         done = say(*map(str, arguments), expect=int(str(code)))

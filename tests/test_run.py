@@ -261,7 +261,7 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
         (2, "an age as 90m", "cache", "prune", "--older-than", "soon"),
         (2, "has none: give --gold-column", "run", "--dataset", "two.csv", "-s", "listwise2"),
         (3, "did you mean 'sim_accuracy'", "run", "--dataset", "demo", "--config", "bad.toml"),
-        (7, "no runs", "status"),
+        (7, "No runs yet", "status"),
         (2, "No such option", "run", "--bogus"),
     ):
         done = judgeq(tmp_path, *arguments, expect=int(str(code)))

@@ -221,7 +221,7 @@ def test_what_is_not_found_is_told(root: Path) -> None:
     with pytest.raises(RunError, match="no run 'not a run'"):
         FolderRuns(root).find("not a run")
     for name in ("last", "demo", ""):
-        with pytest.raises(RunError, match=r"there are no runs in .*none"):
+        with pytest.raises(RunError, match=r"No runs yet in .*none"):
             FolderRuns(root / "none").find(name)
     for number in range(9):
         made(RunFolder(root / f"many-{number}"))

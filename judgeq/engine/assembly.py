@@ -339,13 +339,13 @@ def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterato
     if pricing is not None and pricing.assumed:
         price = pricing.price
         yield (
-            f"What batches of {model} cost is not known: half of its price is assumed, ${price.input:g} "
-            f"and ${price.output:g} for a million tokens in and out."
+            f"No batch price known for {model}: half of its price is assumed, ${price.input:g} and "
+            f"${price.output:g} for a million tokens in and out."
         )
     if pricing is None:
         yield (
-            f"The price of {model} is not known: costs can't be shown, unless the server reports what "
-            "each call cost (LiteLLM does). --price IN,OUT (dollars per million tokens) tells it."
+            f"No price known for {model}: costs won't be shown, unless the server reports them. Give "
+            "--price IN,OUT (dollars per million tokens)."
         )
     elif settings.max_cost is not None and settings.output_limit is None:
         most = output_bound(settings.reasons)

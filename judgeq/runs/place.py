@@ -98,7 +98,7 @@ def choose(runs: Sequence[P], name: str, where: str, listing: str = "judgeq runs
     """The run meant by its id, its name, a unique beginning of its id, or "last", of those listed
     `where`. Raises RunError when there is none, or several; the command `listing` lists them."""
     if not runs:
-        raise RunError(f"there are no runs in {where}; `judgeq run --dataset demo` makes one.")
+        raise RunError(f"No runs yet in {where}. Start with: judgeq run --dataset demo")
     if name == "last":
         return _last(runs)
     exact = [run for run in runs if run.id == name]

@@ -56,9 +56,7 @@ def prepare(connection: Any, address: Address) -> None:
 def check(connection: Any, address: Address) -> None:
     """Raise RunError unless the schema is there: of a reader, which changes nothing."""
     if not made(connection, address):
-        raise RunError(
-            f"there are no runs in {address.shown}: it has no schema {address.schema!r}."
-        )
+        raise RunError(f"No runs yet in {address.shown}: it has no schema {address.schema!r}.")
 
 
 def made(connection: Any, address: Address) -> bool:
