@@ -169,9 +169,9 @@ async def _listed(backend: ModelBackend) -> list[Check]:
     except JudgeqError as error:
         return [there, Check("model", "warning", f"the server doesn't list its models: {error}")]
     model = Check("model", "ok", f"{name} is known to the server")
-    if name not in listed.names:
-        known = ", ".join(get_close_matches(name, listed.names, 3) or listed.names[:5])
-        report = f"{name} is not among the server's {len(listed.names)} models"
+    if name not in listed:
+        known = ", ".join(get_close_matches(name, listed, 3) or listed[:5])
+        report = f"{name} is not among the server's {len(listed)} models"
         model = Check("model", "warning", f"{report}; there is {known}" if known else report)
     return [there, model]
 

@@ -6,7 +6,6 @@ from __future__ import annotations
 
 import json
 import signal
-import subprocess
 from collections.abc import Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -18,7 +17,7 @@ from judgeq.mock_server import running
 from judgeq.settings.declaration import settings_of
 from judgeq.settings.mock_server import MockSettings
 from tests.anthropic_server import AnthropicServer
-from tests.cli import command, command_line, environment
+from tests.cli import command_line, start
 from tests.faulty_server import FaultySettings
 from tests.web import in_thread
 
@@ -46,14 +45,7 @@ def _settings(flags: tuple[str, ...]) -> FaultySettings:
 @contextmanager
 def mock_process(folder: Path, *flags: str) -> Iterator[str]:
     """The base URL of a `judgeq mock-server` that runs while inside."""
-    process = subprocess.Popen(
-        command("mock-server", "--port", "0", "--json", *flags),
-        cwd=folder,
-        env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(folder, "mock-server", "--port", "0", "--json", *flags)
     try:
         assert process.stdout is not None
         assert process.stderr is not None

@@ -250,7 +250,7 @@ def test_models_are_listed_in_one_page() -> None:
     handler, seen = kept_bodies({"data": [{"type": "model", "id": CLAUDE}], "has_more": False})
 
     async def check(made: AnthropicMessages) -> None:
-        assert (await made.listed()).names == [CLAUDE]
+        assert await made.listed() == [CLAUDE]
         assert seen[0][0].path_qs == "/v1/models?limit=1000"
         assert seen[0][0].headers["x-api-key"] == KEY
 

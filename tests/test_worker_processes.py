@@ -19,7 +19,7 @@ from judgeq.engine.stopping import Interrupts
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import connect, in_schema, parse
-from tests.cli import command, environment, judgeq, scores
+from tests.cli import command, environment, judgeq, scores, start
 from tests.mock import mock, stats
 from tests.postgres import new_store
 
@@ -68,14 +68,7 @@ class Hand:
 @contextmanager
 def planning(folder: Path, store: str, *flags: str, ends: bool = True) -> Iterator[str]:
     """`judgeq run --workers 0`, which has planned a round; the run's id."""
-    process = subprocess.Popen(
-        command("run", "--store", store, *flags, "--workers", "0", "--json"),
-        cwd=folder,
-        env=environment(folder),
-        stdout=subprocess.PIPE,
-        stderr=subprocess.PIPE,
-        text=True,
-    )
+    process = start(folder, "run", "--store", store, *flags, "--workers", "0", "--json")
     try:
         assert process.stderr is not None
         line = next((line for line in process.stderr if "new run" in line), "")

@@ -6,10 +6,8 @@ import inspect
 import re
 import shlex
 import sys
-import tomllib
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from importlib import import_module
-from pathlib import Path
 from typing import Annotated, Any, NoReturn
 
 import typer
@@ -26,7 +24,57 @@ EXIT_CODES = (
     "damaged); 8 a rating did not converge."
 )
 
-COMMANDS = tomllib.loads(Path(__file__).with_name("commands.toml").read_text("utf-8"))
+COMMANDS = {
+    "run": ("running", "Judge a dataset from start to scores, or continue a run."),
+    "estimate": (
+        "running",
+        "Show what a run would take: calls, tokens and dollars, before anything is sent.",
+    ),
+    "resume": ("running", "Continue a run that was stopped or killed."),
+    "annotate": ("annotating", "Open the page on which people judge a run, until all is judged."),
+    "judges": ("judging", "Manage human judges and their links."),
+    "worker": (
+        "working",
+        "Work on the runs of a store: take their jobs and ask the judges, until stopped.",
+    ),
+    "workers": ("working", "Start workers on your Dask or Ray cluster, watch them and stop them."),
+    "rate": ("showing", "Recompute scores from saved answers."),
+    "status": ("showing", "Show how far a run is, while it runs or afterwards."),
+    "runs": ("showing", "List the runs, the latest first."),
+    "datasets": ("showing", "List the datasets: size, licence, whether the texts are here."),
+    "strategies": ("showing", "List the strategies, what they cost, and when to use them."),
+    "prompts": ("showing", "List the prompt sets, or show what one would send."),
+    "show": (
+        "looking",
+        "Show a run's items with their texts: the highest and the lowest, or others.",
+    ),
+    "explain": (
+        "looking",
+        "Show the evidence behind one score: every judgment that an item was in.",
+    ),
+    "evaluate": ("evaluating", "Report how good a run's scores are, with and without gold labels."),
+    "compare": ("evaluating", "Compare runs over the same items: their scores and their rankings."),
+    "report": (
+        "reporting",
+        "Write a report of a run: the result, how sure it is, and what a paper needs.",
+    ),
+    "serve": ("serving", "Show all runs in the browser: their reports, and live progress."),
+    "import": ("sharing", "Make a finished run out of recorded judgments."),
+    "export": ("sharing", "Write a run's judgments, to publish and share them; or a table of it."),
+    "simulate": ("studying", "Run the paper's simulation study, or one of your own."),
+    "reproduce": ("studying", "Reproduce the paper's published rows from its published judgments."),
+    "doctor": ("tools", "Check what a run needs: disk, cache, key, server, model, price."),
+    "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
+    "guide": ("tools", "Guide for scripts and AI agents: what to call, in which order."),
+    "models": ("tools", "List the models whose prices are known."),
+    "batches": (
+        "batches",
+        "List the batches of all runs, cancel those of one, or give up lost ones.",
+    ),
+    "store": ("storing", "Look after a PostgreSQL store: check, drop or copy a run."),
+    "cache": ("tools", "Show the reply cache, prune or clear it."),
+    "mock-server": ("tools", "A local server like OpenAI's, for rehearsals."),
+}
 """Each command's module, and its first sentence: `judgeq --help` loads none of them."""
 _DEFAULT = re.compile(r"default: \((.*)\)(?=\]$|; )")
 _TYPE = re.compile(r" <(\w+)[^>]*>")

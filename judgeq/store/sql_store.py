@@ -59,7 +59,7 @@ class Store(SqlWorkers):
                 taken = await self._db.change(sql.LEAD, holder=name, ttl=ttl)
                 epoch, other, until, _ = await self._one(sql.LEADER)
             if not taken:
-                raise LedError(f"{self._db.shown} is led by {plain(other)}.", until=until)
+                raise LedError(f"{self._db.shown} is led by {holder_name(other)}.", until=until)
             return int(epoch)
 
         return await self._db.again(take)
@@ -81,7 +81,7 @@ class Store(SqlWorkers):
         """Raise RunError unless the epoch is in force; it is then until the transaction ends."""
         row = await self._one(f"{sql.LEADER} @lock")
         if row is None or row[0] != epoch:
-            by = f"; it is led by {plain(row[1])}" if row else ""
+            by = f"; it is led by {holder_name(row[1])}" if row else ""
             raise RunError(
                 f"{self._db.shown}: another process has taken the run over (epoch "
                 f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
@@ -182,6 +182,6 @@ class Store(SqlWorkers):
         return None
 
 
-def plain(holder: str) -> str:
+def holder_name(holder: str) -> str:
     """The name of a leader or worker, without what tells it from its namesakes."""
     return holder.rpartition(" (")[0] or holder

@@ -9,7 +9,7 @@ from __future__ import annotations
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Mapping, Sequence
 from functools import partial
-from typing import ClassVar, NamedTuple
+from typing import ClassVar
 from urllib.parse import urlsplit
 
 import orjson
@@ -36,13 +36,6 @@ from judgeq.settings.model import Access, Model
 from judgeq.types import Fields, Headers, Notify, Usage
 
 STEPS = ("schema", "json", "text")
-
-
-class Listed(NamedTuple):
-    """The names of a server's models, and its Date header."""
-
-    names: list[str]
-    date: str | None
 
 
 class ModelBackend(ABC):
@@ -225,13 +218,13 @@ class ModelBackend(ABC):
         except UnusableReplyError as error:
             return _unusable(error)
 
-    async def listed(self) -> Listed:
-        """The models that the server lists. Raises JudgeErrors as `complete`."""
+    async def listed(self) -> list[str]:
+        """The names of the models that the server lists. Raises JudgeErrors as `complete`."""
         url = self.models_url()
         status, answer_headers, data = await self.connection.exchange("GET", url)
         if status != 200:
             raise self.connection.refusal(status, answer_headers, data, url)
-        return Listed(_names(data), answer_headers.get("Date"))
+        return _names(data)
 
     def _read(self, data: bytes, size: int) -> Reply:
         """The reply in a successful answer, which may still hold an error."""

@@ -15,7 +15,7 @@ from judgeq.store.postgres.address import Address
 from judgeq.store.postgres.connection import PostgresDatabase
 from judgeq.store.postgres.heartbeat import PROCESSES, Heartbeat
 from judgeq.store.postgres.sharing import Sharing
-from judgeq.store.sql_store import Store, plain
+from judgeq.store.sql_store import Store, holder_name
 
 # Calls are on the clocks of those that made them; the latest will do.
 _WORKERS = """
@@ -95,7 +95,7 @@ class PostgresStore(Store):
     async def leader(self) -> Leader | None:
         """Who leads, or led last; None where nobody ever did."""
         row = await self._one(sql.LEADER)
-        return None if row is None else Leader(plain(row[1]), row[0], row[3])
+        return None if row is None else Leader(holder_name(row[1]), row[0], row[3])
 
     async def crew(self) -> Crew:
         """See Store."""
