@@ -216,7 +216,7 @@ class Batches(RuleBasedStateMachine):
     def outcome(self, job: Job, amount: int, share: int) -> Outcome:
         """An answer that cost so many quarters of what it might."""
         self.paid += amount * HALF * share // 4
-        said = call(cost=amount / 2 * share / 4)._replace(bound=amount / 2)
+        said = call(job.attempts + 1, cost=amount / 2 * share / 4)._replace(bound=amount / 2)
         return Outcome(job.match.id, JobState.DONE, Verdict(job.match.items), (said,))
 
     @precondition(lambda self: self.flying)
@@ -234,7 +234,7 @@ class Batches(RuleBasedStateMachine):
         if kind == "a":
             outcome = self.outcome(job, amount, share)
         elif kind == "p":
-            expired = call(1, "expired", 0.0)._replace(bound=amount / 2)
+            expired = call(job.attempts + 1, "expired", 0.0)._replace(bound=amount / 2)
             outcome = outcome._replace(calls=(expired,))
         else:
             self.lost.append((name, job, amount))
