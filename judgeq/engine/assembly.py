@@ -81,7 +81,7 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
     Raises UsageError or DataError for a judge that can't judge the dataset.
     """
     for number, name in enumerate(settings.judge):
-        if name == "simulated":
+        if name in ("simulated", judge.REHEARSAL):
             _simulated(settings, dataset, number)
     if not any(judge.kind_of(name).reads_text for name in settings.judge):
         return {}
@@ -145,6 +145,7 @@ def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
         sleep=asyncio.sleep,
         number=number,
         reasons=settings.reasons,
+        rehearsed=dataset.texts if settings.judge[number] == judge.REHEARSAL else None,
     )
 
 

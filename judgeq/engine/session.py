@@ -31,10 +31,13 @@ from judgeq.files import writable
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
+from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
+FEW = 15
+"""Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
 Beside = Callable[[], Coroutine[Any, Any, None]]
 Page = Callable[[People], AbstractAsyncContextManager[None]]
@@ -57,6 +60,8 @@ def prepare(
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
+    settings = _fitting(settings, dataset)
+    strategy = settings.make_strategy()
     strategy.check(len(dataset))
     if settings.both_orders and not strategy.pairs:
         raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
@@ -113,6 +118,17 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there, known)
+
+
+def _fitting(settings: Settings, dataset: Dataset) -> Settings:
+    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
+    without gold are rehearsed, and few of them are ranked in one list."""
+    n, changes = len(dataset), dict[str, Any]()
+    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
+        changes["judge"] = (judge.REHEARSAL,)
+    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
+        changes["strategy"] = f"listwise{n}"
+    return settings.model_copy(update=changes)
 
 
 def _known(settings: Settings, dataset: Dataset) -> Sequence[tuple[int, ...]]:
@@ -253,6 +269,9 @@ def _begin(run: Run, emit: Emit) -> None:
     dataset, folder = run.dataset, run.folder
     for text in dataset.notices:
         emit(Notice(text))
+    if (n := len(dataset)) < FEW:
+        lists = f", all in lists of {n}" if run.strategy.name.startswith(f"listwise{n}") else ""
+        emit(Notice(f"Only {n} texts{lists}: expect wide intervals."))
     caution = folder.caution()
     if caution is not None:
         emit(Notice(caution, warning=True))

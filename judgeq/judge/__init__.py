@@ -26,7 +26,14 @@ class Kind:
 SIMULATED, RECORDED = Kind(), Kind(gives_reasons=False)
 MODEL = Kind(reads_text=True, costs_money=True)
 PEOPLE = Kind(reads_text=True, gives_reasons=False, is_person=True)
-JUDGES = {"simulated": SIMULATED, "recorded": RECORDED, "people": PEOPLE}
+REHEARSAL = "rehearsal"
+"""The simulated judge of texts without gold labels: it answers from a hash of the texts."""
+JUDGES = {
+    "simulated": SIMULATED,
+    REHEARSAL: SIMULATED,
+    "recorded": RECORDED,
+    "people": PEOPLE,
+}
 """The judges that are built in; any other name is a model's, behind an API."""
 
 
