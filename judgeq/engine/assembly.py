@@ -20,6 +20,7 @@ from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import Budget
+from judgeq.judge.function import FunctionJudge, JudgeFunction
 from judgeq.judge.judge import Judge
 from judgeq.judge.limiter import Limiter
 from judgeq.judge.model import api_key, extra_headers, output_bound
@@ -68,6 +69,8 @@ class Run:
     folder: RunPlace
     held: Sequence[str] = ()
     known: Sequence[tuple[int, ...]] = ()
+    function: JudgeFunction | None = None
+    """The judge that is a Python function."""
 
     @property
     def items(self) -> Items:
@@ -87,6 +90,10 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
         return {}
     if dataset.texts is None:
         raise DataError(dataset.missing_texts)
+    if prompt is None and any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge):
+        raise UsageError(
+            'a judge needs the feature: judgeq.run(texts, "how urgent the message is", …).'
+        )
     if prompt is None:
         who = "a model needs" if settings.models else "people need"
         raise UsageError(
@@ -231,7 +238,8 @@ async def panel(
 
 
 def _cache(settings: Settings, emit: Emit, read_only: bool) -> ReplyCache | None:
-    if not settings.models or not settings.cache:
+    functions = any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge)
+    if not (settings.models or functions) or not settings.cache:
         return None
     from judgeq.judge.cache import ReplyCache  # brings diskcache
 
@@ -259,11 +267,23 @@ def _backend(
     run: Run, name: str, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
 ) -> Backend:
     recording = judge.recording_of(name)
+    if judge.kind_of(name) is judge.FUNCTION:
+        return _function(run, name)
     if judge.kind_of(name) is judge.MODEL:
         return _model(run, name, limiter, cache, emit)
     if recording is not None:
         return _recorded(name, recording, run.dataset, emit)
     return _simulated(run.settings, run.dataset, number)
+
+
+def _function(run: Run, name: str) -> Backend:
+    """Raises UsageError where the function isn't given, as by the command line."""
+    if run.function is None or run.dataset.texts is None or run.prompt is None:
+        raise UsageError(
+            f"run {run.folder.id} is judged by a Python function. Continue it from Python: "
+            "judgeq.resume(run, judge=function)."
+        )
+    return FunctionJudge(name, run.function, run.dataset.texts, run.prompt.feature)
 
 
 def questions(run: Run, name: str) -> list[Questions]:

@@ -28,6 +28,7 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
+from judgeq.judge.function import JudgeFunction
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
@@ -45,10 +46,15 @@ Page = Callable[[People], AbstractAsyncContextManager[None]]
 
 
 def prepare(
-    settings: Settings, root: Path, *, new: bool = False, frame: Frame | None = None
+    settings: Settings,
+    root: Path,
+    *,
+    new: bool = False,
+    frame: Frame | None = None,
+    function: JudgeFunction | None = None,
 ) -> Run:
     """The run that these settings describe, under `root`; nothing is written. `frame` as in
-    `datasets.load`.
+    `datasets.load`; `function` is the judge of a run that a Python function judges.
 
     Raises UsageError, DataError or RunError for what can't be.
     """
@@ -79,12 +85,20 @@ def prepare(
         strategy = settings.make_strategy()
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, known=known)
+    return Run(
+        settings, dataset, strategy, prompt, pricing, facts, folder, known=known, function=function
+    )
 
 
-def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
-    """An existing run, with settings of this session changed (None: as before). `frame` as in
-    `datasets.load`.
+def resume(
+    folder: RunPlace,
+    changes: Mapping[str, Any],
+    *,
+    frame: Frame | None = None,
+    function: JudgeFunction | None = None,
+) -> Run:
+    """An existing run, with settings of this session changed (None: as before). `frame` and `function`
+    as in `prepare`.
 
     Raises RunError when what decides its result has changed since it was begun, or where its folder
     asks for a key, a file, an address or money that this user didn't give (`trust.py`).
@@ -117,7 +131,7 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     pricing = assembly.check(settings, dataset, prompt)
     known = _known(settings, dataset)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there, known)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there, known, function)
 
 
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:

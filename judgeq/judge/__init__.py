@@ -26,6 +26,9 @@ class Kind:
 SIMULATED, RECORDED = Kind(), Kind(gives_reasons=False)
 MODEL = Kind(reads_text=True, costs_money=True)
 PEOPLE = Kind(reads_text=True, gives_reasons=False, is_person=True)
+FUNCTION = Kind(reads_text=True, gives_reasons=False)
+"""A Python function, which is given from Python only; its name has FUNCTION_PREFIX."""
+FUNCTION_PREFIX = "python:"
 REHEARSAL = "rehearsal"
 """The simulated judge of texts without gold labels: it answers from a hash of the texts."""
 JUDGES = {
@@ -41,6 +44,8 @@ def kind_of(name: str) -> Kind:
     """The kind of judge that a name means."""
     if recording_of(name) is not None:
         return RECORDED
+    if name.startswith(FUNCTION_PREFIX):
+        return FUNCTION
     return JUDGES.get(name, MODEL)
 
 
