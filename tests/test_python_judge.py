@@ -93,7 +93,7 @@ def test_what_a_function_raises_stops_the_run_and_is_named() -> None:
     with pytest.raises(judgeq.JudgeError, match="raised ZeroDivisionError: "):
         judgeq.run(TEXTS, FEATURE, judge=lambda *_: 1 // 0)
     with pytest.raises(judgeq.UsageError, match="has no code of its own"):
-        judgeq.run(TEXTS, FEATURE, judge=sorted)
+        judgeq.run(TEXTS, FEATURE, judge=print)
     with pytest.raises(judgeq.UsageError, match="needs the feature"):
         judgeq.run(TEXTS, judge=by_length)
 
@@ -117,15 +117,17 @@ def test_texts_gold_and_ids_as_they_come() -> None:
 
 
 def test_a_run_is_awaited_and_stops_when_cancelled() -> None:
-    started: list[Any] = []
-
     async def both() -> judgeq.Result:
+        loop, started = asyncio.get_running_loop(), asyncio.Event()
         whole = await judgeq.arun(TEXTS, FEATURE, judge=by_length_later, strategy="listwise4")
         slow = asyncio.create_task(
-            judgeq.arun("demo", settings={"sim_latency": 30}, on_event=started.append)
+            judgeq.arun(
+                "demo",
+                settings={"sim_latency": 30},
+                on_event=lambda _: loop.call_soon_threadsafe(started.set),
+            )
         )
-        while not started:
-            await asyncio.sleep(0.01)
+        await started.wait()
         slow.cancel()
         with pytest.raises(asyncio.CancelledError):
             await slow
