@@ -38,7 +38,12 @@ def _rho(strategy: str, seed: int) -> float:
     rating = "direct" if strategy == "direct" else "pl"
     with tempfile.TemporaryDirectory() as folder:
         result = judgeq.run(
-            "demo", strategy=strategy, seed=seed, runs_dir=folder, texts=False, progress=False
+            "demo",
+            strategy=strategy,
+            seed=seed,
+            runs_dir=folder,
+            settings={"texts": False},
+            progress=False,
         )
     of_all = (one for one in result.evaluation if one.items == "all")
     return float({one.rating: one for one in of_all}[rating].measures["spearman"].value)

@@ -2,9 +2,8 @@
 
     import judgeq
 
-    result = judgeq.run("demo", strategy="listwise10", seed=1)
-    result.scores.ratings["elo"]    # a NumPy array, one number an item, as result.scores.ids
-    result.evaluation        # against the gold labels
+    result = judgeq.run(texts, "how urgent the message is", judge="gpt-5-mini", max_cost=5)
+    result.scores.ratings["pl"]    # a NumPy array, one number an item, as result.scores.ids
 
 `judgeq --help` is the same on the command line.
 """
@@ -15,7 +14,7 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from judgeq.api import compare, estimate, evaluate, load_dataset, open_run, resume, run
+    from judgeq.api import arun, compare, estimate, evaluate, load_dataset, open_run, resume, run
     from judgeq.datasets import Dataset
     from judgeq.engine.estimate import Estimate
     from judgeq.errors import (
@@ -45,6 +44,8 @@ __all__ = [
     "Scores",
     "StoppedError",
     "UsageError",
+    "__version__",
+    "arun",
     "compare",
     "estimate",
     "evaluate",
@@ -64,7 +65,13 @@ _HOMES = {
 
 def __getattr__(name: str) -> Any:
     # Loaded when first used: `import judgeq` stays light, and Ctrl-C is heard from its first line on.
+    if name == "__version__":
+        return import_module("importlib.metadata").version("judgeq")
     if name in __all__:
         home = _HOMES.get(name, "errors" if name.endswith("Error") else "api")
         return getattr(import_module(f"judgeq.{home}"), name)
     raise AttributeError(f"module 'judgeq' has no attribute {name!r}")
+
+
+def __dir__() -> list[str]:
+    return __all__

@@ -1,17 +1,20 @@
 """The Python interface: the same as the command line, with arrays for results.
 
-A dataset is what `--dataset` names, a DataFrame (pandas, polars), or a list of texts. Ctrl-C, or a
-notebook's Stop, once: no new calls, those in flight are let finish, then StoppedError; twice: at once.
-The same call goes on with the run.
+A dataset is what `--dataset` names, a DataFrame (pandas, polars), a list of texts, or a dict of texts by
+id. Ctrl-C, or a notebook's Stop, once: no new calls, those in flight are let finish, then StoppedError;
+twice: at once. The same call continues the run.
 """
 
 from __future__ import annotations
 
+import asyncio
+import inspect
 import os
 import sys
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from judgeq import config, datasets, runs
 from judgeq.config import Settings
@@ -23,102 +26,163 @@ from judgeq.engine.assembly import Run
 from judgeq.engine.pilot import Pilot
 from judgeq.engine.session import Emit
 from judgeq.engine.stopping import Interrupts, awaited, outside_a_loop
-from judgeq.errors import UsageError
+from judgeq.errors import StoppedError, UsageError
 from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
 from judgeq.evaluation.gold import Plan
 from judgeq.events import Event
+from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
 from judgeq.ui.json import plain
 from judgeq.ui.notebook import Result
 
 T = TypeVar("T")
-Data = str | os.PathLike[str] | DataFrame | Sequence[str]
-"""What is judged: a dataset's name, a file, a DataFrame, or texts."""
+Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
+"""What is judged: a dataset's name, a file, a DataFrame, texts, or texts by id."""
+Column = str | Sequence[Any]
+"""The name of a column, or its values, one a text."""
+COLUMNS = ("text", "gold", "id")
 OnEvent = Callable[[Event], None]
 
 
-def load_dataset(dataset: Data, *, seed: int = 0, **settings: Any) -> datasets.Dataset:
-    """The dataset; settings are those of DatasetSpec (`text_column` …).
-
-    Raises DataError or UsageError.
-    """
-    given, frame = _settle(dataset, {"seed": seed, **settings})
+def load_dataset(
+    dataset: Data,
+    *,
+    text: Column | None = None,
+    gold: Column | None = None,
+    id: Column | None = None,  # noqa: A002 - the users' word
+    sample: int | None = None,
+    seed: int = 0,
+    settings: Mapping[str, Any] | None = None,
+) -> datasets.Dataset:
+    """The dataset; parameters as of `run`. Raises DataError or UsageError."""
+    given, frame, _ = _asked(locals())
     return datasets.load(given, seed=seed, frame=frame)
 
 
 def run(
     dataset: Data,
+    feature: str | None = None,
     *,
+    text: Column | None = None,
+    gold: Column | None = None,
+    id: Column | None = None,  # noqa: A002 - the users' word
+    sample: int | None = None,
+    judge: str | JudgeFunction | Sequence[str] | None = None,
+    prompt: str | None = None,
+    base_url: str | None = None,
+    api_key_env: str | None = None,
+    strategy: str | None = None,
+    rounds: int | None = None,
+    until: str | None = None,
+    rating: str | None = None,
+    seed: int | None = None,
+    max_cost: float | None = None,
+    max_output_tokens: int | None = None,
+    batch: bool | None = None,
+    concurrency: int | None = None,
+    store: str | None = None,
+    settings: Mapping[str, Any] | None = None,
     runs_dir: str | Path = "runs",
     new: bool = False,
     retry_failed: bool = False,
     progress: bool | None = None,
     on_event: OnEvent | None = None,
-    **settings: Any,
 ) -> Result:
-    """Judge a dataset, or go on with an interrupted run of the same; a finished one is returned.
+    """Judge a dataset, or continue an interrupted run of the same; a finished one is returned.
 
-    Of a DataFrame the columns are named as of a file (`text_column` …, by default "text" and "id");
-    texts in a list are numbered from 0. `settings` are the flags of `judgeq run`
-    (`strategy="listwise10"`, `sim_accuracy=0.9` …). `progress` shows a bar on standard error (None:
-    on a terminal and in a notebook); `on_event` is called with every event. With judge="people" it
-    opens their page, and returns when all is judged. Raises a JudgeqError; nothing answered is ever
-    lost.
+    dataset, feature: what is ranked, and by what ("how urgent the message is").
+    text, gold, id: the columns of the texts, the gold labels and the ids: their names (by default
+        "text", none, "id"), or their values.
+    sample: only this many items, drawn by `seed`.
+    judge: a model ("gpt-5-mini"), "simulated", "people" or "recorded:FILE"; or a function of texts and
+        feature that returns the places of the texts, most of the feature first.
+    prompt, base_url, api_key_env: how a model is asked, where, and the variable that holds its key.
+    strategy, rounds, until: "listwise10"; how many rounds; when to stop early ("0.95", "top20").
+    rating, seed: "pl", "bt" or "bt-mm"; the seed of all randomness.
+    max_cost, max_output_tokens: dollars that the run may cost; the longest reply.
+    batch, concurrency: send rounds as batches; calls in flight at most.
+    settings: all others by name, as the flags of `judgeq run --help-all` ({"sim_accuracy": 0.9}).
+    store, runs_dir, new: where runs are kept; start afresh next to a run of the same.
+    retry_failed: ask failed and invalid jobs again.
+    progress: show a bar on standard error (None: on a terminal and in a notebook).
+    on_event: called with every event.
+
+    With judge="people" it opens their page, and returns when all is judged. Raises a JudgeqError;
+    nothing that was answered is lost.
     """
-    given, frame = _settle(dataset, settings)
-    prepared = session.prepare(given, Path(runs_dir), new=new, frame=frame)
-    return _played(prepared, retry_failed, progress, on_event)
+    return _played(_prepared(locals()), retry_failed, progress, on_event)
+
+
+async def arun(*args: Any, **parameters: Any) -> Result:
+    """As `run`, to be awaited, while the event loop does other things. If it is cancelled the run stops
+    at once, and the same call continues it."""
+    named, interrupts = _of_run(args, parameters), Interrupts()
+
+    def play() -> Result:
+        how = {name: named[name] for name in ("retry_failed", "progress", "on_event")}
+        return _played(_prepared(named), **how, interrupts=interrupts)
+
+    work = asyncio.create_task(asyncio.to_thread(play))
+    try:
+        return await asyncio.shield(work)
+    except asyncio.CancelledError:
+        for _ in range(2):  # the second one gives up calls in flight
+            interrupts.interrupt()
+        with suppress(StoppedError):
+            await work
+        raise
 
 
 def resume(
     name: str = "last",
     *,
     dataset: Data | None = None,
+    judge: JudgeFunction | None = None,
+    rounds: int | None = None,
+    until: str | None = None,
+    max_cost: float | None = None,
+    concurrency: int | None = None,
+    store: str | None = None,
+    settings: Mapping[str, Any] | None = None,
     runs_dir: str | Path = "runs",
     retry_failed: bool = False,
     progress: bool | None = None,
     on_event: OnEvent | None = None,
-    rounds: int | None = None,
-    **settings: Any,
 ) -> Result:
-    """Go on with a run that was stopped or killed, as `judgeq resume`; `rounds` in all, more than the
-    run has, buys further ones.
+    """Continue a run that was stopped or killed, as `judgeq resume`; `rounds` in all, more than the run
+    has, buys further ones.
 
-    The texts of a DataFrame or a list are not kept: give them again as `dataset`. Raises as `run`.
+    Texts of a DataFrame or a list, and a `judge` that is a function, are not kept: give them again.
+    `settings` are others that may change (`judgeq resume --help-all`). Raises as `run`.
     """
-    folder = runs.runs_in(Path(runs_dir), settings.get("store")).find(name)
-    changes: dict[str, Any] = {**settings, "total_rounds": rounds}
+    folder = runs.runs_in(Path(runs_dir), store).find(name)
+    changes: dict[str, Any] = dict(settings or {}) | {"total_rounds": rounds, "until": until}
+    changes |= {"max_cost": max_cost, "concurrency": concurrency, "store": store}
     frame = None
+    if judge is not None:
+        changes["judge"] = (judge_name(judge),)
     if dataset is not None:
         kept = folder.info().settings
-        changes["dataset"], frame = _named(dataset, kept.text_column)
-    prepared = session.resume(folder, changes, frame=frame)
+        columns = {name: getattr(kept, f"{name}_column") for name in COLUMNS}
+        changes["dataset"], frame, _ = _table(dataset, columns)
+    prepared = session.resume(folder, changes, frame=frame, function=judge)
     return _played(prepared, retry_failed, progress, on_event)
 
 
-def estimate(
-    dataset: Data,
-    *,
-    runs_dir: str | Path = "runs",
-    new: bool = False,
-    pilot: int | None = None,
-    progress: bool | None = None,
-    on_event: OnEvent | None = None,
-    **settings: Any,
-) -> estimates.Estimate:
-    """What `run` with the same arguments would take: calls, tokens and dollars. Nothing is sent but
-    the run's first `pilot` questions, by whose answers it is then estimated; what ended these early,
-    though some were answered, is its `pilot.error`."""
-    given, frame = _settle(dataset, settings)
-    prepared = session.prepare(given, Path(runs_dir), new=new, frame=frame)
+def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimates.Estimate:
+    """What `run` with the same parameters would take: calls, tokens and dollars. Nothing is sent but the
+    run's first `pilot` questions, by whose answers it is then estimated; what ended these early, though
+    some were answered, is its `pilot.error`."""
+    named = _of_run(args, parameters)
+    prepared = _prepared(named)
     asked = None
     if pilot is not None:
 
         def ask(emit: Emit, **more: Any) -> Pilot | None:
-            return pilots.ask(prepared, pilot, emit, new=new, **more)
+            return pilots.ask(prepared, pilot, emit, new=named["new"], **more)
 
-        asked = _shown(ask, progress, on_event)
+        asked = _shown(ask, named["progress"], named["on_event"])
     return awaited(lambda: estimates.estimate(prepared, asked))
 
 
@@ -183,20 +247,85 @@ def compare(
     return compared
 
 
-def _settle(dataset: Data, settings: Mapping[str, Any]) -> tuple[Settings, Frame | None]:
-    name, frame = _named(dataset, settings.get("text_column"))
-    return config.settle({**settings, "dataset": name}), frame
+class Asked(NamedTuple):
+    """What was asked for: settings, the table where the texts themselves were given, and the judge where
+    it is a function."""
+
+    settings: Settings
+    frame: Frame | None
+    function: JudgeFunction | None
 
 
-def _named(dataset: Data, text_column: str | None) -> tuple[str, Frame | None]:
-    """What a dataset is called in the settings, and its table where it is given itself."""
+NOT_SETTINGS = {"dataset", "settings", *COLUMNS, "judge"}
+NOT_SETTINGS |= {"runs_dir", "new", "retry_failed", "progress", "on_event"}
+
+
+def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any]:
+    """The parameters of `run` by name. Raises TypeError as a call of it would."""
+    bound = inspect.signature(run).bind(*args, **parameters)
+    bound.apply_defaults()
+    return dict(bound.arguments)
+
+
+def _prepared(parameters: Mapping[str, Any]) -> Run:
+    """The run that parameters of `run` describe."""
+    asked = _asked(parameters)
+    return session.prepare(
+        asked.settings,
+        Path(parameters["runs_dir"]),
+        new=parameters["new"],
+        frame=asked.frame,
+        function=asked.function,
+    )
+
+
+def _asked(parameters: Mapping[str, Any]) -> Asked:
+    """Settings from parameters of `run`; None: not given."""
+    values = {
+        name: value
+        for name, value in parameters.items()
+        if value is not None and name not in NOT_SETTINGS
+    }
+    name, frame, columns = _table(
+        parameters["dataset"], {name: parameters[name] for name in COLUMNS}
+    )
+    judge = parameters.get("judge")
+    function = judge if callable(judge) else None
+    if judge is not None:
+        values["judge"] = judge if function is None else judge_name(function)
+    twice = sorted({*values} & {*(parameters["settings"] or {})})
+    if twice:
+        raise UsageError(f"{', '.join(twice)}: given twice, by itself and in settings.")
+    values |= {f"{column}_column": name for column, name in columns.items()}
+    values |= {**(parameters["settings"] or {}), "dataset": name}
+    return Asked(config.settle(values), frame, function)
+
+
+def _table(
+    dataset: Data, columns: Mapping[str, Column | None]
+) -> tuple[str, Frame | None, dict[str, str]]:
+    """What a dataset is called in the settings, its table where it is given itself, and the names of its
+    columns. Raises UsageError."""
+    names = {kind: column for kind, column in columns.items() if isinstance(column, str)}
+    values = {
+        kind: column
+        for kind, column in columns.items()
+        if column is not None and not isinstance(column, str)
+    }
     if isinstance(dataset, str | os.PathLike):
-        return os.fspath(dataset), None
-    return datasets.STDIN, frame_of(dataset, text_column or datasets.TEXT)
+        if values:
+            raise UsageError(f"{', '.join(values)}: give the name of a column of {dataset}.")
+        return os.fspath(dataset), None, names
+    frame = frame_of(dataset, names.get("text", datasets.TEXT), values)
+    return datasets.STDIN, frame, names | {kind: kind for kind in values}
 
 
 def _played(
-    prepared: Run, retry_failed: bool, progress: bool | None, on_event: OnEvent | None
+    prepared: Run,
+    retry_failed: bool,
+    progress: bool | None,
+    on_event: OnEvent | None,
+    interrupts: Interrupts | None = None,
 ) -> Result:
     def execute(emit: Emit, **more: Any) -> results.Result:
         page = None
@@ -206,10 +335,16 @@ def _played(
             page = annotate.page(prepared, emit)
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 
-    return notebook.shown(evaluating.evaluated(_shown(execute, progress, on_event)))
+    result = _shown(execute, progress, on_event, interrupts)
+    return notebook.shown(evaluating.evaluated(result))
 
 
-def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
+def _shown(
+    work: Callable[..., T],
+    progress: bool | None,
+    on_event: OnEvent | None,
+    interrupts: Interrupts | None = None,
+) -> T:
     """What `work` returns, with a bar if that is wanted; it can be interrupted."""
     from judgeq.ui import dashboard
 
@@ -224,7 +359,7 @@ def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | No
         with face:
             return work(emit, beside=face.draw_forever, interrupts=interrupts)
 
-    return outside_a_loop(in_sight)
+    return outside_a_loop(in_sight) if interrupts is None else in_sight(interrupts)
 
 
 def _opened(

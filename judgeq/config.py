@@ -257,7 +257,7 @@ def deciding_facts(
     """Everything that decides a run's verdicts, as plain JSON."""
     simulated = "simulated" in settings.judge
     answering = settings.deciding()
-    if simulated:
+    if simulated or judge.REHEARSAL in settings.judge:
         answering |= simulation_facts(settings)
     facts = {
         "version": 1,

@@ -71,14 +71,14 @@ def test_a_data_frame_is_read_as_a_file_is(tmp_path: Path) -> None:
         g=[np.float64(1), math.nan, np.float64(0)],
         other=[[], {}, None],
     )
-    data = judgeq.load_dataset(frame, gold_column="g")
+    data = judgeq.load_dataset(frame, gold="g")
     (tmp_path / "a.csv").write_text("id,text,g\n7,a,1\n8,b,\n9,c,0\n", encoding="utf-8")
-    file = judgeq.load_dataset("a.csv", gold_column="g")
+    file = judgeq.load_dataset("a.csv", gold="g")
     assert (data.content, data.labels) == (file.content, file.labels)
     assert_array_equal(data.gold, [1, np.nan, 0])
     assert data.source == "the DataFrame"
     named = Frame(body=["a", "b", "c"], key=["7", "8", "9"])
-    other = judgeq.load_dataset(named, text_column="body", id_column="key")
+    other = judgeq.load_dataset(named, text="body", id="key")
     assert other.content == data.content
 
 
@@ -88,7 +88,7 @@ def test_a_data_frame_is_read_as_a_file_is(tmp_path: Path) -> None:
 def test_a_list_of_texts_is_numbered(texts: Any) -> None:
     data = judgeq.load_dataset(texts)
     assert (list(data.ids), data.texts) == (["0", "1", "2"], ["a", "b", "c"])
-    assert judgeq.load_dataset(texts, text_column="body").content == data.content
+    assert judgeq.load_dataset(texts, text="body").content == data.content
     assert len(judgeq.load_dataset(texts, sample=2)) == 2
 
 
@@ -106,7 +106,7 @@ def test_missing_texts_of_a_data_frame() -> None:
     frame = Frame(text=["a", None, math.nan, NAType(), "", "f"])
     with pytest.raises(judgeq.DataError, match=r"(?s)DataFrame: 4 problems.*row 2, column 'text'"):
         judgeq.load_dataset(frame)
-    data = judgeq.load_dataset(frame, skip_empty=True)
+    data = judgeq.load_dataset(frame, settings={"skip_empty": True})
     assert (list(data.ids), data.texts) == (["0", "5"], ["a", "f"])
 
 
@@ -114,7 +114,12 @@ def test_missing_texts_of_a_data_frame() -> None:
     ("data", "settings", "error", "message"),
     [
         (5, {}, judgeq.UsageError, "A int is no dataset"),
-        ({"text": ["a"]}, {}, judgeq.UsageError, "A dict is no dataset"),
+        (
+            {"a": ["a"], "b": "b"},
+            {},
+            judgeq.DataError,
+            r"the dict of texts, row 1, .*expected text, got",
+        ),
         (b"demo", {}, judgeq.UsageError, "A bytes is no dataset"),
         (["a", 5], {}, judgeq.DataError, r"the list of texts, row 2, .*expected text, got 5"),
         (["a", "\ud800"], {}, judgeq.DataError, "half a character"),
@@ -129,19 +134,19 @@ def test_what_is_no_dataset(
     data: Any, settings: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     with pytest.raises(error, match=message):
-        judgeq.load_dataset(data, **settings)
+        judgeq.load_dataset(data, settings=settings)
 
 
 @pytest.mark.parametrize("in_a_loop", [False, True])
 def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
     def cell() -> None:
         frame = Frame(text=TEXTS, gold=GOLD)
-        estimate = judgeq.estimate(frame, gold_column="gold", strategy="listwise10x2")
+        estimate = judgeq.estimate(frame, gold="gold", strategy="listwise10x2")
         assert (estimate.calls, estimate.items) == (8, 40)
-        result = judgeq.run(frame, gold_column="gold", strategy="listwise10x2")
+        result = judgeq.run(frame, gold="gold", strategy="listwise10x2")
         assert result.run.id == estimate.prepared.folder.id
-        assert judgeq.run(frame, gold_column="gold", strategy="listwise10x2").run == result.run
-        direct = judgeq.run(frame, gold_column="gold", strategy="direct")
+        assert judgeq.run(frame, gold="gold", strategy="listwise10x2").run == result.run
+        direct = judgeq.run(frame, gold="gold", strategy="direct")
         evaluated = judgeq.evaluate(result, resamples=10)
         rho = {row["rating"]: row["measures"]["spearman"] for row in evaluated["assessments"]}
         assert 0.3 < rho["pl"]["value"] < 1
@@ -161,7 +166,7 @@ def test_from_data_frame_to_evaluation(in_a_loop: bool, tmp_path: Path) -> None:
 
 
 def test_arguments_that_cannot_be(tmp_path: Path) -> None:
-    result = judgeq.run(Frame(text=TEXTS, gold=GOLD), gold_column="gold", strategy="listwise10x1")
+    result = judgeq.run(Frame(text=TEXTS, gold=GOLD), gold="gold", strategy="listwise10x1")
     with pytest.raises(judgeq.UsageError, match="two runs or more"):
         judgeq.compare(result)
     with pytest.raises(judgeq.UsageError, match="resamples is -1"):
@@ -179,7 +184,7 @@ def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
 
     frame = Frame(text=TEXTS, gold=GOLD)
     with pytest.raises(judgeq.StoppedError):
-        judgeq.run(frame, gold_column="gold", on_event=stop)
+        judgeq.run(frame, gold="gold", on_event=stop)
     with pytest.raises(judgeq.RunError, match=r"not kept.*judgeq\.resume\(…, dataset=…\)"):
         judgeq.resume()
     with pytest.raises(judgeq.RunError, match="its dataset changed"):
@@ -196,7 +201,7 @@ def test_a_run_of_a_data_frame_goes_on_with_it() -> None:
 
 def test_a_keyword_that_is_no_setting_names_the_one_that_was_meant() -> None:
     with pytest.raises(judgeq.UsageError, match="'strategey'; did you mean 'strategy'"):
-        judgeq.run("demo", strategey="listwise10")
+        judgeq.run("demo", settings={"strategey": "listwise10"})
 
 
 def test_every_name_is_there_and_every_family_of_errors_exported() -> None:
@@ -224,7 +229,7 @@ def test_reprs_are_short() -> None:
     )
     assert repr(result.scores) == "<Scores of 240 items, 240 judged: elo, pl>"
     assert repr(judgeq.load_dataset("demo")) == "<Dataset demo: 240 items, ordinal gold>"
-    linear = judgeq.load_dataset("synthetic:linear", n=50)
+    linear = judgeq.load_dataset("synthetic:linear", settings={"n": 50})
     assert repr(linear) == "<Dataset synthetic-linear: 50 items, without texts, continuous gold>"
     assert repr(judgeq.estimate("demo")).endswith(": 72 calls, $0.00 to $0.00>")
 

@@ -17,7 +17,6 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq import api
 from judgeq.datasets import table_writer
 from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import export, results
@@ -25,6 +24,7 @@ from judgeq.engine.results import Result
 from judgeq.errors import UsageError
 from judgeq.imports import recordings
 from judgeq.types import Verdicts
+from tests import python
 from tests.build import verdicts
 from tests.cli import judgeq, query
 from tests.fakes import ADDING_UP, faults
@@ -53,7 +53,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def run(folder: Path, dataset: str = "demo", **settings: Any) -> Result:
-    return api.run(dataset, runs_dir=folder / "runs", **settings)
+    return python.run(dataset, runs_dir=folder / "runs", **settings)
 
 
 def rows(folder: Path, name: str, *flags: str) -> list[dict[str, Any]]:

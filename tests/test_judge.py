@@ -759,5 +759,5 @@ def test_the_simulated_judge_answers_from_latent_scores_else_gold() -> None:
     assert simulated(None, up) == Verdict((2, 1, 0))
     assert simulated(down, up) == Verdict((0, 1, 2))
     assert simulated(np.array([300.0, 100.0, 200.0]), up, synthetic=True) == Verdict((0, 2, 1))
-    with pytest.raises(UsageError, match="this dataset has none: give --gold-column"):
+    with pytest.raises(UsageError, match=r"this dataset has none\. Give --gold-column"):
         simulated(None, None)

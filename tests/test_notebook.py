@@ -14,6 +14,7 @@ import pytest
 import judgeq
 from judgeq.types import JobState
 from judgeq.ui import figures, html, plots
+from tests import python
 from tests.browser import opened
 from tests.cli import judgeq as run_command
 from tests.postgres import new_store
@@ -34,7 +35,7 @@ def _offline(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
 
 
 def run(folder: Path, dataset: Any = "demo", **settings: Any) -> judgeq.Result:
-    return judgeq.run(dataset, runs_dir=folder / "runs", progress=False, **settings)
+    return python.run(dataset, runs_dir=folder / "runs", progress=False, **settings)
 
 
 @pytest.fixture(scope="module")

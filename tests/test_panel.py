@@ -20,7 +20,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq import api, config, prompts, seeds
+from judgeq import config, prompts, seeds
 from judgeq.engine import estimate, import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.scores import write_scores
@@ -36,6 +36,7 @@ from judgeq.settings import Simulation
 from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Matches
 from judgeq.ui.json import plain
+from tests import python
 from tests.cli import judgeq, only_run, query, score_columns, scores, start
 from tests.mock import mock
 from tests.web import answering
@@ -192,7 +193,7 @@ def test_the_second_judge_errs_in_its_own_way() -> None:
 
 def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"judge": TWO, "ensemble": "each", "strategy": "listwise10x2"}
-    whole = api.run("demo", **settings, runs_dir=tmp_path / "one", concurrency=1)
+    whole = python.run("demo", **settings, runs_dir=tmp_path / "one", concurrency=1)
     assert whole.counts.done == 2 * 48
     assert by_judge(whole.run.path) == {0: 48, 1: 48}
     jobs = query(whole.run.path, "SELECT judge, items FROM jobs ORDER BY id")
@@ -203,9 +204,11 @@ def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
     assert set(whole.scores.matches.tolist()) == {4}
     assert whole.cost_equivalent_calls == 2 * 240
 
-    many = api.run("demo", **settings, runs_dir=tmp_path / "two", concurrency=200, sim_latency=0.01)
+    many = python.run(
+        "demo", **settings, runs_dir=tmp_path / "two", concurrency=200, sim_latency=0.01
+    )
     same(whole, many)
-    one = api.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "three")
+    one = python.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "three")
     facts = whole.run.info().facts
     assert facts["judge"]["name"] == list(TWO)
     assert facts["ensemble"] == "each"
@@ -215,14 +218,16 @@ def test_each_match_is_put_to_each_judge(tmp_path: Path) -> None:
     assert not {"ensemble", "personas"} & facts.keys()
     assert one.run.info().judges == ()
     assert by_judge(one.run.path) == {0: 48}
-    alone = api.run("demo", strategy="listwise10x2", ensemble="each", runs_dir=tmp_path / "three")
+    alone = python.run(
+        "demo", strategy="listwise10x2", ensemble="each", runs_dir=tmp_path / "three"
+    )
     assert alone.run == one.run
 
 
 def test_both_orders_of_a_pair_are_put_to_the_same_judge(tmp_path: Path) -> None:
     ensembles: tuple[tuple[Literal["each", "rotate"], int], ...] = (("each", 2), ("rotate", 1))
     for ensemble, times in ensembles:
-        result = api.run(
+        result = python.run(
             "demo",
             judge=TWO,
             ensemble=ensemble,
@@ -244,7 +249,7 @@ def test_both_orders_of_a_pair_are_put_to_the_same_judge(tmp_path: Path) -> None
 
 
 def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> None:
-    result = api.run("demo", judge=TWO, runs_dir=tmp_path / "one")
+    result = python.run("demo", judge=TWO, runs_dir=tmp_path / "one")
     assert result.counts.done == 72
     assert by_judge(result.run.path) == {0: 36, 1: 36}
     assert result.run.info().judge == "simulated 1 + simulated 2"
@@ -273,7 +278,7 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
         line["ranking"] = line["ranking"][::-1]
     other = tmp_path / "reversed.jsonl"
     other.write_text("".join(json.dumps(line) + "\n" for line in swapped))
-    both = api.run(
+    both = python.run(
         "demo",
         judge=(f"recorded:{file}", f"recorded:{other}"),
         ensemble="each",
@@ -320,7 +325,7 @@ def test_killed_and_taken_up_the_scores_are_the_same(tmp_path: Path) -> None:
         process.communicate()
     assert 0 < committed(tmp_path) < 190
     judgeq(tmp_path, *job)
-    whole = api.run(
+    whole = python.run(
         "demo", strategy="listwise5x2", judge=TWO, ensemble="each", runs_dir=tmp_path / "whole"
     )
     write_scores(whole.scores, whole.run.scores)
@@ -339,7 +344,7 @@ def committed(folder: Path) -> int:
 
 
 def test_a_judge_that_nobody_is_is_an_error_and_no_crash(tmp_path: Path) -> None:
-    result = api.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
+    result = python.run("demo", judge=TWO, strategy="listwise10x1", runs_dir=tmp_path / "runs")
     run = result.run
     ((original,),) = query(run.path, "SELECT judge FROM jobs WHERE id = 3")
 
@@ -390,7 +395,7 @@ def asked_of_models(root: Path, **settings: Any) -> tuple[Result, list[dict[str,
     async def both() -> tuple[Result, list[dict[str, Any]]]:
         async with keeping() as (url, asked):
             given = {"strategy": "listwise10x2", "prompt": "bias", "base_url": url, **settings}
-            return await asyncio.to_thread(api.run, "demo", runs_dir=root, **given), asked
+            return await asyncio.to_thread(python.run, "demo", runs_dir=root, **given), asked
 
     return asyncio.run(both())
 
@@ -412,9 +417,9 @@ def test_what_one_model_said_is_not_taken_for_the_others(tmp_path: Path) -> None
     async def twice() -> tuple[Result, list[str]]:
         async with keeping() as (url, asked):
             given: dict[str, Any] = {"prompt": "bias", "base_url": url, "strategy": "listwise10x1"}
-            await asyncio.to_thread(api.run, "demo", runs_dir=tmp_path, judge="a", **given)
+            await asyncio.to_thread(python.run, "demo", runs_dir=tmp_path, judge="a", **given)
             given |= {"judge": ("a", "b"), "ensemble": "each"}
-            found = await asyncio.to_thread(api.run, "demo", runs_dir=tmp_path, **given)
+            found = await asyncio.to_thread(python.run, "demo", runs_dir=tmp_path, **given)
             return found, [each["model"] for each in asked]
 
     result, asked = asyncio.run(twice())

@@ -81,7 +81,7 @@ def test_the_python_interface_works_inside_a_running_loop(tmp_path: Path) -> Non
     code = (
         "import asyncio, judgeq\n"
         "async def main():\n"
-        "    result = judgeq.run('synthetic:linear', n=50)\n"
+        "    result = judgeq.run('synthetic:linear', settings={'n': 50})\n"
         "    assert (result.scores.matches == 3).all()\n"
         "    assert not result.partial\n"
         "asyncio.run(main())\n"

@@ -24,6 +24,7 @@ from judgeq.evaluation.metrics import Measured
 from judgeq.imports import recordings
 from judgeq.runs import RunFolder, RunPlace
 from judgeq.ui.json import plain
+from tests import python
 from tests.build import SHARED, needs_recordings, recording
 from tests.cli import judgeq, only_run, query, score_columns, scores
 from tests.fakes import faults
@@ -201,7 +202,7 @@ def test_a_run_appears_whole_or_not_at_all(
     "strategy", ["direct", "pairwise3", "listwise7x2", "tail:w=2,p=20,rounds=5", "streak:r=2,d=2"]
 )
 def test_runs_come_back_as_they_went(tmp_path: Path, strategy: str) -> None:
-    whole = api.run("demo", strategy=strategy, runs_dir=tmp_path / "one")
+    whole = python.run("demo", strategy=strategy, runs_dir=tmp_path / "one")
     file = exported(whole.run, tmp_path / "one.jsonl")
     again = imported(file, tmp_path / "two")
     same(whole, again)
@@ -210,14 +211,16 @@ def test_runs_come_back_as_they_went(tmp_path: Path, strategy: str) -> None:
     assert bool(whole.scores.left_after.any()) == pruned
     assert not again.scores.left_after.any()
     assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
-    said = api.run("demo", strategy=strategy, judge=f"recorded:{file}", runs_dir=tmp_path / "three")
+    said = python.run(
+        "demo", strategy=strategy, judge=f"recorded:{file}", runs_dir=tmp_path / "three"
+    )
     same(whole, said)
     np.testing.assert_array_equal(said.scores.left_after, whole.scores.left_after)
 
 
 def test_only_verdicts_are_exported(tmp_path: Path) -> None:
     with faults(unreadable=0.5):
-        part = api.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "one")
+        part = python.run("demo", strategy="listwise10x2", runs_dir=tmp_path / "one")
     assert part.counts.invalid > 5
     file = exported(part.run, tmp_path / "one.jsonl")
     lines = [json.loads(line) for line in file.read_text().splitlines()]
@@ -241,7 +244,7 @@ def test_only_verdicts_are_exported(tmp_path: Path) -> None:
 
 def test_both_orders_are_exported_as_they_were_asked(tmp_path: Path) -> None:
     settings: dict[str, Any] = {"strategy": "pairwise2", "both_orders": True}
-    both = api.run("demo", **settings, runs_dir=tmp_path / "one")
+    both = python.run("demo", **settings, runs_dir=tmp_path / "one")
     assert both.flips is not None
     assert both.flips.flipped > 10
     file = exported(both.run, tmp_path / "one.jsonl")
@@ -259,7 +262,7 @@ def test_both_orders_are_exported_as_they_were_asked(tmp_path: Path) -> None:
     assert exported(again.run, tmp_path / "two.jsonl").read_bytes() == file.read_bytes()
     # A recorded judge tells the two orders apart.
     judge = f"recorded:{file}"
-    said = api.run("demo", **settings, judge=judge, runs_dir=tmp_path / "three")
+    said = python.run("demo", **settings, judge=judge, runs_dir=tmp_path / "three")
     assert said.flips == both.flips
     same(both, said)
 
@@ -435,22 +438,22 @@ def test_published_recordings_give_the_published_ratings(tmp_path: Path, name: s
 
 def test_a_recorded_judge_says_the_same_again(demo: Path, tmp_path: Path) -> None:
     judge = f"recorded:{demo / 'demo.jsonl'}"
-    said = api.run("demo", judge=judge, runs_dir=tmp_path)
+    said = python.run("demo", judge=judge, runs_dir=tmp_path)
     same(
         said,
         api.open_run(str(only_run(demo))),
     )
     # Its answers don't depend on how many are asked at once.
-    one = api.run("demo", judge=judge, concurrency=1, new=True, runs_dir=tmp_path)
+    one = python.run("demo", judge=judge, concurrency=1, new=True, runs_dir=tmp_path)
     same(said, one)
 
 
 def test_ties_are_said_again_whatever_the_prompt_allows(tmp_path: Path) -> None:
-    first = api.run("demo", strategy="pairwise1", runs_dir=tmp_path / "one")
+    first = python.run("demo", strategy="pairwise1", runs_dir=tmp_path / "one")
     file = exported(first.run, tmp_path / "one.jsonl")
     for number in range(1, 61):
         changed(file, number, winner="tie")
-    said = api.run("demo", strategy="pairwise1", judge=f"recorded:{file}", runs_dir=tmp_path)
+    said = python.run("demo", strategy="pairwise1", judge=f"recorded:{file}", runs_dir=tmp_path)
     assert said.counts.done == 120
     assert sum(said.scores.wins == 0.5) == 120
     same(said, imported(file, tmp_path / "two"))
@@ -458,7 +461,7 @@ def test_ties_are_said_again_whatever_the_prompt_allows(tmp_path: Path) -> None:
 
 def test_what_decides_is_what_was_recorded_not_where_it_lies(demo: Path, tmp_path: Path) -> None:
     def run(path: Path, **more: Any) -> Result:
-        return api.run("demo", judge=f"recorded:{path}", runs_dir=tmp_path / "runs", **more)
+        return python.run("demo", judge=f"recorded:{path}", runs_dir=tmp_path / "runs", **more)
 
     one = run(demo / "demo.jsonl")
     copied = tmp_path / ("x" * 200) / "another.jsonl"
@@ -505,16 +508,18 @@ def test_a_recorded_judge_that_can_not_be(demo: Path, tmp_path: Path) -> None:
         (f"recorded:{tmp_path / 'gone'}", DataError, "can't be read"),
     ):
         with pytest.raises(error, match=told):
-            api.run("demo", judge=judge, runs_dir=tmp_path / "runs")
+            python.run("demo", judge=judge, runs_dir=tmp_path / "runs")
     with pytest.raises(UsageError, match="--temperature: for a model"):
-        api.run(
+        python.run(
             "demo",
             judge=f"recorded:{demo / 'demo.jsonl'}",
             temperature=1.0,
             runs_dir=tmp_path / "runs",
         )
     with pytest.raises(JudgeError, match="holds no judgment"):
-        api.run("demo", judge=f"recorded:{demo / 'demo.jsonl'}", seed=1, runs_dir=tmp_path / "runs")
+        python.run(
+            "demo", judge=f"recorded:{demo / 'demo.jsonl'}", seed=1, runs_dir=tmp_path / "runs"
+        )
 
 
 def test_a_single_judge_keeps_its_name(tmp_path: Path) -> None:

@@ -14,8 +14,8 @@ from typing import IO
 
 import pytest
 
-import judgeq as package
 from judgeq import config
+from judgeq import run as judgeq_run
 from judgeq.engine import session
 from judgeq.engine.stopping import Interrupts, in_thread
 from judgeq.errors import RunError, StoppedError
@@ -84,7 +84,8 @@ from judgeq.errors import StoppedError
 
 async def cell():
     try:
-        judgeq.run("synthetic:normal", n=600, concurrency=4, sim_latency=float(sys.argv[1]),
+        judgeq.run("synthetic:normal", concurrency=4,
+                   settings={"n": 600, "sim_latency": float(sys.argv[1])},
                    on_event=lambda event: print(type(event).__name__, flush=True))
     except StoppedError as error:
         print("stopped:", error, error.__context__)
@@ -127,7 +128,8 @@ import asyncio, judgeq
 
 async def cell():
     try:
-        judgeq.resume(sim_latency=0.2, on_event=lambda event: print(type(event).__name__, flush=True))
+        judgeq.resume(settings={"sim_latency": 0.2},
+                      on_event=lambda event: print(type(event).__name__, flush=True))
     except judgeq.StoppedError as error:
         print("stopped:", error)
     try:
@@ -169,7 +171,7 @@ def test_errors_are_not_chained_to_the_missing_loop(tmp_path: Path, in_a_loop: b
 
     def run() -> None:
         with pytest.raises(RunError) as caught:
-            package.run("synthetic:linear", n=20, runs_dir=tmp_path / "file")
+            judgeq_run("synthetic:linear", settings={"n": 20}, runs_dir=tmp_path / "file")
         error: BaseException | None = caught.value
         while error is not None:
             assert "event loop" not in str(error)
@@ -381,7 +383,7 @@ def test_fits_ask_whether_to_go_on(times: int) -> None:
 
 def test_what_was_fitted_can_be_asked_more_afterwards(tmp_path: Path) -> None:
     """The posterior, which is worked out where it is asked for, keeps what ends a fit."""
-    result = package.run("synthetic:linear", n=20, runs_dir=tmp_path)
+    result = judgeq_run("synthetic:linear", settings={"n": 20}, runs_dir=tmp_path)
     posterior = result.fit.posterior
     assert isinstance(posterior, Posterior)
     assert posterior.samples(3).shape == (3, 20)

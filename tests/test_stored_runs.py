@@ -28,6 +28,7 @@ from judgeq.store import Store, schema
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import in_schema, parse, unreachable
 from judgeq.types import Job
+from tests import python
 from tests.cli import ended, judgeq, start
 from tests.postgres import new_store, server
 from tests.test_runs import PRINT, info
@@ -342,7 +343,7 @@ def test_what_is_kept_says_nothing_of_the_store() -> None:
 
 
 def judge_demo(root: Path, store: str | None, **more: Any) -> Result:
-    return api.run("demo", strategy="listwise10x2", runs_dir=root, store=store, **more)
+    return python.run("demo", strategy="listwise10x2", runs_dir=root, store=store, **more)
 
 
 def csv(result: Result) -> str:
@@ -449,7 +450,7 @@ def test_texts_and_prompt_come_from_the_store(
     """On a machine that has neither, with settings that are no secret."""
     (tmp_path / "d.csv").write_text("text,gold\n" + "".join(f"text {n},{n}\n" for n in range(12)))
     more: dict[str, Any] = {"strategy": "listwise4x1", "prompt": "bias", "gold_column": "gold"}
-    whole = api.run(tmp_path / "d.csv", store=store, share_texts=True, runs_dir=tmp_path, **more)
+    whole = python.run(tmp_path / "d.csv", store=store, share_texts=True, runs_dir=tmp_path, **more)
     (tmp_path / "d.csv").unlink()
     address = parse(store)
     run = StoredRuns.at(store, tmp_path / "other").find("last")

@@ -35,29 +35,42 @@ class Frame:
         names = wanted.of(self.name, self.header)
         cells = {name: [_plain(cell) for cell in self.cells(name)] for name in names}
         rows = max(map(len, cells.values()), default=0)
+        if any(len(column) != rows for column in cells.values()):
+            lengths = ", ".join(f"{name} {len(column):,}" for name, column in cells.items())
+            raise UsageError(f"{self.name}: the columns differ in length ({lengths}).")
         return Table(self.name, self.header, cells, range(rows), None, BadRows(self.name))
 
 
-def frame_of(data: Any, text_column: str) -> Frame:
-    """A DataFrame, or a list (a Series, an array) of texts, as a table.
+def frame_of(data: Any, text: str, columns: Mapping[str, Sequence[object]]) -> Frame:
+    """A DataFrame, a list (a Series, an array) of texts, or a dict of texts by id, as a table. `text`
+    names the column of the texts of a list; `columns` are further ones, by name.
 
     Raises UsageError for anything else, and for columns of the same name.
     """
     if hasattr(data, "collect"):  # a LazyFrame
         data = data.collect()
-    columns: Any = getattr(data, "columns", None)
-    if columns is not None and hasattr(data, "__getitem__"):
-        names = {str(name): name for name in columns}
-        if len(names) < len(columns):
+    more = {name: _listed(cells) or [] for name, cells in columns.items()}
+    header: Any = getattr(data, "columns", None)
+    if header is not None and hasattr(data, "__getitem__"):
+        names = {str(name): name for name in header}
+        if len(names) < len(header):
             raise UsageError("The DataFrame has columns of the same name. Rename them.")
-        return Frame("the DataFrame", list(names), lambda name: _column(data, name, names[name]))
-    texts = None if isinstance(data, str | bytes | Mapping) else _listed(data)
+        return Frame(
+            "the DataFrame",
+            list({**names, **more}),
+            lambda name: more[name] if name in more else _column(data, name, names[name]),
+        )
+    if isinstance(data, Mapping):
+        by_id = {"id": list(data), text: list(data.values())} | more
+        return Frame("the dict of texts", list(by_id), by_id.__getitem__)
+    texts = None if isinstance(data, str | bytes) else _listed(data)
     if texts is None:
         raise UsageError(
             f"A {type(data).__name__} is no dataset. Give the name of one, the path of a file, a "
-            "DataFrame, or a list of texts."
+            "DataFrame, a list of texts, or a dict of texts by id."
         )
-    return Frame("the list of texts", [text_column], lambda _: texts)
+    table = {text: texts} | more
+    return Frame("the list of texts", list(table), table.__getitem__)
 
 
 def _column(frame: DataFrame, name: str, key: Any) -> list[object]:

@@ -21,6 +21,7 @@ from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
 from judgeq.judge.budget import NANO, Allowance, Budget, output_bound
+from judgeq.judge.function import FunctionJudge, JudgeFunction
 from judgeq.judge.judge import Judge, Questions, Unusable
 from judgeq.judge.limiter import Limiter
 from judgeq.judge.panel import Panel
@@ -64,6 +65,8 @@ class Run:
     folder: RunPlace
     held: Sequence[str] = ()
     known: Sequence[tuple[int, ...]] = ()
+    function: JudgeFunction | None = None
+    """The judge that is a Python function."""
 
     @property
     def items(self) -> Items:
@@ -77,12 +80,16 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
     Raises UsageError or DataError for a judge that can't judge the dataset.
     """
     for number, name in enumerate(settings.judge):
-        if name == "simulated":
+        if name in ("simulated", judge.REHEARSAL):
             _simulated(settings, dataset, number)
     if not any(judge.kind_of(name).reads_text for name in settings.judge):
         return {}
     if dataset.texts is None:
         raise DataError(dataset.missing_texts)
+    if prompt is None and any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge):
+        raise UsageError(
+            'a judge needs the feature: judgeq.run(texts, "how urgent the message is", …).'
+        )
     if prompt is None:
         who = "a model needs" if settings.models else "people need"
         raise UsageError(
@@ -141,6 +148,7 @@ def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
         sleep=asyncio.sleep,
         number=number,
         reasons=settings.reasons,
+        rehearsed=dataset.texts if settings.judge[number] == judge.REHEARSAL else None,
     )
 
 
@@ -189,7 +197,8 @@ async def panel(
             allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
         budget, cache = Budget(allowance, shared), None
         stop.calls(budget.abort)
-        if settings.models and settings.cache:
+        functions = any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge)
+        if (settings.models or functions) and settings.cache:
             from judgeq.judge.cache import ReplyCache  # brings diskcache
 
             read_only = look_only or not settings.workers
@@ -229,11 +238,23 @@ def _backend(
     run: Run, name: str, number: int, limiter: Limiter, cache: ReplyCache | None, emit: Emit
 ) -> Backend:
     recording = judge.recording_of(name)
+    if judge.kind_of(name) is judge.FUNCTION:
+        return _function(run, name)
     if judge.kind_of(name) is judge.MODEL:
         return _model(run, name, limiter, cache, emit)
     if recording is not None:
         return _recorded(name, recording, run.dataset, emit)
     return _simulated(run.settings, run.dataset, number)
+
+
+def _function(run: Run, name: str) -> Backend:
+    """Raises UsageError where the function isn't given, as by the command line."""
+    if run.function is None or run.dataset.texts is None or run.prompt is None:
+        raise UsageError(
+            f"run {run.folder.id} is judged by a Python function. Continue it from Python: "
+            "judgeq.resume(run, judge=function)."
+        )
+    return FunctionJudge(name, run.function, run.dataset.texts, run.prompt.feature)
 
 
 def questions(run: Run, name: str) -> list[Questions]:

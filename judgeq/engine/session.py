@@ -41,6 +41,7 @@ from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
 from judgeq.judge.budget import Allowance
+from judgeq.judge.function import JudgeFunction
 from judgeq.judge.panel import Panel
 from judgeq.people.assignment import Assignment
 from judgeq.people.checks import Checks, known_in
@@ -48,10 +49,13 @@ from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
+from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
+FEW = 15
+"""Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
 Beside = Callable[[], Coroutine[Any, Any, None]]
 Page = Callable[[People], AbstractAsyncContextManager[None]]
@@ -59,10 +63,15 @@ Page = Callable[[People], AbstractAsyncContextManager[None]]
 
 
 def prepare(
-    settings: Settings, root: Path, *, new: bool = False, frame: Frame | None = None
+    settings: Settings,
+    root: Path,
+    *,
+    new: bool = False,
+    frame: Frame | None = None,
+    function: JudgeFunction | None = None,
 ) -> Run:
     """The run that these settings describe, under `root`; nothing is written. `frame` as in
-    `datasets.load`.
+    `datasets.load`; `function` is the judge of a run that a Python function judges.
 
     Raises UsageError, DataError or RunError for what can't be.
     """
@@ -70,8 +79,9 @@ def prepare(
     there = runs.runs_in(root, settings.store)
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
-    strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
+    settings = _fitting(settings, dataset)
+    strategy = settings.make_strategy()
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, dataset, prompt)
@@ -84,12 +94,18 @@ def prepare(
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
-    return _make_run(settings, dataset, prompt, facts, folder)
+    return _make_run(settings, dataset, prompt, facts, folder, function=function)
 
 
-def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
-    """An existing run, with settings of this session changed (None: as before). `frame` as in
-    `datasets.load`.
+def resume(
+    folder: RunPlace,
+    changes: Mapping[str, Any],
+    *,
+    frame: Frame | None = None,
+    function: JudgeFunction | None = None,
+) -> Run:
+    """An existing run, with settings of this session changed (None: as before). `frame` and `function`
+    as in `prepare`.
 
     Raises RunError when what decides its result has changed since it was begun, or where its folder
     asks for a key, a file, an address or money that this user didn't give (`trust.py`).
@@ -118,7 +134,18 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
-    return _make_run(settings, dataset, prompt, facts, folder, held)
+    return _make_run(settings, dataset, prompt, facts, folder, held, function)
+
+
+def _fitting(settings: Settings, dataset: Dataset) -> Settings:
+    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
+    without gold are rehearsed, and few of them are ranked in one list."""
+    n, changes = len(dataset), dict[str, Any]()
+    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
+        changes["judge"] = (judge.REHEARSAL,)
+    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
+        changes["strategy"] = f"listwise{n}"
+    return settings.model_copy(update=changes)
 
 
 def _make_run(
@@ -128,12 +155,13 @@ def _make_run(
     facts: Mapping[str, Any],
     folder: RunPlace,
     held: Sequence[str] = (),
+    function: JudgeFunction | None = None,
 ) -> Run:
     pricing, known = assembly.check(settings, dataset, prompt), list[tuple[int, ...]]()
     if settings.anchors is not None:
         known = known_in(settings.anchors, dataset.ids, dataset.texts)
     strategy = settings.make_strategy()
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, held, known)
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, held, known, function)
 
 
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
@@ -291,6 +319,9 @@ def _begin(run: Run, emit: Emit) -> None:
     dataset, folder = run.dataset, run.folder
     for text in dataset.notices:
         emit(Notice(text))
+    if (n := len(dataset)) < FEW:
+        lists = f", all in lists of {n}" if run.strategy.name.startswith(f"listwise{n}") else ""
+        emit(Notice(f"Only {n} texts{lists}: expect wide intervals."))
     caution = folder.caution()
     if caution is not None:
         emit(Notice(caution, warning=True))

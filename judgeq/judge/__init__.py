@@ -26,7 +26,17 @@ class Kind:
 SIMULATED, RECORDED = Kind(), Kind(gives_reasons=False)
 MODEL = Kind(reads_text=True, costs_money=True)
 PEOPLE = Kind(reads_text=True, gives_reasons=False, is_person=True)
-JUDGES = {"simulated": SIMULATED, "recorded": RECORDED, "people": PEOPLE}
+FUNCTION = Kind(reads_text=True, gives_reasons=False)
+"""A Python function, which is given from Python only; its name has FUNCTION_PREFIX."""
+FUNCTION_PREFIX = "python:"
+REHEARSAL = "rehearsal"
+"""The simulated judge of texts without gold labels: it answers from a hash of the texts."""
+JUDGES = {
+    "simulated": SIMULATED,
+    REHEARSAL: SIMULATED,
+    "recorded": RECORDED,
+    "people": PEOPLE,
+}
 """The judges that are built in; any other name is a model's, behind an API."""
 
 
@@ -34,6 +44,8 @@ def kind_of(name: str) -> Kind:
     """The kind of judge that a name means."""
     if recording_of(name) is not None:
         return RECORDED
+    if name.startswith(FUNCTION_PREFIX):
+        return FUNCTION
     return JUDGES.get(name, MODEL)
 
 

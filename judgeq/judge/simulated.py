@@ -8,13 +8,16 @@ again, a kill or another order of completion never changes a score.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 from collections.abc import Sequence
+
+import numpy as np
 
 from judgeq import prompts, seeds
 from judgeq.errors import JudgeError, UsageError
 from judgeq.imports.recordings import Judgment
 from judgeq.judge.backend import Prepared, Reply, Request
-from judgeq.judge.error_model import ErrorModel, latent_scores, seen_scores
+from judgeq.judge.error_model import HIGH, LOW, ErrorModel, latent_scores, seen_scores
 from judgeq.settings import Simulation
 from judgeq.types import Floats, Match, Sleep, Usage, Verdict
 
@@ -46,8 +49,6 @@ class SimulatedJudge(Offline):
     which one it is, `latency` how many seconds an answer takes. With `reasons` its replies have one,
     which changes no verdict."""
 
-    name = "simulated"
-
     def __init__(
         self,
         scores: Floats,
@@ -57,7 +58,9 @@ class SimulatedJudge(Offline):
         sleep: Sleep = asyncio.sleep,
         number: int = 0,
         reasons: bool = False,
+        name: str = "simulated",
     ) -> None:
+        self.name = name
         self._scores: list[float] = scores.tolist()
         self._latency = latency
         self._sleep = sleep
@@ -99,6 +102,13 @@ def reason_for(verdict: Verdict, match: Match, scores: Sequence[float]) -> str:
     )
 
 
+def rehearsal_scores(texts: Sequence[str]) -> Floats:
+    """A made-up score for each text, 1 to 1000 by its hash: the same text always gets the same."""
+    hashes = (hashlib.blake2b(text.encode(), digest_size=8).digest() for text in texts)
+    shares = np.array([int.from_bytes(digest, "little") / 2**64 for digest in hashes])
+    return LOW + shares * (HIGH - LOW)
+
+
 def make_simulated(
     settings: Simulation,
     *,
@@ -110,17 +120,22 @@ def make_simulated(
     sleep: Sleep,
     number: int = 0,
     reasons: bool = False,
+    rehearsed: Sequence[str] | None = None,
 ) -> SimulatedJudge:
-    """The simulated judge over a dataset's latent scores: `latent` if given, else `gold`.
+    """The simulated judge over a dataset's latent scores: `latent` if given, else `gold`; in a rehearsal
+    the scores of the `rehearsed` texts.
 
     Synthetic latents are on the scale already and used as they are. Of several judges, `number`
     tells them apart: each errs in its own way. Raises UsageError when there is neither.
     """
+    if rehearsed is not None:
+        scores = seen_scores(rehearsal_scores(rehearsed), settings, seed, number)
+        return SimulatedJudge(scores, settings, latency, seed, sleep, number, reasons, "rehearsal")
     source = latent if latent is not None else gold
     if source is None:
         raise UsageError(
-            "the simulated judge answers from gold labels, and this dataset has none: give "
-            "--gold-column or --latent-column, or name a model with --judge."
+            "the simulated judge answers from gold labels, and this dataset has none. Give "
+            "--gold-column or --latent-column, or --judge rehearsal for made-up answers."
         )
     scores = source if synthetic else latent_scores(source, settings, seed)
     seen = seen_scores(scores, settings, seed, number)

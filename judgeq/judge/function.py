@@ -1,0 +1,112 @@
+"""A Python function as judge: it gets a question's texts and the feature, and returns their order."""
+
+from __future__ import annotations
+
+import asyncio
+import hashlib
+import inspect
+import re
+from collections.abc import Awaitable, Callable, Sequence
+from operator import index
+from types import CodeType
+from typing import Any
+
+from judgeq import prompts
+from judgeq.errors import JudgeError, UsageError
+from judgeq.judge import FUNCTION_PREFIX
+from judgeq.judge.backend import Prepared, Reply, Request, key_of
+from judgeq.judge.simulated import NO_TOKENS, Offline
+from judgeq.types import Match, Verdict
+
+JudgeFunction = Callable[[Sequence[str], str], Any]
+"""Takes texts and the feature. Returns their places (from 0), most of the feature first; a number from 0
+to 1 for a single text. It may be a coroutine function."""
+
+
+def judge_name(function: JudgeFunction) -> str:
+    """The judge that a function is: its name and a hash of its code, since changed code is another
+    judge. Raises UsageError for a callable without code of its own, as a built-in one."""
+    code = getattr(function, "__code__", None) or getattr(type(function).__call__, "__code__", None)
+    if code is None:
+        raise UsageError(
+            f"judge: {function!r} has no code of its own. Give a function that calls it."
+        )
+    own = getattr(function, "__name__", type(function).__name__)
+    name = re.sub(r"\W+", "", own) or "function"
+    return f"{FUNCTION_PREFIX}{name}-{hashlib.sha256(_source(code)).hexdigest()[:8]}"
+
+
+def _source(code: CodeType) -> bytes:
+    """What a function does, wherever it stands: its bytecode, names and constants."""
+    constants = [
+        _source(one) if isinstance(one, CodeType) else repr(one).encode() for one in code.co_consts
+    ]
+    return b"\0".join([code.co_code, repr((code.co_names, code.co_freevars)).encode(), *constants])
+
+
+class FunctionJudge(Offline):
+    """The backend. A plain function is called in a thread, once at a time; a coroutine function as often
+    at once as `--concurrency` allows. `texts` by row."""
+
+    def __init__(
+        self, name: str, function: JudgeFunction, texts: Sequence[str], feature: str
+    ) -> None:
+        self.name = name
+        self._function = function
+        self._texts = texts
+        self._feature = feature
+        self._one_at_a_time = asyncio.Lock()
+
+    def prepare(self, request: Request) -> Prepared:
+        """A free call, kept in the cache by the function's name and code, the feature and the texts."""
+        texts = [text.encode() for text in self._of(request.match)]
+        return Prepared(key=key_of(b"function", self.name.encode(), self._feature.encode(), *texts))
+
+    def _of(self, match: Match) -> list[str]:
+        return [self._texts[item] for item in match.items]
+
+    async def complete(self, request: Request, prepared: Prepared) -> Reply:
+        """The function's order as a reply. Raises JudgeError for what it raises, and for what is no
+        order."""
+        match = request.match
+        try:
+            answer = await self._called(self._of(match))
+        except Exception as error:
+            raise JudgeError(
+                f"the judge {self.name} raised {type(error).__name__}: {error}.", cost=0.0
+            ) from error
+        verdict = _verdict(answer, match)
+        if verdict is None:
+            raise JudgeError(f"the judge {self.name} returned {_wrong(answer, match)}.", cost=0.0)
+        return Reply(prompts.reply(verdict, match), NO_TOKENS, 0.0)
+
+    async def _called(self, texts: list[str]) -> Any:
+        if inspect.iscoroutinefunction(self._function):
+            return await self._function(texts, self._feature)
+        async with self._one_at_a_time:
+            answer = await asyncio.to_thread(self._function, texts, self._feature)
+        return await answer if isinstance(answer, Awaitable) else answer
+
+
+def _verdict(answer: Any, match: Match) -> Verdict | None:
+    """The verdict that a function's answer is; None where it is none."""
+    try:
+        if match.kind == "direct":
+            score = float(answer)
+            return Verdict(match.items, (), score) if 0 <= score <= 1 else None
+        places = [index(place) for place in answer]
+    except (TypeError, ValueError):
+        return None
+    if sorted(places) != list(range(len(match.items))):
+        return None
+    return Verdict(tuple(match.items[place] for place in places))
+
+
+def _wrong(answer: Any, match: Match) -> str:
+    """What an answer is, and what it should be."""
+    if match.kind == "direct":
+        return f"{repr(answer)[:100]}, not a number from 0 to 1"
+    last = len(match.items) - 1
+    return (
+        f"{repr(answer)[:100]}, not an order of the places 0 to {last}, most of the feature first"
+    )
