@@ -3,7 +3,7 @@ whether it is enough.
 
 All of it is agreement with the judge, not with the truth. It takes a fit, which is little beside a
 round of a model's answers and much beside a simulated judge's: so after each round it is worked out
-where a model is asked about up to `certainty.LARGE` items, or `--until` needs it; else in the end only.
+where a model is asked about up to LARGE items, or `--until` needs it; else in the end only.
 """
 
 from __future__ import annotations
@@ -11,16 +11,19 @@ from __future__ import annotations
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import questions
-from judgeq.rating import LIMITS, Parameters, certainty, comparisons
+from judgeq.rating import LIMITS, Parameters, comparisons, order
 from judgeq.strategies import History
 from judgeq.types import Counts, Totals
+
+LARGE = 20_000
+"""Of more items a fit after each round takes too long."""
 
 
 def after_each_round(history: History, settings: Settings) -> bool:
     """Whether it is worked out after each round of a session."""
     if history.alone:
         return False
-    few = len(history.standings.elo) <= certainty.LARGE
+    few = len(history.standings.elo) <= LARGE
     return bool(history.goal) or (few and bool(settings.models))
 
 
@@ -49,7 +52,9 @@ def how_well(
     growth = None
     if calls:
         growth = 1 + calls * questions.asked_by(settings) / _so_far(history)
-    known = certainty.known(posterior, judged, growth, history.goal.top)
+    known = order.known(
+        posterior.mean[judged], posterior.errors_apart[judged], growth, history.goal.top
+    )
     calls *= questions.times(settings)
     return Certainty(
         round=len(history.verdicts),

@@ -10,10 +10,10 @@ from typing import ClassVar
 
 from judgeq.certainty import Certainty
 from judgeq.engine import knowing, results
+from judgeq.engine.knowing import LARGE
 from judgeq.engine.questions import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.rating.certainty import LARGE
 from judgeq.runs import RunInfo, RunPlace, Runs
 from judgeq.runs.info import Ended
 from judgeq.store import Store

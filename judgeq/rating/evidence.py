@@ -1,8 +1,8 @@
 """How wide the prior is, chosen without labels: σ of the highest Laplace evidence.
 
 log p(data | σ) ≈ ℓ(θ̂) − ‖θ̂‖²/2σ² − n log σ − ½ log|H + σ⁻²|  (MacKay 1992). Looked for within
-LEAST to MOST: without limits it collapsed where a design groups what is alike. Until
-items are in two rankings on average these say next to nothing of it, and σ is LEAST.
+LIMITS: without limits it collapsed where a design groups what is alike. Until
+items are in two rankings on average these say next to nothing of it, and σ is the least.
 """
 
 from __future__ import annotations
@@ -18,20 +18,19 @@ from judgeq.rating.posterior import Prior
 from judgeq.rating.rankings import Rankings
 from judgeq.types import Floats
 
-LEAST, MOST = LIMITS
 DENSE = 1000
 """So many parameters are the most whose determinant is worked out exactly."""
 _NEAR = 0.02
 """How near, on the scale of log σ, the highest evidence is looked for."""
 
 
-def sigma(rankings: Rankings) -> tuple[float, Floats]:
-    """σ within LEAST to MOST, and the ratings by it, from which a fit may start, shape (n + p,).
+def sigma(rankings: Rankings, limits: tuple[float, float] = LIMITS) -> tuple[float, Floats]:
+    """σ within limits, and the ratings by it, from which a fit may start, shape (n + p,).
 
     By golden section on log σ. Raises NotConvergedError.
     """
     if not rankings.repeated:
-        return LEAST, np.zeros(rankings.n + rankings.p)
+        return limits[0], np.zeros(rankings.n + rankings.p)
     start: Floats = np.zeros(rankings.n + rankings.p)
 
     def evidence_at(log_sigma: float) -> float:
@@ -40,8 +39,8 @@ def sigma(rankings: Rankings) -> tuple[float, Floats]:
         start = newton.maximum(rankings, prior.precision(rankings), 1e-3, start)
         return evidence(rankings, start, prior)
 
-    best = _highest(evidence_at, math.log(LEAST), math.log(MOST))
-    for limit in LIMITS:
+    best = _highest(evidence_at, *map(math.log, limits))
+    for limit in limits:
         if abs(best - math.log(limit)) < 1e-9:
             return limit, start
     return math.exp(best), start
@@ -79,12 +78,7 @@ def evidence(rankings: Rankings, parameters: Floats, prior: Prior) -> float:
 
 
 def log_determinant(curvature: Curvature) -> float:
-    """log|A|, exactly where A is small."""
+    """log|A|, exactly of a small A, which decides between σ that are near."""
     if len(curvature.precision) <= DENSE:
-        return by_factor(curvature)
+        return float(np.linalg.slogdet(covariance.information(curvature))[1])
     return curvature.log_determinant()
-
-
-def by_factor(curvature: Curvature) -> float:
-    """log|A| of the matrix itself."""
-    return float(np.linalg.slogdet(covariance.information(curvature))[1])
