@@ -1,4 +1,4 @@
-"""The curvature A = H + 1/σ² of a posterior: applied, solved, its inverse's diagonal and its determinant.
+"""The curvature A = H + 1/σ² of a posterior: applied, solved, its inverse's diagonal, its determinant.
 
 H is kept as the rankings' own Hessians, of shape (rankings, k, k) and single precision: A itself, of n²
 numbers, is never formed.

@@ -12,6 +12,7 @@ from collections.abc import Callable
 
 import numpy as np
 
+from judgeq import seeds
 from judgeq.rating import LIMITS, covariance, newton
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Prior
@@ -24,10 +25,12 @@ _NEAR = 0.02
 """How near, on the scale of log σ, the highest evidence is looked for."""
 
 
-def sigma(rankings: Rankings, limits: tuple[float, float] = LIMITS) -> tuple[float, Floats]:
+def sigma(
+    rankings: Rankings, limits: tuple[float, float] = LIMITS, draws: int = 0
+) -> tuple[float, Floats]:
     """σ within limits, and the ratings by it, from which a fit may start, shape (n + p,).
 
-    By golden section on log σ. Raises NotConvergedError.
+    By golden section on log σ; `draws` as of `evidence`. Raises NotConvergedError.
     """
     if not rankings.repeated:
         return limits[0], np.zeros(rankings.n + rankings.p)
@@ -37,7 +40,7 @@ def sigma(rankings: Rankings, limits: tuple[float, float] = LIMITS) -> tuple[flo
         nonlocal start
         prior = Prior(math.exp(log_sigma))
         start = newton.maximum(rankings, prior.precision(rankings), 1e-3, start)
-        return evidence(rankings, start, prior)
+        return evidence(rankings, start, prior, draws)
 
     best = _highest(evidence_at, *map(math.log, limits))
     for limit in limits:
@@ -68,13 +71,24 @@ def _highest(of: Callable[[float], float], low: float, high: float) -> float:
     return best
 
 
-def evidence(rankings: Rankings, parameters: Floats, prior: Prior) -> float:
+def evidence(rankings: Rankings, parameters: Floats, prior: Prior, draws: int = 0) -> float:
     """The Laplace evidence of σ, up to a constant; `parameters` are at the maximum under it, and their
-    curvature is kept by `rankings`."""
+    curvature is kept by `rankings`.
+
+    With `draws` it is by the mean posterior density over these and their opposites, the same for every
+    σ, of independent normal distributions about the maximum. Laplace's, by the density there, is too low
+    where an item has few comparisons, the more the wider the prior is.
+    """
     precision = prior.precision(rankings)
-    fit = -rankings.loss(parameters) - newton.dot(parameters, precision * parameters) / 2
+    curvature = Curvature.kept(rankings, precision)
+    off = seeds.rng(0, "evidence").standard_normal((draws, len(parameters)))
+    off = np.concatenate([off, -off]) * curvature.diagonal**-0.5
+    losses = [
+        rankings.loss(x) + newton.dot(x, precision * x) / 2
+        for x in (parameters + off if draws else [parameters])
+    ]
     of_prior = float(np.log(precision).sum())
-    return fit + (of_prior - log_determinant(Curvature.kept(rankings, precision))) / 2
+    return (of_prior - log_determinant(curvature)) / 2 - math.fsum(losses) / len(losses)
 
 
 def log_determinant(curvature: Curvature) -> float:

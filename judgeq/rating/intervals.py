@@ -44,7 +44,7 @@ def intervals(
     se = posterior.errors
     go_on()
     own = ranks(posterior.theta, posterior.component)
-    rank_low, rank_high = rank_intervals(posterior if order is None else order, own)
+    rank_low, rank_high = rank_intervals(order or posterior, own)
     go_on()
     return Intervals(
         se=se,
@@ -72,7 +72,8 @@ def ranks(theta: Floats, component: Offsets) -> Rows:
 def rank_intervals(posterior: Posterior, own: Rows) -> tuple[Offsets, Offsets]:
     """The 95 % interval of each item's rank within its component, (low, high), each of shape (n,): as
     whole numbers, widened to its `own`; 0 for an item that was never judged."""
-    component, mean, se = posterior.component, posterior.mean, posterior.errors
+    component, mean = posterior.component, posterior.mean
+    se = posterior.errors_apart(component)
     low, high = np.zeros((2, len(component)))
     rows = np.flatnonzero(component > 0)
     rows = rows[np.argsort(component[rows], kind="stable")]
@@ -93,21 +94,23 @@ def rank_intervals(posterior: Posterior, own: Rows) -> tuple[Offsets, Offsets]:
 
 
 def tiers(posterior: Posterior) -> Offsets:
-    """The tier of each item within its component, from 1; 0 for an item that was never judged. Errors
-    are taken as independent."""
-    component, theta = posterior.component, posterior.theta
-    mean, se = posterior.mean, posterior.errors
-    tier = np.zeros(len(theta), dtype=np.int64)
-    order = np.lexsort((-theta, component))
+    """The tier of each item within its component, from 1; 0 for an item that was never judged."""
+    component = posterior.component
+    tier = np.zeros(len(component), dtype=np.int64)
+    order = np.lexsort((-posterior.theta, component))
     order = order[component[order] > 0]
-    ends = np.flatnonzero(np.diff(component[order], append=-1)) + 1
-    begin = 0
-    for end in ends.tolist():
-        number = 1
-        while begin < end:
-            first, rest = order[begin], order[begin:end]
-            clear = mean[first] - mean[rest] > Z * np.hypot(se[first], se[rest])
-            until = begin + int(clear.argmax()) if clear.any() else end
-            tier[order[begin:until]] = number
-            begin, number = until, number + 1
-    return tier
+    if not len(order):
+        return tier
+    mean, se = posterior.mean[order], posterior.errors_apart(component)[order]
+    place, part = np.arange(len(order)), component[order] - 1
+    first = np.flatnonzero(np.diff(part, prepend=-1))  # of each component's last tier
+    while True:
+        begin = first[part]
+        tier[order[place >= begin]] += 1
+        begin = np.minimum(begin, place)
+        clear = np.flatnonzero(mean[begin] - mean > Z * np.hypot(se[begin], se))
+        if not len(clear):
+            return tier
+        there, at = np.unique(part[clear], return_index=True)
+        first = np.full(len(first), len(order))
+        first[there] = clear[at]

@@ -11,6 +11,7 @@ scale of the same judge asked without end. It says nothing of whether that judge
 from __future__ import annotations
 
 import math
+from collections.abc import Callable
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -20,6 +21,7 @@ from judgeq.rating.posterior import Z
 from judgeq.types import Floats
 
 CLASSES = 24
+_PARTS = 8
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 """By which the mean over a normal distribution is taken."""
@@ -31,6 +33,14 @@ def normal(x: Floats) -> Floats:
     """The normal distribution function, by a table: 1e−6 off at most."""
     probability: Floats = np.interp(x, _TABLE, _CDF)
     return probability
+
+
+def _mean(of: Callable[[Floats], Floats], mean: Floats, se: Floats) -> Floats:
+    """The mean of `of` over each of some normal distributions."""
+    total = np.zeros(len(mean))
+    for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True):
+        total += weight * of(mean + node * se)
+    return total
 
 
 class Order:
@@ -71,31 +81,25 @@ class Order:
         return expected, np.maximum(np.fft.irfft(spread, 2 * size)[:size], 0)
 
     def above(self, x: Floats) -> Floats:
-        """How many items are expected above each x."""
+        """How many others are expected above each item, were it at x, shape (n,)."""
         expected: Floats = np.interp(x, self.x, self._curves[0])
-        return expected
+        return expected - normal((self.mean - x) / self.se)
 
     def expected_ranks(self) -> Floats:
         """From 1, shape (n,)."""
-        ranks = np.full(len(self.mean), 0.5)  # an item is above itself with probability ½
-        for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True):
-            ranks += weight * self.above(self.mean + node * self.se)
-        return ranks
+        return 1 + _mean(self.above, self.mean, self.se)
 
     def rank_intervals(self) -> tuple[Floats, Floats]:
         """The 95 % interval of each rank: by its own error and, in quadrature, by the others'."""
-        middle = self.above(self.mean)
+        middle, reach = self.above(self.mean), Z * self.se
         others = Z * np.sqrt(np.maximum(np.interp(self.mean, self.x, self._curves[1]) - 0.25, 0))
-        reach, own = Z * self.se, float(normal(np.array(Z))) - 0.5
-        low = middle - self.above(self.mean + reach) - own
-        high = self.above(self.mean - reach) - middle - own
-        return middle + 0.5 - np.hypot(low, others), middle + 0.5 + np.hypot(high, others)
+        low = np.hypot(middle - self.above(self.mean + reach), others)
+        high = np.hypot(self.above(self.mean - reach) - middle, others)
+        return 1 + middle - low, 1 + middle + high
 
-    def share_of_first(self, k: int) -> float:
-        """The share of the k highest that are expected among the first k."""
-        place = float(np.interp(-k, -self._curves[0], self.x))
-        first = np.argpartition(-self.mean, k - 1)[:k]
-        return float(normal((self.mean[first] - place) / self.se[first]).mean())
+    def place(self, k: int) -> float:
+        """The x above which k items are expected."""
+        return float(np.interp(-k, -self._curves[0], self.x))
 
 
 def rank_intervals_of_few(mean: Floats, se: Floats) -> tuple[Floats, Floats]:
@@ -134,26 +138,38 @@ def known(mean: Floats, se: Floats, growth: float | None = None, top: int | None
     n = len(mean)
     if n < 2:
         return Known(1.0, None, None if top is None else 1.0)
-    order, scale = Order(mean, se), (n * n - 1) / 12
+    first = None if top is None else min(top, n)
     rank = np.empty(n)
     rank[np.argsort(-mean, kind="stable")] = np.arange(n)
     off = rank - (n - 1) / 2
-    now = float((off * (order.expected_ranks() - (n + 1) / 2)).mean() / scale)
-    first = None if top is None else min(top, n)
-    share = None if first is None else order.share_of_first(first)
+    now = _correlation(off, Order(mean, se).expected_ranks() - (n + 1) / 2)
+    share = first and _share_of_first(mean, se, first, 1.0)
     if growth is None:
         return Known(now, None, share)
-    left = math.sqrt(1 / growth)
-    moved = Order(mean, math.sqrt(1 - 1 / growth) * se)
+    moved, left = Order(mean, math.sqrt(1 - 1 / growth) * se), math.sqrt(1 / growth) * se
+    later = Order(mean, se)
     then = 0.0
     for node, weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True):
         at = mean + node * moved.se
-        later = sum(
-            inner_weight * order.above(at + inner * left * se)
-            for inner, inner_weight in zip(_NODES.tolist(), _WEIGHTS.tolist(), strict=True)
-        )
-        then += weight * float(((moved.above(at) - n / 2) * (later - n / 2)).mean() / scale)
-    next_share = None
-    if first is not None:
-        next_share = Order(mean, left * se).share_of_first(first)
-    return Known(now, then, share, next_share)
+        above = _mean(later.above, at, left)
+        then += weight * _correlation(moved.above(at) - (n - 1) / 2, above - (n - 1) / 2)
+    return Known(now, then, share, first and _share_of_first(mean, se, first, growth))
+
+
+def _correlation(one: Floats, other: Floats) -> float:
+    """Spearman's of two ranks, given as what they are off the middle one."""
+    return float((one * other).mean() * 12 / (len(one) ** 2 - 1))
+
+
+def _share_of_first(mean: Floats, se: Floats, k: int, growth: float) -> float:
+    """The share of the k highest of the ratings, moved by what the judgments' `growth` brings, that are
+    expected among the first k."""
+    moved = np.maximum(math.sqrt(1 - 1 / growth) * se, 1e-9)
+    left = math.sqrt(1 / growth) * se
+    chance = normal((mean - Order(mean, moved).place(k)) / moved)  # to be among those
+    place = Order(mean, se).place(k)
+    both = np.zeros(len(mean))
+    for part in (np.arange(_PARTS) + 0.5) / _PARTS:
+        at = mean + moved * np.interp(1 - chance * part, _CDF, _TABLE)
+        both += chance * normal((at - place) / left) / _PARTS
+    return float(both.sum()) / k

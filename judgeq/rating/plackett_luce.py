@@ -43,6 +43,8 @@ LEAST = 0.1
 """The least σ of a judge that hardly tells items apart."""
 ENOUGH, LISTS = 8, 3
 """Implied comparisons and matches that an item needs on average, for such a σ to be told."""
+DRAWS = 4
+"""By which the evidence of such a σ is worked out."""
 WIDEST = 300.0
 """The largest distance within one list of whose exponential the square is sure to be a number."""
 
@@ -124,8 +126,9 @@ def narrow_sigma(
     for up in (True, False) if lists else (True,):
         rankings = directed(verdicts, n, up=up, go_on=go_on)
         with rankings.threads():
-            sigma, start = evidence.sigma(rankings, (LEAST, LIMITS[0]))
-            best = max(best, (evidence.evidence(rankings, start, Prior(sigma)), sigma))
+            sigma, start = evidence.sigma(rankings, (LEAST, LIMITS[0]), DRAWS)
+            rankings.gradient(start)
+            best = max(best, (evidence.evidence(rankings, start, Prior(sigma), DRAWS), sigma))
     return best[1]
 
 

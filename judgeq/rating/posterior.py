@@ -6,8 +6,10 @@ the mean of all θ of the component, which is 0 by definition.
 
 V is exact in components of up to `covariance.EXACT` items; in larger ones its diagonal is a closed
 form (`Curvature.variance`). At its maximum a posterior of logistic terms is skew: items at the ends
-have longer tails outwards, and the curvature there says too little of how wide it is. What the
-nearest normal distribution (Opper and Archambeau 2009) adds to both is FARTHER and WIDER times V.
+have longer tails outwards, and the curvature there says too little of how wide it is. The nearest
+normal distribution (Opper and Archambeau 2009) is about as much farther out and wider as `mean` and
+`_wider` make it by V: functions fitted to it over pairs and lists of 5 and 10, of 2 to 15 rounds, θ of
+sd 0.7 to 4 and σ from 1 to 6. Means are within 0.1 of an error of it, and errors 3 % wider on average.
 """
 
 from __future__ import annotations
@@ -25,7 +27,6 @@ from judgeq.rating.dispersion import Scatter
 from judgeq.rating.rankings import Rankings, Values
 from judgeq.types import Bools, Floats, Offsets
 
-FARTHER, WIDER = 0.07, 0.12
 SIGMAS = (1e-3, 100.0)
 """The least and the largest σ: below, all θ are equal but for the digits that are shown."""
 LEVEL = 0.95
@@ -105,24 +106,40 @@ class Posterior:
     @property
     def mean(self) -> Floats:
         """The mean of what each rating may be, shape (n,): intervals lie around it."""
-        mean: Floats = self.theta * (1 + FARTHER * self._variance)
+        v = self._about_mean(self.component)[0]
+        mean: Floats = self.theta * (1 + 0.15 * v / (1 + 0.2 * v))
         return mean
 
     @property
     def errors(self) -> Floats:
         """The standard error of each rating, shape (n,); σ of an item that was never judged."""
-        count = np.maximum(np.bincount(self.component), 1)
-        return self._errors(self._variance - self.sigma**2 / count[self.component])
+        variance, others = self._about_mean(self.component)
+        return self._errors(variance * others)
 
-    @property
-    def errors_apart(self) -> Floats:
-        """As `errors`, with the doubt about how far apart components lie that nothing connects."""
-        return self._errors(self._variance)
+    def errors_apart(self, group: Offsets) -> Floats:
+        """Standard errors by which ratings of a group differ as far as they do where these are taken
+        for independent, shape (n,). `group` numbers them as `component` does: of several components in
+        one it isn't known how far they lie apart."""
+        return self._errors(self._about_mean(group)[0])
+
+    def _about_mean(self, group: Offsets) -> tuple[Floats, Floats]:
+        """With s items in a group, s/(s − 1)·(V_ii − σ²/s), which is σ² of an item of which nothing is
+        known, and (s − 1)/s; each of shape (n,)."""
+        size = np.maximum(np.bincount(group), 2)[group]
+        others = 1 - 1 / size
+        variance: Floats = np.maximum(self._variance - self.sigma**2 / size, 0) / others
+        return variance, others
 
     def _errors(self, variance: Floats) -> Floats:
-        wider = 1 + WIDER * self._variance
-        errors = wider * np.sqrt(self.dispersion * np.maximum(variance, 0))
+        errors = self._wider * np.sqrt(self.dispersion * variance)
         return np.where(self.component > 0, errors, self.sigma)
+
+    @property
+    def _wider(self) -> Floats:
+        """By what the posterior is wider than its curvature says, shape (n,)."""
+        v = self._about_mean(self.component)[0]
+        wider: Floats = 1 + 0.2 * v * np.maximum(1 - v / self.sigma**2, 0) * np.exp(-v / 2)
+        return wider
 
     @cached_property
     def dispersion(self) -> float:
@@ -175,7 +192,7 @@ class Posterior:
         load[n:, 0] = self._loadings[i] - self._loadings[j]
         with self.rankings.threads():
             variance = float((load * self._curved[0].solve(load, 1e-5)).sum())
-        wider = 1 + WIDER * float(self._variance[[i, j]].mean())
+        wider = float(self._wider[[i, j]].mean())
         return wider * float(np.sqrt(self.dispersion * variance))
 
     def probability_above(self, i: int, j: int) -> float:
