@@ -384,7 +384,7 @@ def test_what_was_fitted_can_be_asked_more_afterwards(tmp_path: Path) -> None:
     result = package.run("synthetic:linear", n=20, runs_dir=tmp_path)
     posterior = result.fit.posterior
     assert isinstance(posterior, Posterior)
-    assert posterior.samples(3).shape == (3, 20)
+    assert posterior.errors.shape == (20,)
     assert 0 < posterior.probability_above(0, 1) < 1
 
 

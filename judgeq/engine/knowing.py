@@ -8,8 +8,6 @@ where a model is asked about up to LARGE items, or `--until` needs it; else in t
 
 from __future__ import annotations
 
-import numpy as np
-
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import questions
@@ -55,10 +53,7 @@ def how_well(
     if calls:
         growth = 1 + calls * questions.asked_by(settings) / _so_far(history)
     known = order.known(
-        posterior.mean[judged],
-        posterior.errors_apart(judged.astype(np.int64))[judged],
-        growth,
-        history.goal.top,
+        posterior.mean[judged], posterior.errors_across[judged], growth, history.goal.top
     )
     calls *= questions.times(settings)
     return Certainty(

@@ -73,7 +73,7 @@ def rank_intervals(posterior: Posterior, own: Rows) -> tuple[Offsets, Offsets]:
     """The 95 % interval of each item's rank within its component, (low, high), each of shape (n,): as
     whole numbers, widened to its `own`; 0 for an item that was never judged."""
     component, mean = posterior.component, posterior.mean
-    se = posterior.errors_apart(component)
+    se = posterior.errors_apart
     low, high = np.zeros((2, len(component)))
     rows = np.flatnonzero(component > 0)
     rows = rows[np.argsort(component[rows], kind="stable")]
@@ -101,7 +101,7 @@ def tiers(posterior: Posterior) -> Offsets:
     order = order[component[order] > 0]
     if not len(order):
         return tier
-    mean, se = posterior.mean[order], posterior.errors_apart(component)[order]
+    mean, se = posterior.mean[order], posterior.errors_apart[order]
     place, part = np.arange(len(order)), component[order] - 1
     first = np.flatnonzero(np.diff(part, prepend=-1))  # of each component's last tier
     while True:

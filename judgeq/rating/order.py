@@ -22,6 +22,7 @@ from judgeq.types import Floats
 
 CLASSES = 24
 _PARTS = 8
+CERTAIN = 0.005
 _NODES, _WEIGHTS = np.polynomial.hermite_e.hermegauss(7)
 _WEIGHTS = _WEIGHTS / _WEIGHTS.sum()
 """By which the mean over a normal distribution is taken."""
@@ -103,18 +104,25 @@ class Order:
 
 
 def rank_intervals_of_few(mean: Floats, se: Floats) -> tuple[Floats, Floats]:
-    """As `Order.rank_intervals` of several orders of s items, (orders, s), pair by pair."""
+    """As `Order.rank_intervals` of several orders of s items, (orders, s), pair by pair; and no further
+    than the others that may be above, and those that may be below, with a chance of over CERTAIN."""
+    se, each = np.maximum(se, 1e-9), np.arange(mean.shape[1])
 
-    def above(x: Floats) -> tuple[Floats, Floats]:
-        p = normal((mean[:, None] - x[:, :, None]) / np.maximum(se, 1e-9)[:, None])
-        each = np.arange(p.shape[1])
+    def chances(x: Floats, error: Floats) -> Floats:
+        p = normal((mean[:, None] - x[:, :, None]) / error)
         p[:, each, each] = 0
-        return p.sum(axis=2), (p * (1 - p)).sum(axis=2)
+        return p
 
-    middle, variance = above(mean)
-    others = Z * np.sqrt(variance)
-    low, high = middle - above(mean + Z * se)[0], above(mean - Z * se)[0] - middle
-    return 1 + middle - np.hypot(low, others), 1 + middle + np.hypot(high, others)
+    p = chances(mean, se[:, None])
+    middle, others = p.sum(axis=2), Z * np.sqrt((p * (1 - p)).sum(axis=2))
+    low = middle - chances(mean + Z * se, se[:, None]).sum(axis=2)
+    high = chances(mean - Z * se, se[:, None]).sum(axis=2) - middle
+    p = chances(mean, np.hypot(se[:, None], se[:, :, None]))
+    surely, perhaps = (p > 1 - CERTAIN).sum(axis=2), (p > CERTAIN).sum(axis=2)
+    return (
+        1 + np.maximum(middle - np.hypot(low, others), surely),
+        1 + np.minimum(middle + np.hypot(high, others), perhaps),
+    )
 
 
 @dataclass(frozen=True, slots=True)
