@@ -371,9 +371,10 @@ def test_fits_ask_whether_to_go_on(times: int) -> None:
         plackett_luce.fit(judged, 5, Parameters(), go_on)
     posterior = plackett_luce.fit(judged, 5, Parameters()).posterior
     assert posterior is not None
-    asked = 0
-    with pytest.raises(StoppedError, match="given up"):
-        intervals(posterior, go_on)
+    if times < 2:  # intervals are three steps, in closed form
+        asked = 0
+        with pytest.raises(StoppedError, match="given up"):
+            intervals(posterior, go_on)
     asked = 0
     with pytest.raises(StoppedError, match="given up"):
         bradley_terry.fit_mm(comparisons.imply(judged), 5, go_on=go_on)

@@ -19,9 +19,8 @@ from judgeq.certainty import Certainty
 from judgeq.engine import knowing, session
 from judgeq.errors import UsageError
 from judgeq.judge import error_model
-from judgeq.rating import ESTIMATORS, Parameters, correlation, order, plackett_luce
+from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order, plackett_luce
 from judgeq.rating.comparisons import joined
-from judgeq.rating.posterior import Posterior
 from judgeq.settings import Simulation
 from judgeq.store.postgres.address import connect, in_schema
 from judgeq.store.postgres.address import parse as parse_address
@@ -45,7 +44,7 @@ def gumbel(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdict
     return Verdicts(np.arange(len(matches)), ranked, matches.offsets, tied, matches.items)
 
 
-def of_all(posterior: Posterior, growth: float | None = None) -> order.Known:
+def of_all(posterior: Uncertainty, growth: float | None = None) -> order.Known:
     return order.known(posterior.mean, posterior.errors_across, growth)
 
 
@@ -187,7 +186,7 @@ def test_an_order_by_draws(n: int, first: int) -> None:
     for low, high in (of_many, of_few):
         inside = (np.rint(low) <= values + 1) & (values + 1 <= np.rint(high))
         assert 0.945 < inside.mean() < 0.98
-        assert (high - low).mean() == pytest.approx((exact[1] - exact[0]).mean(), rel=0.02)
+        assert (high - low).mean() == pytest.approx((exact[1] - exact[0]).mean(), rel=0.03)
 
 
 def test_of_fewer_than_two_items_everything_is_known() -> None:

@@ -9,13 +9,12 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Literal
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from judgeq.json_marks import LEFT_OUT
 
 if TYPE_CHECKING:
-    from judgeq.rating.posterior import Posterior
-    from judgeq.types import Floats, Verdicts
+    from judgeq.types import Floats, Offsets, Verdicts
 
 LIMITS = (2.0, 6.0)
 """The least and the largest σ that is chosen."""
@@ -41,6 +40,37 @@ class Parameters:
     position: bool = False
 
 
+class Uncertainty(Protocol):
+    """How sure n ratings are; it is a `posterior.Posterior`, which is imported only where one is made."""
+
+    theta: Floats
+    sigma: float
+    component: Offsets
+
+    @property
+    def mean(self) -> Floats:
+        """The mean of what they may be, shape (n,): intervals lie around it."""
+
+    @property
+    def errors(self) -> Floats:
+        """Their standard errors, shape (n,)."""
+
+    @property
+    def errors_apart(self) -> Floats:
+        """Those by which ratings of a component are told apart, shape (n,)."""
+
+    @property
+    def errors_across(self) -> Floats:
+        """The same with the doubt about how far components lie apart, shape (n,)."""
+
+    @property
+    def dispersion(self) -> float:
+        """φ: how far the rankings scatter, against how far they should if the model held."""
+
+    def probability_above(self, i: int, j: int) -> float:
+        """P(θi > θj) of two items, given by their rows."""
+
+
 @dataclass(frozen=True, slots=True, eq=False)
 class Fit:
     """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
@@ -49,7 +79,7 @@ class Fit:
     columns are the posterior's last covariates."""
 
     theta: Floats = field(metadata=LEFT_OUT)
-    posterior: Posterior | None = field(default=None, metadata=LEFT_OUT)
+    posterior: Uncertainty | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
     limits: tuple[float, float] = field(default=LIMITS, metadata=LEFT_OUT)

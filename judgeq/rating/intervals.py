@@ -6,9 +6,9 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from judgeq.rating import GoOn, always
+from judgeq.rating import GoOn, Uncertainty, always
 from judgeq.rating.order import Order, rank_intervals_of_few
-from judgeq.rating.posterior import Posterior, Z
+from judgeq.rating.posterior import Z
 from judgeq.types import Floats, Offsets, Rows
 
 FEW = 300
@@ -37,7 +37,7 @@ class Intervals:
 
 
 def intervals(
-    posterior: Posterior, go_on: GoOn = always, order: Posterior | None = None
+    posterior: Uncertainty, go_on: GoOn = always, order: Uncertainty | None = None
 ) -> Intervals:
     """What a posterior says of each item; of ranks what `order` says, another of the same items, where
     it is known better how certain these are. Raises NotConvergedError."""
@@ -69,7 +69,7 @@ def ranks(theta: Floats, component: Offsets) -> Rows:
     return rank
 
 
-def rank_intervals(posterior: Posterior, own: Rows) -> tuple[Offsets, Offsets]:
+def rank_intervals(posterior: Uncertainty, own: Rows) -> tuple[Offsets, Offsets]:
     """The 95 % interval of each item's rank within its component, (low, high), each of shape (n,): as
     whole numbers, widened to its `own`; 0 for an item that was never judged."""
     component, mean = posterior.component, posterior.mean
@@ -93,7 +93,7 @@ def rank_intervals(posterior: Posterior, own: Rows) -> tuple[Offsets, Offsets]:
     return np.minimum(least, own), np.where(component > 0, np.maximum(largest, own), 0)
 
 
-def tiers(posterior: Posterior) -> Offsets:
+def tiers(posterior: Uncertainty) -> Offsets:
     """The tier of each item within its component, from 1; 0 for an item that was never judged."""
     component = posterior.component
     tier = np.zeros(len(component), dtype=np.int64)

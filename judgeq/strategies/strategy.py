@@ -263,7 +263,8 @@ class History:
         fit = self._fit_of_order()
         if fit and fit.at_least and self._narrow is not None:
             fit = self.fit(ESTIMATORS["pl"], Parameters(sigma=self._narrow), self.go_on)
-        return fit.posterior if fit else None
+        posterior = fit and fit.posterior
+        return posterior if isinstance(posterior, Posterior) else None
 
     @property
     def perhaps_too_sure(self) -> bool:
