@@ -41,7 +41,7 @@ class Parameters:
 
 
 class Uncertainty(Protocol):
-    """How sure n ratings are; it is a `posterior.Posterior`, which is imported only where one is made."""
+    """How sure n ratings are; a `posterior.Posterior`, imported only where one is made."""
 
     theta: Floats
     sigma: float
