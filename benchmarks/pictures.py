@@ -16,7 +16,7 @@ from rich.terminal_theme import TerminalTheme
 import judgeq
 from judgeq.events import CallEnded, CallStarted, Event, RoundStarted
 from judgeq.files import replacing
-from judgeq.ui import drawing, run_figures
+from judgeq.ui import figures
 from judgeq.ui.dashboard import Dashboard
 
 FOLDER = Path(__file__).parent
@@ -82,13 +82,13 @@ def dashboard(events: list[Event]) -> str:
 
 def scale(result: judgeq.Result) -> str:
     """The scale: how the scores are spread, and their intervals; on white, as the report's figures."""
-    with drawing.style():
-        figure = Figure(figsize=(run_figures.WIDTH * 1.4, 3.2), layout="constrained")
+    with figures.style():
+        figure = Figure(figsize=(9.5, 3.2), layout="constrained")
         left, right = figure.subplots(1, 2)
         result.plot.scale(left)
         result.plot.intervals(right)
         figure.draw_without_rendering()
-    return drawing.content(figure, "svg", clear=False, **{"svg.fonttype": "none"}).decode()
+    return figures.content(figure, "svg", **figures.AS_TEXT).decode()
 
 
 def _write(path: Path, svg: str) -> None:

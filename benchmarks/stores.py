@@ -13,7 +13,7 @@ import subprocess
 import tempfile
 import time
 import warnings
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
@@ -22,7 +22,8 @@ import psutil
 import psycopg
 
 from benchmarks.measure import JUDGEQ, PYTHON
-from judgeq.store.postgres import schema, statements
+from judgeq.store import statements
+from judgeq.store.postgres import dialect, schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import Attempt, Call, JobState, Outcome, Usage, Verdict
@@ -31,7 +32,15 @@ PEERS = os.environ.get("JUDGEQ_PEERS", PYTHON)
 JOBS = 20_000
 OF_PEERS = 4_000
 MILLIONS = 10
-HOT = ("FENCE", "CLAIM", "BEGIN", "SETTLE", "WORKED", "RENEW", "REAP", "COUNTS")
+HOT = {
+    statements.FENCE: "FENCE",
+    dialect.CLAIM: "CLAIM",
+    dialect.over_arrays(statements.BEGIN)[0]: "BEGIN",
+    dialect.over_arrays(statements.SETTLE)[0]: "SETTLE",
+    statements.WORKED: "WORKED",
+    dialect.END_DEAD: "END_DEAD",
+    dialect.COUNTS: "COUNTS",
+}
 """The statements of a worker's transactions, and those of the barrier."""
 
 # A job of the same kind: take it, "answer", keep the reply in a table, be done. Given the address, how
@@ -132,46 +141,50 @@ def _filled(place: Address) -> int:
         execute(
             "INSERT INTO @.items (run, row, id) SELECT 1, n, n FROM generate_series(0, 99999) n"
         )
-        execute(f"INSERT INTO @.rounds VALUES (1, 1, 0, {every - 1}, 1, '', NULL)")
+        execute(f"INSERT INTO @.rounds VALUES (1, 1, 0, {every - 1}, 1, '', '')")
         execute(
-            "INSERT INTO @.matches SELECT 1, n, int4send(0) || decode('01000000', 'hex'), 0, true, 0 "
-            f"FROM generate_series(0, {every - 1}) n"
-        )
-        execute(
-            "INSERT INTO @.jobs (run, id, state, attempts) SELECT 1, n, CASE WHEN n < "
+            "INSERT INTO @.jobs (run, id, items, state, attempts) "
+            "SELECT 1, n, int4send(0) || decode('01000000', 'hex'), CASE WHEN n < "
             f"{every - left} THEN 'done' ELSE 'pending' END, (n < {every - left})::int "
             f"FROM generate_series(0, {every - 1}) n"
         )
         execute("ANALYZE @.jobs")
-        execute("ANALYZE @.matches")
     return 1
 
 
 async def _explained(place: Address, run: int) -> None:
     """Claim, begin and settle as a worker does; explain each statement, then run it."""
     store = PostgresStore(place, run)
-    names = {text: name for name, text in vars(statements).items() if isinstance(text, str)}
-    run_as_usual = store._link._rows
+    db = store._db
+    rows, change = db._rows, db.change
     seen: set[str] = set()
 
-    async def explain(connection: Any, statement: str, values: Any) -> Any:
-        name = names.get(statement, "")
-        if name in HOT and name not in seen:
+    async def explain(statement: str, values: Mapping[str, object]) -> None:
+        name = HOT.get(statement, "")
+        if name and name not in seen:
             seen.add(name)
-            await connection.execute("SAVEPOINT explained")
-            ((plan,),) = await run_as_usual(
-                connection, f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}", values
-            )
-            await connection.execute("ROLLBACK TO explained")
+            async with db.transaction():
+                await rows("SAVEPOINT explained", {})
+                explained = f"EXPLAIN (ANALYZE, FORMAT JSON) {statement}"
+                ((plan,),) = await rows(explained, values)
+                await rows("ROLLBACK TO explained", {})
             plan = plan if isinstance(plan, list) else json.loads(plan)
             print(f"{name:9} {plan[0]['Execution Time']:6.2f}   {_scans(plan[0]['Plan'])}")
-        return await run_as_usual(connection, statement, values)
 
-    store._link._rows = explain  # type: ignore[method-assign]
+    async def explained_rows(statement: str, values: Mapping[str, object]) -> list[Any]:
+        if db.inside:
+            await explain(statement, values)
+        return await rows(statement, values)
+
+    async def explained_change(statement: str, **values: object) -> int:
+        await explain(statement, values)
+        return await change(statement, **values)
+
+    db._rows, db.change = explained_rows, explained_change  # type: ignore[method-assign]
     try:
-        async with store.together("w", store.turn()):
+        async with store.together():
             jobs = [job.match for job in await store.claim("w", 64, 60.0)]
-        async with store.together("w", store.turn()):
+        async with store.together():
             await store.begin("w", [Attempt(job.id, 0.01) for job in jobs])
         answers = [
             Outcome(
@@ -182,11 +195,10 @@ async def _explained(place: Address, run: int) -> None:
             )
             for job in jobs
         ]
-        async with store.together("w", store.turn()):
+        async with store.together():
             await store.settle("w", answers)
-        async with store._link.transaction():
-            await store._count(0, 2**62)
-            await store.reap()
+        await store.counts()
+        await store.reap()
     finally:
         await store.close()
 

@@ -26,8 +26,7 @@ from judgeq.engine.stopping import Interrupts, awaited, outside_a_loop
 from judgeq.errors import UsageError
 from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
-from judgeq.evaluation import whole
-from judgeq.evaluation.evaluate import Plan
+from judgeq.evaluation.gold import Plan
 from judgeq.events import Event
 from judgeq.ui import notebook
 from judgeq.ui.json import plain
@@ -161,7 +160,7 @@ def evaluate(
     """
     plan = Plan(**how)
     opened = _opened(run, runs_dir, store, rating, sigma, unbias_position)
-    evaluated: dict[str, Any] = plain(whole.evaluation(opened, plan, splits))
+    evaluated: dict[str, Any] = plain(evaluating.evaluation(opened, plan, splits))
     return evaluated
 
 
@@ -212,9 +211,9 @@ def _played(
 
 def _shown(work: Callable[..., T], progress: bool | None, on_event: OnEvent | None) -> T:
     """What `work` returns, with a bar if that is wanted; it can be interrupted."""
-    from judgeq.ui import bar
+    from judgeq.ui import dashboard
 
-    face = bar.choose(sys.stderr, progress)
+    face = dashboard.choose_bar(sys.stderr, progress)
 
     def emit(event: Event) -> None:
         face(event)

@@ -18,13 +18,14 @@ from pydantic import ValidationError, model_validator
 
 from judgeq import judge, strategies
 from judgeq.datasets import Dataset
-from judgeq.datasets.tables import FORMATS
+from judgeq.datasets.formats import format_of
 from judgeq.errors import DataError, UsageError
 from judgeq.files import read_toml
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts
+from judgeq.settings.declaration import in_words
 from judgeq.settings.model import PROVIDERS, Access, Model, from_environment
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
@@ -144,7 +145,7 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
 
     def _with_paths(self, change: Callable[[Path], Path]) -> Settings:
         changes: dict[str, Any] = {}
-        if Path(self.dataset).suffix.lower() in FORMATS:
+        if format_of(self.dataset) is not None:
             changes["dataset"] = str(change(Path(self.dataset)))
         if self.prompt is not None and Path(self.prompt).suffix == ".toml":
             changes["prompt"] = str(change(Path(self.prompt)))
@@ -188,7 +189,7 @@ def settle(
     if "dataset" not in values:
         raise UsageError(
             "--dataset is missing: name one (babe, demo; `judgeq datasets` lists them), or the "
-            "path of a CSV, TSV, JSONL or Parquet file, or - for standard input."
+            "path of a CSV, Excel, JSON, Parquet or text file, or - for standard input."
         )
     try:
         settings = Settings(**values)
@@ -210,7 +211,7 @@ def _explained(error: ValidationError, from_file: set[str], file: Path | None) -
     lines = []
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else ""
-        message = problem["msg"].removeprefix("Value error, ")
+        message = in_words(problem)
         secretive = name in SETTINGS and SETTINGS[name].declared.secretive
         given = "" if secretive else f" {str(problem['input'])[:200]}"
         if not name:

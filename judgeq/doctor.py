@@ -35,8 +35,8 @@ from judgeq.errors import (
 from judgeq.judge.backend import Reply, Request
 from judgeq.judge.http.model_backend import ModelBackend
 from judgeq.judge.limiter import RateHeaders
-from judgeq.judge.model import api_key, extra_headers
 from judgeq.judge.prices import Pricing
+from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.text import several
 from judgeq.types import Match
 

@@ -89,10 +89,11 @@ class EndedEarly:
 
 @dataclass(frozen=True, slots=True)
 class RoundRated:
-    """A round is folded into Elo.
+    """A round is rated.
 
-    `moved` is Spearman's ρ between the ratings before and after it; None in the first round. `known` is
-    how well the order is known now, where that was worked out.
+    `moved` is Spearman's ρ between the ratings before and after it; None in the first round. `top` and
+    `bottom` are the ends of the ranking, each from high to low. `known` is how well the order is known
+    now, where that was worked out. `rating` names what `Placed.rating` is: Elo, or direct scores.
     """
 
     round: int
@@ -100,6 +101,7 @@ class RoundRated:
     top: Sequence[Placed]
     bottom: Sequence[Placed]
     known: Certainty | None = None
+    rating: str = "elo"
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,5 @@
-"""Files are written whole or not at all, and never through a link; TOML files are read.
+"""Where files lie, and how many may be open; they are written whole or not at all, and never through a
+link; TOML files are read.
 
 A run's folder may be one that others can write to: what lies there under a name of ours may lead to a
 file that is this user's, elsewhere.
@@ -7,6 +8,7 @@ file that is this user's, elsewhere.
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import stat
 import tempfile
@@ -20,6 +22,44 @@ from judgeq.errors import DataError, RunError
 
 if TYPE_CHECKING:
     from pydantic import ValidationError
+
+PACKAGE = Path(__file__).resolve().parent
+RESERVE = 48
+"""Files for all but connections: the ledger, the cache, a log, look-ups of names."""
+NO_LISTING = 32
+"""Files taken to be open where that can't be seen."""
+
+
+# Where they lie
+
+
+def shipped(kind: str) -> Path:
+    """The folder of shipped `kind` ("datasets" or "prompts"): in the wheel, or in a checkout."""
+    installed = PACKAGE / "shipped" / kind
+    return installed if installed.is_dir() else PACKAGE.parent / kind
+
+
+def user_cache() -> Path:
+    """The user's cache folder for judgeq; it may not exist yet."""
+    from platformdirs import user_cache_path
+
+    return user_cache_path("judgeq")
+
+
+def user_state() -> Path:
+    """The folder of what judgeq remembers of this user's own doings; it may not exist yet."""
+    from platformdirs import user_state_path
+
+    return user_state_path("judgeq")
+
+
+def remembered(kind: str, identity: str) -> Path:
+    """The file of what judgeq remembers of this `kind` about the place with an `identity`."""
+    key = identity.encode("utf-8", "backslashreplace")
+    return user_state() / kind / f"{hashlib.sha256(key).hexdigest()[:40]}.json"
+
+
+# What lies there
 
 
 def refuse_links(*paths: Path) -> None:
@@ -161,3 +201,40 @@ def _umask() -> int:
     mask = os.umask(0)
     os.umask(mask)
     return mask
+
+
+# How many may be open
+
+
+@contextmanager
+def room_for(connections: int) -> Iterator[int]:
+    """While inside, the soft limit (`ulimit -n`) is raised as far as these connections need it and
+    the hard one allows; how many of them there is room for then."""
+    try:
+        import resource
+    except ImportError:  # Windows: there is no such limit
+        yield connections
+        return
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    taken = _open_now() + RESERVE
+    needed = taken + connections
+    allowed = soft
+    if resource.RLIM_INFINITY != soft < needed:
+        wanted = needed if hard == resource.RLIM_INFINITY else min(needed, hard)
+        with suppress(OSError, ValueError):  # macOS has another limit below the hard one
+            resource.setrlimit(resource.RLIMIT_NOFILE, (wanted, hard))
+            allowed = wanted
+    try:
+        yield (
+            connections if allowed == resource.RLIM_INFINITY else min(connections, allowed - taken)
+        )
+    finally:
+        if allowed != soft:
+            resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+
+
+def _open_now() -> int:
+    try:
+        return len(list(Path("/dev/fd").iterdir()))
+    except OSError:
+        return NO_LISTING

@@ -1,6 +1,6 @@
 """Prompt sets → messages; reply text → verdict. And back: the reply a simulated judge gives.
 
-Texts are untrusted: each stands between fences (fences.py). A reply is a verdict only if it names
+Texts are untrusted: each stands between fences (escaping.py). A reply is a verdict only if it names
 every label exactly once; nothing is repaired or guessed. A reason is asked for before the verdict, and
 never decides whether there is one.
 """
@@ -27,9 +27,8 @@ from pydantic import (
 )
 
 from judgeq.errors import DataError, UnusableReplyError, UsageError
-from judgeq.fences import fenced
-from judgeq.files import problems, read_toml
-from judgeq.paths import shipped
+from judgeq.escaping import fenced
+from judgeq.files import problems, read_toml, shipped
 from judgeq.types import Match, Verdict
 
 ASK_REASON = 'First comes "reason": why you decide so, in one short sentence.'
@@ -300,7 +299,7 @@ def parse(text: str, match: Match, ties: bool = False) -> Verdict:
 def reason(reply: str) -> str | None:
     """The reason that a raw reply gives, in full; None where it gives none, or no words.
 
-    A stranger's words of any length: to be made safe and cut where they are shown (untrusted.py).
+    A stranger's words of any length: to be made safe and cut where they are shown (escaping.py).
     """
     try:
         words = _answer(reply, "reason")

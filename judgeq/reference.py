@@ -6,7 +6,7 @@ import json
 from collections.abc import Iterator
 from pathlib import Path
 
-from judgeq.paths import shipped
+from judgeq.files import shipped
 from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import GROUPS, Setting
 

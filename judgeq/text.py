@@ -1,9 +1,14 @@
-"""Numbers in words: counts, money, time."""
+"""Numbers in words: counts, money, time; and words in lines."""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+
+from rich.cells import cell_len
+
+LINE = 120
+"""Cells of a line in a log, at most."""
 
 
 def count(n: int) -> str:
@@ -60,3 +65,22 @@ def duration(seconds: float) -> str:
 def dotted(*parts: tuple[object, str]) -> str:
     """Those on one line that there are."""
     return " · ".join(text for there, text in parts if there)
+
+
+def log_lines(text: str, width: int = LINE) -> str:
+    """A line of a log; if it is longer than `width`, the lines that continue it are indented."""
+    return "\n    ".join(wrapped(text, width - 4))
+
+
+def wrapped(text: str, width: int) -> list[str]:
+    """The text in lines of at most so many cells, broken between words; a longer word stays whole."""
+    words = text.lstrip(" ")
+    indent = " " * (len(text) - len(words))
+    lines = [indent]
+    for word in words.split(" "):
+        longer = f"{lines[-1]} {word}" if lines[-1] != indent else f"{indent}{word}"
+        if lines[-1] != indent and cell_len(longer) > width:
+            lines.append(f"{indent}{word}")
+        else:
+            lines[-1] = longer
+    return lines

@@ -17,14 +17,13 @@ import orjson
 
 from judgeq import judge
 from judgeq.config import NEVER_KEPT, Settings, settle
-from judgeq.datasets.tables import FORMATS
+from judgeq.datasets.formats import format_of
 from judgeq.errors import RunError
-from judgeq.files import write_private
-from judgeq.paths import remembered
+from judgeq.escaping import quoted
+from judgeq.files import remembered, write_private
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.settings import SETTINGS
 from judgeq.settings.model import PROVIDERS, from_environment
-from judgeq.untrusted import quoted
 
 OPENED = ("dataset", "data_dir", "prompt", "judge")
 """Settings that may name a file, of any run; and the judge, which may cost money."""
@@ -123,8 +122,8 @@ def refuse_strangers(folder: RunPlace, fingerprint: str) -> None:
         return
     raise RunError(
         f"{folder.path} belongs to another user (uid {owner}), and you haven't worked on it before. "
-        f"`judgeq resume {quoted(str(folder.path))}` goes on with it; --new begins a run of your own "
-        "beside it. Nothing was changed."
+        f"`judgeq resume {quoted(str(folder.path))}` continues it; --new begins a run of your own. "
+        "Nothing was changed."
     )
 
 
@@ -155,7 +154,7 @@ def _own(settings: Settings, name: str, mark: Mark | None) -> bool:
     if mark is not None and name in mark:
         return _digest(settings, name) in mark[name]
     if name == "dataset":
-        return Path(value).suffix.lower() not in FORMATS
+        return format_of(value) is None
     if name == "prompt":
         return value is None or Path(value).suffix != ".toml"
     if name == "judge":

@@ -192,11 +192,13 @@ class Verdict(NamedTuple):
 class Attempt(NamedTuple):
     """The intent to send one request, committed before it leaves.
 
-    `bound` is the most it can cost, in dollars; None where that is unknown.
+    `bound` is the most it can cost, in dollars; None where that is unknown. `number` counts the job's
+    attempts from 1, so that one isn't begun twice; None: whatever comes next.
     """
 
     job: int
     bound: float | None = 0.0
+    number: int | None = None
 
 
 class BatchState(StrEnum):

@@ -19,7 +19,7 @@ from judgeq.engine import batch, batch_lines, batch_sending
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting
 from judgeq.engine.batch_sending import Sending
-from judgeq.judge.batches import anthropic, downloads, openai
+from judgeq.judge.batches import anthropic, openai, provider
 from judgeq.judge.budget import Budget
 from judgeq.judge.http.connection import Passed
 from judgeq.store.sqlite import SqliteStore
@@ -27,7 +27,7 @@ from tests.cli import ended, environment
 from tests.fakes import by_elo
 
 STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
-    "before the intent": ((Sending, "submit"),),
+    "before the intent": ((Sending, "_sent"),),
     "before it is created": (
         (openai.OpenAIBatches, "create"),
         (anthropic.AnthropicBatches, "create"),
@@ -48,7 +48,7 @@ STEPS: dict[str, tuple[tuple[Any, str], ...]] = {
         (anthropic.AnthropicBatches, "get"),
     ),
     "while waiting": ((Batches, "_wait"),),
-    "in the middle of a download": ((downloads, "_write"),),
+    "in the middle of a download": ((provider, "_write"),),
     "downloaded": ((Collecting, "_downloaded"),),
     "in a commit": ((SqliteStore, "note_batch"),),
     "between two commits": ((Budget, "settle"),),
@@ -75,9 +75,8 @@ def quick(patch: Callable[[Any, str, Any], None]) -> None:
     """Have all waits of batches be short."""
     patch(batch, "FIRST_WAIT", 0.01)
     patch(batch, "LONGEST_WAIT", 0.05)
-    patch(batch, "SETTLING", 0.1)
     patch(batch_sending, "FIRST_WAIT", 0.01)
-    patch(batch_sending, "LISTED_WAIT", 0.01)
+    patch(batch_sending, "SETTLING", 0.01)
     patch(batch_sending, "LONGEST_WAIT", 0.05)
     patch(batch_sending, "FULL_WAIT", 0.05)
     patch(batch_sending, "LONGEST_FULL", 0.05)

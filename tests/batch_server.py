@@ -12,10 +12,10 @@ import orjson
 import pytest
 from aiohttp import web
 
-from judgeq.judge.batches import BatchAPI
-from judgeq.judge.batches.providers import api_of
+from judgeq.judge.backend import BatchAPI
+from judgeq.judge.batches import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
 from tests.cli import judgeq, only_run, scores
 from tests.mock import mock

@@ -26,7 +26,7 @@ from typing import Any
 import psutil
 import psycopg
 
-from tests.cli import command, environment, judgeq_process
+from tests.cli import command, environment, judgeq_process, scores
 from tests.mock import mock_process, stats
 
 LEASE = 2.0
@@ -370,8 +370,8 @@ def check(under: Chaos, url: str, expected: str | None, cap: float | None) -> di
     if expected is not None:
         assert done == jobs
         name = under.query("SELECT name FROM @.runs")[0][0]
-        scores = next(under.folder.rglob(f"{name}/scores.csv")).read_text()
-        assert scores == expected, "the scores differ"
+        run = next(under.folder.rglob(f"{name}/scores.csv")).parent
+        assert scores(run, "--store", under.store) == expected, "the scores differ"
     return {
         "jobs": jobs, "done": done, "calls": calls, "unknown": unknown, "duplicates": duplicates,
         "requests": seen["requests"], "refused": seen["refused_by_limits"],
@@ -390,7 +390,7 @@ def undisturbed(folder: Path, url: str, job: tuple[str, ...]) -> str:
     """The scores of the same run in a folder, where nothing goes wrong."""
     judgeq_process(folder, "run", *job, *MODEL, "--base-url", url, "--no-cache", "--quiet")
     (run,) = (folder / "runs").iterdir()
-    return (run / "scores.csv").read_text()
+    return scores(run)
 
 
 def drawn(number: int, seed: int) -> list[str]:

@@ -84,7 +84,12 @@ def ended(
         except SystemExit as error:
             code = error.code or 0
     out, err = map(_text, outputs)
-    return subprocess.CompletedProcess(words, int(code), out, err)
+    return subprocess.CompletedProcess(words, int(code), out, unwrapped(err))
+
+
+def unwrapped(log: str) -> str:
+    """What was written to standard error, its long lines whole again."""
+    return log.replace("\n    ", " ")
 
 
 @cache
@@ -107,6 +112,7 @@ def judgeq_process(
         timeout=LONGEST,
         check=False,
     )
+    done.stderr = unwrapped(done.stderr)
     return _checked(done, expect)
 
 
@@ -243,13 +249,25 @@ def only_run(folder: Path) -> Path:
     return run
 
 
-def scores(run: Path) -> str:
-    return (run / "scores.csv").read_text(encoding="utf-8")
+def scores(run: Path, *at: str) -> str:
+    """What a run wrote as scores.csv, with four decimals, and what `judgeq export` reads out of its
+    ledger, to the last bit; `at` says in which store."""
+    name = run.name if at else run
+    exact = judgeq(run.parent.parent, "export", name, "--table", "scores", *at).stdout
+    assert exact.count("\n") > 2
+    return (run / "scores.csv").read_text(encoding="utf-8") + exact
 
 
 def score_columns(run: Path) -> dict[str, list[str]]:
     with (run / "scores.csv").open(encoding="utf-8", newline="") as file:
         rows = list(csv.DictReader(file))
+    return {name: [row[name] for row in rows] for name in rows[0]}
+
+
+def exact_columns(run: Path, *flags: str) -> dict[str, list[str]]:
+    """The columns of its scores to the last bit, as `judgeq export` reads them out of its ledger."""
+    shown = judgeq(run.parent.parent, "export", run, "--table", "scores", *flags).stdout
+    rows = list(csv.DictReader(io.StringIO(shown)))
     return {name: [row[name] for row in rows] for name in rows[0]}
 
 

@@ -14,7 +14,7 @@ from typing import TYPE_CHECKING, Any
 import hypothesis
 import pytest
 
-from judgeq.judge import outage, retry
+from judgeq.judge import limiter, retry
 from judgeq.settings.model import PROVIDERS
 from tests import promises
 from tests.browser import executable
@@ -128,8 +128,8 @@ def short_waits(monkeypatch: pytest.MonkeyPatch) -> None:
     """The waits between tries, within this process, are short: of tests that aren't about them."""
     wait = retry._Wait.__call__
     monkeypatch.setattr(retry._Wait, "__call__", lambda self, state: wait(self, state) / 50)
-    monkeypatch.setattr(outage, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(outage, "LONGEST_WAIT", 0.01)
+    monkeypatch.setattr(limiter, "FIRST_WAIT", 0.01)
+    monkeypatch.setattr(limiter, "LONGEST_WAIT", 0.01)
 
 
 @pytest.fixture(scope="module")

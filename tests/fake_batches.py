@@ -10,7 +10,9 @@ import orjson
 import pytest
 
 from judgeq.errors import JudgeError
-from judgeq.judge.batches import Identified, Limits, Remote, Result, downloads, providers
+from judgeq.judge import batches as providers
+from judgeq.judge.backend import Identified, Limits, Remote, Result
+from judgeq.judge.batches import provider
 
 ANSWER = orjson.dumps(
     {
@@ -84,7 +86,7 @@ class FakeBatches:
         return [path]
 
     def results(self, file: Path) -> Iterator[Result]:
-        for line in downloads.read(file):
+        for line in provider.read(file):
             custom_id, status, body, ended = line["said"]
             yield Result(custom_id, status, body.encode(), ended)
 

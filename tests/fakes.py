@@ -8,26 +8,26 @@ from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Collection,
     Iterable,
     Iterator,
     Sequence,
 )
 from contextlib import asynccontextmanager, contextmanager
 from itertools import count
-from typing import Any
+from typing import Any, TypeVar
 
 import pytest
 
 from judgeq import prompts, seeds
-from judgeq.errors import CallTimeoutError, RateLimitedError
+from judgeq.errors import CallTimeoutError, RateLimitedError, StoreAwayError
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.simulated import SimulatedJudge
 from judgeq.rating import Fit
-from judgeq.store import schema
 from judgeq.strategies import History
 from judgeq.types import Attempt, Call, Job, Match, Outcome, Usage, Verdict
+
+T = TypeVar("T")
 
 
 class Clock:
@@ -54,8 +54,11 @@ async def turns(some: int = 20) -> None:
 ADDING_UP = (
     "UPDATE jobs SET attempts = open + (SELECT count(*) FROM calls WHERE job = jobs.id "
     "AND outcome <> 'cached' AND answered_by IS NULL)",
-    "DELETE FROM totals",
-    schema.TOTAL,
+    "UPDATE workers SET calls = 0, hits = 0, tokens = 0, saved = 0, spent = 0, at_risk = 0",
+    "INSERT INTO workers (run, name, until, over, calls, tokens, spent, at_risk) "
+    "SELECT 1, hex(randomblob(4)), 0, true, count(*), "
+    "coalesce(sum(input + cached + output + reasoning), 0), "
+    "CAST(1e9 * total(max(cost, 0)) AS bigint), (SELECT coalesce(sum(at_risk), 0) FROM jobs) FROM calls",
 )
 """Statements that make the counts of a run's file agree again with the calls that a test left in it."""
 
@@ -80,19 +83,20 @@ class FakeStore:
         self.pending = deque(Job(Match(number, 1, (0, 1))) for number in range(jobs))
         self.done: list[tuple[str, list[int]]] = []
         self.outcomes: list[Outcome] = []
-        self.turns = 0
         self.lost: set[int] = set()
-        self.held: dict[int, set[int]] = {}
         self.fails: dict[str, BaseException] = {}
         self.gates: dict[str, asyncio.Event] = {}
         self.on_claim: Callable[[], None] = lambda: None
 
-    def turn(self) -> int:
-        self.turns += 1
-        return self.turns
+    async def again(self, work: Callable[[], Awaitable[T]]) -> T:
+        while True:
+            try:
+                return await work()
+            except StoreAwayError:
+                await self._do("again", [])
 
     @asynccontextmanager
-    async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
+    async def together(self) -> AsyncIterator[None]:
         yield
         if "commit" in self.fails:
             raise self.fails["commit"]
@@ -106,10 +110,6 @@ class FakeStore:
         jobs = [attempt.job for attempt in attempts]
         await self._do("begin", jobs)
         return self.lost & set(jobs)
-
-    async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
-        await self._do("recover", jobs)
-        return self.held.get(turn)
 
     async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
         await self._do("settle", [outcome.job for outcome in outcomes])
@@ -142,6 +142,7 @@ class FakeBackend:
         self.answers = list(answers)
         self.requests: list[Request] = []
         self.prepared = Prepared(bound=0.5)
+        self.lost_at_most: float | None = None
         self._numbers = count()
 
     async def open(self) -> None:
@@ -158,6 +159,9 @@ class FakeBackend:
             raise answer
         text = answer if isinstance(answer, str) else await answer(request)
         return Reply(text, Usage(10, 2, 5, 3), 0.25)
+
+    def lost(self, prepared: Prepared) -> float | None:
+        return self.lost_at_most
 
     async def close(self) -> None:
         pass

@@ -12,8 +12,10 @@ from pathlib import Path
 from typing import Any
 from urllib.request import urlopen
 
+from judgeq.cli.options import given
 from judgeq.mock_server import running
-from judgeq.mock_server.behaviour import MockSettings
+from judgeq.settings.declaration import settings_of
+from judgeq.settings.mock_server import MockSettings
 from tests.anthropic_server import AnthropicServer
 from tests.cli import command, command_line, environment
 from tests.web import in_thread
@@ -30,10 +32,7 @@ def _settings(flags: tuple[str, ...]) -> MockSettings:
     """What flags of `judgeq mock-server` say."""
     mock_server_command = command_line().commands["mock-server"]
     with mock_server_command.make_context("mock-server", ["--port", "0", *flags]) as context:
-        given = {name: value for name, value in context.params.items() if value is not None}
-    return MockSettings(
-        **{name: given[name] for name in MockSettings.model_fields if name in given}
-    )
+        return MockSettings(**given(context.params, settings_of(MockSettings)))
 
 
 @contextmanager

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,6 @@ from judgeq import config, trust
 from judgeq.config import Settings
 from judgeq.datasets.dataset import Dataset, RowIds
 from judgeq.engine import admission, session
-from judgeq.engine.admission import Own
 from judgeq.engine.assembly import Run
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
 from judgeq.runs import RunFolder
@@ -56,12 +56,15 @@ def begun(root: Path, **settings: Any) -> RunFolder:
     return prepared.folder
 
 
+Own = tuple[Settings, Sequence[Path]]
+
+
 def own(*datasets: Path, **given: Any) -> Own:
-    return Own(config.settle({"dataset": "demo", **given}), datasets)
+    return config.settle({"dataset": "demo", **given}), datasets
 
 
 def admit(place: RunFolder, mine: Own, **how: Any) -> Run:
-    return admission.admitted(place, place.info(), mine, **how)
+    return admission.admit(place, place.info(), *mine, **how)
 
 
 def changed(place: RunFolder, facts: Any = None, **settings: Any) -> RunFolder:
@@ -82,7 +85,7 @@ def refused(place: RunFolder, mine: Own, **how: Any) -> str:
     WATCHING.append(True)
     try:
         with pytest.raises(JudgeqError) as caught:
-            admission.admitted(place, info, mine, **how)
+            admission.admit(place, info, *mine, **how)
     finally:
         WATCHING.clear()
     files = [what for what in OPENED if "judgeq/" not in what and "/lib/python" not in what]
@@ -122,7 +125,7 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
     for name in Settings.model_fields:
         value = getattr(run.settings, name)
         if name in (*trust.OF_MODELS, *config.SESSION, "data_dir"):
-            assert value == getattr(mine.settings, name), name
+            assert value == getattr(mine[0], name), name
         elif name in decided:
             assert value == getattr(place.info().settings, name), name
     assert run.settings.prompt is None  # its words come with the run, and no file is read
@@ -182,7 +185,7 @@ def test_a_run_that_asks_people_is_its_own_processs(
 def test_a_named_runs_models_may_be_asked_at_another_server(tmp_path: Path) -> None:
     place = begun(tmp_path / "runs", judge=("a",), base_url="http://node-1:8000/v1")
     mine = own(judge=("a",), base_url="http://127.0.0.1:8000/v1")
-    assert "naming the run" in refused(place, mine)
+    assert "name the run" in refused(place, mine)
     assert admit(place, mine, named=True).settings.base_url == "http://127.0.0.1:8000/v1"
     assert "--base-url" in refused(place, own(judge=("a",)), named=True)
 
@@ -214,14 +217,23 @@ def test_no_path_and_no_column_of_a_stranger_is_read(tmp_path: Path) -> None:
 def test_texts_may_come_from_the_store(tmp_path: Path) -> None:
     place = begun(tmp_path / "runs", dataset=str(table(tmp_path)), judge=("a",), prompt="bias")
 
-    def kept(*texts: str) -> Dataset:
-        return Dataset("texts", RowIds(3), texts, "the store")
+    class Sharing(RunFolder):
+        texts: tuple[str, ...] = ()
+
+        def dataset(self) -> Dataset | None:
+            return Dataset("texts", RowIds(3), self.texts, "the store")
+
+    class Theirs(Sharing):
+        texts = ("one", "two", "three")
+
+    class Changed(Sharing):
+        texts = ("one", "two", "tree")
 
     mine = own(judge=("a",))
-    run = admit(place, mine, shared=lambda: kept("one", "two", "three"))
+    run = admit(Theirs(place.path), mine)
     assert list(run.dataset.texts or ()) == ["one", "two", "three"]
     with pytest.raises(DataError, match="--share-texts"):
-        admit(place, mine, shared=lambda: kept("one", "two", "tree"))
+        admit(Changed(place.path), mine)
 
 
 def test_what_the_store_says_of_a_run_must_agree(tmp_path: Path) -> None:
@@ -236,19 +248,14 @@ def test_what_the_store_says_of_a_run_must_agree(tmp_path: Path) -> None:
     with pytest.raises(UsageError, match="no such persona"):
         admit(changed(another, persona=["pirate"]), mine)
     for facts in ({"prompt": "x"}, {"prompt": {"name": "x"}}, {"personas": 5}):
-        with pytest.raises(RunError, match="a prompt set that is none"):
+        with pytest.raises(RunError, match="an invalid prompt set"):
             admit(changed(another, facts), mine)
 
 
-def test_a_recording_is_the_workers_own(tmp_path: Path) -> None:
+def test_a_recording_answers_in_the_runs_own_process(tmp_path: Path) -> None:
     judged = {"round": 1, "group": 0, "presented": [0, 1], "winner": 1}
-    theirs, mine = tmp_path / "theirs.jsonl", tmp_path / "mine.jsonl"
-    theirs.write_text(json.dumps(judged) + "\n")
-    place = begun(tmp_path / "runs", judge=(f"recorded:{theirs}",))
-    assert "--judge recorded:FILE" in refused(place, own())
-    mine.write_text(json.dumps(judged | {"winner": 0}) + "\n")
-    with pytest.raises(DataError, match="says what its judge says"):
-        admit(place, own(judge=(f"recorded:{mine}",)))
-    mine.write_text(json.dumps(judged) + "\n")
+    recording = tmp_path / "theirs.jsonl"
+    recording.write_text(json.dumps(judged) + "\n")
+    place = begun(tmp_path / "runs", judge=(f"recorded:{recording}",))
     changed(place, judge=["recorded:/etc/passwd"])
-    assert admit(place, own(judge=(f"recorded:{mine}",))).settings.judge == (f"recorded:{mine}",)
+    assert "its own process does all" in refused(place, own(judge=(f"recorded:{recording}",)))

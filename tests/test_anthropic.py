@@ -30,13 +30,14 @@ from judgeq.errors import (
 )
 from judgeq.judge import prices
 from judgeq.judge.backend import Reply
+from judgeq.judge.budget import output_bound
 from judgeq.judge.http import headers
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.http.replies import read_message
-from judgeq.judge.model import api_key, key_name, output_bound
 from judgeq.judge.prices import Pricing
+from judgeq.judge.secrets import api_key, key_name
 from judgeq.settings.model import ANTHROPIC, OPENAI, PROVIDERS, Access, Model, Price, Provider
 from judgeq.types import Usage
 from tests.mock import mock, stats
@@ -431,8 +432,8 @@ def test_limits_are_those_of_input_where_they_are_given_apart() -> None:
     for given_order in (said, dict(reversed(said.items()))):
         rate = headers.rate(given_order)
         assert rate is not None
-        assert (rate.requests_limit, rate.requests_remaining, rate.requests_reset) == (50, 49, 30)
-        assert (rate.tokens_limit, rate.tokens_remaining, rate.tokens_reset) == (50_000, 49_000, 1)
+        assert (rate.requests_limit, rate.requests_remaining) == (50, 49)
+        assert (rate.tokens_limit, rate.tokens_remaining) == (50_000, 49_000)
 
 
 # Which API, which address, which key

@@ -13,7 +13,7 @@ import pytest
 from judgeq import prompts
 from judgeq.judge.http.replies import read_message
 from judgeq.mock_server import MockServer, running
-from judgeq.mock_server.behaviour import MockSettings
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Usage
 from tests.anthropic_server import AnthropicServer
 from tests.mock import mock

@@ -14,12 +14,13 @@ from typing import Any
 import numpy as np
 import pytest
 from numpy.testing import assert_array_equal
+from rich.console import Console
 
 import judgeq
 from judgeq import errors
 from judgeq.events import Event, Notice, RoundRated
-from judgeq.ui.bar import ProgressBar, choose
-from judgeq.ui.dashboard import PlainLines, Quiet
+from judgeq.ui.dashboard import choose_bar as choose
+from judgeq.ui.lines import PlainLines, ProgressBar, Quiet
 
 GOLD = [float(n % 5) for n in range(40)]
 TEXTS = [f"text {n}" for n in range(40)]
@@ -269,7 +270,7 @@ def test_what_shows_progress() -> None:
 
 def test_a_stream_that_closes_takes_the_bar_with_it_and_not_the_run() -> None:
     terminal = Terminal()
-    bar = ProgressBar(terminal)
+    bar = ProgressBar(Console(file=terminal))
     bar(Notice("one"))
     bar.draw()
     assert terminal.getvalue() == "one\n"

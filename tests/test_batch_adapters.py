@@ -12,13 +12,13 @@ import pytest
 
 from judgeq import prompts
 from judgeq.errors import BatchGoneError, CallError, JudgeError, RateLimitedError
-from judgeq.judge.batches import BatchAPI, Identified, Remote, Result
-from judgeq.judge.batches.providers import api_of
+from judgeq.judge.backend import BatchAPI, Identified, Remote, Result
+from judgeq.judge.batches import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.mock_server import MockServer, batches, running
-from judgeq.mock_server.behaviour import MockSettings
+from judgeq.settings.mock_server import MockSettings
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
 from tests.anthropic_server import AnthropicServer

@@ -23,13 +23,13 @@ from judgeq.errors import (
     RunError,
     ServerFailedError,
 )
-from judgeq.judge.batches import BatchAPI, Remote, Result, downloads
-from judgeq.judge.batches.adapter import ProviderBatches
-from judgeq.judge.batches.providers import api_of
+from judgeq.escaping import plain
+from judgeq.judge.backend import BatchAPI, Remote, Result
+from judgeq.judge.batches import api_of, provider
+from judgeq.judge.batches.provider import ProviderBatches
 from judgeq.judge.http.anthropic import AnthropicMessages
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
-from judgeq.untrusted import plain
 from tests.batch_server import (
     LINE,
     Server,
@@ -106,7 +106,7 @@ def test_a_download_that_stalls_is_given_up(form: str, tmp_path: Path) -> None:
 def test_a_server_can_not_fill_the_disk(
     limit: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(downloads, limit, 1_000)
+    monkeypatch.setattr(provider, limit, 1_000)
     data = orjson.dumps({**LINE, "more": "x" * 2_000})
     with pytest.raises(ServerFailedError, match="longer than any"):
         downloading(Server().says("/content", data), tmp_path)

@@ -114,7 +114,9 @@ def test_killed_anywhere_nothing_is_asked_twice(
 def check_ledger(folder: Path, seen: dict[str, Any]) -> None:
     """The ledger says of batches, calls and money what the server says."""
     run = only_run(folder)
-    kept: list[Any] = query(run, "SELECT name, state, remote, jobs FROM batches")
+    kept: list[Any] = query(
+        run, "SELECT name, state, remote, jobs FROM batches JOIN workers USING (worker)"
+    )
     assert {state for _, state, _, _ in kept} <= {"collected", "lost"}
     there = {batch["id"]: batch["first_custom_id"] for batch in seen["batches"]["list"]}
     assert len(there) == seen["batches"]["created"]

@@ -20,11 +20,11 @@ from judgeq.errors import (
     RefusedRequestError,
     ServerFailedError,
 )
-from judgeq.judge.batches import BatchAPI, Identified, Remote, Result, adapter
+from judgeq.judge.backend import BatchAPI, Identified, Remote, Result
+from judgeq.judge.batches import api_of, provider
 from judgeq.judge.batches.openai import OpenAIBatches
-from judgeq.judge.batches.providers import api_of
 from judgeq.judge.http.anthropic import AnthropicMessages
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.settings.model import Access, Model
 from tests.batch_server import (
     BATCH,
@@ -111,7 +111,7 @@ def test_openais_wire_form(tmp_path: Path) -> None:
 def test_anthropics_body_is_framed_as_it_is_read(
     piece: int, count: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(adapter, "PIECE", piece)
+    monkeypatch.setattr(provider, "PIECE", piece)
     server = Server("anthropic")
     told(server, lambda api: api.create(NAME, lines(api, count)), "anthropic")
     [(method, url, headers, body)] = server.seen
@@ -487,7 +487,7 @@ def test_a_server_that_knows_no_pages_is_asked_for_two(form: str) -> None:
 
 @forms
 def test_a_list_without_an_end_is_given_up(form: str, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(adapter, "MOST_PAGES", 4)
+    monkeypatch.setattr(provider, "MOST_PAGES", 4)
     server, made = Server(form), 0
 
     async def page(request: web.Request) -> web.Response:

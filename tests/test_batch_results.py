@@ -13,8 +13,8 @@ from judgeq.errors import (
     ServerFailedError,
     SteppedDownError,
 )
-from judgeq.judge.batches import Result
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.backend import Result
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.prices import Pricing
 from judgeq.settings.model import Access, Model, Price
 from judgeq.types import Usage

@@ -138,4 +138,4 @@ def test_on_postgresql_a_killed_run_goes_on_and_workers_leave_its_batches_alone(
         seen = stats(url, questions=True)
     answered = [one["answered"] for one in seen["by_question"].values()]
     assert answered == [1] * QUESTIONS
-    assert scores(only_run(tmp_path)) == live(tmp_path, texts, *words)
+    assert scores(only_run(tmp_path), "--store", store) == live(tmp_path, texts, *words)

@@ -1,7 +1,7 @@
 from __future__ import annotations
 
 from judgeq.types import Batch, BatchState
-from judgeq.ui.show.batches import DAY, deadlines
+from judgeq.ui.show.status import DAY, deadlines
 
 SENT = Batch("jq1", 0, "openai", "http://h/v1", "schema", 0.0, 48, 1.0, 1.0, BatchState.SENT, "b")
 

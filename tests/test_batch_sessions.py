@@ -18,7 +18,7 @@ from judgeq.errors import (
     KeyRefusedError,
     RateLimitedError,
 )
-from judgeq.judge.batches import Remote
+from judgeq.judge.backend import Remote
 from judgeq.store.sqlite import SqliteStore
 from judgeq.types import Batch, JobState, Line, Outcome
 from tests.cli import judgeq, query
@@ -38,9 +38,8 @@ FULL = {"status": "failed", "stands": "refused", "full": True, "problems": ["too
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.02)
-    monkeypatch.setattr(batch, "SETTLING", 0.1)
     monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(batch_sending, "LISTED_WAIT", 0.01)
+    monkeypatch.setattr(batch_sending, "SETTLING", 0.01)
     monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
 
 
@@ -193,6 +192,32 @@ def test_a_refused_batch_that_the_next_session_finds_nowhere_cost_nothing(
     fake.errors.clear()
     judgeq(tmp_path, "resume", "--wait")
     assert len(fake.created) == 1
+    assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
+
+
+def test_a_stop_while_a_refused_batch_is_looked_for_sends_it_no_second_time(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    fake, stops = Refusing(), list[Any]()
+    by_model(monkeypatch, m=fake)
+    created, identify = batch_sending.Sending._created, fake.identify
+
+    async def creating(sending: batch_sending.Sending, *given: Any) -> Batch:
+        stops.append(sending.stop)
+        return await created(sending, *given)
+
+    async def stopped(*given: Any) -> Any:
+        for stop in stops:
+            stop.ask()  # the list may not have it yet
+        return await identify(*given)
+
+    monkeypatch.setattr(batch_sending.Sending, "_created", creating)
+    with monkeypatch.context() as patch:
+        patch.setattr(fake, "identify", stopped)
+        judgeq(tmp_path, *RUN, expect=5)
+    assert (fake.created, status(tmp_path)["jobs"]["running"]) == ({}, 24)
+    stops.clear()
+    judgeq(tmp_path, "resume", "--wait")
     assert (status(tmp_path)["state"], status(tmp_path)["unknown_attempts"]) == ("finished", 0)
 
 

@@ -21,7 +21,7 @@ import json, os, resource, sys
 from pathlib import Path
 from judgeq.cli import app
 from judgeq.engine import batch, runner
-from judgeq.judge.batches import providers
+from judgeq.judge import batches as providers
 from tests.fake_batches import FakeBatches
 
 fake, judge_round = FakeBatches(), runner.judge_round

@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from judgeq.engine import batch, batch_sending
-from tests.cli import judgeq
+from tests.cli import judgeq, only_run, scores
 from tests.mock import mock, stats
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -24,9 +24,8 @@ APIS = {"openai": ("--judge", "m"), "anthropic": ("--judge", "m", "--api", "anth
 def quick(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(batch, "FIRST_WAIT", 0.01)
     monkeypatch.setattr(batch, "LONGEST_WAIT", 0.05)
-    monkeypatch.setattr(batch, "SETTLING", 0.2)
     monkeypatch.setattr(batch_sending, "FIRST_WAIT", 0.01)
-    monkeypatch.setattr(batch_sending, "LISTED_WAIT", 0.01)
+    monkeypatch.setattr(batch_sending, "SETTLING", 0.01)
     monkeypatch.setattr(batch_sending, "FULL_WAIT", 0.05)
 
 
@@ -42,17 +41,12 @@ def server(folder: Path, *flags: str) -> Iterator[tuple[str, tuple[str, ...]]]:
         yield url, (*LISTS, "--base-url", url, "--batch")
 
 
-def scores(folder: Path) -> str:
-    (run,) = (folder / "runs").iterdir()
-    return (run / "scores.csv").read_text(encoding="utf-8")
-
-
 def live(folder: Path, *flags: str) -> str:
     """The scores of the same run asked live."""
     (folder / "live").mkdir()
     with mock(folder) as url:
         judgeq(folder / "live", "run", *LISTS, "--base-url", url, *flags)
-    return scores(folder / "live")
+    return scores(only_run(folder / "live"))
 
 
 def status(folder: Path) -> Any:
@@ -76,7 +70,7 @@ def test_what_was_asked_again_is_not_bought_by_the_next_run(
         assert len(bought) > 96
         judgeq(tmp_path, *run, "--new")
         assert by_question(url) == bought
-    first, second = (path.read_bytes() for path in tmp_path.glob("runs/*/scores.csv"))
+    first, second = (scores(path.parent) for path in tmp_path.glob("runs/*/scores.csv"))
     assert first == second
 
 
@@ -86,7 +80,7 @@ def test_a_run_in_batches_has_the_scores_of_one_asked_live(
     with server(tmp_path) as (url, flags):
         judgeq(tmp_path, "run", *flags, *api)
         assert by_question(url) == [1] * 96
-    assert scores(tmp_path) == live(tmp_path, *api)
+    assert scores(only_run(tmp_path)) == live(tmp_path, *api)
     state = status(tmp_path)
     assert (state["jobs"]["done"], state["calls"], state["batches"]) == (96, 96, [])
     assert not list(tmp_path.glob("runs/*/batches"))
@@ -105,4 +99,4 @@ def test_without_waiting_a_session_sends_and_ends_and_the_same_command_goes_on(
         assert status(tmp_path)["rounds_planned"] == 2
         judgeq(tmp_path, "resume")
         assert by_question(url) == [1] * 96
-    assert scores(tmp_path) == live(tmp_path, *api)
+    assert scores(only_run(tmp_path)) == live(tmp_path, *api)

@@ -2,8 +2,16 @@ from __future__ import annotations
 
 import pytest
 
-from judgeq.judge.bounds import ENOUGH, HIDDEN, LONGEST, RAISE, Bounds
-from judgeq.judge.model import OUTPUT_BOUND, REASON_BOUND, output_bound
+from judgeq.judge.budget import (
+    ENOUGH,
+    HIDDEN,
+    LONGEST,
+    OUTPUT_BOUND,
+    RAISE,
+    REASON_BOUND,
+    Bounds,
+    output_bound,
+)
 from judgeq.judge.prices import Pricing
 from judgeq.settings.model import Price
 from judgeq.types import Usage

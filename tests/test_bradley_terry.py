@@ -292,7 +292,7 @@ def test_settings_know_the_bounds_of_sigma() -> None:
     for sigma in SIGMAS:
         assert settle({"dataset": "demo", "sigma": sigma}).sigma == sigma
         outside = sigma * (0.99 if sigma < 1 else 1.01)
-        with pytest.raises(UsageError, match=r"--sigma .*Input should be .* than or equal to"):
+        with pytest.raises(UsageError, match=r"--sigma .*: give .* or (more|less)"):
             settle({"dataset": "demo", "sigma": outside})
 
 

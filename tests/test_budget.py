@@ -7,8 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from judgeq.errors import BudgetError, StoppedError
-from judgeq.judge.budget import Budget
-from judgeq.judge.spending import NANO, Grant, OwnSpending
+from judgeq.judge.budget import NANO, Allowance, Budget
 from tests.fakes import turns
 
 pytestmark = pytest.mark.usefixtures("rated_by_elo")
@@ -16,13 +15,13 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 
 def dollars(budget: Budget) -> tuple[float, float]:
     """What is spent, and what is reserved."""
-    spending = budget._spending
+    spending = budget._own
     return spending.spent / NANO, spending.reserved / NANO
 
 
 def test_without_a_cap_everything_goes() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(None, spent=1.0))
+        budget = Budget(Allowance(None, spent=1.0))
         await budget.reserve(None)
         await budget.reserve(1e9)
         budget.settle(None, 0.5)
@@ -34,7 +33,7 @@ def test_without_a_cap_everything_goes() -> None:
 
 def test_a_call_waits_for_those_that_may_turn_out_cheaper() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(1.0))
+        budget = Budget(Allowance(1.0))
         await budget.reserve(0.6)
         second = asyncio.create_task(budget.reserve(0.6))
         await turns()
@@ -49,11 +48,10 @@ def test_a_call_waits_for_those_that_may_turn_out_cheaper() -> None:
 def test_what_was_spent_before_counts() -> None:
     async def story() -> None:
         with pytest.raises(BudgetError) as caught:
-            await Budget(OwnSpending(5.0, spent=1.5, at_risk=3.0)).reserve(0.6)
+            await Budget(Allowance(5.0, spent=1.5, at_risk=3.0)).reserve(0.6)
         assert str(caught.value) == (
-            "the next call might exceed --max-cost 5: $1.5 is spent, up to $3 more may have been paid "
-            "for calls of unknown cost, and a call is reserved with the most that it can cost, $0.6 (a "
-            "smaller --max-output-tokens lowers that)."
+            "the next call might exceed --max-cost 5: $1.5 is spent, up to $3 more perhaps (calls of "
+            "unknown cost), and the call may cost up to $0.6. A smaller --max-output-tokens lowers that."
         )
 
     asyncio.run(story())
@@ -61,7 +59,7 @@ def test_what_was_spent_before_counts() -> None:
 
 def test_when_it_is_used_up_all_who_wait_are_told() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(1.0))
+        budget = Budget(Allowance(1.0))
         await budget.reserve(0.9)
         waiting = [asyncio.create_task(budget.reserve(0.5)) for _ in range(3)]
         await turns()
@@ -75,7 +73,7 @@ def test_when_it_is_used_up_all_who_wait_are_told() -> None:
 
 def test_a_call_that_costs_more_than_its_bound_counts_in_full() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(1.0))
+        budget = Budget(Allowance(1.0))
         await budget.reserve(0.1)
         budget.settle(0.1, 0.95)
         with pytest.raises(BudgetError):
@@ -86,7 +84,7 @@ def test_a_call_that_costs_more_than_its_bound_counts_in_full() -> None:
 
 def test_a_lost_call_counts_as_what_it_may_have_cost() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(1.0))
+        budget = Budget(Allowance(1.0))
         await budget.reserve(0.5)
         budget.settle(0.5, None, 0.125)
         assert dollars(budget) == (0.125, 0.0)
@@ -96,7 +94,7 @@ def test_a_lost_call_counts_as_what_it_may_have_cost() -> None:
 
 def test_rounding_lets_no_call_too_many_through() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(1.0))
+        budget = Budget(Allowance(1.0))
         for _ in range(9):
             await budget.reserve(0.1 + 1e-12)
             budget.settle(0.1 + 1e-12, 0.1 + 1e-12)
@@ -108,7 +106,7 @@ def test_rounding_lets_no_call_too_many_through() -> None:
 
 def test_an_amount_is_the_decimal_it_is_printed_as() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(0.3))  # as a binary fraction less than three times 0.1
+        budget = Budget(Allowance(0.3))  # as a binary fraction less than three times 0.1
         for _ in range(3):
             await budget.reserve(0.1)
         assert dollars(budget)[1] == 0.3
@@ -118,7 +116,7 @@ def test_an_amount_is_the_decimal_it_is_printed_as() -> None:
 
 def test_a_stop_ends_all_waiting() -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(1.0))
+        budget = Budget(Allowance(1.0))
         await budget.reserve(1.0)
         waiting = asyncio.create_task(budget.reserve(1.0))
         await turns()
@@ -133,7 +131,7 @@ def test_a_stop_ends_all_waiting() -> None:
 
 def test_a_cap_needs_a_bound() -> None:
     with pytest.raises(ValueError, match="without knowing what a call may cost"):
-        asyncio.run(Budget(OwnSpending(1.0)).reserve(None))
+        asyncio.run(Budget(Allowance(1.0)).reserve(None))
 
 
 CALLS = st.lists(
@@ -150,7 +148,7 @@ def test_the_cap_is_never_overshot_and_nobody_waits_for_ever(
     calls: list[tuple[float, float, str]], cap: float
 ) -> None:
     async def story() -> None:
-        budget = Budget(OwnSpending(cap))
+        budget = Budget(Allowance(cap))
         paid = 0.0
         flying: list[tuple[float, float, str]] = []
 
@@ -188,18 +186,18 @@ def test_the_cap_is_never_overshot_and_nobody_waits_for_ever(
 # What several processes share
 
 
-class Shared(OwnSpending):
+class Shared(Allowance):
     """Money that another process spends as well: whoever doesn't get it may ask again."""
 
     def __init__(self, cap: float) -> None:
         super().__init__(cap)
-        self.wait = 0.0
+        self.wait = 0.001
         self.asked = asyncio.Event()
 
-    def reserve(self, amount: int) -> Grant:
-        grant = super().reserve(amount)
+    def reserve(self, amount: int) -> float | None:
+        wait = super().reserve(amount)
         self.asked.set()
-        return grant if grant.wait is None or grant.granted else Grant(False, self.wait)
+        return wait and self.wait
 
 
 def test_two_that_share_a_cap_keep_to_it_together() -> None:

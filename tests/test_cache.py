@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 import judgeq.judge.cache
-from judgeq import paths
+from judgeq import files
 from judgeq.engine.session import run_loop
 from judgeq.errors import DataError
 from judgeq.judge.backend import Cached, key_of
@@ -438,4 +438,4 @@ def test_while_another_process_writes_replies_wait_and_none_is_lost(
 
 def test_no_test_knows_what_another_kept(tmp_path: Path) -> None:
     """A mock server had the port of an earlier test's: all was known, and nothing was asked."""
-    assert paths.user_cache().is_relative_to(tmp_path)
+    assert files.user_cache().is_relative_to(tmp_path)

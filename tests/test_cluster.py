@@ -16,11 +16,11 @@ import pytest
 
 from judgeq.engine import cluster
 from judgeq.engine.cluster import Report
-from judgeq.engine.joining import Given
+from judgeq.engine.remote_worker import WorkerOptions
 from judgeq.settings import SETTINGS
-from tests.cli import REPO, judgeq
+from tests.cli import REPO, judgeq, scores
 from tests.postgres import new_store
-from tests.test_joining import begun, planning, scores, waited_for
+from tests.test_worker_processes import begun, planning, waited_for
 
 STORE = "postgresql://me:hunter2@db.example/judgeq"
 DOCS = REPO / "docs"
@@ -78,7 +78,8 @@ def test_a_cluster_works_on_a_run(
     assert [report["number"] for report in reports] == [1, 2]
     assert sum(report["tally"]["done"] for report in reports) == 40
     assert "worker 1 (process" in done.stderr
-    assert scores(tmp_path / "many", run) == scores(tmp_path, alone)
+    many = scores(tmp_path / "many" / "runs" / run, "--store", store)
+    assert many == scores(tmp_path / "runs" / alone)
 
 
 def test_what_a_worker_there_lacks_is_reported_and_ctrl_c_stops_it(
@@ -90,7 +91,7 @@ def test_what_a_worker_there_lacks_is_reported_and_ctrl_c_stops_it(
     without = judgeq(tmp_path, "workers", *how, "-j", "gpt-5-mini", expect=4)
     assert "the environment variable OPENAI_API_KEY is not set" in without.stderr
     reports = dict[int, Report]()
-    with cluster.submitted(f"dask={dask}", Given({"store": store}), 1) as (tasks, stop):
+    with cluster.submitted(f"dask={dask}", WorkerOptions({"store": store}), 1) as (tasks, stop):
         waited_for(store, "SELECT (count(*) = 10)::int FROM @.jobs WHERE state = 'done'")
         asked = iter([True])
 
@@ -107,10 +108,10 @@ def test_what_a_worker_there_lacks_is_reported_and_ctrl_c_stops_it(
 def test_a_store_that_only_the_environment_names_is_not_sent(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    sent: list[Given] = []
+    sent: list[WorkerOptions] = []
 
     @contextmanager
-    def nowhere(on: str, given: Given, n: int) -> Iterator[Any]:
+    def nowhere(on: str, given: WorkerOptions, n: int) -> Iterator[Any]:
         sent.append(given)
         yield [], lambda: None
 

@@ -88,10 +88,10 @@ def topics(tmp_path: Path) -> Path:
 
 def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Path) -> None:
     flags = ("-d", "my.csv", "--gold-column", "gold", "judged.jsonl")
-    note = "The comparisons fall into 2 components of 10 items that nothing connects."
+    note = "The texts form 2 separate groups (of 10) that were never compared with one another."
     said = judgeq(topics, "import", *flags).stdout
     assert note in " ".join(said.split())
-    assert "elo within components" in said
+    assert "within groups Spearman 1.00" in said
     cells = score_columns(only_run(topics))["component"]
     assert cells == ["1"] * 10 + ["2"] * 10 + [""]
 
@@ -104,14 +104,14 @@ def test_what_nothing_connects_is_reported_and_not_pooled_in_silence(topics: Pat
 
     said = judgeq(topics, "evaluate", "--resamples", "0").stdout
     assert note in " ".join(said.split())
-    assert "Correlation within components" in said
+    assert "Correlation within groups of compared items" in said
     evaluated = json.loads(judgeq(topics, "evaluate", "--resamples", "0", "--json").stdout)
     assert evaluated["components"]["count"] == 2
     assert evaluated["assessments"][1]["within_components"] == pl["within_components"]
     run = only_run(topics).name
     compared = judgeq(topics, "compare", run, run, "--resamples", "0").stdout
     assert note in " ".join(compared.split())
-    assert "Correlation within components" in compared
+    assert "Correlation within groups of compared items" in compared
 
 
 def test_connected_runs_say_nothing_of_components(tmp_path: Path) -> None:
@@ -119,6 +119,8 @@ def test_connected_runs_say_nothing_of_components(tmp_path: Path) -> None:
     assert done["components"] == {"count": 1, "largest": [240]}
     assert "within_components" not in done["evaluation"]["correlation"]["all"]["pl"]
     assert "component" not in score_columns(only_run(tmp_path))
-    assert "component" not in judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
+    shown = judgeq(tmp_path, "evaluate", "--resamples", "0").stdout
+    assert "component" not in shown
+    assert "never compared" not in shown
     judgeq(tmp_path, "run", "-d", "demo", "-s", "direct", "--quiet")
     assert "component" not in judgeq(tmp_path, "rate").stdout

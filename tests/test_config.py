@@ -49,9 +49,18 @@ OF_A_MODEL: Mapping[str, Any] = {
     "structured": "json",
 }
 # Settings that choose the items, the prompt or who is asked, whose content then decides.
-CHOOSING = {*DatasetSpec.model_fields, "prompt", "feature", "persona", "ensemble", "each"}
+CHOOSING = {
+    *DatasetSpec.model_fields,
+    "prompt",
+    "feature",
+    "persona",
+    "ensemble",
+    "each",
+    "name",
+} - SESSION
 # Settings of a session, and another value of each.
 OTHER_SESSION: Mapping[str, Any] = {
+    "keep_columns": True,
     "total_rounds": 9,
     "repeats": 0.05,
     "batch": True,
@@ -157,9 +166,9 @@ def test_a_dataset_is_needed() -> None:
         (f"seed = {'[' * 5000}{']' * 5000}", "nests too deep"),
         (f"extra_body = {{a = {'[' * 260}{']' * 260}}}", "can't be sent as JSON"),
         (b"dataset = '\xe9'", "is not UTF-8 (byte 11)"),
-        ("seed = 'x'", "seed = 'x': Input should be a valid integer"),
-        ("sim_accuracy = 0.4", "sim_accuracy = 0.4: Input should be greater than 0.5"),
-        ("[sim_model]\nx = 1", "sim_model = {'x': 1}: Input should be 'vg' or 'rrt'"),
+        ("seed = 'x'", "seed = 'x': give a whole number"),
+        ("sim_accuracy = 0.4", "sim_accuracy = 0.4: give more than 0.5"),
+        ("[sim_model]\nx = 1", "sim_model = {'x': 1}: give 'vg' or 'rrt'"),
     ],
 )
 def test_what_is_wrong_in_a_file_is_told_with_file_and_key(
@@ -182,10 +191,10 @@ def test_a_file_that_is_not_there(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     ("given", "told"),
     [
-        ({"seed": -1}, "--seed -1: Input should be greater than or equal to 0"),
+        ({"seed": -1}, "--seed -1: give 0 or more"),
         ({"sim_accuracy": 1.5}, "--sim-accuracy 1.5: "),
         ({"concurrency": 0}, "--concurrency 0: "),
-        ({"matchmaking": "best"}, "--matchmaking best: Input should be 'similar' or 'random'"),
+        ({"matchmaking": "best"}, "--matchmaking best: give 'similar' or 'random'"),
         ({"sim_accuracy": 0.9, "sim_pmax": 0.9}, "--sim-accuracy must be below --sim-pmax"),
         ({"seed": "x", "rating": "elo"}, "--seed x: "),
         ({"seed": "x", "rating": "elo"}, "; --rating elo: "),
@@ -321,7 +330,7 @@ def test_a_table_of_prices_and_paths_made_absolute(tmp_path: Path) -> None:
     ],
 )
 def test_numbers_that_no_sum_could_hold_are_refused(given: dict[str, Any]) -> None:
-    with pytest.raises(UsageError, match=r"should be less than"):
+    with pytest.raises(UsageError, match=r"give [\d,]+ or less"):
         settle({"dataset": "demo", **given})
 
 

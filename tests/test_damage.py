@@ -10,7 +10,6 @@ from pathlib import Path
 
 import pytest
 
-from judgeq.store import schema
 from tests.cli import judgeq, only_run
 from tests.mock import mock
 from tests.postgres import new_store
@@ -32,7 +31,8 @@ DAMAGE = [
     ("UPDATE calls SET cost = 0 WHERE id = 7", "dollars of its calls: 0.0"),
     ("UPDATE calls SET output = 0", "tokens of its calls: "),
     ("UPDATE jobs SET open = 1 WHERE id = 7", "attempts that ended: 29, and calls of them: 30"),
-    ("DELETE FROM totals", "calls: 30 of 0; tokens of its calls: "),
+    ("DELETE FROM workers", "calls: 30 of 0; tokens of its calls: "),
+    ("UPDATE jobs SET at_risk = 7 WHERE id = 7", "nano-dollars at risk: 7 of 0"),
 ]
 
 
@@ -101,15 +101,17 @@ def test_what_is_left_is_rated_where_that_is_accepted(folder: Path, run: Path) -
     judgeq(folder, "resume", "--accept-damage", expect=2)  # never gone on with
 
 
-def test_the_totals_are_those_of_all_calls(run: Path) -> None:
-    def totals() -> list[tuple[object, ...]]:
-        with closing(sqlite3.connect(run / "run.db")) as connection:
-            return connection.execute("SELECT * FROM totals").fetchall()
-
-    ((_, calls, tokens, cost),) = totals()
-    execute(run, "DELETE FROM totals")
-    execute(run, schema.TOTAL)
-    assert totals() == [(1, calls, tokens, pytest.approx(cost, rel=1e-12))]
+def test_what_workers_did_are_all_calls(run: Path) -> None:
+    made = "SELECT sum(calls), sum(tokens), sum(spent) / 1e9, sum(done) FROM workers"
+    of_calls = (
+        "SELECT count(*), sum(input + cached + output + reasoning), sum(cost), count(DISTINCT job) "
+        "FROM calls"
+    )
+    with closing(sqlite3.connect(run / "run.db")) as connection:
+        ((*counts, cost, done),) = connection.execute(made)
+        ((*counted, spent, jobs),) = connection.execute(of_calls)
+    assert (counts, done) == (counted, jobs)
+    assert cost == pytest.approx(spent, abs=1e-9 * jobs)
 
 
 def test_a_run_in_a_store_that_does_not_add_up_is_refused_as_well(

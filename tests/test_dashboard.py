@@ -24,7 +24,8 @@ from judgeq.events import (
     Stopping,
 )
 from judgeq.types import Batch, Counts, JobState, Totals, Usage
-from judgeq.ui.dashboard import Dashboard, Face, PlainLines, Quiet, choose
+from judgeq.ui.dashboard import Dashboard, choose
+from judgeq.ui.lines import Face, PlainLines, Quiet
 
 ESCAPES = re.compile(r"\x1b\[[0-9;?]*[A-Za-z]")
 EVIL = (
@@ -137,16 +138,35 @@ def test_the_picture_tells_what_matters() -> None:
     assert re.search(r"run +[━╸╺]+ +89/150 +59 %", text)
     for part in (
         "89 done · 1 failed · 1 invalid",
-        "1 in flight · 0 retries · 0 cache hits",
+        "1 in flight · 0 retries · 0 cache hits · 0 unusable replies",
         "$0.91 so far · about $1.50 in all",
-        "1 min 05 s so far · about 42 s left",
+        "1 min 05 s so far · 42 s left",
         "91,000 in · 18,200 cached · 27,300 out (9,100 reasoning)",
-        "moved: ρ = 0.93 between rounds 1 and 2",
+        "rank correlation with round 1: 0.93",
         "1504 word4",
         "1500 word0",
     ):
         assert part in text
-    assert len(text.splitlines()) <= 18
+    assert "by Elo for now; the final scores are fitted at the end" in text
+    assert len(text.splitlines()) <= 24
+
+
+def test_wide_and_tall_it_has_100_columns_and_ten_of_each_end() -> None:
+    ends = [Placed(f"i{n}", f"text {n}", 2000.0 - n) for n in range(10)]
+    lowest = [Placed(f"i{n}", f"text {n}", 2000.0 - n) for n in range(90, 100)]
+    started: list[Event] = [RunStarted("r", 100, 1, "j"), RoundStarted(1, Counts(pending=5))]
+    face = shown(*started, RoundRated(1, None, ends, lowest))
+    lines = picture(face, 200, 50).splitlines()
+    assert max(map(cell_len, lines)) == 100
+    rows = [line.split()[-4:] for line in lines if "text" in line]
+    assert [row[1] for row in rows] == [f"i{n}" for n in (*range(10), *range(90, 100))]
+    few = [line for line in picture(face, 80, 24).splitlines() if "text" in line]
+    assert few[0].startswith("highest")
+    assert few[len(few) // 2].startswith("lowest")
+    assert few[-1].endswith("text 99")
+    direct = shown(*started, RoundRated(1, None, ends[:1], ends[:1], rating="direct"))
+    assert "2000.00 i0" in picture(direct)
+    assert "Elo" not in picture(direct)
 
 
 def test_a_picture_before_any_event() -> None:
@@ -246,14 +266,14 @@ def test_why_calls_fail_is_shown_while_no_answer_comes_between_them() -> None:
     )
     error = "the server answered 500: [red]no[/red] \x1b[2Jcheese"
     face = shown(*begun, CallStarted(), broken(error))
-    assert line in picture(face, 140)
+    assert line in " ".join(picture(face, 140).split())
     console, clock = log(), Clock()
     lines = PlainLines(console, clock=clock)
     for event in (*begun, CallStarted(), broken(error)):
         lines(event)
     clock.now += 5
     lines.draw()
-    assert line in written(console)
+    assert line in " ".join(written(console).split())
     shown(CallStarted(), call(), face=face)
     assert "without an answer" not in picture(face, 140)
     shown(*[broken(error)] * 2, face=face)  # now and then a call fails
@@ -352,14 +372,14 @@ def test_plain_lines_tell_the_run() -> None:
     name = "[red]m[/red]AB CD"
     assert lines == [
         f"judgeq · r-{name} · judge {name} · 100 items, 3 rounds · new run",
-        "round 1/3 rated · 48 done, 1 failed, 1 invalid",
-        "round 2/3 rated · 40 done, 0 failed, 0 invalid"
-        " · ranking moved: ρ = 0.93 between rounds 1 and 2",
+        "round 1/3 rated · 48 done · 1 failed · 1 invalid",
+        "round 2/3 rated · 40 done · rank correlation with round 1: 0.93",
         f"warning: {name}",
-        "round 3/3 · 1/50 jobs · 0.0 calls/s · 0 retries"
-        " · $0.91 so far, about $1.50 in all · 19 s left",
+        "round 3/3 · 1/50 jobs · 1 failed · 1 invalid · 0.0 calls/s · $0.91 so far"
+        " · about $1.50 in all · 19 s left",
         "stopping: letting 1 call finish",
-        "round 3/3 · 1/50 jobs · 0.0 calls/s · 0 retries · $0.91 so far, about $1.50 in all",
+        "round 3/3 · 1/50 jobs · 1 failed · 1 invalid · 0.0 calls/s · $0.91 so far"
+        " · about $1.50 in all",
     ]
 
 

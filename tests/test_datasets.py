@@ -2,6 +2,7 @@ from __future__ import annotations
 
 import csv
 import json
+import os
 import subprocess
 import sys
 from collections.abc import Sequence
@@ -14,8 +15,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
-from judgeq import paths
-from judgeq.datasets import Dataset, load, tables
+from judgeq import files
+from judgeq.datasets import Dataset, formats, load
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
 
@@ -23,7 +24,7 @@ from judgeq.settings import DatasetSpec
 @pytest.fixture(autouse=True)
 def _alone(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     """No network, no data of the user's, and a cache of the test's own."""
-    monkeypatch.setattr(paths, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.chdir(tmp_path)
@@ -114,7 +115,8 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.csv", "Text,i\na,1\n", {}, r"no column 'text'; it has 'Text', 'i'\. Did you mean 'Text'"),
     ("a.csv", "Text,i\na,1\n", {"text_column": "text"}, r"no column 'text'.*mean 'Text'"),
     ("a.csv", "txt\nx\ny\n", {}, r"no column 'text'.*--text-column"),
-    ("a.csv", "text|id\na|1\nb|2\n", {}, r"something else separates .* --delimiter"),
+    ("a.csv", "text^id\na^1\nb^2\n", {}, r"no column 'text'; it has 'text\^id'"),
+    ("a.csv", "text|i;g\na|1;x\n", {}, r"something else separates .* --delimiter"),
     ("a.csv", "text;i\tg\na;1\tx\n", {}, r"something else separates .* --delimiter"),
     ("a.csv", "text,id\na,1\n", {"gold_column": "gold"}, r"no column 'gold'.*--gold-column"),
     ("a.csv", "text,text\na,b\n", {}, r"more than one column 'text'"),
@@ -168,33 +170,40 @@ def test_a_long_field_is_read_and_the_limit_put_back() -> None:
 
 
 def test_a_field_beyond_every_limit(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(tables, "MAX_FIELD", 10)
+    monkeypatch.setattr(formats, "MAX_FIELD", 10)
     long = "x" * (csv.field_size_limit() + 1)
     with pytest.raises(DataError, match=r"row 2 \(line 3\): broken quoting \(field larger"):
         load_file("a.csv", f'text\ny\n"{long}\n')
 
 
 def test_repeated_texts_are_a_notice() -> None:
-    assert load_file("a.csv", "text\nx\ny\nx\n").notices == ("1 of 3 texts repeat an earlier one.",)
+    (notice,) = load_file("a.csv", "text\nx\ny\nx\n").notices
+    assert notice.startswith("1 of 3 texts repeat an earlier one, and each is judged as an item")
+    assert "--merge-duplicates" in notice
 
 
 def test_paths_that_are_no_file(tmp_path: Path) -> None:
     (tmp_path / "d.csv").mkdir()
     (tmp_path / "d").mkdir()
-    put("a.xlsx", "x")
+    put("a.docx", "x")
     with pytest.raises(DataError, match=r"There is no file .*x\.csv"):
         load(DatasetSpec(dataset="x.csv"))
     for folder in ("d.csv", "d"):
         with pytest.raises(DataError, match=rf"{folder} is a folder"):
             load(DatasetSpec(dataset=folder))
-    with pytest.raises(UsageError, match=r"a\.xlsx .*\.csv, .*\.parquet"):
-        load(DatasetSpec(dataset="a.xlsx"))
+    with pytest.raises(UsageError, match=r"a\.docx .*\.csv, .*\.parquet"):
+        load(DatasetSpec(dataset="a.docx"))
     with pytest.raises(UsageError, match=r"called 'bab'\. Did you mean 'babe'\? Known are 'babe'"):
         load(DatasetSpec(dataset="bab"))
     with pytest.raises(UsageError, match="No dataset is called ''"):
         load(DatasetSpec(dataset=""))
-    with pytest.raises(DataError, match="can't be looked at"):
+    with pytest.raises(UsageError, match="No dataset is called 'xxx"):
         load(DatasetSpec(dataset="x" * 5000))
+    with pytest.raises(DataError, match=r"can't be read: File name too long"):
+        load(DatasetSpec(dataset=f"{'x' * 5000}.csv"))
+    os.mkfifo("pipe.csv")
+    with pytest.raises(DataError, match=r"pipe\.csv can't be read: it is a pipe; save its content"):
+        load(DatasetSpec(dataset="pipe.csv"))
 
 
 def test_paths_are_relative_to_base(tmp_path: Path) -> None:
@@ -241,7 +250,7 @@ def test_gold_and_its_kind(
 @pytest.mark.parametrize(
     ("cells", "levels", "message"),
     [
-        (["1", "nan"], None, r"row 2 \(line 3\), column 'g': 'nan' is no finite number"),
+        (["1", "inf"], None, r"row 2 \(line 3\), column 'g': 'inf' is no finite number"),
         (["1", "-inf"], None, "'-inf' is no finite number"),
         (["1", "1e999"], None, "'1e999' is no finite number"),
         (["1", "1_0"], None, "'1_0' is not a number"),

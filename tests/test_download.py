@@ -11,7 +11,7 @@ from threading import Event, Thread
 
 import pytest
 
-from judgeq import paths
+from judgeq import files
 from judgeq.datasets import load
 from judgeq.datasets.download import fetch
 from judgeq.errors import DataError
@@ -165,8 +165,8 @@ def test_load_downloads_once(server: str, tmp_path: Path, monkeypatch: pytest.Mo
         columns = {{ text = "text" }}
         """
     )
-    monkeypatch.setattr(paths, "shipped", lambda kind: folder.parent)
-    monkeypatch.setattr(paths, "user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr(files, "shipped", lambda kind: folder.parent)
+    monkeypatch.setattr(files, "user_cache", lambda: tmp_path / "cache")
     monkeypatch.delenv("JUDGEQ_OFFLINE", raising=False)
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
     monkeypatch.chdir(tmp_path)

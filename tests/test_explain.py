@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import sqlite3
+from collections import Counter
 from collections.abc import Iterator, Mapping
 from contextlib import closing, contextmanager
 from itertools import chain
@@ -64,20 +65,55 @@ def test_a_score_is_explained(runs: Path, name: str) -> None:
     found = explained(runs, name, item)
     shown = judgeq(runs, "explain", "last", item, "--runs-dir", name).stdout
     assert shown.startswith(f"{item} in ")
-    assert f"[{item[:15]}" in shown or name == "panel"
+    assert ("score " if name == "panel" else " of ") in shown
     assert len(found["judgments"]) == found["items"][0]["matches"] * (2 if name == "pairs" else 1)
     for judgment in found["judgments"]:
         assert judgment["presented"][judgment["slot"] - 1] == item
         assert sorted(judgment["presented"]) == sorted(chain(*judgment["groups"]))
     assert found["replies"] is None
     if name != "panel":
-        assert "How its Elo moved" in shown
+        (elo,) = (line for line in shown.splitlines() if line.startswith("Elo by round"))
+        assert elo.split()[3] == "1500"
+        assert elo.split()[-1] == f"{found['items'][0]['elo']:.0f}"
         wins = sum(judgment["wins"] for judgment in found["judgments"])
         assert wins == found["items"][0]["wins"] or name == "pairs"
     strength = {one["job"]: abs(one["residual"]) for one in found["judgments"]}
     most = [strength[job] for job in found["argue_most"]]
     assert most == sorted(most, reverse=True)
-    assert ("argue most" in shown) == (len(most) > 3 or len(strength) > len(most) > 0)
+    counts = Counter(one["outcome"] for one in found["judgments"] if one["rated"])
+    assert all(f"{n} {outcome}" in shown for outcome, n in counts.items() if outcome)
+    for judgment in found["judgments"]:
+        residual, outcome = judgment["residual"], judgment["outcome"]
+        words = {True: "higher" if (residual or 0) > 0 else "lower", False: "as expected"}
+        assert outcome == (None if residual is None else words[abs(residual) > 1.6])
+
+
+def test_an_item_alone_is_of_the_last_run(runs: Path) -> None:
+    (item,) = some(runs, "lists")
+    flags = ("--runs-dir", "lists")
+    shown = judgeq(runs, "explain", item, *flags).stdout
+    assert shown == judgeq(runs, "explain", "last", item, *flags).stdout
+    error = judgeq(runs, "explain", "last", item, "x", *flags, expect=2).stderr
+    assert "Compare two items with --vs" in error
+
+
+def test_the_texts_next_to_it_are_shown(runs: Path) -> None:
+    (item,) = some(runs, "lists")
+    found = explained(runs, "lists", item)
+    items = json.loads(judgeq(runs, "show", "--runs-dir", "lists", "--n", "40", "--json").stdout)[
+        "views"
+    ][0]["items"]
+    texts = {one["id"]: one["text"] for one in items}
+    shown = judgeq(runs, "explain", item, "--runs-dir", "lists").stdout
+    for judgment in found["judgments"]:
+        groups = judgment["groups"]
+        at = groups.index([item])
+        for sign, place in (("<", at - 1), (">", at + 1)):
+            if 0 <= place < len(groups):
+                (other,) = groups[place]
+                lines = [one for one in shown.splitlines() if f" {sign} {other} " in one]
+                assert lines
+                assert all(texts[other][:15] in line for line in lines)
 
 
 def test_replies_are_read_on_demand(runs: Path) -> None:
@@ -105,7 +141,8 @@ def test_two_items_are_held_together(runs: Path) -> None:
         runs, "explain", "last", one, "--vs", other, "--runs-dir", "lists", "--replies"
     ).stdout
     assert "that " + one in shown
-    assert "Judgments of both" in shown
+    assert "the other" in shown
+    assert f" > {other[:10]}" in shown or f" < {other[:10]}" in shown
     assert shown.count("attempt 1: ok") == len(found["together"])
     paper = some(runs, "paper", 2)
     none = judgeq(runs, "explain", "last", paper[0], "--vs", paper[1], "--runs-dir", "paper").stdout
@@ -152,9 +189,9 @@ def test_partial_runs_and_items_that_were_never_judged(tmp_path: Path) -> None:
     shown = judgeq(tmp_path, "explain", "last", never["items"][0]["id"], "--replies").stdout
     assert "(the run isn't finished)" in shown
     assert "–: it was never judged" in shown
-    assert "Without a verdict" in shown
+    assert "Questions without a verdict" in shown
     assert "unusable" in shown
-    assert "more; --json has all)" in shown
+    assert "more characters; --json has all)" in shown
     assert not set(shown) & NEVER
     judged = next(one for one in found if one["judgments"])
     both = judgeq(
@@ -198,9 +235,9 @@ def test_texts_that_are_gone_are_missed_aloud(tmp_path: Path) -> None:
     for item in ("t1", "t0"):
         shown = judgeq(tmp_path, "explain", "last", item, "--replies").stdout
         assert "[bold red]x[/]" in shown
-        assert "more)" in shown
+        assert "more characters)" in shown
         assert not set(shown) & NEVER
-        assert "the ledger has none: imported" in shown
+        assert "since the judgments were imported" in shown
         assert max(map(len, shown.splitlines())) < 600
     (tmp_path / "h.jsonl").write_text(json.dumps(texts[0]))
     gone = judgeq(tmp_path, "explain", "last", "t1")

@@ -9,7 +9,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgeq.fences import fenced, texts_in, without_fences
+from judgeq.escaping import fenced, texts_in, without_fences
 
 BOLD, ITALIC, WIDE = 0x1D400, 0x1D434, 0xFF21
 LETTERS = {

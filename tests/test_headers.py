@@ -125,7 +125,7 @@ def test_openai() -> None:
         "x-ratelimit-reset-requests": "1s",
         "x-ratelimit-reset-tokens": "6m0s",
     }
-    said = RateHeaders(60, 59, 1, 150_000, 149_984, 360)
+    said = RateHeaders(60, 59, 150_000, 149_984)
     assert rate(found) == said
     assert rate({name.title(): value for name, value in found.items()}) == said
     assert rate(CIMultiDictProxy(CIMultiDict(found))) == said
@@ -136,9 +136,8 @@ def test_azure_knows_no_limit() -> None:
     found = {
         "x-ratelimit-limit-tokens": "-1",
         "x-ratelimit-remaining-tokens": "-1",
-        "x-ratelimit-reset-tokens": "0",
     }
-    assert rate(found) == RateHeaders(tokens_reset=0.0)
+    assert rate(found) is None
     assert rate({"x-ratelimit-remaining-requests": "9"}) == RateHeaders(requests_remaining=9)
 
 
@@ -153,7 +152,7 @@ def test_groqs_requests_are_a_day() -> None:
         "x-ratelimit-reset-tokens": "7.66s",
         "X-Groq-Region": "bra",
     }
-    assert rate(found) == RateHeaders(None, 370, 179.56, 18_000, 17_997, 7.66)
+    assert rate(found) == RateHeaders(None, 370, 18_000, 17_997)
 
 
 def test_cerebras_and_mistral_name_the_minute() -> None:
@@ -166,32 +165,9 @@ def test_cerebras_and_mistral_name_the_minute() -> None:
         "x-ratelimit-reset-requests-day": "33011.38",
         "x-ratelimit-reset-tokens-minute": "11.38",
     }
-    assert rate(found) == RateHeaders(None, None, None, 60_000, 59_000, 11.38)
+    assert rate(found) == RateHeaders(None, None, 60_000, 59_000)
     found = {"x-ratelimit-limit-req-minute": "30", "x-ratelimit-remaining-req-minute": "0"}
     assert rate(found) == RateHeaders(requests_limit=30, requests_remaining=0)
-
-
-@pytest.mark.parametrize(("reset", "limit"), [(20, 50.0), (60, 50.0), (61, None), (40_000, None)])
-def test_openrouter_tells_the_time_only_by_the_reset(reset: int, limit: float | None) -> None:
-    """openrouter.ai/docs/api/reference/limits: 20 a minute or 50 a day, the reset in milliseconds"""
-    found = {
-        "X-RateLimit-Limit": "50",
-        "X-RateLimit-Remaining": "0",
-        "X-RateLimit-Reset": str(int(NOW + reset) * 1000),
-    }
-    said = RateHeaders(limit, 0, reset)
-    assert rate(found, NOW) == said
-    assert rate(found | {"Date": DATE}) == said
-    assert rate(found) == RateHeaders(None, 0, None)  # who knows when that is
-
-
-def test_names_with_a_unit_count_before_those_without() -> None:
-    found = {
-        "x-ratelimit-limit": "9",
-        "x-ratelimit-limit-requests": "60",
-        "x-ratelimit-reset": "1",
-    }
-    assert rate(found) == RateHeaders(requests_limit=60)
 
 
 @pytest.mark.parametrize(
@@ -200,7 +176,7 @@ def test_names_with_a_unit_count_before_those_without() -> None:
         {},
         {"content-type": "application/json", "date": DATE, "x-groq-region": "bra"},
         {"x-ratelimit-limit-requests": "many"},
-        {"x-ratelimit-limit": "100, 100;w=60"},
+        {"x-ratelimit-limit": "100", "x-ratelimit-reset": "1"},  # in what time?
         {"x-ratelimit-limit-images": "5"},
         {"llm_provider-x-ratelimit-limit-requests": "5"},
     ],
@@ -226,9 +202,9 @@ def test_no_limits_are_none(found: dict[str, str]) -> None:
     )
 )
 def test_limits_are_numbers_whatever_is_said(found: dict[str, str]) -> None:
-    for said in (rate(found), rate(found, NOW)):
-        assert said is None or any(each is not None for each in said)
-        assert all(each is None or 0 <= each < math.inf for each in said or ())
+    said = rate(found)
+    assert said is None or any(each is not None for each in said)
+    assert all(each is None or 0 <= each < math.inf for each in said or ())
 
 
 # The id
@@ -263,7 +239,7 @@ def test_litellms_limits_by_whose_they_are_the_tightest_holds() -> None:
         "x-ratelimit-model_per_key-remaining-tokens": "4000",
         "x-ratelimit-limit-requests": "600",
     }
-    assert rate(found) == RateHeaders(30, 0, None, 5000, 4000)
+    assert rate(found) == RateHeaders(30, 0, 5000, 4000)
 
 
 def test_how_many_calls_a_key_may_have_in_flight_is_a_limit() -> None:

@@ -46,7 +46,7 @@ def refusal(
 
 
 def answered(body: Any) -> JudgeError | None:
-    return error_in(body, model="m", url=URL, now=NOW)
+    return error_in(body, model="m", url=URL)
 
 
 # What servers are documented to say

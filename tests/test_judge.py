@@ -29,14 +29,12 @@ from judgeq.errors import (
 from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge import check
 from judgeq.judge.backend import Cached, Prepared, Reply, Request
-from judgeq.judge.budget import Budget
-from judgeq.judge.judge import Judge
+from judgeq.judge.budget import NANO, Allowance, Budget
+from judgeq.judge.judge import Judge, Questions
 from judgeq.judge.limiter import Limiter, Permit
-from judgeq.judge.questions import Questions
 from judgeq.judge.retry import Policy
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
-from judgeq.judge.spending import NANO, OwnSpending
 from judgeq.settings import Simulation
 from judgeq.settings.model import Model
 from judgeq.types import Attempt, Call, Floats, Job, JobState, Match, Outcome, Usage, Verdict
@@ -79,7 +77,7 @@ class Asking:
         self._stop_at = stop_at
         prompt = prompt or prompts.load("bias")
         self.limiter = Limiter(concurrency=9, clock=self.clock, sleep=self._pass)
-        self.budget = Budget(OwnSpending(cap))
+        self.budget = Budget(Allowance(cap))
         self.sender = Sender(
             self,
             self.events.append,
@@ -119,11 +117,16 @@ class Asking:
             self.limiter.outage.end()
         return await self.backend.complete(request, prepared)
 
+    def lost(self, prepared: Prepared) -> float | None:
+        return self.backend.lost(prepared)
+
     async def close(self) -> None:
         pass
 
     async def begin(self, attempt: Attempt) -> None:
-        assert attempt == (self._job.match.id, self.backend.prepared.bound)
+        assert attempt[:2] == (self._job.match.id, self.backend.prepared.bound)
+        assert attempt.number is not None
+        assert attempt.number > self._job.attempts
         self.steps.append("begin")
 
     def settle(self, outcome: Outcome) -> None:
@@ -436,7 +439,7 @@ def test_a_place_is_given_back_however_it_ends() -> None:
         with suppress(JudgeError, KeyError):
             asking.outcome()
         assert asking.limiter.in_flight == 0
-        assert asking.budget._spending.reserved == 0
+        assert asking.budget._own.reserved == 0
 
 
 def test_a_call_that_might_exceed_the_cap_is_not_sent() -> None:
@@ -444,25 +447,25 @@ def test_a_call_that_might_exceed_the_cap_is_not_sent() -> None:
     with pytest.raises(BudgetError):
         asking.outcome()
     assert asking.steps == ["begin", "send 1/1", "note"]
-    assert asking.budget._spending.spent == (0.25) * NANO
+    assert asking.budget._own.spent == (0.25) * NANO
 
 
 def test_what_may_have_been_paid_counts_as_spent() -> None:
     asking = Asking(CallTimeoutError("silence"), RateLimitedError("429", cost=0.0), GOOD, cap=9.0)
     assert asking.outcome().state is JobState.DONE
-    assert asking.budget._spending.spent == (0.5 + 0.25) * NANO
+    assert asking.budget._own.spent == (0.5 + 0.25) * NANO
 
 
 def test_a_lost_call_counts_as_the_replies_suggest_unless_it_took_longer_than_any() -> None:
     dropped = ConnectionFailedError("it broke")
     asking = Asking(GOOD, dropped, GOOD, dropped, GOOD, cap=9.0)
-    asking.backend.prepared = Prepared(bound=0.5, lost=0.125)
+    asking.backend.lost_at_most = 0.125
     for _ in range(2):
         assert asking.outcome().state is JobState.DONE
-    assert asking.budget._spending.spent == (2 * 0.25 + 0.125) * NANO
+    assert asking.budget._own.spent == (2 * 0.25 + 0.125) * NANO
     asking.sender.slowest = 0.25  # a call takes 0.5 s
     assert asking.outcome().state is JobState.DONE
-    assert asking.budget._spending.spent == (3 * 0.25 + 0.125 + 0.5) * NANO
+    assert asking.budget._own.spent == (3 * 0.25 + 0.125 + 0.5) * NANO
     risks = [call.risk for each in asking.noted for call in each.calls]
     assert risks == [0.125, 0.5]
     (notice,) = [event for event in asking.events if isinstance(event, Notice)]
@@ -474,14 +477,14 @@ def test_what_a_lost_call_counts_as_is_asked_when_it_is_lost() -> None:
 
     class Learning(FakeBackend):
         async def complete(self, request: Request, prepared: Prepared) -> Reply:
-            self.prepared = Prepared(bound=0.5, lost=0.125)
+            self.lost_at_most = 0.125
             return await super().complete(request, prepared)
 
     asking = Asking(ConnectionFailedError("it broke"), GOOD, cap=9.0)
     asking.backend.__class__ = Learning
     asking.sender.slowest = 1.0  # a call takes 0.5 s
     assert asking.outcome().state is JobState.DONE
-    assert asking.budget._spending.spent == (0.25 + 0.125) * NANO
+    assert asking.budget._own.spent == (0.25 + 0.125) * NANO
 
 
 def test_too_long_a_question_names_the_longest_item() -> None:

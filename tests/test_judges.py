@@ -20,7 +20,7 @@ import pytest
 from judgeq import runs
 from judgeq.engine import session
 from judgeq.errors import RunError, StoppedError, UnknownPersonError, UsageError
-from judgeq.paths import remembered
+from judgeq.files import remembered
 from judgeq.people.people import People
 from judgeq.people.registry import Change, Changed
 from judgeq.person import PersonState
@@ -131,12 +131,12 @@ def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
     assert first.startswith("Ann        http://127.0.0.1:8766/#")
     assert second.startswith("Bob Jones  http://127.0.0.1:8766/#")
     assert len(first.partition("#")[2]) == 32
-    assert "shown this once" in notes[0]
+    assert "shown only now" in notes[0]
     assert f"`judgeq annotate {place.id}`" in notes[1]
-    assert notes[2].startswith("They lead to this machine")
+    assert notes[2].startswith("The links work on this machine only")
     judgeq(tmp_path, "judges", "remove", "last", "Ann")
     done = judgeq(tmp_path, "judges", "add", "last", "Ann", "--url-prefix", "https://lab.example")
-    assert "lead to this machine" not in done.stdout
+    assert "on this machine only" not in done.stdout
     (eve,) = changed(
         tmp_path, "add", "last", "Eve Adams", "--url-prefix", "https://lab.example/a/"
     )["judges"]
@@ -344,7 +344,8 @@ def test_where_people_judge_is_said_to_those_who_want_it_quiet(tmp_path: Path) -
     assert process.stderr.readline().startswith("People judge at http://127.0.0.1:")
     process.send_signal(signal.SIGINT)
     said = process.communicate(timeout=LONGEST)[1]
-    assert said.count("\n") == 1, said
+    assert said.count("judgeq: ") == 1, said
+    assert all(line.startswith("    ") for line in said.splitlines()[1:]), said
 
 
 # The list

@@ -10,7 +10,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from judgeq.errors import StoppedError
+from judgeq.errors import ServerFullError, StoppedError
 from judgeq.judge.limiter import FIRST_WINDOW, MARGIN, Limiter, Permit, RateHeaders
 from judgeq.mock_server.behaviour import Limit
 from tests.fakes import Clock, opened, turns
@@ -162,7 +162,7 @@ def test_one_call_goes_first_then_many_then_all() -> None:
         first = await limiter.acquire(0)
         waiting = [asyncio.create_task(limiter.acquire(0)) for _ in range(60)]
         await turns()
-        assert (limiter.in_flight, len(limiter._waiting)) == (1, 60)
+        assert (limiter.in_flight, len(limiter._turnstile.waiting)) == (1, 60)
         limiter.succeeded(first)
         limiter.release(first, None)
         await turns()
@@ -216,11 +216,11 @@ def test_how_many_the_server_allows_at_once_holds_from_then_on() -> None:
     said: list[str] = []
     limiter = Limiter(concurrency=64, rpm=6000, notify=said.append)
     limiter.succeeded(SENT)
-    limiter.at_most(4)
+    limiter.believe(RateHeaders(calls_limit=4))
     assert limiter.window == 4
     limiter.slow_down(SENT, None)  # it was sent before: that is why it was refused
     assert limiter.window == 4
-    limiter.at_most(9)
+    limiter.believe(RateHeaders(calls_limit=9))
     limiter.believe(RateHeaders(calls_limit=4))
     limiter.slow_down(Permit(0.0, 1), None)  # somebody else's calls count as well
     assert limiter.window == 2
@@ -242,14 +242,15 @@ def test_a_server_that_was_full_is_never_filled_as_much_again() -> None:
         limiter = opened(16)
         permits = [await limiter.acquire(0) for _ in range(12)]
         for permit in permits:  # all of them are refused together
-            limiter.overfull(permit)
+            limiter.failed(permit, ServerFullError("full"))
             limiter.release(permit, 0.0)
+        limiter.outage.end()  # one that fits is answered
         assert limiter.window == 8
         for _ in range(999):
             limiter.succeeded(Permit(0.0, 1))
         assert limiter.window == 11
         alone = await limiter.acquire(0)
-        limiter.overfull(alone)
+        limiter.failed(alone, ServerFullError("full"))
         assert limiter.window == 1
 
     asyncio.run(run())
@@ -302,7 +303,7 @@ def test_when_nothing_remains_it_waits_a_moment() -> None:
     async def story() -> None:
         time = Time()
         limiter = Limiter(concurrency=9, clock=time, sleep=time.sleep)
-        limiter.believe(RateHeaders(requests_remaining=0, requests_reset=40))
+        limiter.believe(RateHeaders(requests_remaining=0))
         task = asyncio.create_task(limiter.acquire(0))
         await time.pass_until(1000.9)
         assert not task.done()
@@ -465,7 +466,7 @@ def test_several_processes_divide_the_calls_that_a_server_allows_at_once() -> No
         limiter = Limiter(concurrency=8, processes=lambda: processes)
         first = await limiter.acquire(1)
         limiter.succeeded(first)
-        limiter.at_most(10)
+        limiter.believe(RateHeaders(calls_limit=10))
         assert limiter.window == 2
         await limiter.acquire(1)
         third = asyncio.create_task(limiter.acquire(1))

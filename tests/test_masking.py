@@ -20,12 +20,12 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import JudgeError, UnusableReplyError, UsageError
+from judgeq.escaping import plain
 from judgeq.judge.backend import Request
-from judgeq.judge.http.openai_chat import OpenAIChat
-from judgeq.judge.masking import _PUBLIC, Mask
+from judgeq.judge.http.openai import OpenAIChat
+from judgeq.judge.secrets import _PUBLIC, Mask
 from judgeq.settings.model import Access, Model
 from judgeq.types import Match
-from judgeq.untrusted import plain
 from tests.cli import judgeq, only_run
 from tests.web import answering, completion, serving
 
@@ -280,7 +280,7 @@ def test_a_hostile_answer_costs_little() -> None:
 def mask_of(access: Access, monkeypatch: pytest.MonkeyPatch, **variables: str) -> Mask:
     for name, value in variables.items():
         monkeypatch.setenv(name, value)
-    from judgeq.judge.model import extra_headers, from_environment
+    from judgeq.judge.secrets import extra_headers, from_environment
 
     proxy = access.proxy and from_environment(access.proxy, "--proxy")
     return Mask.of(access, None, extra_headers(access), proxy)

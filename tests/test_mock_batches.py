@@ -15,7 +15,7 @@ import pytest
 
 from judgeq import prompts
 from judgeq.mock_server import MockServer, batches, running
-from judgeq.mock_server.behaviour import MockSettings
+from judgeq.settings.mock_server import MockSettings
 from tests.fakes import Clock
 from tests.mock import mock, stats
 

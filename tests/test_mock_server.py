@@ -12,10 +12,11 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from judgeq import fences, prompts
+from judgeq import escaping, prompts
 from judgeq.errors import UnusableReplyError
 from judgeq.mock_server import MockServer, running
-from judgeq.mock_server.behaviour import Limit, MockSettings, question_id
+from judgeq.mock_server.behaviour import Limit, question_id
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match
 from tests.fakes import Clock
 
@@ -307,7 +308,7 @@ def test_never_more_than_the_limit_in_any_minute(gaps: list[float], limit: int) 
 
 @given(st.lists(st.text(), min_size=1, max_size=6))
 def test_the_texts_are_found_between_the_fences(texts: list[str]) -> None:
-    found = fences.texts_in(prompts.messages(BIAS, texts)[1]["content"])
+    found = escaping.texts_in(prompts.messages(BIAS, texts)[1]["content"])
     assert [label for label, _ in found] == list(prompts.labels(len(texts)))
     for text, (_, kept) in zip(texts, found, strict=True):
         assert len(kept) == len(text)

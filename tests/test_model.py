@@ -8,7 +8,7 @@ from pydantic import ValidationError
 
 from judgeq.config import settle
 from judgeq.errors import KeyMissingError, UsageError
-from judgeq.judge.model import api_key, extra_headers, from_environment
+from judgeq.judge.secrets import api_key, extra_headers, from_environment
 from judgeq.settings.model import Access, Model, Price
 
 HERE = Model(base_url="http://127.0.0.1:8000/v1")

@@ -13,7 +13,7 @@ import pytest
 
 import judgeq
 from judgeq.types import JobState
-from judgeq.ui import drawing, html, plots, run_figures
+from judgeq.ui import figures, html, plots
 from tests.browser import opened
 from tests.cli import judgeq as run_command
 from tests.postgres import new_store
@@ -56,16 +56,15 @@ def shown(result: Any) -> str:
 
 def test_what_run_open_and_resume_return_shows_itself(result: judgeq.Result) -> None:
     page = shown(result)
-    assert "60 items" in page
-    assert "Correlation with the gold labels" in page
-    assert "<details><summary>Win rate by slot" in page
+    assert "60 texts of demo ranked" in page
+    assert "Gold labels" in page
     again = judgeq.open_run(result.run.id, runs_dir=result.run.scores.parents[1])
     assert type(again) is type(result) is judgeq.Result
     scores: judgeq.Scores = result.scores  # also for mypy
     assert isinstance(scores, judgeq.Scores)
-    assert shown(again.scores).count("<tr>") == 1 + 6
-    assert "<h3>The highest and the lowest items, by pl" in shown(again.scores)
-    assert "<h3>The highest and the lowest texts, by pl" in shown(result.scores)
+    assert shown(again.scores).count("<tr>") == 1 + 7
+    assert ">text</th>" not in shown(again.scores)
+    assert ">text</th>" in shown(result.scores)
     assert "plot" in dir(result)
     assert replace(result)._repr_html_() == page
 
@@ -194,7 +193,7 @@ def test_a_run_that_was_stopped_shows_what_was_judged(tmp_path: Path) -> None:
         run(tmp_path, sample=40, on_event=stop, concurrency=1)
     partial = judgeq.open_run(runs_dir=tmp_path / "runs")
     assert partial.partial
-    assert ": partial</h3>" in shown(partial)
+    assert "Unfinished: 7 of" in shown(partial)
     for name in ("scale", "intervals", "gold", "slots", "length", "judgments", "settling"):
         assert getattr(partial.plot, name)().has_data()
 
@@ -227,8 +226,8 @@ def test_a_large_result_stays_small(result: judgeq.Result) -> None:
     )
     assert len(shown(replace(result, scores=scores))) < 20_000
     assert len(shown(scores)) < 5_000
-    figure = run_figures.figure(run_figures.by_gold, scores, scores.gold)
-    assert len(drawing.content(figure, "svg")) < 300_000
+    figure = figures.figure((figures.by_gold, scores))
+    assert len(figures.content(figure, "svg")) < 300_000
 
 
 # In a page, and in a kernel

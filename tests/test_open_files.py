@@ -12,7 +12,7 @@ from pathlib import Path
 
 import pytest
 
-from judgeq import open_files
+from judgeq import files
 from judgeq.errors import ConnectionFailedError
 from tests.cli import command, environment, judgeq, only_run, query, start
 from tests.mock import mock, stats
@@ -42,10 +42,10 @@ def test_the_soft_limit_is_raised_as_far_as_it_is_needed_and_put_back() -> None:
     low = len(list(Path("/dev/fd").iterdir())) + 20
     resource.setrlimit(resource.RLIMIT_NOFILE, (low, hard))
     try:
-        with open_files.room_for(100) as connections:
+        with files.room_for(100) as connections:
             raised = resource.getrlimit(resource.RLIMIT_NOFILE)[0]
             assert connections == 100
-            assert low < raised <= low + 100 + open_files.RESERVE
+            assert low < raised <= low + 100 + files.RESERVE
         assert resource.getrlimit(resource.RLIMIT_NOFILE) == (low, hard)
     finally:
         resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))

@@ -32,11 +32,10 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.judge import prices
-from judgeq.judge.backend import Reply, Request
-from judgeq.judge.batches import Result
+from judgeq.judge.backend import Reply, Request, Result
 from judgeq.judge.http.connection import LARGEST_REPLY
 from judgeq.judge.http.model_backend import ModelBackend, beside
-from judgeq.judge.http.openai_chat import OpenAIChat
+from judgeq.judge.http.openai import OpenAIChat
 from judgeq.judge.limiter import RateHeaders
 from judgeq.settings.model import Access, Model, Price
 from judgeq.types import Match, Usage

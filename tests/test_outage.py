@@ -10,8 +10,7 @@ import pytest
 from aiohttp import web
 
 from judgeq.errors import CallError, ConnectionFailedError, RateLimitedError, ServerFailedError
-from judgeq.judge.limiter import FIRST_WINDOW, Limiter, Permit
-from judgeq.judge.outage import IN_A_ROW, Outage
+from judgeq.judge.limiter import FIRST_WINDOW, IN_A_ROW, Limiter, Outage, Permit
 from tests.cli import judgeq, only_run, query, start
 from tests.fakes import Clock, opened, turns
 from tests.mock import mock, stats

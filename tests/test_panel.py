@@ -21,7 +21,7 @@ from hypothesis import strategies as st
 from numpy.testing import assert_array_equal
 
 from judgeq import api, config, prompts, seeds
-from judgeq.engine import estimate, importing, results, session
+from judgeq.engine import estimate, import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.scores import write_scores
 from judgeq.errors import JudgeError, RunError, UsageError
@@ -30,10 +30,10 @@ from judgeq.imports import recordings
 from judgeq.judge.panel import Panel, by_each, drawn
 from judgeq.judge.simulated import SimulatedJudge, make_simulated
 from judgeq.mock_server import MockServer
-from judgeq.mock_server.behaviour import MockSettings
 from judgeq.rating import position_bias
 from judgeq.runs import RunFolder
 from judgeq.settings import Simulation
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Matches
 from judgeq.ui.json import plain
 from tests.cli import judgeq, only_run, query, score_columns, scores, start
@@ -258,7 +258,7 @@ def test_in_rotation_each_has_half_and_the_export_says_which(tmp_path: Path) -> 
     file.write_text("".join(f"{line}\n" for line in lines))
 
     given = config.settle({"dataset": "demo"})
-    folder, *_ = importing.import_file(given, file, tmp_path / "two")
+    folder, *_ = import_run.import_file(given, file, tmp_path / "two")
     again = evaluated(asyncio.run(results.read(folder, folder.info().settings)))
     same(result, again)
     assert again.evaluation == result.evaluation
@@ -491,7 +491,7 @@ def test_what_a_persona_is_decides_the_run(tmp_path: Path) -> None:
         ({"judge": TWO, "ensemble": "vote"}, "--ensemble vote"),
         (
             {"judge": ("m", "n"), "max_cost": 1.0, "prices": {"m": {"input": 1, "output": 1}}},
-            "the price of n is not known",
+            "the price of n is unknown",
         ),
     ],
 )

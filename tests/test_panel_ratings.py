@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -43,21 +44,25 @@ def test_the_ratings_of_a_judge_are_those_of_its_verdicts_alone() -> None:
     theirs = fit_map(verdicts([(1, 0, 2), (3, 2)]), 5, 2.0)
     assert_array_equal(found.ratings[1]["bt"][:4], theirs[:4])
     assert list(found.verdicts) == [3, 2]
-    assert found.shared == 4  # 01, 02, 12 and 23
+    assert found.judged_by_several == 4  # 01, 02, 12 and 23
 
 
 def test_judges_who_say_the_same_agree_wholly() -> None:
     rankings = [(0, 1, 2, 3), (3, 1, 0, 2), (2, 1, 0)]
     both = by(verdicts([each for each in rankings for _ in "ab"]), *([0, 1] * 3))
     found = panel_agreement(judged(4, both), ["a", "b"], "bt", Parameters(2.0), 200, 0)
-    assert found.alpha.value == pytest.approx(1)
+    assert found.krippendorff_alpha.value == pytest.approx(1)
     assert found.kendall["bt"][0, 1] == pytest.approx(1)
 
 
 def test_what_cannot_be_told_is_none() -> None:
     alone = by(verdicts([(0, 1), (2, 3)]), 0, 1)
     found = panel_agreement(judged(4, alone), ["a", "b"], "bt", Parameters(2.0), 50, 0)
-    assert (found.alpha.value, found.alpha.low, found.shared) == (None, None, 0)
+    assert (
+        found.krippendorff_alpha.value,
+        found.krippendorff_alpha.low,
+        found.judged_by_several,
+    ) == (None, None, 0)
     assert np.isnan(found.kendall["bt"][0, 1])
 
 
@@ -66,17 +71,18 @@ def test_scores_of_items_alone_have_an_alpha_of_their_own() -> None:
     scores = np.array([0.1, 0.1, 0.2, 0.2, 0.5, 0.5, 0.7, 0.7, 0.9, 0.9, 1.0, 1.0])
     some = replace(by(items, *([0, 1] * 6)), scores=scores)
     found = panel_agreement(judged(6, some), ["a", "b"], "bt", Parameters(2.0), 0, 0)
-    assert found.alpha.value == pytest.approx(1)
+    assert found.krippendorff_alpha.value == pytest.approx(1)
     assert set(found.ratings[0]) == {"direct"}
     assert_array_equal(found.ratings[1]["direct"], scores[1::2])
-    assert found.shared == 6
+    assert found.judged_by_several == 6
 
 
 def test_evaluate_tells_of_each_judge_and_of_their_agreement(tmp_path: Path) -> None:
     judgeq(tmp_path, "run", "-d", "demo", *TWO, "--ensemble", "each", "--quiet")
     done = judgeq(tmp_path, "evaluate", "--resamples", "100")
-    for words in ("pl by simulated 2", "Kendall's τ-b", "Krippendorff's α", "Verdicts: 72 by"):
+    for words in ("pl by simulated 2", "Kendall's τ-b", "Krippendorff's α"):
         assert words in done.stdout
+    assert re.search(r"simulated 1 +72", done.stdout)
     found = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "100", "--json").stdout)
     ratings = {each["rating"]: each for each in found["assessments"]}
     assert list(ratings) == [
@@ -121,8 +127,8 @@ def test_of_many_judges_the_largest_are_rated_and_all_agree_or_not() -> None:
     assert len(found.ratings) == 10
     assert found.kendall["elo"].shape == (10, 10)
     assert (found.others, found.others_verdicts) == (30, 30)
-    assert found.shared == 4
-    assert found.alpha.value == pytest.approx(1)
+    assert found.judged_by_several == 4
+    assert found.krippendorff_alpha.value == pytest.approx(1)
 
 
 def test_many_judges_fill_neither_screen_nor_json(tmp_path: Path) -> None:
@@ -136,7 +142,7 @@ def test_many_judges_fill_neither_screen_nor_json(tmp_path: Path) -> None:
     assert "500 judges: w0000, w0001, w0002 …" in shown
     assert "w0003" not in shown
     shown = judgeq(tmp_path, "evaluate", "--resamples", "20").stdout
-    assert "490 by 490 other judges" in " ".join(shown.split())
+    assert "490 other judges gave 490" in " ".join(shown.split())
     assert len(shown.splitlines()) < 160
     assert "w0003" not in judgeq(tmp_path, "status").stdout
     done = json.loads(judgeq(tmp_path, "evaluate", "--resamples", "20", "--json").stdout)

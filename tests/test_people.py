@@ -26,7 +26,7 @@ from judgeq.errors import (
     UsageError,
 )
 from judgeq.events import Event, Notice
-from judgeq.judge.questions import Questions
+from judgeq.judge.judge import Questions
 from judgeq.people import answers, registry
 from judgeq.people.answers import Answer, Turn
 from judgeq.people.assignment import AWAITED, LEASE, SKIPS, Assignment
@@ -540,11 +540,11 @@ async def test_that_there_are_too_few_judges_is_a_warning(table: Table) -> None:
 @pytest.mark.parametrize(
     "statement",
     [
-        "INSERT INTO handed VALUES (9, 'x', 0, 0, NULL)",
-        "INSERT INTO handed VALUES (0, 'x', 0, NULL, 9)",
-        "INSERT INTO checks VALUES (5, x'0000000001000000', 0, 0, x'', '', NULL, NULL, NULL, 0, 0)",
+        "INSERT INTO handed VALUES (1, 9, 'x', 0, 0, NULL)",
+        "INSERT INTO handed VALUES (1, 0, 'x', 0, NULL, 9)",
+        "INSERT INTO checks VALUES (1, 5, x'0000000001000000', 0, 0, x'', '', NULL, NULL, NULL, 0, 0)",
         "UPDATE people SET number = 7",
-        "INSERT INTO checks VALUES (0, x'0000000001000000', 9, 0, x'', 'x', x'0000000001000000', "
+        "INSERT INTO checks VALUES (1, 0, x'0000000001000000', 9, 0, x'', 'x', x'0000000001000000', "
         "NULL, NULL, 0, 0)",
     ],
 )

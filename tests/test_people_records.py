@@ -12,7 +12,8 @@ import pytest
 
 from judgeq.errors import RunError
 from judgeq.evaluation import people
-from judgeq.evaluation.people import Share, couples
+from judgeq.evaluation.couples import couples
+from judgeq.evaluation.people import Share
 from judgeq.person import Check, Person, PersonState, Said
 from judgeq.types import Verdict, Verdicts
 from tests import judging as them
@@ -72,10 +73,10 @@ def test_couples_are_two_answers_to_one_question_by_hand() -> None:
         (0, 1, 1): 1,
     }
     among = found.between(is_person, is_person)
-    assert among.questions == 1
+    assert len(among.questions) == 1
     assert among.share == pytest.approx(1 / 3)
     model = found.between(is_person, judges == 0)
-    assert model.questions == 2
+    assert len(model.questions) == 2
     assert model.share == pytest.approx(4.5 / 7)
     assert couples(verdicts, judges > 9).share is None
 
@@ -114,12 +115,12 @@ def test_checks_are_counted_by_hand() -> None:
     ]
     (record,) = people._records(said(checks), own, ["people", "Ann"])
     assert record.repeats.count == pytest.approx(1 + 0 + 2 / 3 + 0.5)
-    assert record.repeats.of == 4
+    assert record.repeats.total == 4
     assert record.same_place == Share(1, 3)
     assert record.known == Share(1, 2)
     assert (record.done, record.skipped, record.seconds) == (11, 2, 2.0)
-    assert record.first == pytest.approx((3.5 / 4, 0.5 / 4, 0))
-    assert record.others.share is None
+    assert record.first_by_slot == pytest.approx((3.5 / 4, 0.5 / 4, 0))
+    assert record.agreement.share is None
 
 
 def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
@@ -130,7 +131,7 @@ def test_repeated_single_texts_are_alike_within_a_step_of_the_scale() -> None:
     ]
     (record,) = people._records(said(checks), own, ["people", "Ann"])
     assert (record.repeats, record.same_place) == (Share(2, 3), Share())
-    assert record.first == ()
+    assert record.first_by_slot == ()
 
 
 def test_everybody_is_listed_before_anything_is_answered_and_in_a_run_that_goes_on(
@@ -147,7 +148,7 @@ def test_everybody_is_listed_before_anything_is_answered_and_in_a_run_that_goes_
     ann, bob = asyncio.run(people.read(begun.folder))
     assert (ann.done, bob.done, ann.quota) == (12, 12, 12)
     assert ann.infit.value is not None
-    assert sum(ann.first) == pytest.approx(1)
+    assert sum(ann.first_by_slot) == pytest.approx(1)
 
 
 def test_noisy_people_beside_a_judge_that_is_none(tmp_path: Path) -> None:
@@ -163,11 +164,11 @@ def test_noisy_people_beside_a_judge_that_is_none(tmp_path: Path) -> None:
         strategy="listwise6x3",
     )
     ann, bob = people.people_of(result)
-    assert ann.others == bob.others
-    assert ann.others.questions == 12
-    assert ann.models.keys() == {"simulated"}
-    assert 0.6 < (ann.models["simulated"].share or 0) < 1
-    assert 1 <= ann.repeats.of <= 9
+    assert ann.agreement == bob.agreement
+    assert ann.agreement.questions == 12
+    assert ann.agreement_with_models.keys() == {"simulated"}
+    assert 0.6 < (ann.agreement_with_models["simulated"].share or 0) < 1
+    assert 1 <= ann.repeats.total <= 9
     assert ann == asyncio.run(people.read(result.run))[0]
 
 

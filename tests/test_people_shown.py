@@ -12,8 +12,7 @@ from rich.console import Console
 
 import judgeq as package
 from judgeq.engine import session
-from judgeq.ui.dashboard import PlainLines, figures
-from judgeq.ui.text import progress_line
+from judgeq.ui.lines import PlainLines, figures, progress_line
 from tests import judging as them
 from tests.cli import judgeq
 
@@ -66,7 +65,7 @@ def test_explain_shows_who_judged_and_what_they_noted(remarks: Path) -> None:
 def test_explain_shows_who_skipped_a_question_that_has_no_verdict(tmp_path: Path) -> None:
     them.skipping(tmp_path, SKIPPED)
     shown = judgeq(tmp_path, "explain", "last", "t3").stdout
-    assert "skipped by Ann (broken <b>text</b>)" in " ".join(shown.split())
+    assert "Ann: skipped (broken <b>text</b>)" in " ".join(shown.split())
     assert "\x1b" not in shown
 
 
@@ -76,7 +75,7 @@ ALONE = ("--judge", "people", "--dataset", "texts.csv", "--feature", "how large 
 def test_an_estimate_says_how_many_answers_are_needed_and_no_dollars(tmp_path: Path) -> None:
     them.dataset(tmp_path)
     shown = judgeq(tmp_path, "estimate", *ALONE, "--strategy", "pairwise2", "--each", "2").stdout
-    assert "48 to be given by people, each question by 2 people" in shown
+    assert "48, 2 people a question" in shown
     assert "$" not in shown
     said = json.loads(
         judgeq(
@@ -101,7 +100,7 @@ def test_what_was_answered_is_no_more_to_be_given(tmp_path: Path) -> None:
 
 def test_a_result_counts_answers_and_no_dollars(remarks: Path) -> None:
     shown = " ".join(judgeq(remarks, "rate").stdout.split())
-    assert "judge 1 person" in shown
+    assert "judged by 1 person" in shown
     assert "8 by 1 person, 0 s each (median), 1 skipped" in shown
     assert "$" not in shown
 
@@ -116,7 +115,7 @@ def test_faces_count_answers_and_who_is_there(tmp_path: Path) -> None:
     said = progress_line(face.progress, 9.0)
     assert said == "48/48 answers · 1 person there"
     assert figures(face.progress, 9.0).keys() == {"answers", "time"}
-    assert len(face.progress.top) == 3
+    assert len(face.progress.top) == 10
     assert face.progress.time_left(9.0) is None
     assert "calls" not in lines.getvalue()
 
@@ -149,8 +148,8 @@ def test_a_report_says_how_many_people_judged_and_how_well_they_agree(hostile: P
     assert "&lt;script&gt;alert" in html
     assert "3 people and simulated answered 36 questions" in html
     assert "Each question for people was judged by 2 people; an answer took" in html
-    assert "Two people ordered 0." in html
-    assert "People as the yardstick" in html
+    assert "Two people agreed on the order of 0." in html
+    assert "Agreement of people: the share of pairs of texts ordered alike" in html
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -158,7 +157,8 @@ def test_a_report_on_people_alone_has_no_dollars(remarks: Path) -> None:
     judgeq(remarks, "report", "--format", "md")
     (page,) = (remarks / "runs").glob("*/report.md")
     text = page.read_text("utf-8")
-    assert "Answers and time" in text
+    assert "## Answers" in text
+    assert "answers, with those skipped and withdrawn" in text
     assert "1 person answered 8 questions" in text
     assert "skipped by a person" in text
     assert "tokens in" not in text

@@ -14,7 +14,7 @@ import judgeq
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.pilot import Range, plausible
 from judgeq.errors import BudgetError, JudgeError, UsageError
-from judgeq.judge.model import REASON
+from judgeq.judge.budget import REASON
 from judgeq.ui.json import plain
 from tests import cli
 from tests.cli import in_flight, only_run, start, wait_until
@@ -42,8 +42,9 @@ def test_a_pilots_answers_count_and_narrow_the_estimate(tmp_path: Path) -> None:
     with mock(tmp_path) as url:
         flags = (*DEMO, "--base-url", url)
         shown = cli.judgeq(tmp_path, "estimate", *flags, "--pilot", "8").stdout
-        assert "8 questions; of the first round 8 judged" in shown
-        assert "from 8 calls of this run" in shown
+        assert "8 questions asked" in shown
+        assert "8 of 24 done" in shown
+        assert "from 8 calls of this run" in " ".join(shown.split())
         assert stats(url)["requests"] == 8
 
         # Once more: nothing is asked twice, and the run goes on from there.
@@ -156,8 +157,9 @@ def test_a_pilot_that_is_stopped_keeps_what_was_answered(tmp_path: Path) -> None
         out, err = process.communicate(timeout=60)
     assert process.returncode == 5, err
     run = only_run(tmp_path).name
-    assert f"is kept in run {run}" in err
-    assert f"judgeq status {run}" in err
+    said = " ".join(err.split())
+    assert f"is kept in run {run}" in said
+    assert f"judgeq status {run}" in said
     assert not out
 
 
@@ -179,3 +181,12 @@ def test_few_costs_of_which_some_are_high_tell_how_far_their_mean_may_lie() -> N
         span = plausible(answers, 50, 0.1)
         within += span.low <= to_come <= span.high
     assert within / 300 > 0.92
+
+
+def test_a_pilot_of_texts_alone_tells_what_lists_take(tmp_path: Path) -> None:
+    with mock(tmp_path) as url:
+        flags = (*DEMO, "--base-url", url, "-s", "hybrid10", "--json")
+        told = json.loads(cli.judgeq(tmp_path, "estimate", *flags, "--pilot", "30").stdout)
+        result = json.loads(cli.judgeq(tmp_path, "run", *flags).stdout)
+    still_to_pay = result["cost"] - told["cost_so_far"]
+    assert told["cost"]["low"] < still_to_pay < told["cost"]["high"], told["cost"]

@@ -90,18 +90,18 @@ def test_a_favourite_slot_is_seen_and_none_is_made_up(k: int) -> None:
     assert biased is not None
     assert biased.favoured == 1
     assert biased.low[0] > 0.5
-    assert "slot 1 is favoured: it wins 0." in position_bias.sentence(biased)
+    assert "position 1 wins more often than chance (0." in position_bias.sentence(biased)
     fair = position_bias.slots(drawn(0.0, 400, k))
     assert fair is not None
     assert (fair.favoured, fair.slighted) == (None, None)
-    assert position_bias.sentence(fair).startswith("no slot is favoured.")
+    assert position_bias.sentence(fair).startswith("No position bias found (p = ")
 
 
 def test_of_few_matches_nothing_is_claimed() -> None:
     few = position_bias.slots(said(*[((1, 2), (1, 2))] * 29))
     assert few is not None
     assert few.favoured is None
-    assert "too few" in position_bias.sentence(few)
+    assert "Too few" in position_bias.sentence(few)
     enough = position_bias.slots(said(*[((1, 2), (1, 2))] * 30, ((1, 2), (2, 1))))
     assert enough is not None
     assert enough.favoured == 1
@@ -290,15 +290,14 @@ def test_the_sentence_says_how_likely_chance_is() -> None:
     one_sided = position_bias.slots(said(*[((1, 2), (1, 2))] * 40, *[((1, 2), (2, 1))] * 10))
     assert one_sided is not None
     text = position_bias.sentence(one_sided)
-    assert "slot 1 is favoured: it wins 0.800 of its comparisons; slot 2 is slighted" in text
-    assert "in fewer than 1 in 1,000 of runs whose judge favours no slot" in text
+    assert text.startswith("Position bias: position 1 wins more often than chance (0.800 of its ")
+    assert "position 2 wins less often than chance" in text
+    assert text.endswith("p < 0.001.")
     even = position_bias.slots(said(*[((1, 2), (1, 2))] * 22, *[((1, 2), (2, 1))] * 18))
     assert even is not None
     assert even.chance == pytest.approx(0.53, abs=0.01)
-    assert (
-        "no slot is favoured. A slot is as far from 0.5 as slot 1 in 53%"
-        in position_bias.sentence(even)
-    )
+    sentence = position_bias.sentence(even)
+    assert sentence == "No position bias found (p = 0.53, largest deviation: position 1)."
 
 
 def test_no_bound_is_below_0() -> None:

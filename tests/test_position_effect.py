@@ -187,8 +187,8 @@ def test_errors_in_closed_form_are_near_the_exact_ones(monkeypatch: pytest.Monke
 def test_as_a_user_sees_it(tmp_path: Path) -> None:
     biased = ("-d", "synthetic:normal", "--n", "40", "-s", "pairwise6")
     text = judgeq(tmp_path, "run", *biased, "--sim-position-bias", "150").stdout
-    assert "A text shown last is preferred as if its score (pl) were" in text
-    assert "--unbias-position takes it out" in text
+    assert "Being shown last instead of first changes a score by +" in text
+    assert "--unbias-position corrects for it" in " ".join(text.split())
     (plain,) = list((tmp_path / "runs").iterdir())
 
     def rated(command: str, *flags: str) -> Any:
@@ -210,7 +210,9 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     without = rated("rate", "--unbias-position")
     assert without["taken_out"]
     assert scores() != before
-    assert "pl is without it" in judgeq(tmp_path, "rate", "--unbias-position").stdout
+    assert (
+        "without the effect of the position" in judgeq(tmp_path, "rate", "--unbias-position").stdout
+    )
     # A run that was made so is rated with it again.
     another = (*biased, "--seed", "5", "--sim-position-bias", "150")
     judgeq(tmp_path, "run", *another, "--unbias-position", "-q")
@@ -219,7 +221,8 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
     error = judgeq(tmp_path, "rate", "--unbias-position", "--rating", "bt-mm", expect=2).stderr
     assert "--unbias-position goes with --rating pl or bt, not bt-mm" in error
     judgeq(tmp_path, "run", *biased, "--both-orders", "--sim-position-bias", "150")
-    assert "asking in both orders takes it out" in judgeq(tmp_path, "rate").stdout
+    evaluated = judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "0").stdout
+    assert "asking in both orders cancels it" in " ".join(evaluated.split())
     error = judgeq(tmp_path, "rate", "--unbias-position", expect=2).stderr
     assert "asks each pair in both orders" in error
 
@@ -228,5 +231,8 @@ def test_several_judges_as_a_user_sees_them(tmp_path: Path) -> None:
     flags = ("-d", "synthetic:normal", "--n", "40", "-s", "pairwise5", "-j", "simulated")
     judgeq(tmp_path, "run", *flags, "-j", "simulated", "--sim-position-bias", "-200", "-q")
     text = judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "0").stdout
-    assert "Effect of the place, by judge" in text
-    assert "simulated 2" in text
+    changed = " ".join(text.split()).count(
+        "Being shown last instead of first changes a score (pl) by"
+    )
+    assert changed == 2
+    assert "(pl) by simulated 2 by -" in " ".join(text.split())

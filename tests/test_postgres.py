@@ -27,7 +27,7 @@ from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Usage, Verdict
-from judgeq.ui.show.crew import crew as sections
+from judgeq.ui.show.status import crew as sections
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
 from tests.test_sections import printed
@@ -104,7 +104,7 @@ async def test_a_worker_that_was_found_dead_begins_nothing_and_starts_anew(
         assert [job.match.id for job in await one.claim("a", 9, LEASE)] == [1, 2]
         assert await one.begin("a", [Attempt(1, 0.5)]) == set()
         await one.settle("a", [answer(0)])  # late, and the first
-        await other.settle("b", [answer(0)])
+        await other.settle("b", [answer(0, attempt=2)])
         states = [(worker.over, worker.running, worker.calls) for worker in await one.workers()]
         assert states == [(True, 0, 1), (False, 0, 1), (False, 2, 0)]
         assert await one.counts() == Counts(running=2, done=1)
@@ -136,15 +136,15 @@ async def test_a_worker_in_the_middle_of_a_transaction_is_not_found_dead_nor_wai
         await planned(store, 3)
         await store.claim("a", 2, LEASE)
         clock.now += LEASE + 1
-        async with store.together("a", store.turn()):
+        async with store.together():
             assert await store.begin("a", [Attempt(0, 0.5)]) == set()
             assert await asyncio.wait_for(other.reap(), 10) == 0
         assert await other.reap() == 0  # it was alive, and its lease is renewed
         # Who is paused there is cut off by the database before it can block others for long.
         shown = sql(address, "SELECT current_setting('idle_in_transaction_session_timeout')")
         assert shown == [("0",)]
-        async with store.together("a", store.turn()):
-            ((patience,),) = await store._link.query(
+        async with store.together():
+            ((patience,),) = await store._db.read(
                 "SELECT current_setting('idle_in_transaction_session_timeout')"
             )
         assert patience == "1min"
@@ -312,7 +312,7 @@ async def judged(
     async def work(queue: Queue) -> None:
         while (job := await queue.get()) is not None:
             number = job.match.id
-            await queue.begin(Attempt(number, 0.5))
+            await queue.begin(Attempt(number, 0.5, job.attempts + 1))
             asked[number] += 1
             at(asked.total())
             await asyncio.sleep(0)
@@ -340,9 +340,7 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None
             assert (totals.calls, totals.cost, totals.unknown) == (200, 50.0, 0)
             assert await store.counts() == Counts(done=200)
             assert away.broken == 8
-            assert sql(address, "SELECT turn > 0, spent, at_risk FROM @.workers") == [
-                (True, 50_000_000_000, 0)
-            ]
+            assert sql(address, "SELECT spent, at_risk FROM @.workers") == [(50_000_000_000, 0)]
             # Nor is a round planned twice.
             epoch = await store.lead("scheduler", 60)
             standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
@@ -360,7 +358,7 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None
 def test_what_was_paid_while_the_database_is_away_is_committed_once_it_is_back(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, lost: str
 ) -> None:
-    monkeypatch.setattr("judgeq.store.postgres.link.QUIET", 0.0)
+    monkeypatch.setattr("judgeq.store.postgres.connection.QUIET", 0.0)
 
     async def story() -> None:
         address, run = new_run()
@@ -389,8 +387,8 @@ def test_what_was_paid_while_the_database_is_away_is_committed_once_it_is_back(
 def test_what_was_answered_when_database_and_worker_died_is_possibly_paid(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr("judgeq.store.postgres.link.HURRIED", 0.05)
-    monkeypatch.setattr("judgeq.store.postgres.link.QUIET", 0.0)
+    monkeypatch.setattr("judgeq.store.postgres.connection.HURRIED", 0.05)
+    monkeypatch.setattr("judgeq.store.postgres.connection.QUIET", 0.0)
 
     async def story() -> None:
         address, run = new_run()
@@ -522,10 +520,10 @@ def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
 @pytest.mark.parametrize(
     "change",
     [
-        "UPDATE @.matches SET items = '\\x0000000000000000'",
-        "UPDATE @.matches SET items = '\\x000000'",
-        "UPDATE @.matches SET items = '\\x00000000ff000000'",
-        "UPDATE @.matches SET judge = -1",
+        "UPDATE @.jobs SET items = '\\x0000000000000000'",
+        "UPDATE @.jobs SET items = '\\x000000'",
+        "UPDATE @.jobs SET items = '\\x00000000ff000000'",
+        "UPDATE @.jobs SET judge = -1",
         "UPDATE @.verdicts SET ranking = '\\x01000000'",
         "UPDATE @.verdicts SET ranking = '\\x0100000005000000'",
         "UPDATE @.verdicts SET ties = '\\x01'",
@@ -574,7 +572,10 @@ async def test_texts_that_postgresql_can_not_hold(address: Address, run: int, cl
         assert sql(address, "SELECT reply FROM @.calls") == [('a\ufffdb"{},\\ NULL',)]
         (job,) = await store.claim("a", 1, LEASE)
         assert job.error == "x\ufffdy"
-        await store.settle("a", [Outcome(0, PENDING, None, (odd,), "half a character: \ud83d.")])
+        await store.settle(
+            "a",
+            [Outcome(0, PENDING, None, (odd._replace(attempt=2),), "half a character: \ud83d.")],
+        )
         (job,) = await store.claim("a", 1, LEASE)
         assert job.error == "half a character: ?."
 
@@ -662,7 +663,7 @@ def test_a_lost_job_is_dropped_by_its_worker() -> None:
             async with Queue(store, "w", Stop()) as queue:
                 job = await queue.get()
                 assert job is not None
-                sql(address, "UPDATE @.workers SET until = now() - interval '1 hour'")
+                sql(address, "UPDATE @.workers SET until = 0")
                 sql(address, "UPDATE @.workers SET over = true")
                 sql(address, "UPDATE @.jobs SET state = 'pending' WHERE state = 'running'")
                 with pytest.raises(JobLostError):

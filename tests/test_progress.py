@@ -251,12 +251,12 @@ def test_one_unpriced_call_makes_the_projection_unknown() -> None:
     assert progress.cost == pytest.approx(0.05)
 
 
-def test_the_ends_of_the_ranking_are_three_each_best_first() -> None:
-    placed = [Placed(f"i{elo}", None, elo) for elo in (1400, 1600, 1500, 1300, 1700)]
-    progress = folded(RoundRated(2, 0.9, placed, placed))
-    assert [item.rating for item in progress.top] == [1700, 1600, 1500]
-    assert [item.rating for item in progress.bottom] == [1500, 1400, 1300]
-    assert (progress.rated, progress.moved) == (2, 0.9)
+def test_the_ends_of_the_ranking_are_those_of_the_last_rated_round() -> None:
+    top, bottom = ([Placed(f"i{elo}", None, elo) for elo in end] for end in ((1700, 1600), (1400,)))
+    progress = folded(RoundRated(1, None, bottom, top), RoundRated(2, 0.9, top, bottom))
+    assert [item.rating for item in progress.top] == [1700, 1600]
+    assert [item.rating for item in progress.bottom] == [1400]
+    assert (progress.rated, progress.moved, progress.rating) == (2, 0.9, "elo")
 
 
 def test_notices_are_taken_once_and_never_pile_up() -> None:

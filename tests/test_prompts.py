@@ -12,7 +12,7 @@ from hypothesis import strategies as st
 
 from judgeq import prompts
 from judgeq.errors import DataError, UnusableReplyError, UsageError
-from judgeq.fences import fenced
+from judgeq.escaping import fenced
 from judgeq.prompts import PromptSet, labels, load, messages, parse, reply
 from judgeq.types import Match, Verdict
 from tests.build import grouped, rankings

@@ -440,7 +440,7 @@ def test_what_no_other_try_mends_stops_the_run_at_once(
     with mock(tmp_path, *flags) as url:
         done = judgeq(tmp_path, *job(texts, url, *form), expect=4)
         assert told in done.stderr
-        assert "goes on" in done.stderr
+        assert "All answers so far are saved. Fix this, then run the same" in done.stderr
         seen = stats(url)
         assert seen["requests"] - seen["answered"] <= 32  # what was in flight by then
     if "--max-input-tokens" in flags:

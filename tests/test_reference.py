@@ -108,5 +108,5 @@ def test_import_and_prompts_show_read_tables_as_runs_do(tmp_path: Path) -> None:
     table = ("-d", "d.csv", "--delimiter", "|", "--encoding", "latin-1", "--skip-empty")
     assert "café" in judgeq(tmp_path, "prompts", "show", "bias", *table, "--k", "2").stdout
     shown = judgeq(tmp_path, "import", *table, "--id-column", "id", "j.jsonl").stdout
-    assert "2 items" in shown
+    assert "2 texts" in shown
     assert "café" in shown

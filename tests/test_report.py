@@ -6,15 +6,17 @@ import json
 import re
 import sqlite3
 from contextlib import closing
+from dataclasses import replace
 from html.parser import HTMLParser
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+from judgeq.evaluation.metrics import Measured
 from judgeq.ui import html, markdown
-from judgeq.ui.drawing import inline
-from judgeq.ui.sections import Chapter, Section, words
+from judgeq.ui.figures import inline
+from judgeq.ui.sections import Chapter, Column, Section, words
 from tests.cli import judgeq, only_run
 from tests.fakes import faults
 from tests.postgres import new_store
@@ -85,15 +87,13 @@ def test_a_page_is_whole_in_itself(folder: Path) -> None:
     assert structure.elements.count("script") == 2
     headings = re.findall(r"<h2 [^>]*>([^<]*)</h2>", page)
     assert headings == [
-        "What was done",
-        "What went wrong",
-        "The scale",
-        "Against the gold labels",
-        "The judge",
-        "Calls and money",
-        "The design",
-        "To make it again",
-        "The texts",
+        "The result",
+        "The ranked texts",
+        "How sure it is",
+        "Gold labels",
+        "Judges and positions",
+        "Calls and cost",
+        "For your paper",
     ]
     assert len(page.encode()) < 1_000_000
 
@@ -113,14 +113,13 @@ def test_its_numbers_are_those_of_evaluate(folder: Path) -> None:
             assert measures[rating][name] == number
         assert n == 60
     reliability = evaluated["reliability"]
-    ssr = dict(sections["Reliability of the scale (pl): no gold is used"]["facts"])
+    ssr = dict(sections["Reliability of the scores (pl)"]["facts"])
     assert ssr["SSR"].startswith(f"{reliability['separation']['ssr']:.3f}")
-    slots = sections[
-        "Win rate by slot (in the order presented; 0.5: the place makes no difference)"
-    ]
+    slots = sections["How often each position wins (0.5: it makes no difference)"]
     assert [row[1] for row in slots["rows"]] == evaluated["slots"]["rate"]
     length = evaluated["length"]
-    notes = [note for section in sections.values() for note in section["notes"]]
+    parts = [section for chapter in made["chapters"] for section in chapter["sections"]]
+    notes = [note for section in parts for note in section["notes"]]
     assert any(f"{length['value']:.3f} [{length['low']:.3f}" in note for note in notes)
     rows = (folder / "runs" / only_run(folder).name / "scores.csv").read_text().splitlines()
     assert len(made["texts"]["items"]) == len(rows) - 1 == 60
@@ -148,7 +147,7 @@ def test_a_part_of_many_texts_is_listed_and_says_so(folder: Path) -> None:
     ranks = [item["rank"] for item in data["items"]]
     assert ranks == sorted(ranks)
     assert {1, 2, 3, 4, 57, 58, 59, 60} <= set(ranks)
-    assert "20 of 60 items: the 4 with the highest scores" in page
+    assert "Listed are 20 of 60 texts: the 5 highest, the 5 lowest" in page
 
 
 @pytest.mark.usefixtures("undrawn")
@@ -161,7 +160,7 @@ def test_without_texts_none_is_in_it(folder: Path) -> None:
         assert text[:40] in with_texts.replace("&#39;", "'").replace("&#34;", '"') or "\\u" in text
         assert text[:40] not in page.replace("&#39;", "'").replace("&#34;", '"')
     assert all(item["text"] is None for item in data_of(page)["items"])
-    assert ">The items<" in page
+    assert ">The ranked items<" in page
     for kind in ("md", "json"):
         written = report(folder, "--no-texts", "--format", kind)
         assert not any(text[:40] in written for text in texts)
@@ -206,21 +205,24 @@ def test_where_files_lie_is_in_nothing_that_is_shared(tmp_path: Path) -> None:
 def test_markdown_has_its_figures_beside_it(folder: Path) -> None:
     written = report(folder, "--format", "md")
     figures = re.findall(r"!\[[^\]]*\]\((report-figures/[a-z]+\.png)\)", written)
-    assert len(figures) == len(set(figures)) >= 5
+    assert len(figures) == len(set(figures)) == 4
     for figure in figures:
         assert (only_run(folder) / figure).read_bytes().startswith(b"\x89PNG")
-    assert written.count("\n## ") == 8
+    assert written.count("\n## ") == 7
+    table = written.split("## The ranked texts")[1].split("## How sure it is")[0]
+    assert len(re.findall(r"^\| \d+ \|", table, re.MULTILINE)) == 60
 
 
 @pytest.mark.usefixtures("undrawn")
-def test_what_went_wrong_comes_before_what_went_well(tmp_path: Path) -> None:
-    with faults(unreadable=0.5, timeouts=0.1):
+def test_what_went_wrong_is_on_the_first_screen(tmp_path: Path) -> None:
+    with faults(unreadable=0.5, timeouts=0.3):
         judgeq(tmp_path, "run", "-d", "synthetic:normal", "--quiet", "--n", "30")
     page = report(tmp_path)
-    assert page.index("What went wrong") < page.index("The scale")
-    assert "brought replies that were no verdict" in page
+    wrong = page.index("got no usable answer, left out of the scores")
+    assert wrong < page.index("The highest, middle and lowest texts") < page.index('id="texts"')
+    assert 'class="good"' not in page
     assert "unusable reply" in page
-    assert "timeout" in page
+    assert "timed out" in page
 
 
 def test_a_wrong_format_is_an_error(folder: Path) -> None:
@@ -260,7 +262,7 @@ def test_no_figure_looks_for_a_place_for_its_legend(
         raise AssertionError("the best place was looked for")
 
     monkeypatch.setattr(Legend, "_find_best_position", looked)
-    assert "ROC curves" in report(folder, "--positive-over", "2")
+    assert "ROC curve and thresholds" in report(folder, "--positive-over", "2")
 
 
 # Hostile words
@@ -278,11 +280,13 @@ def test_words_stay_words_in_html_and_markdown() -> None:
         notes=[BAD],
         warnings=[BAD],
         blocks=[(BAD, BAD)],
+        good=[BAD],
     )
-    page = str(html.sections([section]))
+    page = str(html.sections([section, replace(section, folded=True)]))
     structure = Structure()
     structure.feed(page)
     assert structure.open == []
+    assert structure.elements.count("details") == 1
     assert not {"b", "script"} & {*structure.elements}
     assert not set(page) & {"\x1b", "\u202e"}
     text = markdown.document(BAD, [Chapter("a", BAD, [section])], "x/")
@@ -291,6 +295,18 @@ def test_words_stay_words_in_html_and_markdown() -> None:
     assert not re.search(r"(?<!\\)[<`*]", outside.replace("> **", "").replace("**", ""))
     assert not re.search(r"(?<!\\)\]\(", outside)
     assert text.count("\n````text\n") == 1  # longer than any fence within
+
+
+def test_a_measured_cell_is_drawn_on_its_axis() -> None:
+    column = Column(BAD, axis=(-2.0, 2.0))
+    cells = [(Measured(0.0, -1.0, 2.0),), (Measured(-2.0),)]
+    page = str(html.sections([Section("", columns=[column], rows=cells)]))
+    assert '<line x1="25.0" x2="100.0"' in page
+    assert re.findall(r'<circle cx="([0-9.]+)"', page) == ["50.0", "0.0"]
+    assert 'title="0.000 [-1.000, 2.000]"' in page
+    assert "−2.00" in page
+    level = Section("", columns=[Column("", axis=(1.0, 1.0))], rows=[(Measured(1.0),)])
+    assert '<circle cx="0.0"' in str(html.sections([level]))
 
 
 def test_cells_are_as_wide_as_what_is_in_them_needs() -> None:
@@ -331,7 +347,7 @@ def test_a_run_in_a_store_has_the_same_report(tmp_path: Path) -> None:
     )
     assert stored["texts"] == own["texts"]
     for one, other in zip(stored["chapters"], own["chapters"], strict=True):
-        if one["anchor"] not in ("money", "again"):  # when it was, and where
+        if one["anchor"] not in ("result", "cost", "paper"):  # when it was, and where
             assert one == other
 
 
@@ -371,4 +387,4 @@ def test_facts_that_hold_no_prompt_set_are_no_matter(tmp_path: Path, prompt: obj
     config = json.loads(path.read_text())
     config["facts"] |= {"prompt": prompt, "personas": [["a"]]}
     path.write_text(json.dumps(config))
-    assert "The prompt set" not in report(tmp_path)
+    assert ">The prompt<" not in report(tmp_path)

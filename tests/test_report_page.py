@@ -79,7 +79,7 @@ def test_the_table_sorts_searches_filters_and_turns(seen: Seen) -> None:
     page.get_by_role("combobox", name="Gold label").select_option("2")
     assert sorted(rows(page)) == ["plain 101", "plain 104", "plain 107", "plain 110"]
     page.get_by_label("Search").fill("no such words")
-    assert page.get_by_role("status").inner_text() == "No item matches."
+    assert page.get_by_role("status").inner_text() == "No text matches."
 
 
 def test_an_item_opens_to_its_text_and_judgments_by_keyboard_alone(seen: Seen) -> None:
@@ -126,12 +126,57 @@ def test_it_prints_without_its_controls(seen: Seen) -> None:
     assert len(seen.page.pdf()) > 50_000
 
 
-def test_the_print_says_how_many_items_it_leaves_out(seen: Seen) -> None:
-    words = seen.page.get_by_text("Printed are 50 of 120 items.")
+def test_all_texts_are_printed(seen: Seen) -> None:
+    count = "document.querySelectorAll('#table [data-item]').length"
+    seen.page.evaluate(f"addEventListener('beforeprint', () => window.printed = {count})")
+    seen.page.pdf()
+    assert seen.page.evaluate("window.printed") == 120
+    seen.page.wait_for_function(f"{count} === 50")
+
+
+def test_the_print_says_how_many_texts_it_leaves_out(seen: Seen) -> None:
+    seen.page.get_by_label("Search").fill("plain 10")
+    words = seen.page.get_by_text("Printed are 11 of 120 texts")
     assert not words.is_visible()
     seen.page.emulate_media(media="print")
     assert words.is_visible()
     assert "scores.csv" in words.inner_text()
+
+
+def test_without_a_script_all_texts_can_be_read(report: Path) -> None:
+    with opened(report.as_uri(), java_script_enabled=False) as seen:
+        table = seen.page.locator("#texts table")
+        assert table.locator("tbody tr").count() == 120
+        assert "118 long long" in table.inner_text()
+
+
+def test_the_first_screen_has_the_answer(report: Path) -> None:
+    with opened(report.as_uri(), viewport={"width": 1280, "height": 800}) as seen:
+        heading = seen.page.get_by_role("heading", level=1).inner_text()
+        assert heading == "texts: 120 texts ranked by a simulated judge"
+        for words in ("Reliability", "Gold labels", "The highest, middle and lowest texts"):
+            box = seen.page.locator("#result").get_by_text(words, exact=True).bounding_box()
+            assert box is not None
+            assert box["y"] + box["height"] < 800
+        rows = seen.page.locator("#result tbody tr")
+        ranks = [text.split(" ")[0] for text in rows.locator("td:first-child").all_inner_texts()]
+        assert ranks[:3] == ["1", "2", "3"]
+        assert ranks[6:] == ["118", "119", "120"]
+        assert rows.first.locator("svg.axis circle").is_visible()
+
+
+def test_figures_are_as_wide_as_the_text_and_ids_are_whole(report: Path) -> None:
+    with opened(report.as_uri(), viewport={"width": 1280, "height": 800}) as seen:
+        width = seen.page.locator("#certainty").bounding_box()["width"]
+        figures = seen.page.locator("#certainty figure > svg").all()
+        assert len(figures) == 3
+        for figure in figures:
+            assert figure.bounding_box()["width"] == pytest.approx(width)
+        ids = seen.page.locator("#table [data-item]", has_text="plain").all()
+        assert {round(one.bounding_box()["height"]) for one in ids} == {
+            round(ids[0].bounding_box()["height"])
+        }
+        assert ids[0].bounding_box()["height"] < 30
 
 
 def test_it_prints_dark_on_white_also_where_the_screen_is_dark(report: Path) -> None:
@@ -167,16 +212,19 @@ def test_on_a_phone_an_item_is_read_without_moving_the_table(report: Path) -> No
 
 def test_texts_in_tables_are_wide_enough_to_read_on_a_phone(report: Path) -> None:
     with opened(report.as_uri(), viewport={"width": 390, "height": 800}) as seen:
-        table = seen.page.locator("#gold table", has_text="places apart")
+        table = seen.page.locator("#gold table", has_text="gap")
         cells = [one for one in table.locator("td").all() if len(one.inner_text()) > 100]
         assert cells
         assert all(cell.bounding_box()["width"] >= 200 for cell in cells)
 
 
 def test_what_contested_means_is_said_above_the_table(seen: Seen) -> None:
-    assert "Contested: how much more the comparisons" in seen.page.locator("#table").inner_text()
+    assert "Contested: yes if the comparisons" in seen.page.locator("#table").inner_text()
     seen.page.get_by_role("button", name="Contested").click()
     cells = seen.page.locator("#table tbody tr td:nth-child(6)").all_inner_texts()
-    values = [float(cell.replace("−", "-")) for cell in cells if cell != "–"]
+    shown = [re.fullmatch(r"(yes|no) \((.*)\)", cell) for cell in cells if cell != "–"]
+    values = [float(one[2].replace("−", "-")) for one in shown if one is not None]
+    assert len(values) == len(shown)
+    assert all((one[1] == "yes") is (float(one[2].replace("−", "-")) > 2) for one in shown if one)
     assert values == sorted(values, reverse=True)
     assert len(set(values)) > 5

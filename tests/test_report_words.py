@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import re
 from html import unescape
+from importlib.metadata import version
 from pathlib import Path
 from typing import Any
 
@@ -13,7 +14,7 @@ import pytest
 from matplotlib.figure import Figure
 
 from judgeq.engine.scores import Scores
-from judgeq.ui import run_figures
+from judgeq.ui import figures
 from tests.cli import judgeq
 from tests.mock import mock
 
@@ -36,7 +37,9 @@ def made(folder: Path, *flags: str) -> dict[str, Any]:
 def paragraph(folder: Path) -> str:
     judgeq(folder, "report")
     (path,) = folder.glob("runs/*/report.html")
-    match = re.search(r"<pre[^>]*>(.*?)</pre>", path.read_text("utf-8"), re.DOTALL)
+    match = re.search(
+        r"Methods</figcaption><pre[^>]*>(.*?)</pre>", path.read_text("utf-8"), re.DOTALL
+    )
     assert match is not None
     return unescape(match[1])
 
@@ -50,14 +53,16 @@ def test_texts_judged_alone_have_no_order_and_no_connection(tmp_path: Path) -> N
     assert 'were scored one by one for "biased wording".' in text
     assert "30 questions about single texts in 1 round" in text
     assert "the order within a question" not in text
-    assert "connected" not in str(made(tmp_path)["How often items were judged"])
+    facts = [fact for one in made(tmp_path).values() for fact in one["facts"]]
+    assert ["judgments", "1.0 per text (1 to 1)"] in facts
+    assert "connected" not in dict(facts)
 
 
 def test_a_reliability_that_is_too_high_is_said_to_be(tmp_path: Path) -> None:
     judgeq(tmp_path, *JOB, "--sample", "60")
     text = paragraph(tmp_path)
     assert re.search(
-        r"The median split-half correlation is \S+ \(100 splits\) and the scale separation reliability "
+        r"The median split-half correlation is \S+ \(100 splits\)\. The scale separation reliability "
         r"is \S+, which is too high where earlier answers decided what was asked later, as here",
         text,
     )
@@ -101,6 +106,15 @@ def test_imported_lists_of_several_sizes_are_of_one_kind(tmp_path: Path) -> None
     assert "4 judgments of pairs of texts and lists of up to 4 texts, made elsewhere" in text
 
 
+def test_the_software_can_be_cited(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--sample", "12", "-s", "listwise6x1")
+    blocks = dict(made(tmp_path)["For your paper"]["blocks"])
+    own = blocks["BibTeX"].split("@software{judgeq,")[1]
+    assert re.search(r"author +=", own)
+    assert re.search(r"year +=", own)
+    assert re.search(rf"version = {{{re.escape(version('judgeq'))}}}", own)
+
+
 # What went wrong
 
 
@@ -117,7 +131,7 @@ def troubled(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 def test_what_became_of_calls_is_in_words(troubled: Path) -> None:
     sections = made(troubled)
-    names = [row[0] for row in sections["What went wrong"]["rows"]]
+    names = [name for name, _ in sections["Calls without a verdict"]["facts"]]
     assert "server error" in names
     assert "unusable reply" in names
     assert not any("_" in name for name in names)
@@ -138,6 +152,7 @@ def test_questions_without_a_verdict_are_listed_with_what_was_said(troubled: Pat
     without = made(troubled, "--no-texts")["Questions without a verdict"]
     assert "reply or error" not in without["columns"]
     assert "rank these" not in str(without["rows"])
+    assert all(len(row) == len(without["columns"]) == 4 for row in without["rows"])
 
 
 # Tables and figures
@@ -147,7 +162,7 @@ def test_a_text_that_is_cut_ends_in_dots_and_gold_is_as_it_was_given(tmp_path: P
     judgeq(tmp_path, *JOB, "--sample", "60")
     judgeq(tmp_path, "report", "--format", "md")
     (path,) = tmp_path.glob("runs/*/report.md")
-    table = path.read_text("utf-8").split("Where judge and gold disagree most")[1]
+    table = path.read_text("utf-8").split("judge and gold labels disagree most")[1]
     rows = table.split("\n\n")[1].splitlines()[2:]
     assert len(rows) == 10
     assert all(row.endswith("… |") for row in rows)
@@ -193,7 +208,7 @@ def _scores(n: int) -> Scores:
 
 def test_lengths_far_apart_have_few_ticks() -> None:
     axes = Figure().subplots()
-    run_figures.by_length(axes, _scores(3), ["abcde", "a" * 200, "a" * 100_000])
+    figures.by_length(axes, _scores(3), ["abcde", "a" * 200, "a" * 100_000])
     low, high = axes.get_xlim()
     assert len([tick for tick in axes.get_xticks() if low <= tick <= high]) <= 6
 
@@ -201,7 +216,61 @@ def test_lengths_far_apart_have_few_ticks() -> None:
 def test_few_gold_labels_have_their_medians_and_ticks() -> None:
     axes = Figure().subplots()
     scores = _scores(9)
-    run_figures.by_gold(axes, scores, scores.gold)
+    figures.by_gold(axes, scores)
     assert axes.get_xticks().tolist() == [0, 1, 2]
     (medians,) = axes.collections
     assert [path.vertices[0][1] for path in medians.get_paths()] == [3, 4, 5]  # type: ignore[index]
+
+
+@pytest.mark.parametrize(
+    ("feature", "question"),
+    [
+        ("how slanted the wording is", "How slanted is the wording?"),
+        ("how urgent the demands of the writer are", "How urgent are the demands of the writer?"),
+        ("urgency", "Urgency:"),
+    ],
+)
+def test_the_title_asks_the_question(tmp_path: Path, feature: str, question: str) -> None:
+    judgeq(tmp_path, *JOB, "--sample", "12", "-s", "listwise6x1", "--feature", feature)
+    judgeq(tmp_path, "report", "--format", "json")
+    (path,) = tmp_path.glob("runs/*/report.json")
+    title = json.loads(path.read_text())["title"]
+    assert title == f"{question} 12 texts ranked by a simulated judge"
+
+
+# The appendix
+
+
+@pytest.mark.parametrize("kind", ["html", "md", "json"])
+def test_an_appendix_has_what_a_paper_needs_and_no_table_of_texts(
+    tmp_path: Path, kind: str
+) -> None:
+    judgeq(tmp_path, *JOB, "--sample", "60")
+    done = judgeq(tmp_path, "report", "--appendix", "--format", kind)
+    path = tmp_path / done.stdout.strip()
+    assert path.name == f"appendix.{kind}"
+    text = path.read_text("utf-8")
+    parts = ["Methods", "The prompt", "The scale", "Reliability and checks"]
+    places = [text.rindex(part) for part in parts]
+    assert places == sorted(places)
+    assert "60 texts of the dataset demo were put on a scale" in text
+    assert "<script" not in text
+    assert not list(tmp_path.glob("runs/*/report.*"))
+
+
+# Checks
+
+
+def test_only_unexpected_judgments_are_listed_and_positions_are_folded_away(tmp_path: Path) -> None:
+    judgeq(tmp_path, *JOB, "--sample", "60")
+    judgeq(tmp_path, "report")
+    (path,) = tmp_path.glob("runs/*/report.html")
+    page = path.read_text("utf-8")
+    evaluated = json.loads(judgeq(tmp_path, "evaluate", "--json").stdout)
+    slots = evaluated["slots"]
+    assert slots["favoured"] is slots["slighted"] is None
+    assert re.search(r"<details><summary>How often each position wins", page)
+    assert 'class="good"' in page
+    surprises = [one["surprise"] for one in evaluated["misfit"]["least_expected"]]
+    assert max(surprises) < 1.6
+    assert "Judgments least expected" not in page

@@ -99,7 +99,7 @@ def test_without_judgments_it_says_what_is_missing_and_makes_nothing(tmp_path: P
     (tmp_path / "empty").mkdir()
     done = judgeq(tmp_path, "reproduce", "paper", "--recordings", "empty", expect=3)
     assert "--recordings empty holds none of 5mini_10listwise3_clean.pkl" in done.stdout
-    assert "not all could be made again: babe, us_vs_them" in done.stderr
+    assert "not reproduced, since data is missing: babe, us_vs_them" in done.stderr
     assert not (tmp_path / "runs").exists()
     assert "can't be reproduced" in judgeq(tmp_path, "reproduce", "table9", expect=2).stderr
 
@@ -122,7 +122,7 @@ def test_what_was_checked_of_a_recording_is_what_is_said(
     (part,) = reproduction.reproduce(
         tmp_path, SHARED / "data" / "us_vs_them", tmp_path / "runs", lambda text: None
     )
-    shown = "\n".join(map(str, terminal(show_study.reproduction([part]))))
+    shown = " ".join(map(str, terminal(show_study.reproduction([part]))))
     assert part.elo_equal is None
     if changed:
         assert "holds other judgments than the authors' USvsTHEM/listwise" in part.missing

@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 import re
 from collections.abc import Callable, Coroutine
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -13,7 +14,8 @@ import pytest
 from judgeq import config
 from judgeq.engine import assembly, runner, session
 from judgeq.engine.queue import Stop
-from judgeq.errors import RunError, StoppedError
+from judgeq.errors import LedError, RunError, StoppedError
+from judgeq.events import Event, Notice
 from judgeq.runs import whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore
@@ -164,7 +166,7 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
 
         def until() -> float:
             assert isinstance(opened.store, SqliteStore)
-            (lease,) = opened.store._db.execute("SELECT until FROM lead").fetchone()
+            (lease,) = opened.store._db.connection.execute("SELECT until FROM lead").fetchone()
             return float(lease)
 
         async with runner.leading(opened, sleep):
@@ -196,6 +198,35 @@ def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
         with pytest.raises(RunError, match=re.escape("another process has taken the run over")):
             await lead()
         assert opened.stop.asked
+
+    story(tmp_path, told)
+
+
+def test_who_waits_for_the_scheduler_says_when_it_takes_over(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setattr(runner, "BARRIER_WAIT", 0.0)
+    events: list[Event] = []
+
+    async def told(opened: runner.Session, clock: Clock) -> None:
+        led = LedError("the run is led by another process.", until=1.0)
+        renewed = LedError("the run is led by another process.", until=2.0)
+        answers: list[LedError | int] = [led, led, 7, led, renewed]
+
+        async def lead(holder: str, ttl: float) -> int:
+            if isinstance(answer := answers.pop(0), LedError):
+                raise answer
+            return answer
+
+        monkeypatch.setattr(opened.store, "lead", lead)
+        waiting = replace(opened, emit=events.append)
+        assert await runner._lead(waiting) == 7
+        (notice,) = events
+        assert isinstance(notice, Notice)
+        assert "led by another process. If that process is dead, this `judgeq run`" in notice.text
+        assert "judgeq worker" not in notice.text
+        with pytest.raises(LedError, match="To help it, start `judgeq worker"):
+            await runner._lead(waiting)
 
     story(tmp_path, told)
 

@@ -200,7 +200,7 @@ def test_runs_are_listed_the_latest_first(root: Path) -> None:
 )
 def test_a_run_is_found_by_a_beginning_of_its_id(root: Path, name: str, found: str | None) -> None:
     if found is None:
-        with pytest.raises(RunError, match=r"'b' begins 2 runs: babe-1, begun\. Give more"):
+        with pytest.raises(RunError, match=r"'b' means 2 runs: babe-1, begun\. Give more"):
             FolderRuns(root).find(name)
     else:
         assert FolderRuns(root).find(name).path == root / found
@@ -225,7 +225,7 @@ def test_what_is_not_found_is_told(root: Path) -> None:
             FolderRuns(root / "none").find(name)
     for number in range(9):
         made(RunFolder(root / f"many-{number}"))
-    with pytest.raises(RunError, match=r"begins 9 runs: many-\d(, many-\d){4} …\. Give more"):
+    with pytest.raises(RunError, match=r"means 9 runs: many-\d(, many-\d){4} …\. Give more"):
         FolderRuns(root).find("many")
 
 

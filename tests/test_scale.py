@@ -67,9 +67,8 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     said = judgeq(runs, "evaluate", "--runs-dir", "similar", "--splits", "12").stdout
     words = " ".join(said.split())
     assert "median of 12 splits of the judgments" in words
-    assert "Misfit with the scale" in words
-    assert "outside the range of 95 %" in words
-    assert "Judgments least expected" in words
+    assert "Misfit with the scores" in words
+    assert "outside the 95 % range" in words
     misfits = found["misfit"]
     assert misfits["judges"] is None  # one judge can't be held against others
     assert misfits["items"]["known"] == 60
@@ -77,6 +76,17 @@ def test_evaluate_shows_reliability_and_misfit(runs: Path) -> None:
     surprises = [one["surprise"] for one in misfits["least_expected"]]
     assert surprises == sorted(surprises, reverse=True)
     assert len(misfits["least_expected"][0]["groups"]) == 6
+
+
+def test_only_unexpected_judgments_are_shown(runs: Path) -> None:
+    seen = set()
+    for name in ("similar", "random", "complete", "panel"):
+        flags = ("evaluate", "--runs-dir", name, "--splits", "0", "--resamples", "0")
+        (least, *_) = json.loads(judgeq(runs, *flags, "--json").stdout)["misfit"]["least_expected"]
+        shown = "Judgments least expected" in " ".join(judgeq(runs, *flags).stdout.split())
+        assert shown == (least["surprise"] > 1.6)
+        seen.add(shown)
+    assert seen == {True, False}
 
 
 def test_a_warning_stands_beside_an_adaptive_designs_separation(runs: Path) -> None:

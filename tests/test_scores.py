@@ -15,8 +15,8 @@ import judgeq as package
 from judgeq import runs
 from judgeq.engine import session
 from judgeq.engine.scores import SURE, Scores, write_scores
+from judgeq.escaping import excerpt
 from judgeq.rating.intervals import Intervals
-from judgeq.untrusted import excerpt
 from tests.cli import judgeq, only_run, score_columns, scores
 
 
@@ -63,7 +63,7 @@ RUN = ("run", "-d", "d.csv", "--gold-column", "gold", "-s", "pairwise3")
 def run(tmp_path: Path) -> Path:
     (tmp_path / "d.csv").write_text(DATA, encoding="utf-8")
     shown = " ".join(judgeq(tmp_path, *RUN).stdout.split())
-    assert "The highest and the lowest texts, by pl, with 95 % intervals" in shown
+    assert "4 texts of d ranked, judged by the simulated judge" in shown
     assert "second" in shown
     return only_run(tmp_path)
 
@@ -91,17 +91,17 @@ def test_how_sure_each_rating_is_stands_beside_it(tmp_path: Path, run: Path) -> 
     assert result.scores.intervals is not None
     for name in SURE:
         expected = getattr(result.scores.intervals, name)
-        np.testing.assert_array_equal([float(cell) for cell in columns[name]], expected)
+        written = [float(cell) for cell in columns[name]]
+        np.testing.assert_array_equal(written, np.round(expected, 4))
     for row in zip(*(map(float, cells) for cells in columns.values()), strict=True):
         rank, theta, se, low, high, rank_low, rank_high, tier = row
         assert 0 < se < 2
         assert low < theta < high
         assert 1 <= rank_low <= rank <= rank_high <= 4
         assert 1 <= tier <= rank
-    assert "standard errors" in judgeq(tmp_path, "rate").stdout
-    said = judgeq(tmp_path, "rate", "--rating", "bt-mm").stdout
-    assert "standard errors" not in said
-    assert "intervals" not in said
+    assert "median standard error" in judgeq(tmp_path, "status").stdout
+    assert "95 % interval" in judgeq(tmp_path, "rate").stdout
+    assert "95 %" not in judgeq(tmp_path, "rate", "--rating", "bt-mm").stdout
     assert not {*SURE} & {*score_columns(run)}
     paper = package.open_run(run.name, runs_dir=tmp_path / "runs", rating="bt-mm")
     assert np.isnan(paper.scores.se).all()

@@ -41,13 +41,24 @@ def test_on_a_terminal_nothing_is_markup_or_acts() -> None:
     assert "\x1b[2J" not in text
 
 
-def test_a_table_is_set_closer_when_it_would_be_too_wide() -> None:
-    row = ["x" * 30] * 3
-    wide = Section(columns=words("a", "b", "c"), rows=[row])
-    wider = Section(columns=words("a", "b", "c", "d"), rows=[[*row, "x"]])
-    assert f"{'x' * 30}   {'x' * 30}" in printed(wide)
-    assert f"{'x' * 30}  {'x' * 30}" in printed(wider)
-    assert all(len(line) <= 100 for line in printed(wide, wider).splitlines())
+def test_lines_break_between_words_and_are_not_padded() -> None:
+    words_of = "to be or not to be that is the question whether " * 5 + "end"
+    section = Section(
+        words_of,
+        [("a fact", words_of)],
+        words("short", "long"),
+        [("x", words_of), ("y" * 30, "z")],
+        notes=[words_of, "/a/path/without/a/blank/is/longer/than/the/terminal"],
+        warnings=[words_of],
+    )
+    lines = list(map(str, terminal([section], 40)))
+    assert all(line == line.rstrip() for line in lines)
+    assert [line for line in lines if len(line) > 40] == [str(section.notes[1])]
+    known = {*words_of.split(), "a", "fact", "short", "long", "x", "y" * 30, "z", section.notes[1]}
+    assert {word for line in lines for word in line.split()} == known
+    wide = list(map(str, terminal([section], 300)))
+    assert max(map(len, wide)) > 200  # a table takes the room that there is
+    assert max(len(line) for line in wide if line.startswith("to be")) <= 100
 
 
 def test_sections_are_apart_unless_they_belong_together() -> None:

@@ -166,7 +166,7 @@ def test_all_runs_are_listed_by_links_that_lead_to_them(here: Served) -> None:
 def test_a_finished_run_opens_on_its_report(here: Served, more: tuple[str, ...]) -> None:
     report = here.ask(here.run(*more))
     assert report.status == 200
-    assert "For a methods section" in report.text
+    assert "For your paper" in report.text
     assert 'href="/"' in report.text
     assert "live.js" not in report.text
     policy = report.headers["Content-Security-Policy"]
@@ -291,7 +291,7 @@ def test_runs_on_a_store_are_shown_too(tmp_path: Path) -> None:
     with served(tmp_path, runs=runs.runs_in(tmp_path, store)) as here:
         page = here.page("/")
         (path,) = re.findall(r'<a href="(/runs/[^"]*)">', page)
-        assert "For a methods section" in here.ask(path).text
+        assert "For your paper" in here.ask(path).text
         assert here.ask(f"{path}/status").status == 205
 
 

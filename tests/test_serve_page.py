@@ -14,7 +14,7 @@ import pytest
 from aiohttp import web
 
 from judgeq.mock_server import MockServer
-from judgeq.mock_server.behaviour import MockSettings
+from judgeq.settings.mock_server import MockSettings
 from tests.browser import Seen, opened, violations
 from tests.cli import LONGEST, start
 from tests.test_report_page import HOSTILE

@@ -21,7 +21,7 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 def _offline(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
     monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
     monkeypatch.delenv("JUDGEQ_DATA", raising=False)
-    monkeypatch.setattr("judgeq.paths.user_cache", lambda: tmp_path / "cache")
+    monkeypatch.setattr("judgeq.files.user_cache", lambda: tmp_path / "cache")
 
 
 def prepared(root: Path, **settings: object) -> Run:
@@ -46,7 +46,7 @@ def test_what_a_model_needs_is_told_before_anything_is_written(tmp_path: Path) -
     mine = {"dataset": str(data), "judge": "m", "strategy": "pairwise"}
     with pytest.raises(UsageError, match=r"name a prompt set with --prompt .* --feature"):
         prepared(tmp_path / "runs", **mine)
-    with pytest.raises(UsageError, match="--max-cost 1: the price of m is not known"):
+    with pytest.raises(UsageError, match="--max-cost 1: the price of m is unknown"):
         prepared(tmp_path / "runs", **mine, feature="zest", max_cost=1.0)
     with pytest.raises(UsageError, match="--both-orders goes with pairs, not with"):
         prepared(tmp_path / "runs", **mine | {"strategy": "listwise3"}, both_orders=True)
@@ -78,6 +78,9 @@ def test_events_tell_the_story(tmp_path: Path) -> None:
 
     events.clear()
     again = session.execute(session.resume(this.folder, {}), events.append)
+    assert again.totals.calls == 48
+    assert events == []  # it is finished: nothing is gone through again
+    again = session.execute(session.resume(this.folder, {}), events.append, retry_failed=True)
     (started,) = (e for e in events if isinstance(e, RunStarted))
     assert [counts.done for counts in started.planned] == [24, 24]
     assert started.totals.calls == again.totals.calls == 48

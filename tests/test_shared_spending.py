@@ -14,10 +14,9 @@ from hypothesis import strategies as st
 from hypothesis.stateful import RuleBasedStateMachine, initialize, invariant, precondition, rule
 
 from judgeq.errors import BudgetError, RunError
-from judgeq.judge.budget import Budget
+from judgeq.judge.budget import NANO, Allowance, Budget
 from judgeq.judge.limiter import SLACK
-from judgeq.judge.shared_spending import AGAIN, FIRST_WAIT, LOOK, Purse, SharedSpending, Slice
-from judgeq.judge.spending import NANO
+from judgeq.judge.slices import AGAIN, FIRST_WAIT, IDLE, LOOK, Keeper, Slice, Slices
 from judgeq.store.postgres.address import connect, in_schema, parse
 from judgeq.store.postgres.sharing import Sharing
 from judgeq.store.postgres.store import PostgresStore
@@ -25,7 +24,7 @@ from tests.cli import command, environment
 from tests.fakes import Clock
 from tests.mock import mock, stats
 from tests.postgres import new_run, new_store
-from tests.test_joining import planning, waited_for
+from tests.test_worker_processes import planning, waited_for
 
 
 class Database:
@@ -78,13 +77,13 @@ def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
     async def tell(database: Database) -> None:
         sharings = [database.sharing(database.worker()) for _ in range(3)]
         await sharings[0].set_cap(NANO)
-        both = [SharedSpending(sharing) for sharing in sharings]
+        several = [Slices(sharing) for sharing in sharings]
         paid = 0.0
 
-        async def work(spending: SharedSpending, sharing: Sharing) -> None:
+        async def work(slices: Slices, sharing: Sharing) -> None:
             nonlocal paid
-            await spending.open()
-            budget = Budget(spending)
+            await slices.open()
+            budget = Budget(shared=slices)
             try:
                 while True:
                     await budget.reserve(0.04)
@@ -95,11 +94,12 @@ def test_all_of_a_cap_is_used_and_the_error_says_by_what() -> None:
                     budget.settle(0.04, 0.01)
                     sharing.settled(40_000_000, 30_000_000)
             finally:
-                await spending.close()
+                await slices.close()
 
         done = await asyncio.wait_for(
             asyncio.gather(
-                *[work(*pair) for pair in zip(both, sharings, strict=True)], return_exceptions=True
+                *[work(*pair) for pair in zip(several, sharings, strict=True)],
+                return_exceptions=True,
             ),
             30,
         )
@@ -120,13 +120,43 @@ async def moved(database: Database, sharing: Sharing, spent: int, at_risk: int, 
     )  # fmt: skip
 
 
-class Worker:
-    """A process with a purse, and its calls: reserved, and begun."""
+class Unheard(Keeper):
+    """A store whose next answer is lost with the connection, if `lost`: what was asked was done."""
 
-    def __init__(self, database: Database) -> None:
+    def __init__(self, keeper: Keeper) -> None:
+        self._keeper = keeper
+        self.lost = False
+
+    @property
+    def worker(self) -> int | None:
+        return self._keeper.worker
+
+    def on_settled(self, settled: Callable[[int, int], None]) -> None:
+        self._keeper.on_settled(settled)
+
+    async def set_cap(self, cap: int | None) -> None:
+        await self._keeper.set_cap(cap)
+
+    async def close(self) -> None:
+        await self._keeper.close()
+
+    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
+        given = await self._keeper.reserve(held, least, wanted, reserved)
+        if self.lost:
+            raise RunError("the connection broke.")
+        return given
+
+
+class Worker:
+    """A process with a cap of its own and slices of the run's; and its calls: reserved, and begun."""
+
+    def __init__(self, database: Database, clock: Callable[[], float], own: int) -> None:
         self.number = database.worker()
         self.sharing = database.sharing(self.number)
-        self.purse = Purse()
+        self.keeper = Unheard(self.sharing)
+        self.slices = Slices(self.keeper, clock=clock)
+        self.allowance = Allowance(own / NANO)
+        self.budget = Budget(self.allowance, self.slices)
         self.granted: list[int] = []
         self.begun: list[int] = []
 
@@ -161,29 +191,27 @@ class Spenders(RuleBasedStateMachine):
         self.do(moved(self.database, worker.sharing, spent, at_risk, free))
 
     @precondition(lambda self: len(self.workers) < 4)
-    @rule()
-    def join(self) -> None:
-        worker = Worker(self.database)
+    @rule(own=st.integers(0, 200))
+    def join(self, own: int) -> None:
+        worker = Worker(self.database, lambda: self.now, own)
         self.workers.append(worker)
-        worker.purse.answered(self.now, self.do(worker.sharing.reserve(None, 0, 0, 0)))
+        self.do(worker.slices.ask())
 
     @precondition(lambda self: self.workers)
     @rule(which=st.integers(0, 3), amount=st.integers(0, 60), lost=st.booleans())
     def ask(self, which: int, amount: int, lost: bool) -> None:
         worker = self.workers[which % len(self.workers)]
         self.now += 0.5
-        grant = worker.purse.reserve(self.now, amount)
-        if grant.granted:
+        wait = worker.budget.reserve_now(amount / NANO)
+        if wait == 0:
             worker.granted.append(amount)
         else:
             # Never is right only while no call in flight can give anything back: one of 0 can't.
-            assert grant.wait is not None or not any(sum(each.begun) for each in self.workers)
-        question = worker.purse.ask(self.now)
-        given = self.do(worker.sharing.reserve(*question))
-        if lost:  # with the connection: the question was answered, and nobody heard it
-            worker.purse.unanswered(self.now, 1.0)
-        else:
-            worker.purse.answered(self.now, given)
+            own = worker.allowance.exhausted
+            flying = [worker] if own else self.workers
+            assert wait is not None or not any(sum(each.begun) for each in flying)
+        worker.keeper.lost = lost
+        self.do(worker.slices.ask())
 
     @precondition(lambda self: any(worker.granted for worker in self.workers))
     @rule(which=st.integers(0, 3), sent=st.booleans())
@@ -195,7 +223,7 @@ class Spenders(RuleBasedStateMachine):
             worker.begun.append(amount)
             self.move(worker, 0, amount, -amount)
         else:
-            worker.purse.release(amount)
+            worker.budget.release(amount / NANO)
 
     @precondition(lambda self: any(worker.begun for worker in self.workers))
     @rule(which=st.integers(0, 3), share=st.floats(0, 1), known=st.booleans())
@@ -209,7 +237,8 @@ class Spenders(RuleBasedStateMachine):
             self.move(worker, cost, -bound, bound - cost)
         else:  # no answer: possibly paid
             self.move(worker, 0, -(bound - cost), bound - cost)
-        worker.purse.settled(bound, bound - cost)
+        worker.sharing.settled(bound, bound - cost)
+        worker.budget.settle(bound / NANO, cost / NANO if known else None, cost / NANO)
 
     @precondition(lambda self: self.workers)
     @rule(which=st.integers(0, 3), answers=st.integers(0, 3))
@@ -236,7 +265,11 @@ class Spenders(RuleBasedStateMachine):
             ((free,),) = self.database.rows(
                 "SELECT free FROM @.workers WHERE worker = %s", worker.number
             )
-            assert 0 <= worker.purse.free + sum(worker.granted) <= free
+            assert 0 <= worker.slices.free + sum(worker.granted) <= free
+            own = worker.allowance
+            assert own.cap is not None
+            assert own.spent + own.reserved <= own.cap
+            assert own.reserved == sum(worker.granted) + sum(worker.begun)
 
 
 DATABASES: list[Database] = []
@@ -260,7 +293,7 @@ TestSpenders.settings = settings(
 # What a process makes of the answers
 
 
-class Keeper:
+class Scripted:
     """Answers as it is scripted; without a script it gives all that is wanted."""
 
     worker = 1
@@ -324,22 +357,21 @@ def test_a_cap_of_any_size_is_kept() -> None:
 
 def test_money_that_others_may_give_back_is_asked_for_again() -> None:
     async def tell() -> None:
-        clock, keeper = Clock(), Keeper()
-        spending = SharedSpending(keeper, clock=clock)
-        await spending.open()
+        clock, keeper = Clock(), Scripted()
+        slices = Slices(keeper, clock=clock)
+        await slices.open()
         keeper.slices = [Slice(0, 0, NANO, NANO // 2, 0, pending=True)]
-        assert spending.reserve(NANO).wait is not None
-        await spending.turn()
-        assert spending.due() == clock.now + LOOK  # or until somebody still wants it
-        grant = spending.reserve(NANO)
-        assert grant.wait is not None
-        assert spending.due() == clock.now + AGAIN
+        assert slices.reserve(NANO)
+        await slices.ask()
+        assert slices.due() == clock.now + IDLE  # or until somebody still wants it
+        assert slices.reserve(NANO)
+        assert slices.due() == clock.now + AGAIN
         clock.now += AGAIN
         keeper.slices = [Slice(0, 0, NANO, NANO // 2, 0, pending=False)]
-        await spending.turn()
-        assert spending.reserve(NANO).wait is None
-        assert spending.spent == NANO // 2
-        await spending.close()
+        await slices.ask()
+        assert slices.reserve(NANO) is None
+        assert slices.spent == NANO // 2
+        await slices.close()
         assert keeper.asked[-1] == ("closed",)
 
     asyncio.run(tell())
@@ -347,83 +379,83 @@ def test_money_that_others_may_give_back_is_asked_for_again() -> None:
 
 def test_money_that_nobody_wants_is_given_back() -> None:
     async def tell() -> None:
-        clock, keeper = Clock(), Keeper()
-        spending = SharedSpending(keeper, clock=clock)
-        await spending.open()
-        spending.reserve(1000)
-        await spending.turn()
-        assert spending.reserve(1000).granted
+        clock, keeper = Clock(), Scripted()
+        slices = Slices(keeper, clock=clock)
+        await slices.open()
+        slices.reserve(1000)
+        await slices.ask()
+        assert slices.reserve(1000) == 0
         keeper.settled(1000, 400)
-        clock.now = spending.due()
-        await spending.turn()
-        while keeper.asked[-1][0] != 600:
-            clock.now = spending.due()
-            await spending.turn()
+        clock.now = slices.due()
+        await slices.ask()
+        while keeper.asked[-1][2]:  # a slice for those that may come
+            clock.now = slices.due()
+            await slices.ask()
         held, least, wanted, reserved = keeper.asked[-1]
         assert (held, least, wanted, reserved) == (600, 0, 0, 0)
-        assert spending.reserved == 0
-        await spending.close()
+        assert slices.reserved == 0
+        await slices.close()
 
     asyncio.run(tell())
 
 
 def test_calls_wait_while_the_store_is_away_and_the_user_is_notified_once() -> None:
     async def tell() -> None:
-        clock, keeper = Clock(), Keeper()
+        clock, keeper = Clock(), Scripted()
         notices: list[str] = []
-        spending = SharedSpending(keeper, clock=clock, notify=notices.append)
-        await spending.open()
+        slices = Slices(keeper, clock=clock, notify=notices.append)
+        await slices.open()
         keeper.slices = [RunError("It is away."), RunError("It is away."), RunError("It is away.")]
         waits = []
-        assert not spending.reserve(1000).granted
+        assert slices.reserve(1000)
         for _ in range(3):
-            clock.now = spending.due()
-            await spending.turn()
-            assert spending.reserve(1000).wait
-            waits.append(spending.due() - clock.now)
+            clock.now = slices.due()
+            await slices.ask()
+            assert slices.reserve(1000)
+            waits.append(slices.due() - clock.now)
         assert waits == [FIRST_WAIT, 2 * FIRST_WAIT, 4 * FIRST_WAIT]
-        clock.now = spending.due()
-        await spending.turn()
-        assert spending.reserve(1000).granted
+        clock.now = slices.due()
+        await slices.ask()
+        assert slices.reserve(1000) == 0
         assert len(notices) == 1
         assert "It is away" in notices[0]
-        await spending.close()
+        await slices.close()
 
     asyncio.run(tell())
 
 
 def test_a_cap_that_is_given_changed_or_taken_away_holds_soon() -> None:
     async def tell() -> None:
-        clock, keeper = Clock(), Keeper()
+        clock, keeper = Clock(), Scripted()
         keeper.cap = None
-        spending = SharedSpending(keeper, clock=clock)
-        await spending.open()
+        slices = Slices(keeper, clock=clock)
+        await slices.open()
         for _ in range(3):
-            assert spending.reserve(10**12).granted
-            clock.now = spending.due()
-            await spending.turn()
+            assert slices.reserve(10**12) == 0
+            clock.now = slices.due()
+            await slices.ask()
             assert keeper.asked[-1] == (None, 0, 0, 0)
         keeper.cap = NANO
-        assert spending.due() == clock.now + LOOK
-        clock.now = spending.due()
-        await spending.turn()
-        assert spending.cap == NANO
-        assert not spending.reserve(1000).granted
-        clock.now = spending.due()
-        await spending.turn()
-        assert spending.reserve(1000).granted
+        assert slices.due() == clock.now + LOOK
+        clock.now = slices.due()
+        await slices.ask()
+        assert slices.cap == NANO
+        assert slices.reserve(1000)
+        clock.now = slices.due()
+        await slices.ask()
+        assert slices.reserve(1000) == 0
         keeper.cap = NANO // 2
         clock.now += LOOK
-        await spending.turn()
-        assert spending.cap == NANO // 2
-        await spending.turn()  # what was held under the other cap is given back first
+        await slices.ask()
+        assert slices.cap == NANO // 2
+        await slices.ask()  # what was held under the other cap is given back first
         held, least, *_ = keeper.asked[-1]
         assert (held, least) == (1000, 0)
         keeper.cap = None
         clock.now += LOOK
-        await spending.turn()
-        assert spending.reserve(10**12).granted
-        await spending.close()
+        await slices.ask()
+        assert slices.reserve(10**12) == 0
+        await slices.close()
 
     asyncio.run(tell())
 

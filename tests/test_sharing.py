@@ -15,7 +15,7 @@ import numpy as np
 import pytest
 
 from judgeq import api, config, runs
-from judgeq.engine import importing, results, session
+from judgeq.engine import import_run, results, session
 from judgeq.engine.results import Result
 from judgeq.engine.status import state
 from judgeq.errors import DataError, JudgeError, RunError, UsageError
@@ -47,7 +47,7 @@ def exported(folder: RunPlace, path: Path) -> Path:
 def imported(path: Path, root: Path, dataset: str = "demo", **settings: Any) -> Result:
     """The result of the run that `judgeq import` makes."""
     given = config.settle({"dataset": dataset, **settings})
-    folder, before, _ = importing.import_file(given, path, root)
+    folder, before, _ = import_run.import_file(given, path, root)
     assert not before
     return evaluated(asyncio.run(results.read(folder, given)))
 
@@ -116,8 +116,8 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
 
     again = judgeq(tmp_path, "import", "-d", "demo", file)
     assert "was imported before; --new imports it again beside it" in again.stderr
-    assert "judge recorded" in " ".join(again.stdout.split())
-    assert "The judge was simulated" not in again.stdout
+    assert "judged by recorded" in again.stdout
+    assert "simulated" not in again.stdout
     assert only_run(tmp_path) == there
     # Named by ids, they are the same judgments.
     ids = score_columns(run)["id"]
@@ -126,8 +126,8 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
     assert json.loads(by_id.split("\n")[0])["presented"][0] == ids[row]
     (tmp_path / "by-id.jsonl").write_text(by_id, encoding="utf-8")
     given = config.settle({"dataset": "demo"}), tmp_path / "by-id.jsonl", tmp_path / "runs"
-    assert importing.import_file(*given) == (RunFolder(tmp_path / "runs" / there.name), True, ())
-    folder, before, _ = importing.import_file(*given, new=True)
+    assert import_run.import_file(*given) == (RunFolder(tmp_path / "runs" / there.name), True, ())
+    folder, before, _ = import_run.import_file(*given, new=True)
     assert (folder.id, before) == (f"{there.name}-2", False)
 
 
@@ -135,7 +135,7 @@ def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> 
     imported(demo / "demo.jsonl", tmp_path / "runs")
     run, before = only_run(tmp_path), score_columns(only_run(demo))
     rated = judgeq(tmp_path, "rate", "--sigma", "0.5")
-    assert f"{run.name}: finished" in rated.stdout
+    assert f"{run.name}/scores.csv" in rated.stdout
     after = score_columns(run)
     assert after["elo"] == before["elo"]
     assert max(map(float, after["pl"])) < max(map(float, before["pl"]))
@@ -144,7 +144,7 @@ def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> 
     assert [jobs["done"] for jobs in state["jobs_by_round"]] == [24, 24, 24]
     assert run.name in judgeq(tmp_path, "runs").stdout
     done = judgeq(tmp_path, "resume", expect=7)
-    assert "was imported: there is nothing to go on with" in done.stderr
+    assert "was imported: nothing is left to ask" in done.stderr
     assert score_columns(run) == after
 
 
@@ -269,8 +269,10 @@ def test_an_order_that_is_not_known_is_no_bias(tmp_path: Path) -> None:
     ]
     file.write_text("".join(f"{json.dumps(line)}\n" for line in lines))
     shown = judgeq(tmp_path, "import", "-d", data, file).stdout
-    assert "The order of presentation isn't known of 190 verdicts" in shown
-    assert "favoured" not in shown
+    assert "Position bias" not in shown
+    shown = judgeq(tmp_path, "evaluate").stdout
+    assert "The order of presentation isn't known for 190 verdicts" in shown
+    assert "osition bias" not in shown
     again = judgeq(tmp_path, "export").stdout
     assert {json.loads(line)["ordered"] for line in again.splitlines()} == {False}
 
@@ -470,7 +472,7 @@ def test_what_was_not_recorded_stops_the_run_which_can_go_on(demo: Path, tmp_pat
     assert "part.jsonl holds no judgment on the items in rows" in message
     assert "give the same dataset, strategy and seed" in message
     run = only_run(tmp_path)
-    assert f"`judgeq resume {run.name}` goes on" in message
+    assert f"or `judgeq resume {run.name}`" in message
     assert query(run, "SELECT count(*) FROM verdicts") == [(40,)]
     assert query(run, "SELECT count(*) FROM jobs WHERE state = 'running'") == [(0,)]
     # Taken up, nothing is lost, and it stops at the same question; with another file it is another.
@@ -510,7 +512,7 @@ def test_a_single_judge_keeps_its_name(tmp_path: Path) -> None:
     ]
     (tmp_path / "a.jsonl").write_text("\n".join(lines) + "\n")
     done = judgeq(tmp_path, "import", "-d", "demo", "a.jsonl")
-    assert "judge gpt" in " ".join(done.stdout.split())
+    assert "judged by gpt" in " ".join(done.stdout.split())
     assert judgeq(tmp_path, "export").stdout.splitlines() == lines
 
 

@@ -16,7 +16,7 @@ from judgeq.cli import showing
 from judgeq.engine import results, status
 from judgeq.engine.results import Result
 from judgeq.runs import RunFolder, RunPlace
-from judgeq.ui.show import run as show_run
+from judgeq.ui.show import status as show_status
 from tests.cli import judgeq
 from tests.fakes import ADDING_UP
 
@@ -46,9 +46,9 @@ def test_a_finished_run_shows_its_final_ranking(run: Result) -> None:
     np.testing.assert_array_equal(state.ratings, run.scores.ratings["pl"])
     shown = judgeq(run.run.path.parent, "status", run.run.path).stdout
     best = run.scores.ids[int(run.scores.ratings["pl"].argmax())]
-    assert "in the end" in shown
-    line = next(line for line in shown.splitlines() if line.split()[:1] == ["top"])
-    assert line.split() == ["top", best, f"{run.scores.ratings['pl'].max():.3f}"]
+    line = next(line for line in shown.splitlines() if line.split()[:1] == ["1"])
+    assert line.split()[2:4] == [best, f"{run.scores.ratings['pl'].max():.2f}"]
+    assert "score        pl (Plackett-Luce); also Elo. Prior σ = " in shown
 
 
 def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: Result) -> None:
@@ -73,7 +73,8 @@ def test_an_unfinished_run_shows_the_ranking_after_its_last_complete_round(run: 
     assert (again.word, again.complete, len(again.rounds)) == ("stopped", 2, 2)
     assert again.ratings is not None
     np.testing.assert_array_equal(again.ratings, state.ratings)
-    assert "after round 2" in judgeq(whole.path.parent, "status", whole.path).stdout
+    shown = judgeq(whole.path.parent, "status", whole.path).stdout
+    assert "after round 2, by Elo for now; the final scores are fitted at the end" in shown
 
     forget(whole, "id = 0")
     assert state_of(whole).ratings is None
@@ -83,11 +84,11 @@ def test_scores_of_single_items_are_shown_as_such(tmp_path: Path) -> None:
     direct = api.run("demo", strategy="direct", runs_dir=tmp_path)
     state = state_of(direct.run)
     assert state.rating == "direct"
-    assert "in the end" in judgeq(tmp_path, "status", direct.run.path).stdout
+    assert "score      direct (direct scores" in judgeq(tmp_path, "status", direct.run.path).stdout
 
 
 def facts(state: status.State) -> list[tuple[str, str]]:
-    section = next(iter(show_run.status(state)))
+    section = next(iter(show_status.status(state)))
     return [(str(name), str(value)) for name, value in section.facts]
 
 

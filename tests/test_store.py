@@ -611,7 +611,7 @@ async def test_reopened_jobs_start_afresh(store: Store, clock: Clock) -> None:
     await store.settle(
         "a",
         [
-            Outcome(0, INVALID, None, (call(1, "unusable"), call(1, "unusable")), "missing: B"),
+            Outcome(0, INVALID, None, (call(1, "unusable"), call(2, "unusable")), "missing: B"),
             Outcome(1, FAILED, error="no network"),
             answer(2, 2, 3),
         ],
@@ -625,7 +625,7 @@ async def test_reopened_jobs_start_afresh(store: Store, clock: Clock) -> None:
         (1, 0, None),
         (3, 0, None),
     ]
-    await store.settle("a", [answer(0, 1, 0)])
+    await store.settle("a", [answer(0, 1, 0, attempt=3)])
     assert (await store.verdicts()).items.tolist() == [1, 0, 2, 3]
 
 
@@ -659,7 +659,7 @@ async def test_the_first_answer_counts_and_a_later_one_is_a_duplicate(
 @contract
 async def test_both_answers_in_one_batch(store: Store, clock: Clock) -> None:
     await taken_over(store, clock)
-    await store.settle("b", [answer(0, 1, 0), answer(0, 0, 1)])
+    await store.settle("b", [answer(0, 1, 0), answer(0, 0, 1, attempt=2)])
     assert (await store.verdicts()).items.tolist() == [1, 0]
     assert (await store.totals()).calls == 2
 
@@ -679,10 +679,10 @@ async def test_a_late_answer_is_kept_while_nobody_has_the_job(store: Store, cloc
 async def test_without_an_answer_a_late_worker_changes_nothing(store: Store, clock: Clock) -> None:
     await taken_over(store, clock)
     for calls, late in enumerate((PENDING, FAILED, INVALID, RUNNING), 1):
-        await store.settle("a", [Outcome(0, late, None, (call(1, "timeout"),))])
+        await store.settle("a", [Outcome(0, late, None, (call(calls, "timeout"),))])
         assert await store.counts() == Counts(running=1)
         assert (await store.totals()).calls == calls
-    await store.settle("b", [answer(0, 0, 1)])
+    await store.settle("b", [answer(0, 0, 1, attempt=5)])
     assert await store.counts() == Counts(done=1)
 
 
@@ -699,12 +699,36 @@ async def test_a_late_note_does_not_take_the_job_up_again(store: Store, clock: C
 @contract
 async def test_a_late_answer_is_no_longer_unknown(store: Store, clock: Clock) -> None:
     await taken_over(store, clock)
-    await store.settle("b", [answer(0, 0, 1)])
+    await store.settle("b", [answer(0, 0, 1, attempt=2)])
     totals = await store.totals()
     assert (totals.unknown, totals.at_risk) == (1, 0.5)
     await store.settle("a", [answer(0, 1, 0)])
     totals = await store.totals()
     assert (totals.unknown, totals.at_risk, totals.calls) == (0, 0.0, 2)
+
+
+@contract
+async def test_what_is_sent_again_changes_nothing(store: Store, clock: Clock) -> None:
+    """As after a commit whose answer was lost."""
+    await begun(store, 4)
+    assert len(await store.claim("a", 3, LEASE)) == 3
+    for _ in range(2):
+        assert not await store.begin("a", [Attempt(0, 0.5, 1), Attempt(1, 0.5, 1)])
+    note = Outcome(1, RUNNING, None, (call(1, "unusable"),), "missing: B")
+    for _ in range(2):
+        await store.settle("a", [answer(0, 1, 0), note])
+    for _ in range(2):
+        assert not await store.begin("a", [Attempt(1, 0.5, 2)])
+    totals = await store.totals()
+    assert (totals.calls, totals.unusable, totals.in_flight, totals.at_risk) == (2, 1, 1, 0.5)
+    assert await store.counts() == Counts(pending=1, running=2, done=1)
+    cached = Outcome(2, DONE, Verdict((2, 3)), (call(0, "cached"),))
+    for _ in range(2):
+        await store.settle("a", [cached])
+        await store.settle("a", [answer(1, 1, 2, attempt=2), Outcome(3, FAILED)])
+    totals = await store.totals()
+    assert (totals.calls, totals.hits, totals.unknown) == (3, 1, 0)
+    assert await store.counts() == Counts(pending=1, done=3)
 
 
 # Whole or not at all

@@ -124,7 +124,7 @@ def test_a_schema_that_can_not_be_made_leaves_nothing_behind(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     path = tmp_path / "run.db"
-    monkeypatch.setattr(schema, "SCHEMA", schema.SCHEMA + "SELECT nonsense;")
+    monkeypatch.setattr(schema, "TABLES", schema.TABLES + "SELECT nonsense;")
     with pytest.raises(RunError, match="no such column"):
         SqliteStore(path)
     assert query(path, "SELECT * FROM sqlite_master") == []
@@ -201,9 +201,8 @@ def test_a_batch_that_can_not_be_is_told(path: Path, change: str, read: Read) ->
         (job,) = asyncio.run(store.claim("w", 1, 60))
         batch = Batch("b", 0, "openai", "h", "schema", 1.0, 1, 0.5, 1.0)
         asyncio.run(store.hand_over("w", batch, [Line(job, 0.5, 1)]))
-    execute(path, f"UPDATE batches SET {change}")
-    if "name = " in change:
-        execute(path, "UPDATE jobs SET worker = (SELECT name FROM batches) WHERE id = 2")
+    table = "workers" if "name = " in change else "batches"
+    execute(path, f"UPDATE {table} SET {change} WHERE worker = (SELECT worker FROM batches)")
     with (
         pytest.raises(RunError, match=r"run\.db is damaged"),
         opened(path, read_only=True) as store,
@@ -241,8 +240,8 @@ DAMAGE: list[tuple[str, Read]] = [
     ("DELETE FROM items WHERE row > 1", VERDICTS),
     ("UPDATE items SET gold = 'much' WHERE row = 1", ITEMS),
     ("UPDATE items SET id = CAST(x'ff' AS TEXT) WHERE row = 1", ITEMS),
-    ("UPDATE subsets SET row = 99 WHERE row = 1", ITEMS),
-    ("UPDATE subsets SET row = 'x' WHERE row = 1", ITEMS),
+    ("UPDATE subsets SET members = x'63000000'", ITEMS),
+    ("UPDATE subsets SET members = 'x'", ITEMS),
     ("UPDATE rounds SET ratings = x'00'", lambda store: store.ratings(1)),
     ("UPDATE rounds SET active = x'0000'", lambda store: store.active(1)),
     ("UPDATE rounds SET active = 7", lambda store: store.active(1)),
@@ -280,7 +279,7 @@ def test_partial_rankings_that_can_not_be(ties: str) -> None:
     four = np.arange(4, dtype="<i4").tobytes()
     row = [0, four, bytes.fromhex(ties), None, four, 0, 1]
     with pytest.raises(ValueError, match="partial ranking"):
-        answers.verdicts([row], 4)
+        answers.assembled(answers.columns([row]), 4)
 
 
 def test_verdicts_of_the_wrong_lengths_that_add_up(tmp_path: Path) -> None:
@@ -355,8 +354,8 @@ def test_calls_are_kept_whole_and_a_late_one_as_a_duplicate(path: Path) -> None:
     with opened(path) as store:
         asyncio.run(store.settle("b", [done(0, 0, 1)._replace(calls=(call(2),))]))
     assert query(path, "SELECT * FROM calls WHERE job = 0 ORDER BY id") == [
-        (1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None),
-        (3, 0, 2, "duplicate", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None),
+        (1, 1, 0, 1, "ok", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None, 1),
+        (3, 1, 0, 2, "duplicate", 10, 2, 5, 3, 0.25, 0.5, "a reply", 1000.0, None, 2),
     ]
 
 

@@ -12,7 +12,7 @@ from pydantic import ValidationError
 from judgeq import runs
 from judgeq.config import Settings, deciding_facts, fingerprint, settle
 from judgeq.datasets import Dataset, DatasetSpec, load
-from judgeq.datasets.tables import delimiter_of
+from judgeq.datasets.formats import delimiter_of
 from judgeq.engine import session
 from judgeq.errors import DataError, RunError, StoppedError, UsageError
 from judgeq.events import Event, RoundRated
@@ -303,8 +303,9 @@ def test_standard_input_is_read_by_its_content(
     ("content", "settings", "message"),
     [
         (b"", {}, "standard input is empty"),
-        (b"PAR1...", {}, "Parquet isn't read from standard input"),
-        (b'[{"text":"a"},{"text":"b"}]', {}, "row 1 .*is no JSON object"),
+        (b"PAR1...", {}, "standard input can't be read as Parquet"),
+        (b'[{"text":"a"},["b"]]', {}, r"row 2: \['b'\] is no JSON object"),
+        (b'[{"text":"a"},\n{"text":}]', {}, "broken JSON: .* at column 9 of line 2"),
         (b"text\na\n ,b\n", {}, r"standard input, row 2 \(line 3\): too many fields"),
         (b"t\xe4xt\na\n", {}, "standard input, line 1, byte 2"),
     ],

@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from rich.cells import cell_len
 
+from judgeq.escaping import escaped, for_spreadsheet, plain
 from judgeq.text import count, duration, money, rate, several
-from judgeq.untrusted import escaped, for_spreadsheet, plain
 
 
 @given(st.text(alphabet=st.characters(codec=None)), st.integers(1, 40))

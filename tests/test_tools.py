@@ -37,8 +37,8 @@ def test_an_estimate_holds_and_sends_and_writes_nothing(tmp_path: Path) -> None:
         assert stats(url)["requests"] == 0
         assert not (tmp_path / "runs").exists()
         shown = judgeq(tmp_path, "run", *DEMO, *flags, "--dry-run").stdout
-        assert "72 to be asked" in shown
-        assert "nothing is sent" in shown
+        assert "72 calls (rounds 2 and 3 depend on earlier answers)" in shown
+        assert "nothing was sent" in shown
 
         result = json.loads(judgeq(tmp_path, "run", *DEMO, *flags, "--json").stdout)
         low, high = told["cost"]["low"], told["cost"]["high"]
@@ -76,7 +76,7 @@ def test_a_price_that_is_not_known_is_not_zero(tmp_path: Path) -> None:
     told = estimated(tmp_path, "--base-url", "http://127.0.0.1:9/v1")
     assert (told["cost"], told["price"]) == (None, None)
     shown = judgeq(tmp_path, "estimate", *DEMO, "--base-url", "http://127.0.0.1:9/v1").stdout
-    assert "unknown: --price IN,OUT" in shown
+    assert "unknown: give --price IN,OUT" in shown
     known = judgeq(tmp_path, "estimate", "-d", "demo", "--judge", "gpt-5-mini", "--json").stdout
     assert "openai gpt-5-mini" in json.loads(known)["price"]
     free = json.loads(judgeq(tmp_path, "estimate", "-d", "demo", "--json").stdout)

@@ -15,7 +15,8 @@ from numpy.testing import assert_allclose
 
 import judgeq as package
 from judgeq.engine.results import Result
-from judgeq.evaluation.trail import Trail, from_ledger, gathered, trails, versus
+from judgeq.evaluation.explanation import explanation
+from judgeq.evaluation.trail import Trail, elo_by_round, gathered, trails, versus
 from tests.cli import judgeq
 
 N = ("-d", "synthetic:normal", "--n", "30")
@@ -75,18 +76,18 @@ def test_trails_hold_all_that_was_asked(runs: Path, name: str) -> None:
 @pytest.mark.parametrize("name", JOBS)
 def test_the_ledger_adds_how_the_rating_moved(runs: Path, name: str) -> None:
     run = opened(runs, name)
-    chosen = trails(gathered(run), [3, 0])
-    ledger = asyncio.run(from_ledger(run, chosen, replies=True))
-    assert ledger.elo.shape == (run.rounds + 1, 2)
-    assert_allclose(ledger.elo[0], 1500)
+    found = asyncio.run(explanation(run, 3, replies=True))
+    assert found.by_round.shape == (run.rounds + 1, 1)
+    assert_allclose(found.by_round[0], 1500)
+    assert_allclose(found.by_round, elo_by_round(run)[:, [3]])
     if "elo" in run.scores.ratings:
-        assert_allclose(ledger.elo[-1], run.scores.ratings["elo"][[3, 0]])
-    jobs = {one.judgment.job for item in chosen for one in item.appearances}
-    assert ledger.calls.keys() == jobs
-    assert {call.outcome for calls in ledger.calls.values() for call in calls} <= {"ok", "cached"}
-    assert all(calls[-1].reply for calls in ledger.calls.values())
-    assert not any(ledger.open.values())
-    assert not asyncio.run(from_ledger(run, chosen)).calls
+        assert_allclose(found.by_round[-1], run.scores.ratings["elo"][[3]])
+    jobs = {one.judgment.job for item in found.trails for one in item.appearances}
+    assert found.calls.keys() == jobs
+    assert {call.outcome for calls in found.calls.values() for call in calls} <= {"ok", "cached"}
+    assert all(calls[-1].reply for calls in found.calls.values())
+    assert not any(found.unanswered.values())
+    assert not asyncio.run(explanation(run, 3)).calls
 
 
 def test_residuals_argue_for_a_higher_or_a_lower_place(runs: Path) -> None:
@@ -173,8 +174,9 @@ def test_imported_judgments_have_no_slots_and_no_replies(tmp_path: Path) -> None
     assert not alone.judgment.rated
     assert alone not in one.against
     assert (never.appearances, never.against) == ((), [])
-    ledger = asyncio.run(from_ledger(run, [one, never], replies=True))
-    assert (ledger.calls, ledger.open) == ({}, {0: [], 8: []})
+    for row in (0, 8):
+        found = asyncio.run(explanation(run, row, replies=True))
+        assert (found.calls, found.unanswered) == ({}, {row: []})
 
 
 def test_questions_without_a_verdict_are_listed_with_their_calls(tmp_path: Path) -> None:
@@ -185,10 +187,10 @@ def test_questions_without_a_verdict_are_listed_with_their_calls(tmp_path: Path)
         db.execute("UPDATE jobs SET state = 'invalid' WHERE id = 1")
         db.execute("UPDATE calls SET outcome = 'unusable', reply = 'no' WHERE job = 1")
     run = package.open_run(runs_dir=tmp_path / "runs")
-    evidence = gathered(run)
-    every = trails(evidence, range(30))
-    ledger = asyncio.run(from_ledger(run, every, replies=True))
-    about = [row for row, matches in ledger.open.items() if matches]
+    every = [asyncio.run(explanation(run, row, replies=True)) for row in range(30)]
+    about = [found for found in every if any(found.unanswered.values())]
     assert len(about) == 5
-    assert {match.id for row in about for match in ledger.open[row]} == {1}
-    assert [(call.outcome, call.reply) for call in ledger.calls[1]] == [("unusable", "no")]
+    for found in about:
+        ((match,),) = found.unanswered.values()
+        assert match.id == 1
+        assert [(call.outcome, call.reply) for call in found.calls[1]] == [("unusable", "no")]

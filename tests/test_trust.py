@@ -63,7 +63,7 @@ def forget(tmp_path: Path) -> None:
 def invoke(*arguments: str | Path) -> tuple[int, str]:
     done = CliRunner().invoke(app, [*map(str, arguments)])
     assert done.exception is None or isinstance(done.exception, SystemExit), done.exception
-    return done.exit_code, done.output
+    return done.exit_code, " ".join(done.output.split())  # without where its lines end
 
 
 def change(folder: RunPlace, **settings: Any) -> None:
@@ -249,7 +249,7 @@ def test_a_run_that_can_not_be_remembered_runs_and_says_so(tmp_path: Path) -> No
     events: list[Event] = []
     session.execute(prepared, events.append)
     (notice,) = (e for e in events if isinstance(e, Notice) and e.warning)
-    assert "`judgeq resume` will ask for them again" in notice.text
+    assert "`judgeq resume` will ask for its settings again" in notice.text
 
 
 def test_another_users_folder_is_not_taken_for_ones_own(

@@ -16,7 +16,8 @@ import pytest
 
 from judgeq import config, seeds
 from judgeq.certainty import Certainty
-from judgeq.engine import knowing, session
+from judgeq.engine import certainty as how_known
+from judgeq.engine import session
 from judgeq.errors import UsageError
 from judgeq.judge import error_model
 from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order, plackett_luce
@@ -27,7 +28,7 @@ from judgeq.store.postgres.address import parse as parse_address
 from judgeq.strategies import History, Strategy, parse
 from judgeq.strategies.goal import Goal
 from judgeq.types import Counts, Floats, Matches, Totals, Verdicts
-from judgeq.ui import text
+from judgeq.ui import lines
 from tests.cli import judgeq, only_run, query, score_columns, scores, start, wait_until
 from tests.mock import mock
 from tests.postgres import new_store
@@ -255,8 +256,8 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
     assert 1 < rounds == early["rounds_planned"] < 9
     run = only_run(tmp_path)
     status = judgeq(tmp_path, "status").stdout
-    assert f"finished: ρ̂ {early['ended']['rho']:.3f} (--until 0.5)" in status
-    assert "one more round" in status
+    assert f"with reliability {early['ended']['rho']:.3f} (--until 0.5)" in status
+    assert "One more round" in status
     asked = "SELECT id, items FROM jobs ORDER BY id"
     before = query(run, asked)
 
@@ -278,6 +279,18 @@ def test_a_run_ends_once_enough_is_known_and_goes_on_when_asked_for_more(tmp_pat
     assert whole["ended"] is None
 
 
+def test_an_estimate_counts_no_rounds_after_the_end(tmp_path: Path) -> None:
+    job = ("-d", "synthetic:normal", "--n", "60", "-s", "listwise10", "--rounds", "9")
+    ended = json.loads(judgeq(tmp_path, "run", *job, "--until", "0.5", "--json").stdout)
+    assert ended["rounds"] < 9
+    left, more = (
+        json.loads(judgeq(tmp_path, "estimate", *job, *until, "--json").stdout)
+        for until in (("--until", "0.5"), ())
+    )
+    assert (left["rounds_not_looked_into"], left["calls"]) == (0, 0)
+    assert more["rounds_not_looked_into"] == 9 - ended["rounds"]
+
+
 def test_in_a_store_it_is_the_same(tmp_path: Path) -> None:
     """Ended in a PostgreSQL store, taken up there, and equal to a folder's to the last bit."""
     job = ("run", "-d", "synthetic:normal", "--n", "40", "-s", "listwise5x9", "--quiet", "--json")
@@ -291,7 +304,7 @@ def test_in_a_store_it_is_the_same(tmp_path: Path) -> None:
     folder = tmp_path / "folder"
     folder.mkdir()
     judgeq(folder, *job, "--until", "0.9")
-    assert scores(only_run(tmp_path)) == scores(only_run(folder))
+    assert scores(only_run(tmp_path), *at) == scores(only_run(folder))
 
 
 def test_of_a_model_each_round_says_what_one_more_would_cost(tmp_path: Path) -> None:
@@ -299,12 +312,8 @@ def test_of_a_model_each_round_says_what_one_more_would_cost(tmp_path: Path) -> 
     with mock(tmp_path) as url:
         model = ("--judge", "mock", "--base-url", url, *price)
         done = judgeq(tmp_path, "run", "-d", "demo", "-s", "listwise10x3", *model, "--json")
-    lines = [line for line in done.stderr.splitlines() if "rated" in line]
-    assert len(lines) == 3
-    for line in lines:
-        assert re.search(
-            r"ρ̂ = 0\.\d{3}( \(less.*\))?; one more round \(24 calls, about \$0\.0", line
-        ), line
+    offer = r"reliability 0\.\d+[^;]*; one more round \(24 calls, about \$0\.0"
+    assert len(re.findall(offer, " ".join(done.stderr.split()))) == 3
     result = json.loads(done.stdout)
     assert result["certainty"]["next_cost"] == pytest.approx(result["cost"] / 72 * 24)
 
@@ -343,15 +352,16 @@ def test_a_result_says_where_sigma_is_at_an_end(tmp_path: Path) -> None:
     assert result["certainty"]["sigma"] < 1
     assert not result["certainty"]["perhaps_less"]
     text = " ".join(judgeq(tmp_path, "rate").stdout.split())
-    assert "σ = 2 is the least that is tried" in text
-    assert f"ρ̂ = {result['certainty']['rho']:.3f} (by σ = 0." in text
+    assert f"Reliability {result['certainty']['rho']:.2f} (the judge hardly tells" in text
+    status = " ".join(judgeq(tmp_path, "status").stdout.split())
+    assert "(the fitted prior is at its lower limit, 2; --sigma overrides it)" in status
     by_order = widths_of_ranks(only_run(tmp_path))
     judgeq(tmp_path, "rate", "--sigma", "2")
     assert by_order > 1.2 * widths_of_ranks(only_run(tmp_path))
     sure = ("-s", "listwise10x5", "--sim-pmax", "1", "--sim-distance", "20")
     judgeq(tmp_path, *weak[:5], *sure, "--sim-accuracy", "0.999", "-q")
-    text = " ".join(judgeq(tmp_path, "rate").stdout.split())
-    assert "σ = 6 is the most that is tried, so that they may be too small" in text
+    status = " ".join(judgeq(tmp_path, "status").stdout.split())
+    assert "(the fitted prior is at its upper limit, 6; --sigma overrides it)" in status
 
 
 def widths_of_ranks(run: Path) -> float:
@@ -385,7 +395,7 @@ def test_killed_on_its_way_to_the_first_in_a_store_it_asks_the_same(tmp_path: Pa
         process.communicate()
         assert process.returncode == -signal.SIGKILL
     judgeq(tmp_path, *job, "--store", address)
-    assert scores(only_run(tmp_path)) == scores(only_run(whole))
+    assert scores(only_run(tmp_path), "--store", address) == scores(only_run(whole))
 
 
 # What is shown
@@ -399,30 +409,31 @@ def test_what_one_more_round_would_cost_and_bring(tmp_path: Path) -> None:
         history.add(gumbel(matches, truth, seeds.rng(0, round)), len(matches))
     settings = config.settle({"dataset": "demo", "judge": ("some-model",), "price": (1.0, 1.0)})
     counts, totals = Counts(done=12), Totals(calls=10, cost=0.5, hits=2)
-    now = knowing.how_well(history, settings, counts, totals)
+    now = how_known.how_well(history, settings, counts, totals)
     assert now is not None
     assert (now.round, now.next_calls) == (2, 6)
     assert now.next_cost == pytest.approx(0.3)
     assert now.next_rho is not None
     assert now.rho < now.next_rho
-    assert knowing.after_each_round(history, settings)
-    assert not knowing.after_each_round(history, config.settle({"dataset": "demo"}))
-    unknown = knowing.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
+    assert how_known.after_each_round(history, settings)
+    assert not how_known.after_each_round(history, config.settle({"dataset": "demo"}))
+    unknown = how_known.how_well(history, settings, counts, Totals(calls=10, unpriced=1))
     assert unknown is not None
     assert unknown.next_cost is None
 
 
-def test_how_it_is_said() -> None:
-    said = text.certainty(Certainty(3, 0.9312, 0.9401, 37, 0.0123))
-    assert said == [
-        "order known to ρ̂ = 0.931", "one more round (37 calls, about $0.012): ρ̂ ≈ 0.940"
-    ]  # fmt: skip
-    (weak,) = text.certainty(Certainty(3, 0.711, None, 0, sigma=0.853))
-    assert (
-        weak
-        == "order known to ρ̂ = 0.711 (by σ = 0.85: the judge tells the items apart that little)"
-    )
-    (perhaps,) = text.certainty(Certainty(3, 0.895, None, 0, perhaps_less=True))
-    assert perhaps.endswith("0.895 (less, if the judge hardly tells the items apart)")
-    top = text.certainty(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
-    assert top == ["order known to ρ̂ = 0.930, 91.2% of the first 20 settled"]
+def test_reliability_in_words() -> None:
+    assert lines.reliability(Certainty(3, 0.9312, 0.9401, 37, 0.0123)) == [
+        "reliability 0.93",
+        "one more round (37 calls, about $0.01) would make it about 0.94",
+    ]
+    assert lines.reliability(Certainty(3, 0.9312, 0.9341, 1), people=True) == [
+        "reliability 0.931",
+        "one more round (1 answer) would make it about 0.934",
+    ]
+    (weak,) = lines.reliability(Certainty(3, 0.711, None, 0, sigma=0.853))
+    assert weak == "reliability 0.71 (the judge hardly tells the texts apart)"
+    (perhaps,) = lines.reliability(Certainty(3, 0.895, None, 0, perhaps_less=True))
+    assert perhaps == "reliability 0.90 or less"
+    (top,) = lines.reliability(Certainty(3, 0.93, None, 0, top=20, top_share=0.912))
+    assert top == "reliability 0.93, 91% of the first 20 settled"

@@ -3,7 +3,7 @@ from __future__ import annotations
 import pytest
 
 from judgeq.errors import JudgeError
-from judgeq.judge.unusable import FIRST, LAST, SHOWN, Unusable
+from judgeq.judge.judge import FIRST, LAST, SHOWN, Unusable
 
 CUT = "the answer was cut off at the limit of output tokens."
 
@@ -60,7 +60,7 @@ def test_it_says_what_the_replies_looked_like_and_what_to_do(problem: str, advic
     assert "none of the first 10 replies could be used" in text
     assert problem in text
     assert advice in text
-    assert '"Well, [31mlet me think xxx' in text
+    assert '"Well, let me think xxx' in text
     assert "x" * SHOWN not in text
     assert "--max-invalid" in text
 

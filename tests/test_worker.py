@@ -11,11 +11,9 @@ from judgeq.engine.worker import drain
 from judgeq.errors import JudgeError
 from judgeq.events import CallEnded, Event, JobEnded, JobStarted
 from judgeq.judge.backend import Request
-from judgeq.judge.budget import Budget
-from judgeq.judge.judge import Judge
-from judgeq.judge.questions import Questions
+from judgeq.judge.budget import Allowance, Budget
+from judgeq.judge.judge import Judge, Questions
 from judgeq.judge.sending import Sender
-from judgeq.judge.spending import OwnSpending
 from judgeq.store import Store
 from judgeq.types import JobState, Outcome
 from tests.fakes import FakeBackend, FakeStore, in_order, opened, turns
@@ -62,13 +60,13 @@ def test_a_job_that_is_lost_is_neither_sent_nor_settled_nor_charged() -> None:
     store = FakeStore(jobs=6)
     store.lost = {1, 4}
     scene = Scene(store, FakeBackend())
-    spending = OwnSpending(10.0)
-    scene.judge.sender.budget = Budget(spending)
+    allowance = Allowance(10.0)
+    scene.judge.sender.budget = Budget(allowance)
     asyncio.run(scene.play(3))
     assert sorted(scene.asked) == [0, 2, 3, 5]
     assert scene.states == dict.fromkeys([0, 2, 3, 5], JobState.DONE)
     assert JobEnded(1, JobState.PENDING) in scene.events
-    assert (spending.spent, spending.reserved) == (1_000_000_000, 0)
+    assert (allowance.spent, allowance.reserved) == (1_000_000_000, 0)
     assert scene.judge.sender.limiter.in_flight == 0
     assert not scene.stop.asked
 

@@ -10,10 +10,10 @@ from typing import Any
 import numpy as np
 import pytest
 
-from judgeq.evaluation import agreement, yardstick
+from judgeq.evaluation import agreement, people
+from judgeq.evaluation.couples import couples, shares_alike
 from judgeq.evaluation.metrics import Measured
-from judgeq.evaluation.people import couples
-from judgeq.evaluation.yardstick import Held, Yardstick
+from judgeq.evaluation.people import ModelAgreement, Yardstick, yardstick
 from judgeq.ui.show.people import sentence
 from tests import judging as them
 from tests.cli import judgeq
@@ -31,23 +31,25 @@ BESIDE: dict[str, Any] = {
 
 
 def of(folder: Path, names: list[str] = PEOPLE, noise: float = 3.0, **more: Any) -> Yardstick:
-    measured = yardstick.of_run(them.run(folder, names, noise=noise, **more), 200, 0)
+    measured = yardstick(them.run(folder, names, noise=noise, **more), 200, 0)
     assert measured is not None
     return measured
 
 
 def test_a_model_is_held_against_two_people_on_the_same_questions(tmp_path: Path) -> None:
     measured = of(tmp_path, **BESIDE)
-    assert (measured.persons, measured.verdicts, measured.questions) == (4, 24, 12)
+    assert (measured.n, measured.verdicts, measured.questions) == (4, 24, 12)
     (held,) = measured.models
     assert (held.name, held.verdicts, held.questions) == ("simulated", 12, 12)
-    assert held.people == measured.alike
-    assert held.alike.value is not None
-    assert held.difference.value == pytest.approx(held.alike.value - (held.people.value or 0))
+    assert held.people_agreement == measured.agreement
+    assert held.agreement.value is not None
+    assert held.difference.value == pytest.approx(
+        held.agreement.value - (held.people_agreement.value or 0)
+    )
     low, value, high = held.difference.low, held.difference.value, held.difference.high
     assert (low or 0) < (value or 0) < (high or 0)
-    assert (held.tau or 0) > 0.5
-    assert measured.alpha_models is None
+    assert (held.kendall_with_people or 0) > 0.5
+    assert measured.krippendorff_alpha_of_models is None
 
 
 def test_each_question_counts_alike_however_many_people_answered_it() -> None:
@@ -63,12 +65,14 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
     ]
     answers += [(1, (2, 3), Verdict((2, 3))), (2, (3, 2), Verdict((3, 2)))]
     answers += [(0, (2, 3), Verdict((2, 3)))]
-    people = np.arange(4) > 0
-    both = couples(verdicts_of(answers), people)
-    shares = yardstick._Shares(both.between(people, people), False, 0, 0)
-    assert shares.alike.value == pytest.approx((1 + 0) / 2)
-    questions, alike, among, difference = shares.against(both.between(people, ~people))
-    assert questions == 2
+    persons = np.arange(4) > 0
+    both = couples(verdicts_of(answers), persons)
+    two = both.between(persons, persons)
+    (alone,) = shares_alike([two], "", 0, 0)
+    assert alone.value == pytest.approx((1 + 0) / 2)
+    own = both.between(persons, ~persons)
+    assert len(own.questions) == 2
+    alike, among, difference = shares_alike([own, two], "", 0, 0)
     assert alike.value == pytest.approx((0 + 0.5) / 2)
     assert among.value == 0.5
     assert difference.value == pytest.approx(-0.25)
@@ -78,9 +82,9 @@ def test_each_question_counts_alike_however_many_people_answered_it() -> None:
 def test_people_who_share_no_question_are_no_yardstick(tmp_path: Path) -> None:
     measured = of(tmp_path, **BESIDE | {"each": 1})
     assert measured.questions == 0
-    assert "--each 2" in (measured.alike.why or "")
+    assert "--each 2" in (measured.agreement.why or "")
     (held,) = measured.models
-    assert held.alike.value is not None
+    assert held.agreement.value is not None
     assert held.questions == 12
     assert "--each 2" in (held.difference.why or "")
 
@@ -88,7 +92,7 @@ def test_people_who_share_no_question_are_no_yardstick(tmp_path: Path) -> None:
 def test_models_that_were_asked_something_else_are_in_no_row(tmp_path: Path) -> None:
     measured = of(tmp_path, **BESIDE | {"each": 1, "ensemble": "rotate"})
     (held,) = measured.models
-    assert "--ensemble each" in (held.alike.why or "")
+    assert "--ensemble each" in (held.agreement.why or "")
 
 
 def test_a_few_questions_have_no_interval(tmp_path: Path) -> None:
@@ -101,8 +105,8 @@ def test_a_few_questions_have_no_interval(tmp_path: Path) -> None:
 
 def test_single_texts_have_alpha_alone(tmp_path: Path) -> None:
     measured = of(tmp_path, **BESIDE | {"strategy": "direct"})
-    assert (measured.alike.value, measured.alike.why) == (None, yardstick.ALONE)
-    assert measured.alpha.value is not None
+    assert (measured.agreement.value, measured.agreement.why) == (None, people.ALONE)
+    assert measured.krippendorff_alpha.value is not None
 
 
 def test_people_together_stand_beside_models_and_nobody_stands_there_without_an_answer(
@@ -165,5 +169,7 @@ def test_evaluate_says_it_in_a_sentence_in_json_and_in_csv(tmp_path: Path) -> No
 )
 def test_what_a_difference_means(low: float, high: float, means: str) -> None:
     some = Measured(0.8, 0.7, 0.9)
-    held = Held("m", 9, 9, some, some, Measured((low + high) / 2, low, high), some, 0.5, 0.5)
+    held = ModelAgreement(
+        "m", 9, 9, some, some, Measured((low + high) / 2, low, high), some, 0.5, 0.5
+    )
     assert means in sentence(held)

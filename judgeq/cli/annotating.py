@@ -39,8 +39,10 @@ def annotate(
 
     For a run of `judgeq run --judge people`; the same as `judgeq resume`. Each judge
     needs a link, which `judgeq judges add` prints; with --open-to-all anybody who
-    reaches the page may judge. Ctrl-C closes it; all answers are saved. With another
-    --host the connection isn't encrypted: use a reverse proxy (--url-prefix).
+    reaches the page may judge. Ctrl-C closes it; all answers are saved.
+
+    With another --host the connection isn't encrypted: use a reverse proxy
+    (--url-prefix).
 
     Examples:
 

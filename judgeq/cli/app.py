@@ -25,12 +25,12 @@ EXIT_CODES = (
 )
 
 COMMANDS = {
-    "run": ("running", "Judge a dataset from start to scores, or go on with it."),
+    "run": ("running", "Judge a dataset from start to scores, or continue a run."),
     "estimate": (
         "running",
         "Show what a run would take: calls, tokens and dollars, before anything is sent.",
     ),
-    "resume": ("running", "Go on with a run that was stopped or killed."),
+    "resume": ("running", "Continue a run that was stopped or killed."),
     "annotate": ("annotating", "Open the page on which people judge a run, until all is judged."),
     "judges": ("judging", "Manage human judges and their links."),
     "worker": (
@@ -41,7 +41,7 @@ COMMANDS = {
         "working",
         "Start workers on your Dask or Ray cluster, watch them and stop them.",
     ),
-    "rate": ("showing", "Make the ratings again from a run's ledger."),
+    "rate": ("showing", "Recompute scores from saved answers."),
     "status": ("showing", "Show how far a run is, while it runs or afterwards."),
     "runs": ("showing", "List the runs, the latest first."),
     "datasets": ("showing", "List the datasets: size, licence, whether the texts are here."),
@@ -51,12 +51,15 @@ COMMANDS = {
         "looking",
         "Show a run's items with their texts: the highest and the lowest, or others.",
     ),
-    "explain": ("looking", "Show the evidence behind one score: the audit trail of an item."),
+    "explain": (
+        "looking",
+        "Show the evidence behind one score: every judgment that an item was in.",
+    ),
     "evaluate": ("evaluating", "Report how good a run's scores are, with and without gold labels."),
-    "compare": ("evaluating", "Compare runs over the same items: scores, and how alike they rank."),
+    "compare": ("evaluating", "Compare runs over the same items: their scores and their rankings."),
     "report": (
         "reporting",
-        "Write a run's report: a page to read, to share, and to put beside a paper.",
+        "Write a report of a run: the result, how sure it is, and what a paper needs.",
     ),
     "serve": ("serving", "Show all runs in the browser: their reports, and live progress."),
     "import": ("sharing", "Make a finished run out of recorded judgments."),
@@ -64,11 +67,11 @@ COMMANDS = {
     "simulate": ("studying", "Run the paper's simulation study, or one of your own."),
     "reproduce": (
         "studying",
-        "Make the paper's published rows again from its published judgments.",
+        "Reproduce the paper's published rows from its published judgments.",
     ),
     "doctor": ("tools", "Check what a run needs: disk, cache, key, server, model, price."),
     "init": ("tools", "Write a job file and a prompt set to start from, with comments."),
-    "guide": ("tools", "Print a guide for scripts and assistants: what to call, in which order."),
+    "guide": ("tools", "Guide for scripts and AI agents: what to call, in which order."),
     "models": ("tools", "List the models whose prices are known."),
     "batches": (
         "batches",
@@ -229,7 +232,9 @@ class _Command(TyperCommand):
         return help_text.encode(encoding, "replace").decode(encoding)
 
     def collect_usage_pieces(self, ctx: Any) -> list[str]:
-        return [piece.strip("{}") for piece in super().collect_usage_pieces(ctx)]
+        return [
+            piece.removesuffix("...").strip("{}") for piece in super().collect_usage_pieces(ctx)
+        ]
 
     def format_help_text(self, ctx: Any, formatter: Any) -> None:
         text, heading, examples = inspect.cleandoc(self.help or "").partition(_EXAMPLES)

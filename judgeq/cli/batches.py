@@ -31,7 +31,7 @@ def batches(
 
     from judgeq import runs
     from judgeq.engine.batch import listed
-    from judgeq.ui.show import batches as show_batches
+    from judgeq.ui.show import status as show_status
 
     found, errors = asyncio.run(listed(runs.runs_in(runs_dir, store)))
     for error in errors:
@@ -39,7 +39,7 @@ def batches(
     if as_json:
         print_json(found)
     else:
-        show(show_batches.batches(found, time.time()))
+        show(show_status.batches(found, time.time()))
 
 
 @command("cancel", batches_app)
@@ -59,7 +59,7 @@ def cancel(
 
     from judgeq.engine.batch import cancel as end
     from judgeq.ui import dashboard
-    from judgeq.ui.show import batches as show_batches
+    from judgeq.ui.show import status as show_status
 
     run = _run(name, runs_dir, flags)
     with dashboard.choose(console(stderr=True), quiet=True) as face:
@@ -67,7 +67,7 @@ def cancel(
     if as_json:
         print_json([batch._replace(status=remote.status) for batch, remote in cancelled])
     else:
-        show(show_batches.cancelled(cancelled, run.folder.argument))
+        show(show_status.cancelled(cancelled, run.folder.argument))
 
 
 @command("release", batches_app)
@@ -85,15 +85,12 @@ def release(
     """
     from judgeq.engine import session
     from judgeq.engine.runner import batches_of
-    from judgeq.engine.stopping import Interrupts
     from judgeq.text import several
     from judgeq.ui import dashboard
 
     run = _run(name, runs_dir, flags)
-    with dashboard.choose(console(stderr=True), quiet=True) as face, session.begun(run, face):
-        released = session.run_loop(
-            session.at_work(run, face, lambda at: batches_of(at).give_up(), Interrupts())
-        )
+    with dashboard.choose(console(stderr=True), quiet=True) as face:
+        released = session.at_work(run, face, lambda at: batches_of(at).give_up())
     if as_json:
         print_json({"released": released})
     else:

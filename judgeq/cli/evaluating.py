@@ -1,4 +1,4 @@
-"""The commands that report how good scores are, and ask no judge: evaluate, compare."""
+"""The commands that report how good scores are: evaluate, compare."""
 
 from __future__ import annotations
 
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
     from collections.abc import Sequence
 
     from judgeq.engine.results import Result
-    from judgeq.evaluation.evaluate import Plan
+    from judgeq.evaluation.gold import Plan
 
 LONG = 50_000_000
-"""So many items drawn take half a minute and more."""
+"""Items drawn in all resamples above which it takes half a minute and more."""
 
 
 def _gold(text: str, *names: str, **more: Any) -> Any:
@@ -44,7 +44,7 @@ def _how(text: str, *names: str, **more: Any) -> Any:
 GoldFile = Annotated[
     Path | None,
     _gold(
-        "Other gold labels than the run's: a CSV, TSV, JSONL or Parquet file.",
+        "Gold labels other than the run's: a CSV, TSV, JSONL or Parquet file.",
         "--gold",
         metavar="FILE",
         show_default="the run's",
@@ -58,13 +58,13 @@ IdColumn = Annotated[
 GoldLevels = Annotated[
     str | None,
     _gold(
-        "The file's labels from least to most of the feature, where they are words.",
+        "The file's labels from least to most of the feature, if they are words.",
         metavar="LOW,…,HIGH",
     ),
 ]
 PositiveOver = Annotated[
     float | None,
-    _gold("Items whose gold is over this are positive.", show_default="the larger of two labels"),
+    _gold("Items with gold above this are positive.", show_default="the larger of two labels"),
 ]
 
 
@@ -78,10 +78,10 @@ def _number(text: str) -> float | str:
 Threshold = Annotated[
     Any,
     _how(
-        "Over which score an item is labelled positive: default "
+        "The score above which an item is labelled positive. default "
         f"({', '.join(f'{name} {value:g}' for name, value in THRESHOLDS.items())}), a number; "
-        "best: chosen for the highest F1 by 10-fold cross-validation; or mixture: where two Gaussian "
-        "components of the scores cross, without a look at the gold.",
+        "best: the highest F1 by 10-fold cross-validation; mixture: where two Gaussian components of "
+        "the scores cross, without using the gold.",
         metavar="default|best|mixture|NUMBER",
         parser=_number,
     ),
@@ -94,11 +94,11 @@ Resamples = Annotated[
     int,
     _how("Bootstrap resamples for the 95 % intervals; 0: no intervals.", min=0, max=1_000_000),
 ]
-EvaluationSeed = Annotated[int, _how("The seed of resamples and folds.", "--seed", min=0)]
+EvaluationSeed = Annotated[int, _how("Seed of the resamples and folds.", "--seed", min=0)]
 Splits = Annotated[
     int | None,
     _how(
-        "How often the judgments are halved for the split-half reliability; 0: not at all.",
+        "Number of splits for the split-half reliability; 0: none.",
         min=0,
         max=100_000,
         show_default="100, fewer of large runs",
@@ -106,7 +106,7 @@ Splits = Annotated[
 ]
 CsvFile = Annotated[
     Path | None,
-    typer.Option("--csv", metavar="FILE", help="Write every number to a CSV file, a row each."),
+    typer.Option("--csv", metavar="FILE", help="Write every number to a CSV file, one a row."),
 ]
 
 
@@ -139,11 +139,12 @@ def evaluate(
 ) -> None:
     """Report how good a run's scores are, with and without gold labels.
 
-    Without: how reliable the scale is, and which judges, items and judgments
-    don't fit it. With gold: correlation, and detection for gold of two classes,
-    each with a 95 % interval, by a bootstrap over the items. Of several judges
-    also each by itself, and how well they agree; of people how well they
-    agree with one another, and each model with them. Asks nothing.
+    The first lines are the answers: agreement with gold, reliability, position
+    bias, text length, misfit, agreement of judges. Below are all numbers, with
+    95 % intervals by a bootstrap over the items. Asks no judge.
+
+    Gold of two classes is also detected. Several judges are also evaluated each
+    alone, and models by how well they agree with people.
 
     Examples:
 
@@ -157,7 +158,7 @@ def evaluate(
 
       judgeq evaluate last --positive-over 2 --csv numbers.csv
     """
-    from judgeq.evaluation.whole import evaluation
+    from judgeq.evaluation.evaluate import evaluation
     from judgeq.ui.json import plain, rows, write_csv
     from judgeq.ui.show import evaluation as show_evaluation
 
@@ -182,11 +183,13 @@ def compare(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Compare runs over the same items: scores, and how alike they rank.
+    """Compare runs over the same items: their scores and their rankings.
 
-    Gold is the first run's, or that of --gold. Differences are between the
-    ratings that two runs have in common; and, where these have other names,
-    between their main ratings (pl, or direct where that is all there is).
+    Shows how similar the rankings are. With gold labels, of the first run or of
+    --gold, also which run agrees better with them.
+
+    Compared are the ratings that two runs have in common, and their main ratings
+    if their names differ.
 
     Examples:
 
@@ -200,8 +203,7 @@ def compare(
 
     if len(names) < 2:
         raise UsageError(
-            "name two runs or more to compare; `judgeq evaluate` is about one, `judgeq runs` "
-            "lists them."
+            "name two runs or more to compare. `judgeq runs` lists them; `judgeq evaluate` is for one."
         )
     spare(csv, "--csv", flags["gold"])
     plan, runs = opened_runs(names, runs_dir, store, **flags)
@@ -230,7 +232,7 @@ def opened_runs(
 
     from judgeq import runs
     from judgeq.engine import results
-    from judgeq.evaluation.evaluate import Plan
+    from judgeq.evaluation.gold import Plan
 
     plan = Plan(**how, gold_levels=None if gold_levels is None else gold_levels.split(","))
     opened = []
@@ -241,7 +243,7 @@ def opened_runs(
     items = len(opened[0].items.ids)
     if items * plan.resamples > LONG:
         complain(
-            f"drawing {items:,} items {plan.resamples:,} times takes a while; fewer --resamples are "
-            "quicker, and 0 gives the values without intervals."
+            f"{plan.resamples:,} resamples of {items:,} items take a while. Give fewer with "
+            "--resamples, or 0 for no intervals."
         )
     return plan, opened

@@ -62,6 +62,7 @@ def add(
 
     For a run of `judgeq run --judge people`, also while it is running. Whoever has a
     link judges under its name. It is shown only once: the run keeps a hash of it.
+
     For a new link, or to bring a judge back, remove the name and add it again.
     Links lead to the page if it is open, else to --host, --port and --url-prefix.
 
@@ -90,10 +91,12 @@ def list_judges(
 ) -> None:
     """List a run's judges: their progress, how long they take, how they agree.
 
-    Also while the run is running. For each judge: how often the text in each position
-    came first, fit to the scale (infit), agreement with the other judges and with each
-    model, and their answers to repeated questions and to those with a known answer.
+    For each judge: how often the text in each position came first, fit to the scale
+    (infit), agreement with the other judges and with each model, and their answers to
+    repeated questions and to those with a known answer.
+
     Warns of judges who answer too fast, or nearly always choose the same position.
+    Also works while the run is running.
     """
     import asyncio
 

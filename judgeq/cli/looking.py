@@ -11,7 +11,6 @@ from judgeq.cli.app import command
 from judgeq.cli.options import (
     AcceptDamage,
     Json,
-    NamedRun,
     RunName,
     RunsDir,
     StoreAddress,
@@ -26,8 +25,8 @@ if TYPE_CHECKING:
     from judgeq.evaluation.items import View
 
 NO_TEXTS = (
-    "the texts aren't here: the dataset is gone, was changed, came on standard input, or is no file of "
-    "yours; --no-texts does without."
+    "the texts aren't here: the dataset was moved, changed, read from standard input, or isn't yours. "
+    "--no-texts hides this warning."
 )
 
 
@@ -37,34 +36,38 @@ def _view(text: str, *names: str, **more: Any) -> Any:
 
 Around = Annotated[
     str | None,
-    _view("Those next above an item and next below.", metavar="ITEM", show_default=False),
+    _view("Those ranked next above and below an item.", metavar="ITEM", show_default=False),
 ]
-Uncertain = Annotated[bool, _view("Those whose ratings have the largest errors.", "--uncertain")]
+Uncertain = Annotated[bool, _view("Those with the least certain scores.", "--uncertain")]
 Contested = Annotated[
     bool,
     _view(
-        "Those whose judgments contradict one another most: by their infit, as `judgeq evaluate` "
-        "shows it.",
+        "Those whose judgments contradict one another most, by infit as in `judgeq evaluate`.",
         "--contested",
     ),
 ]
 AgainstGold = Annotated[
-    bool, _view("Those that judge and gold labels place furthest apart.", "--against-gold")
+    bool, _view("Those on which judge and gold labels disagree most.", "--against-gold")
 ]
-Number = Annotated[int, _view("So many items of each.", "--n", min=1, max=1_000_000)]
-ItemName = Annotated[str, typer.Argument(metavar="ITEM", help="The item's id.")]
+Number = Annotated[int, _view("How many items.", "--n", min=1, max=1_000_000)]
+Words = Annotated[
+    list[str],
+    typer.Argument(
+        metavar="[RUN] ITEM",
+        help="The item's id; before it a run's id, a unique beginning of it, its folder, or 'last' "
+        "(the default).",
+    ),
+]
 Other = Annotated[
     str | None,
     typer.Option(
         "--vs",
         metavar="ITEM",
-        help="What is known of these two.",
+        help="The evidence about these two items.",
         show_default=False,
     ),
 ]
-Replies = Annotated[
-    bool, typer.Option("--replies", help="Show the raw replies too, as the ledger keeps them.")
-]
+Replies = Annotated[bool, typer.Option("--replies", help="Show the judge's raw replies too.")]
 TableFile = Annotated[
     Path | None,
     typer.Option("--csv", metavar="FILE", help="Write the tables to a CSV file too."),
@@ -89,8 +92,8 @@ def show_items(
 ) -> None:
     """Show a run's items with their texts: the highest and the lowest, or others.
 
-    Items stand in the order of the main rating, with 95 % intervals of rank and
-    rating. Several of the flags give several tables. Asks nothing.
+    Items are in the order of the score, with 95 % intervals of rank and score.
+    Several flags give several tables. Asks no judge.
 
     Examples:
 
@@ -103,10 +106,10 @@ def show_items(
       judgeq show last --uncertain --contested --against-gold --csv look.csv
     """
     from judgeq.engine.scores import TEXT
+    from judgeq.escaping import excerpt
     from judgeq.evaluation.items import Views
     from judgeq.ui.json import plain, write_csv
     from judgeq.ui.show import items as show_items
-    from judgeq.untrusted import excerpt
 
     spare(csv, "--csv")
     result = _opened(name, runs_dir, store, accept_damage, flags)
@@ -165,8 +168,7 @@ def _opened(
 @command("explain")
 @with_settings("rating", "sigma", "unbias_position", "texts")
 def explain(
-    name: NamedRun,
-    item: ItemName,
+    words: Words,
     vs: Other = None,
     replies: Replies = False,
     runs_dir: RunsDir = Path("runs"),
@@ -175,43 +177,40 @@ def explain(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Show the evidence behind one score: the audit trail of an item.
+    """Show the evidence behind one score: every judgment that an item was in.
 
-    Every judgment that it was in: the round, the slot, the items that it met,
-    the verdict, how unexpected that is, and how much it argues for a higher or
-    a lower place. How its rating moved, and which questions about it brought no
-    verdict. With --vs what is known of two items. Asks nothing.
+    One word is an item of the last run; of two words the first is the run. With
+    --vs, the evidence about two items. Asks no judge.
+
+    For each judgment: how many comparisons the item won and was expected to win,
+    and the texts that were ranked next to it. Also how its Elo moved, and questions
+    without a verdict.
 
     Examples:
 
-      judgeq explain last 42
+      judgeq explain 42
 
       judgeq explain babe-list 42 --replies
 
-      judgeq explain last 42 --vs 17
+      judgeq explain 42 --vs 17
     """
     import asyncio
 
     from judgeq.datasets.tables import shown
-    from judgeq.evaluation.trail import Explained, Trail, from_ledger, gathered, trails, versus
-    from judgeq.ui.show import trail as show_trail
+    from judgeq.evaluation.explanation import explanation
+    from judgeq.ui.show import items as show_items
 
+    if len(words) > 2:
+        raise UsageError(
+            f"explain takes [RUN] ITEM, and got {len(words)} words. Compare two items with --vs ITEM."
+        )
+    name, item = words if len(words) == 2 else ("last", words[0])
     result = _opened(name, runs_dir, store, accept_damage, flags)
     if vs == item:
         raise UsageError(f"--vs {shown(vs)}: name another item than {shown(item)}.")
-    evidence, row = gathered(result), result.row_of(item)
-    found = trails(evidence, [row])
-    two = None if vs is None else versus(evidence, row, result.row_of(vs))
-    if two is not None:
-        jobs = {judgment.job for judgment in two.together}
-        found = [
-            Trail(one.row, tuple(seen for seen in one.appearances if seen.judgment.job in jobs))
-            for one in trails(evidence, [two.one, two.other])
-        ]
-    ledger = asyncio.run(from_ledger(result, found, replies=replies))
+    row, other = result.row_of(item), None if vs is None else result.row_of(vs)
+    found = asyncio.run(explanation(result, row, other, replies=replies))
     if as_json:
-        print_json(Explained(result, two or found[0], ledger, replies))
-    elif two is not None:
-        show(*show_trail.versus(result, two, ledger, replies=replies))
+        print_json(found)
     else:
-        show(*show_trail.explain(result, found[0], ledger, replies=replies))
+        show(*show_items.explain(found))

@@ -108,7 +108,7 @@ RunNames = Annotated[
     typer.Argument(
         metavar="RUN1 RUN2 …",
         help="Two runs or more over the same items, each by its id, a unique beginning of it, "
-        "its folder, or 'last'. The others are held against the first.",
+        "its folder, or 'last'. The others are compared with the first.",
         autocompletion=_completing(_runs),
     ),
 ]
@@ -129,7 +129,7 @@ AcceptDamage = Annotated[
     ),
 ]
 RetryFailed = Annotated[bool, _running("Ask failed and invalid jobs again.", "--retry-failed")]
-StartAfresh = Annotated[bool, _running("Start afresh beside a run of the same.", "--new")]
+StartAfresh = Annotated[bool, _running("Start another run of the same.", "--new")]
 DryRun = Annotated[
     bool,
     _running("Show calls, tokens and dollars, and stop before anything is sent.", "--dry-run"),
@@ -157,23 +157,27 @@ HelpAll = Annotated[
 
 
 def with_settings(
-    *names: str, flags_of: Callable[..., None] | None = None
+    *names: str,
+    flags_of: Callable[..., None] | None = None,
+    known: Mapping[str, Setting] = SETTINGS,
 ) -> Callable[[Callable[..., None]], Callable[..., None]]:
-    """Give a command the flags of these settings beside its own, and those of another function.
+    """Give a command the flags of these settings (`known` has them) beside its own, and those of another
+    function.
 
     What typer reads of them comes to the command as `**flags`, for `given`.
     """
 
     def give(command: Callable[..., None]) -> Callable[..., None]:
         own = inspect.signature(command, eval_str=True)
-        parameters = [_parameter(SETTINGS[name]) for name in sorted(names, key=_place)]
+        ordered = sorted(names, key=_place) if known is SETTINGS else names
+        parameters = [_parameter(known[name]) for name in ordered]
         parameters += [
             parameter.replace(kind=parameter.KEYWORD_ONLY)
             for function in filter(None, (flags_of, command))
             for parameter in inspect.signature(function, eval_str=True).parameters.values()
             if parameter.kind is not parameter.VAR_KEYWORD
         ]
-        if len(names) > MANY:
+        if len(names) > MANY and known is SETTINGS:
             rare = (name for name in names if not SETTINGS[name].declared.common)
             command.rare = frozenset(rare)  # type: ignore[attr-defined]
             parameters.append(_keyword("help_all", HelpAll, default=False))
@@ -213,11 +217,11 @@ def _parameter(setting: Setting) -> inspect.Parameter:
     return _keyword(setting.name, Annotated[kind | None, option], default=None)
 
 
-def given(flags: Mapping[str, Any]) -> dict[str, Any]:
+def given(flags: Mapping[str, Any], known: Mapping[str, Setting] = SETTINGS) -> dict[str, Any]:
     """The settings that were given by flags, by name. Raises UsageError for what is no JSON."""
     values = {}
     for name, value in flags.items():
-        setting = SETTINGS.get(name)
+        setting = known.get(name)
         if setting is None or value is None or value == []:
             continue
         if setting.type is bool:

@@ -22,7 +22,6 @@ MOST_LINES = 25
 
 if TYPE_CHECKING:
     from collections.abc import Iterable, Iterator
-    from pathlib import Path
 
     from rich.console import Console
 
@@ -91,7 +90,7 @@ def write_log(path: Path | None) -> None:
         return
     import logging
 
-    from judgeq.untrusted import escaped
+    from judgeq.escaping import escaped
 
     try:
         handler = logging.FileHandler(path, encoding="utf-8")
@@ -114,25 +113,24 @@ def console(*, stderr: bool = False) -> Console:
     """A rich console for one of the two outputs."""
     from rich.console import Console
 
+    from judgeq.text import LINE
+
     # A file or a pipe has no width to fit into.
     stream = sys.stderr if stderr else sys.stdout
-    width = None if stream is not None and stream.isatty() else 160
+    width = None if stream is not None and stream.isatty() else LINE
     return Console(stderr=stderr, highlight=False, width=width)
 
 
 def show(*parts: Section | str) -> None:
     """Print sections, or a line of text, to standard output."""
-    from rich.table import Table
-
     from judgeq.ui.sections import Section, terminal
 
     sections = [Section(notes=[part]) if isinstance(part, str) else part for part in parts]
     target = console()
     with _writing():
-        for renderable in terminal(sections, target.width):
-            # Only tables are laid out; a line of text (a path, a prompt) is left for the terminal
-            # to wrap.
-            target.print(renderable, soft_wrap=not isinstance(renderable, Table), markup=False)
+        for line in terminal(sections, target.width):
+            # What is longer (a path, a prompt) is left for the terminal to wrap.
+            target.print(line, soft_wrap=True, markup=False)
 
 
 def print_json_lines(lines: Iterable[str]) -> None:
@@ -193,20 +191,39 @@ def show_result(
     if as_json:
         print_json(result, error)
     elif not quiet:
-        show(*show_run.result(result))
+        show(*show_run.result(result), show_run.ending(result, _argument(result)))
+
+
+def _argument(result: Result) -> str:
+    """How a command names the run from here; "" for the last one, which commands take by default."""
+    from judgeq.escaping import quoted
+    from judgeq.runs import FolderRuns
+
+    run, name = result.run, result.info.settings.name
+    if run.store_address is not None:
+        return run.argument
+    folder = Path(os.environ.get("JUDGEQ_RUNS") or "runs")
+    if run.path.parent.absolute() != folder.absolute():
+        return quoted(str(run.path))
+    return "" if FolderRuns(folder).all()[0].id == run.id else quoted(name or run.id)
 
 
 def complain(message: str) -> None:
     """Print an error or a warning to standard error; of several lines all but the first indented."""
-    from judgeq.untrusted import plain
+    import shutil
 
-    text = "\n  ".join(plain(line, 10_000) for line in message.split("\n", MOST_LINES))
+    from judgeq.escaping import plain
+    from judgeq.text import LINE, log_lines
+
     if sys.stderr is None:
         return
+    width = shutil.get_terminal_size().columns if sys.stderr.isatty() else LINE
+    lines = [plain(line, 10_000) for line in f"judgeq: {message}".split("\n", MOST_LINES)]
+    text = "\n  ".join(log_lines(line, width) for line in lines)
     with suppress(OSError):  # the terminal may be gone; the exit code says it as well
         if sys.stderr.isatty() and not os.environ.get("NO_COLOR"):
             text = typer.style(text, fg=typer.colors.RED)
-        sys.stderr.write(f"judgeq: {text}\n")
+        sys.stderr.write(f"{text}\n")
         sys.stderr.flush()
 
 

@@ -20,7 +20,7 @@ MOST_TEXTS = 100_000
 def report(
     name: RunName = "last",
     kind: Annotated[
-        str, typer.Option("--format", metavar="html|md|json", help="What is written.")
+        str, typer.Option("--format", metavar="html|md|json", help="Format of the report.")
     ] = "html",
     listed: Annotated[
         int,
@@ -29,10 +29,13 @@ def report(
             metavar="N",
             min=1,
             max=MOST_TEXTS,
-            help="So many texts at most are in the table: of more the ends, the middle, the least "
-            "certain and a sample.",
+            help="Texts in the table at most. Of more, the highest, the lowest and some in between.",
         ),
     ] = 2_000,
+    appendix: Annotated[
+        bool,
+        typer.Option("--appendix", help="Only what a paper's appendix needs: about four pages."),
+    ] = False,
     browser: Annotated[
         bool, typer.Option("--open", help="Open the report in the browser.")
     ] = False,
@@ -42,14 +45,14 @@ def report(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Write a run's report: a page to read, to share, and to put beside a paper.
+    """Write a report of a run: the result, how sure it is, and what a paper needs.
 
-    What was done, what went wrong, the scale with its intervals, gold, the
-    judge, the money, the design, all that is needed to make it again, and the
-    texts with the judgments behind each score. report.html in the run's folder is
-    one file that needs no network; --format md writes Markdown with its figures
-    beside it, json the sections as data. --no-texts leaves all texts out, for
-    corpora that may not be shared. Asks nothing.
+    report.html in the run's folder is one file that needs no network. It opens with
+    the highest and lowest texts, reliability, agreement with gold labels, and cost;
+    each text opens to the judgments behind its score. Calls no model.
+
+    --no-texts leaves texts out, for corpora that may not be shared. --appendix
+    writes appendix.html: methods, prompt, scale, reliability and checks.
 
     Examples:
 
@@ -69,16 +72,19 @@ def report(
     plan, (run,) = opened_runs([name], runs_dir, store, **flags)
     shown = run.info.settings_with(without).texts
     made = asyncio.run(record.of_run(run, plan, shown=shown))
-    table = asyncio.run(texts.gathered(made, listed))
+    table = None if appendix else asyncio.run(texts.gathered(made, listed))
     paths = page.write(made, table, run.run.path, kind)
     if as_json:
         written = {"run": run.run.id, "folder": run.run.path, "store": run.run.store_address}
         written |= {"partial": run.partial, "format": kind, "files": paths}
-        counts = {"items": run.info.items, "listed": len(table.rows)}
+        counts = {
+            "items": run.info.items,
+            "listed": 0 if table is None else len(table.data["items"]),
+        }
         print_json({**written, **counts, "texts": made.texts is not None})
     elif not quiet:
         show(str(paths[0]))
         if shown and made.texts is None:
-            complain("the texts of this run aren't here: the report has its ids alone.")
+            complain("The texts of this run aren't on this machine: the report shows ids only.")
     if browser:
         typer.launch(paths[0].resolve().as_uri())

@@ -63,9 +63,9 @@ def run(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Judge a dataset from start to scores, or go on with it.
+    """Judge a dataset from start to scores, or continue a run.
 
-    The same command again goes on with the same run: interrupted, it resumes;
+    The same command again continues the same run: interrupted, it resumes;
     finished, it shows its result and asks nothing. Ctrl-C once lets the calls
     in flight finish, twice stops now.
 
@@ -118,9 +118,10 @@ def estimate(
     """Show what a run would take: calls, tokens and dollars, before anything is sent.
 
     Takes the flags of `judgeq run`, the cache and what is judged already into
-    account. The same as `judgeq run --dry-run`, but for --pilot: it begins the run,
-    within --max-cost, so that `judgeq run` with the same flags (without --new) goes on
-    from there.
+    account. The same as `judgeq run --dry-run`.
+
+    --pilot begins the run, within --max-cost; `judgeq run` with the same flags
+    (without --new) continues from there.
 
     Examples:
 
@@ -148,14 +149,14 @@ def _estimate(prepared: Run, as_json: bool, pilot: Pilot | None = None) -> None:
     import asyncio
 
     from judgeq.engine import estimate
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import estimate as show_estimate
 
     estimated = asyncio.run(estimate.estimate(prepared, pilot))
     error = None if pilot is None else pilot.error
     if as_json:
         print_json(estimated, error)
     else:
-        show(show_run.estimate(estimated))
+        show(show_estimate.estimate(estimated))
     if error is not None:
         fail(error)
 
@@ -181,7 +182,7 @@ def resume(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Go on with a run that was stopped or killed.
+    """Continue a run that was stopped or killed.
 
     What was answered is never asked again. Of a run that you didn't begin, what
     names a file, a key or an address, or decides what you pay, has to be given
@@ -245,19 +246,17 @@ def restore_ctrl_c() -> None:
 
 def _advised(error: JudgeqError, run: str) -> JudgeqError:
     """The error that ended a session, with what to do next."""
-    goes_on = f"the same command or `judgeq resume {run}` goes on."
+    saved, again = (
+        "All answers so far are saved.",
+        f"run the same command, or `judgeq resume {run}`.",
+    )
     match error:
         case StoppedError():
-            return StoppedError(f"{error}. Nothing that was answered is lost: {goes_on}")
+            return StoppedError(f"{error}. {saved} To continue, {again}")
         case BudgetError():
-            return BudgetError(
-                f"{error} The same command with a higher --max-cost, or `judgeq resume {run} "
-                "--max-cost …`, goes on."
-            )
+            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
         case JudgeError():
-            return type(error)(
-                f"{error} Nothing that was answered is lost: when that is mended, {goes_on}"
-            )
+            return type(error)(f"{error} {saved} Fix this, then {again}")
     return error
 
 
@@ -268,7 +267,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
     from judgeq.engine import results, session
     from judgeq.engine.scores import write_scores
     from judgeq.engine.status import state
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import status as show_status
 
     folder, settings = prepared.folder, prepared.settings
     try:
@@ -277,7 +276,7 @@ def _show_partial(prepared: Run, quiet: bool, as_json: bool, ended: JudgeqError)
         if as_json:
             print_json(_state(folder), ended)
         elif not quiet:
-            show(*show_run.status(asyncio.run(state(folder))))
+            show(*show_status.status(asyncio.run(state(folder))))
     else:
         result = session.with_texts(result, settings, prepared.dataset)
         write_scores(result.scores, folder.scores)
@@ -292,7 +291,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
 
     are, them = ("is", "it") if failed == 1 else ("are", "them")
     return JudgeError(
-        f"{several(failed, 'job')} failed and {are} left out of the ratings; "
+        f"{several(failed, 'job')} failed and {are} left out of the scores: "
         f"`judgeq resume {run} --retry-failed` asks {them} again."
     )
 

@@ -41,9 +41,10 @@ def serve(
     """Show all runs in the browser: their reports, and live progress.
 
     A list of the runs, the report of each, and the progress of one that is running.
-    Only this machine reaches it, and runs are only read. With another --host, others
-    need the printed link, which has a token; the connection isn't encrypted. Ctrl-C
-    ends it.
+    Only this machine reaches it, and runs are only read. Ctrl-C ends it.
+
+    With another --host, others need the printed link, which has a token; the
+    connection isn't encrypted.
 
     Examples:
 

@@ -163,16 +163,19 @@ def import_(
 
     Each line is {"round": 1, "presented": [5, 2, 9], "ranking": [9, 5, 2]}, or
     has a "winner" (of two; "tie" for none) or a "score" (of one, 0 to 1) in place
-    of the ranking; tied items of a ranking stand in an inner list. Items are row
-    numbers of the dataset (from 0), or ids in quotes. "judge" names who judged;
-    "ordered": false says that the order shown isn't known, as where the winner
-    always stands first. A wrong line is an error with its number; nothing is half
-    imported. Items compared with themselves, and copies of an earlier line (the
-    same round, group, judge, items and answer), are left out and reported.
+    of the ranking.
 
-    A table (CSV, TSV, JSONL, Parquet) of votes on pairs, as other programs write it,
-    comes in by naming its columns; so does one of best-worst answers, of which each
-    says the best and the worst of some texts: nothing is taken from it of the others.
+    Tied items of a ranking are in an inner list. Items are row numbers of the dataset
+    (from 0), or ids in quotes. "judge" is the judge's name; "ordered": false means
+    that the order shown isn't known.
+
+    A wrong line is an error with its number; nothing is half imported. Items
+    compared with themselves, and copies of an earlier line, are left out and
+    reported.
+
+    A table of votes on pairs, or of best-worst answers, as other programs write it,
+    is imported by naming its columns. Of a best-worst answer only the best and the
+    worst count.
 
     Some programs record a failed call as the order presented. Lists that were
     ranked so are counted where they are more than chance allows, and left out
@@ -191,7 +194,7 @@ def import_(
       judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
     """
     from judgeq import config
-    from judgeq.engine import importing
+    from judgeq.engine import import_run
 
     if items not in (None, "rows", "ids"):
         raise UsageError(f"--items {items!r}: give rows or ids.")
@@ -204,7 +207,7 @@ def import_(
         winner_is,
     )
     settings = config.settle(given(flags) | {"store": store})
-    folder, before, notices = importing.import_file(
+    folder, before, notices = import_run.import_file(
         settings,
         file,
         runs_dir,
@@ -240,7 +243,7 @@ def export(
         str | None,
         typer.Option(
             "--format",
-            metavar="csv|jsonl|parquet",
+            metavar="csv|jsonl|parquet|xlsx",
             help="The table's format.",
             show_default="by the file's name; csv",
         ),
@@ -269,10 +272,12 @@ def export(
     The recording has the form that `judgeq import` reads: one JSON object a line,
     in the order in which they are rated. No texts, no prompts, no costs.
 
-    --table writes for other programs: the scores, with all that scores.csv has but
-    the texts; the comparisons that they are made of (a tie is two, of weight 0.5);
-    or the calls, with tokens, costs, times and errors. In CSV a text that a
-    spreadsheet would run begins with '; JSONL and Parquet have it as it is.
+    --table writes for other programs: the scores without the texts; the comparisons
+    that they are made of (a tie is two, of weight 0.5); or the calls, with tokens,
+    costs, times and errors.
+
+    In CSV and Excel a text that a spreadsheet would run begins with '; JSONL and
+    Parquet have it as it is.
 
     Examples:
 
@@ -307,7 +312,7 @@ def export(
         raise UsageError(
             "--replies, --rating, --sigma and --unbias-position go with --table: a recording has none."
         )
-    if out is not None and out.suffix.lower() in (".csv", ".parquet"):
+    if out is not None and out.suffix.lower() in (".csv", ".parquet", ".xlsx"):
         complain(f"{out} is a recording, in JSONL: --table writes tables ({', '.join(TABLES)}).")
     if folder.info().settings.both_orders:
         complain(
@@ -349,27 +354,31 @@ def _export_table(
     """Write a table of a run to a file, or to standard output."""
     import asyncio
 
-    from judgeq import files, table_files
-    from judgeq.engine import exporting
+    from judgeq import files
+    from judgeq.datasets import table_writer
+    from judgeq.engine import export
 
     if name not in TABLES:
         raise UsageError(f"--table {name!r}: give {', '.join(TABLES)}.")
     by_name = out.suffix.lower().removeprefix(".") if out is not None else ""
-    kind = kind or (by_name if by_name in table_files.FORMATS else "csv")
-    if kind not in table_files.FORMATS:
-        raise UsageError(f"--format {kind!r}: give {', '.join(table_files.FORMATS)}.")
+    formats = ", ".join(table_writer.FORMATS)
+    if kind is None and by_name not in ("", *table_writer.FORMATS):
+        raise UsageError(f"--out {out}: its name ends in none of {formats}; or add --format.")
+    kind = kind or by_name or "csv"
+    if kind not in table_writer.FORMATS:
+        raise UsageError(f"--format {kind!r}: give {formats}.")
     if replies and name != "calls":
         raise UsageError("--replies goes with --table calls.")
 
     async def written(file: IO[bytes]) -> None:
         match name:
             case "scores":
-                table = await exporting.scores(run, settings)
+                table = await export.scores(run, settings)
             case "comparisons":
-                table = await exporting.comparisons_of(run)
+                table = await export.comparisons_of(run)
             case _:
-                table = await exporting.calls(run, replies=replies)
-        await table_files.write(table, kind, file)
+                table = await export.calls(run, replies=replies)
+        await table_writer.write(table, kind, file)
 
     if (word := _state(run).word) != "finished":
         complain(f"{run.id} is {word}: this is what there is so far.")
@@ -377,5 +386,5 @@ def _export_table(
         with files.replacing(out, refusal=_refusal) as text:
             asyncio.run(written(text.buffer))
         return
-    with binary_output("--format parquet" if kind == "parquet" else None) as file:
+    with binary_output(f"--format {kind}" if kind in ("parquet", "xlsx") else None) as file:
         asyncio.run(written(file))

@@ -42,7 +42,7 @@ def rate(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Make the ratings again from a run's ledger.
+    """Recompute scores from saved answers.
 
     Writes scores.csv; asks nothing. A run that isn't finished is rated by
     what there is, and marked as partial.
@@ -79,14 +79,15 @@ def status(
 ) -> None:
     """Show how far a run is, while it runs or afterwards.
 
-    With --watch it ends with the run, or with Ctrl-C; the run goes on either way.
-    Where there is no terminal, or with --json, the end alone is shown.
+    With --watch it is shown again every two seconds until the run ends, or Ctrl-C;
+    the run continues either way. If this isn't a terminal, or with --json, only the
+    end is shown.
     """
     import asyncio
 
     from judgeq import runs
     from judgeq.engine.status import state
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import status as show_status
 
     folder = runs.runs_in(runs_dir, store).find(name)
     run_state = asyncio.run(state(folder, ratings=True))
@@ -95,7 +96,7 @@ def status(
     if as_json:
         print_json(run_state)
     else:
-        show(*show_run.status(run_state))
+        show(*show_status.status(run_state))
 
 
 def _watched(before: State, *, draw: bool) -> State:
@@ -108,7 +109,7 @@ def _watched(before: State, *, draw: bool) -> State:
 
     from judgeq.engine.status import state
     from judgeq.ui.sections import terminal
-    from judgeq.ui.show import run as show_run
+    from judgeq.ui.show import status as show_status
 
     target = console()
     live = Live(console=target, auto_refresh=False, transient=True)
@@ -116,7 +117,7 @@ def _watched(before: State, *, draw: bool) -> State:
     with live if draw else nullcontext():
         while before.running:
             if draw:
-                sections = show_run.status(before)
+                sections = show_status.status(before)
                 live.update(Group(*terminal(sections, target.width)), refresh=True)
             time.sleep(EVERY)
             before = asyncio.run(state(before.run.anew(), ratings=True, before=before))
@@ -132,14 +133,14 @@ def list_runs(
 
     from judgeq import runs
     from judgeq.engine.status import Unreadable, states
-    from judgeq.ui.show import lists as show_lists
+    from judgeq.ui.show import status as show_status
 
     there = runs.runs_in(runs_dir, store)
     listed = asyncio.run(states(there))
     if as_json:
         print_json(listed)
     elif listed:
-        show(show_lists.runs(listed))
+        show(show_status.runs(listed))
     else:
         show(f"No runs in {there.shown}. `judgeq run --dataset demo` makes one.")
     for state in listed:

@@ -45,7 +45,7 @@ def check(store: StoreAddress = None, as_json: Json = False) -> None:
     """Check a store: its schema, rights, clock, tables and runs."""
     from judgeq.store.postgres import upkeep
     from judgeq.ui.json import plain
-    from judgeq.ui.show import stores as show_stores
+    from judgeq.ui.show import lists as show_lists
 
     runs = _runs(store, Path("runs"))
     overview = upkeep.check(runs.address)
@@ -53,7 +53,7 @@ def check(store: StoreAddress = None, as_json: Json = False) -> None:
     if as_json:
         print_json({**plain(overview), "runs": [run.row() for run in listed]})
     else:
-        show(*show_stores.check(overview, listed))
+        show(*show_lists.store(overview, listed))
 
 
 @command("drop-run", store_app)
@@ -66,8 +66,8 @@ def drop_run(
 ) -> None:
     """Delete a run from a store, with all that was answered. It was paid for: it asks before.
 
-    The run is deleted in blocks, so that nobody else waits for long; where that is
-    interrupted, the same command goes on. Local folders of results stay.
+    The run is deleted in blocks, so that nobody else waits for long; if that is
+    interrupted, the same command continues. Local folders of results stay.
     """
     from judgeq.store.postgres import runs as rows
 
@@ -104,8 +104,9 @@ def copy(
 ) -> None:
     """Copy a run between a folder and a store, losing nothing.
 
-    It must be finished or stopped. The copy appears whole or not at all, under the
-    same name, and goes on as the run would have; the run itself stays as it is.
+    The run must be finished or stopped, and stays as it is. The copy appears whole
+    or not at all, under the same name, and can be continued as the run could.
+
     Texts that a store shares are not copied: a folder never holds any.
 
     Examples:

@@ -26,36 +26,36 @@ Jobs = Annotated[
 def simulate(
     grid: Annotated[
         str,
-        typer.Option(help="paper, paper-random, or the path of a grid of your own (.toml)."),
+        typer.Option(help="paper, paper-random, or your own grid (a .toml file)."),
     ] = "paper",
     out: Annotated[Path, typer.Option("--out", "-o", help="The folder of the study.")] = Path(
         "study"
     ),
     seeds: Annotated[
         int | None,
-        typer.Option(min=1, help="How many seeds, from 0 on.", show_default="the grid's: 2"),
+        typer.Option(min=1, help="Number of seeds, from 0.", show_default="the grid's: 2"),
     ] = None,
     jobs: Jobs = None,
     alpha: Annotated[
         float, typer.Option(min=0, max=1, help="The weight of effectiveness in score_α.")
     ] = 0.4,
     parquet: Annotated[
-        bool, typer.Option("--parquet", help="Write study.parquet in place of study.csv.")
+        bool, typer.Option("--parquet", help="Write study.parquet instead of study.csv.")
     ] = False,
     figures: Annotated[
-        bool, typer.Option("--figures/--no-figures", help="Draw the figures as well.")
+        bool, typer.Option("--figures/--no-figures", help="Draw the figures too.")
     ] = True,
     quiet: Quiet = False,
     as_json: Json = False,
 ) -> None:
     """Run the paper's simulation study, or one of your own.
 
-    Strategies × distributions × annotator bias × seeds, on the same strategies and
-    ratings as real runs, over all cores. Interrupted, the same command goes on.
-    Writes study.csv, and figures (PNG, SVG and the CSV behind each).
+    All strategies, distributions, annotator biases and seeds are combined, with the
+    strategies and ratings of real runs, on all cores. After an interruption, run the
+    same command to continue. Writes study.csv and figures (PNG, SVG, CSV).
 
-    A grid of your own is a TOML file with strategies = ["listwise10x2", …], and
-    may have n, distributions, bias, ratings, seeds, sigma and [judge]
+    Your own grid is a TOML file with strategies = ["listwise10x2", …]; it may
+    have n, distributions, bias, ratings, seeds, sigma and [judge]
     (sim_model, sim_accuracy, sim_pmax, sim_distance, sim_bias,
     sim_position_bias).
 
@@ -79,7 +79,7 @@ def simulate(
             )
     except KeyboardInterrupt:
         raise StoppedError(
-            f"stopped. What was simulated is kept in {out}: the same command goes on."
+            f"Stopped. All results so far are in {out}. Run the same command to continue."
         ) from None
     table = out / ("study.parquet" if parquet else "study.csv")
     simulation.write_table(rows, table)
@@ -98,12 +98,12 @@ def simulate(
 @with_settings("data_dir")
 def reproduce(
     what: Annotated[
-        str, typer.Argument(help="What to make again: paper.", metavar="WHAT")
+        str, typer.Argument(help="What to reproduce: paper.", metavar="WHAT")
     ] = "paper",
     recordings: Annotated[
         Path | None,
         typer.Option(
-            help="Where the published judgments lie.",
+            help="Folder of the published judgments.",
             show_default="downloaded from the authors' repository, and checked",
         ),
     ] = None,
@@ -112,12 +112,14 @@ def reproduce(
     as_json: Json = False,
     **flags: Any,
 ) -> None:
-    """Make the paper's published rows again from its published judgments.
+    """Reproduce the paper's published rows from its published judgments.
 
-    The judgments of GPT-5-mini on BABE and on Us vs. Them, in three rounds of
-    lists of 10, are imported as runs, rated by Elo and by the paper's
-    Bradley-Terry, and set beside the published numbers; where they differ, it
-    says why. Ends with 3 when something could not be had.
+    Imports the judgments of GPT-5-mini on BABE and on Us vs. Them (three rounds
+    of lists of 10) as runs, rates them by Elo and by the paper's Bradley-Terry,
+    and compares the results with the published numbers.
+
+    Explains where they differ. Ends with exit code 3 if something could not be
+    downloaded.
 
     Examples:
 
@@ -126,7 +128,7 @@ def reproduce(
       judgeq reproduce paper --recordings ../shared/recordings
     """
     if what != "paper":
-        raise UsageError(f"{what!r} can't be reproduced: there is paper.")
+        raise UsageError(f"{what!r} can't be reproduced. Only paper can: judgeq reproduce paper.")
     from judgeq.study import reproduction
     from judgeq.ui.show import study as show_study
 
@@ -142,13 +144,12 @@ def reproduce(
         show(*show_study.reproduction(parts))
     missing = [part.dataset for part in parts if part.missing]
     if missing:
-        fail(DataError(f"not all could be made again: {', '.join(missing)}."))
+        fail(DataError(f"not reproduced, since data is missing: {', '.join(missing)}."))
 
 
 @contextmanager
 def progress(console: Console, *, quiet: bool) -> Iterator[Callable[[int, int], None]]:
-    """While inside, a progress bar on a terminal and plain lines elsewhere; called with how many
-    cases of how many are done."""
+    """A progress bar on a terminal, plain lines elsewhere; it is called with the cases done and all."""
     if quiet:
         yield lambda done, total: None
         return

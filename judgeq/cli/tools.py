@@ -14,16 +14,11 @@ from judgeq.cli.app import cache_app, command
 from judgeq.cli.options import Json, RunsDir, given, with_settings
 from judgeq.cli.printing import fail, print_json, show, show_text
 from judgeq.errors import JudgeError, UsageError
+from judgeq.settings.declaration import in_words, settings_of
+from judgeq.settings.mock_server import MockSettings
+from judgeq.text import several
 
-
-def _trouble(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Behaviour", show_default=False, **more)
-
-
-def _batch(text: str, **more: Any) -> Any:
-    return typer.Option(help=text, rich_help_panel="Batches", show_default=False, **more)
-
-
+MOCK_SETTINGS = settings_of(MockSettings)
 UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
@@ -76,7 +71,7 @@ def doctor(
         show(show_lists.checks(checks))
     failed = [check.name for check in checks if check.state == "failed"]
     if failed:
-        fail(JudgeError(f"not all is well: {', '.join(failed)}."))
+        fail(JudgeError(f"{several(len(failed), 'check')} failed: {', '.join(failed)}."))
 
 
 @command("init")
@@ -112,7 +107,7 @@ def init(
 
 @command("guide")
 def guide() -> None:
-    """Print a guide for scripts and assistants: what to call, in which order."""
+    """Guide for scripts and AI agents: what to call, in which order."""
     from importlib.resources import files
 
     show_text(files("judgeq").joinpath("guide.md").read_text("utf-8").rstrip())
@@ -199,7 +194,7 @@ def clear_cache(
 
     folder = _folder(flags)
     entries = replies.overview(folder).replies
-    question = f"Remove {_replies(entries)} from {folder}? They were paid for."
+    question = f"Remove {several(entries, 'reply', 'replies')} from {folder}? They were paid for."
     if entries and not yes and not typer.confirm(question, err=True):
         raise UsageError("nothing was removed.")
     _removed(replies.clear(folder), as_json)
@@ -209,13 +204,7 @@ def _removed(count: int, as_json: bool) -> None:
     if as_json:
         print_json({"removed": count})
     else:
-        show(f"{_replies(count)} removed.")
-
-
-def _replies(count: int) -> str:
-    from judgeq.text import several
-
-    return several(count, "reply", "replies")
+        show(f"{several(count, 'reply', 'replies')} removed.")
 
 
 def _folder(flags: Mapping[str, Any]) -> Path:
@@ -233,68 +222,16 @@ def _seconds(age: str) -> float:
 
 
 @command("mock-server")
+@with_settings(*MOCK_SETTINGS, known=MOCK_SETTINGS)
 def mock_server(
-    port: Annotated[int, typer.Option(min=0, max=65535, help="The port; 0: any free one.")] = 8000,
-    host: Annotated[str, typer.Option(help="The address to listen on.")] = "127.0.0.1",
     dataset: Annotated[
         str | None,
         typer.Option("--dataset", "-d", help="Whose gold labels it answers from; else by a hash."),
     ] = None,
     text_column: Annotated[str | None, typer.Option(help="A file's column of texts.")] = None,
     gold_column: Annotated[str | None, typer.Option(help="A file's column of gold labels.")] = None,
-    seed: Annotated[int, typer.Option(min=0, help="The seed of its answers and faults.")] = 0,
-    only_model: Annotated[
-        str | None, typer.Option(help="Know no other model than this.", metavar="NAME")
-    ] = None,
-    latency: Annotated[float, _trouble("Seconds that an answer takes (× 0.5 to 1.5).")] = 0.0,
-    rpm: Annotated[float | None, _trouble("Requests a minute, enforced exactly.")] = None,
-    tpm: Annotated[float | None, _trouble("Tokens a minute, enforced exactly.")] = None,
-    rate_limited: Annotated[float, _trouble("Share of requests refused with 429.")] = 0.0,
-    retry_after: Annotated[float, _trouble("Seconds that half of those ask to wait (1).")] = 1.0,
-    errors: Annotated[float, _trouble("Share of requests answered with 500.")] = 0.0,
-    dropped: Annotated[float, _trouble("Share of connections cut.")] = 0.0,
-    hung: Annotated[float, _trouble("Share of requests never answered.")] = 0.0,
-    unreadable: Annotated[float, _trouble("Share of replies in prose.")] = 0.0,
-    incomplete: Annotated[float, _trouble("Share of replies that lack a label.")] = 0.0,
-    refused: Annotated[float, _trouble("Share of replies that refuse.")] = 0.0,
-    cut_off: Annotated[float, _trouble("Share of replies cut off by length.")] = 0.0,
-    filtered: Annotated[float, _trouble("Share of replies cut off by a filter.")] = 0.0,
-    wrapped: Annotated[float, _trouble("Share of good replies inside fences and prose.")] = 0.0,
-    key: Annotated[str | None, _trouble("The API key it wants.")] = None,
-    echo_key: Annotated[bool, _trouble("Repeat the key received in error messages.")] = False,
-    structured: Annotated[
-        str,
-        _trouble("The structured replies it can do (schema).", metavar="schema|ignored|json|text"),
-    ] = "schema",
-    max_input_tokens: Annotated[int | None, _trouble("The longest question it reads.")] = None,
-    quota_after: Annotated[int | None, _trouble("Answers until the quota is used up.")] = None,
-    reasoning_tokens: Annotated[int, _trouble("Reasoning tokens of every reply.")] = 0,
-    reasoning_beside: Annotated[
-        bool, _trouble("Count reasoning beside completion_tokens and their limit, as xAI does.")
-    ] = False,
-    cached_share: Annotated[float, _trouble("Share of input that it says was cached.")] = 0.0,
-    usage: Annotated[bool, _trouble("Whether replies say their tokens.")] = True,
-    batch_time: Annotated[float, _batch("Seconds that a batch takes (2).")] = 2.0,
-    batch_expire: Annotated[float, _batch("Share of batches that expire half-way.")] = 0.0,
-    batch_invalid: Annotated[float, _batch("Share of batches that fail validation.")] = 0.0,
-    batch_queue_tokens: Annotated[
-        int | None, _batch("The most tokens in batches that wait, at four bytes a token.")
-    ] = None,
-    batch_limited: Annotated[float, _batch("Share of creations refused with 429.")] = 0.0,
-    batch_unanswered: Annotated[
-        float, _batch("Share of creations that succeed and whose answer is lost.")
-    ] = 0.0,
-    batch_flaky: Annotated[
-        float,
-        _batch("Share of other requests about batches that fail, with 429, 500 or no answer."),
-    ] = 0.0,
-    batch_failing: Annotated[
-        float, _batch("Share of lines that fail, with 500, 429 or status 0.")
-    ] = 0.0,
-    batch_lost: Annotated[float, _batch("Share of answered lines that results lack.")] = 0.0,
-    batch_doubled: Annotated[float, _batch("Share of lines that results hold twice.")] = 0.0,
-    batch_broken: Annotated[float, _batch("Share of downloads that end half-way.")] = 0.0,
     as_json: Json = False,
+    **flags: Any,
 ) -> None:
     """A local server like OpenAI's, for rehearsals.
 
@@ -310,23 +247,17 @@ def mock_server(
 
       judgeq run -d demo --judge mock --base-url http://127.0.0.1:8000/v1
     """
-    given = {
-        name: value
-        for name, value in locals().items()
-        if name not in ("dataset", "text_column", "gold_column", "as_json") and value is not None
-    }
     from pydantic import ValidationError
 
     from judgeq import mock_server as server
     from judgeq.engine import session
-    from judgeq.mock_server.behaviour import MockSettings
 
     try:
-        settings = MockSettings(**given)
+        settings = MockSettings(**given(flags, MOCK_SETTINGS))
     except ValidationError as error:
         first = error.errors()[0]
-        flag = "--" + str(first["loc"][0]).replace("_", "-")
-        raise UsageError(f"{flag} {first['input']}: {first['msg']}.") from error
+        flag = MOCK_SETTINGS[str(first["loc"][0])].flag
+        raise UsageError(f"{flag} {first['input']}: {in_words(first)}.") from error
     scores = _scores(dataset, text_column, gold_column)
 
     def ready(url: str) -> None:
@@ -341,7 +272,9 @@ def mock_server(
     try:
         stats = session.run_loop(server.serve(settings, scores, ready))
     except OSError as error:
-        raise UsageError(f"can't listen on {host}, port {port}: {error.strerror}.") from error
+        raise UsageError(
+            f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."
+        ) from error
     if as_json:
         typer.echo(json.dumps(stats))
 

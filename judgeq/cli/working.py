@@ -27,7 +27,7 @@ from judgeq.settings.model import Access
 
 if TYPE_CHECKING:
     from judgeq.config import Settings
-    from judgeq.engine.joining import Given
+    from judgeq.engine.remote_worker import WorkerOptions
 
 OF_WORKERS = [
     *("store", "data_dir", "base_url", "api", "extra_body", "concurrency", "max_invalid"),
@@ -51,8 +51,8 @@ Judges = Annotated[
         "--judge",
         "-j",
         metavar="NAME",
-        help="A judge that this worker may ask: simulated, a model's name, or recorded:FILE; may be "
-        "repeated. Money is spent only on models named here.",
+        help="A judge that this worker may ask: simulated, or a model's name; may be repeated. Money is "
+        "spent only on models named here.",
         show_default="simulated",
         rich_help_panel=JUDGE,
     ),
@@ -85,7 +85,7 @@ MaxHours = Annotated[
     typer.Option(
         "--max-hours",
         metavar="X",
-        help="Leave in time for the calls in flight to end before so many hours are over.",
+        help="Leave in time for the calls in flight to end within this many hours.",
         show_default=False,
         rich_help_panel=RUNNING,
     ),
@@ -102,8 +102,8 @@ def _given(
     exit_when: str | None,
     max_hours: float | None,
     flags: Mapping[str, Any],
-) -> Given:
-    from judgeq.engine.joining import Given
+) -> WorkerOptions:
+    from judgeq.engine.remote_worker import WorkerOptions
 
     if exit_when not in (None, "idle", "done"):
         raise UsageError(f"--exit-when {exit_when}: give idle or done.")
@@ -112,7 +112,7 @@ def _given(
     settings = given(flags)
     if judge:
         settings["judge"] = tuple(judge)
-    return Given(settings, tuple(dataset or ()), tuple(runs or ()), exit_when, max_hours)  # type: ignore[arg-type]
+    return WorkerOptions(settings, tuple(dataset or ()), tuple(runs or ()), exit_when, max_hours)  # type: ignore[arg-type]
 
 
 @command("worker")
@@ -132,8 +132,10 @@ def worker(
 
     `judgeq run --store` plans the rounds; any number of workers, on any machines,
     answer them. Judges, servers, keys and prices are this worker's own, never the
-    database's, and --max-cost caps what this process spends. Ctrl-C or SIGTERM lets
-    the calls in flight finish and gives the other jobs back; twice stops now.
+    database's, and --max-cost caps what this process spends.
+
+    Ctrl-C or SIGTERM lets the calls in flight finish and gives the other jobs back;
+    twice stops now.
 
     Examples:
 
@@ -143,19 +145,18 @@ def worker(
 
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
-    from judgeq.engine import joining, session
-    from judgeq.engine.working import Tally
-    from judgeq.ui import working
+    from judgeq.engine import remote_worker, session
+    from judgeq.ui import lines
     from judgeq.ui.json import plain
 
     write_log(log)
     mine = _given(runs, judge, dataset, exit_when, max_hours, flags)
-    tally = Tally()
-    lines = working.WorkerLines(console(stderr=True), tally, quiet=quiet)
+    tally = remote_worker.Tally()
+    face = lines.WorkerLines(console(stderr=True), tally, quiet=quiet)
     ended: JudgeqError | None = None
     running.restore_ctrl_c()
     try:
-        session.run_loop(joining.join(mine, lines, tally, beside=lines.draw_forever))
+        session.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:
@@ -164,7 +165,7 @@ def worker(
     if as_json:
         print_json({"left": left, **plain(tally)}, ended)
     elif not quiet:
-        show(working.summary(tally))
+        show(lines.summary(tally))
     if ended is not None:
         fail(ended)
 
@@ -206,8 +207,10 @@ def workers(
     """Start workers on your Dask or Ray cluster, watch them and stop them.
 
     Takes the flags of `judgeq worker`, for each of them. The cluster must be running;
-    Ctrl-C stops the workers as SIGTERM does. Keys are never sent: they come from the
-    environment there, as does a store's address that isn't given by --store here.
+    Ctrl-C stops the workers as SIGTERM does.
+
+    Keys are never sent: they come from the environment there, as does a store's
+    address that isn't given by --store here.
 
     Examples:
 

@@ -2,65 +2,53 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import sys
-from collections.abc import Callable, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-import numpy as np
-
 from judgeq.datasets import corpora, synthetic
 from judgeq.datasets.columns import (
+    ID,
+    checked_levels,
     is_empty,
+    items,
     read_gold,
     read_ids,
     read_latent,
-    read_texts,
     with_kind,
 )
-from judgeq.datasets.corpora import Corpus
-from judgeq.datasets.dataset import OF_TABLES, STDIN, Dataset, RowIds, part, refuse
-from judgeq.datasets.frames import Frame
-from judgeq.datasets.synthetic import MEANING, SHAPES, SYNTHETIC
+from judgeq.datasets.dataset import OF_FILES, STDIN, Dataset, DatasetInfo, part, refuse
+from judgeq.datasets.formats import SUFFIXES, TEXT, Format, format_of, read
+from judgeq.datasets.synthetic import SHAPES, SYNTHETIC
 from judgeq.datasets.tables import (
-    FORMATS,
-    SUFFIXES,
     BadRows,
-    Format,
     Table,
+    Wanted,
     did_you_mean,
     listed,
-    read,
+    no_column,
     shown,
 )
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
-from judgeq.types import GoldKind
 
-__all__ = ["STDIN", "Dataset", "DatasetInfo", "DatasetSpec", "known", "load"]
+__all__ = ["STDIN", "TEXT", "Dataset", "DatasetInfo", "DatasetSpec", "known", "load"]
 
-TEXT, ID = "text", "id"
-"""The columns of a file that hold texts and ids, where no other is named."""
-
-
-@dataclass(frozen=True, slots=True)
-class DatasetInfo:
-    """What can be loaded by name; `where` is the file found for it, `size` its bytes."""
-
-    name: str
-    title: str
-    description: str
-    items: int | None = None
-    size: int | None = None
-    licence: str = ""
-    gold_meaning: str = ""
-    gold_kind: GoldKind | None = None
-    prompt: str | None = None
-    citation: str = ""
-    address: str | None = None
-    where: Path | None = None
-    labels_only: bool = False
+Reader = Callable[[Wanted], Table]
+"""Gives the columns that are wanted of one table."""
+LIKELY: Mapping[str, Sequence[str]] = {
+    "--text-column": (
+        *("text", "texts", "content", "body", "message", "comment", "sentence", "review", "tweet"),
+        *("post", "response", "answer", "abstract", "document", "description"),
+    ),
+    "--id-column": ("id", "ids", "doc_id", "item_id", "text_id", "identifier"),
+    "--gold-column": ("gold", "label", "labels", "score", "rating", "target", "class"),
+}
+"""What columns are called, whatever the case of the letters, by the flag that names them."""
 
 
 def load(
@@ -69,7 +57,7 @@ def load(
     seed: int = 0,
     download: bool = True,
     base: Path | None = None,
-    frame: Frame | None = None,
+    frame: Reader | None = None,
 ) -> Dataset:
     """The dataset that `spec` names; paths are relative to `base` (default: the current folder).
     `frame` is the table that "-" stands for, in place of standard input.
@@ -78,29 +66,37 @@ def load(
     where a name or a combination of settings can't be. Only synthetic items and samples depend on
     `seed`.
     """
-    if spec.dataset == STDIN and frame is not None:
-        refuse(spec, ("n",), "is for synthetic datasets only")
-        refuse(spec, ("delimiter", "encoding"), "is for files")
-        return part(_table(spec, "python", frame), spec, seed)
-    return part(_whole(spec, seed, download, base or Path.cwd()), spec, seed)
-
-
-def _whole(spec: DatasetSpec, seed: int, download: bool, base: Path) -> Dataset:
-    if f"{spec.dataset}:".startswith(SYNTHETIC):
-        return synthetic.load(spec, seed)
+    base, name = base or Path.cwd(), spec.dataset
+    if f"{name}:".startswith(SYNTHETIC):
+        return part(synthetic.load(spec, seed), spec, seed)
     refuse(spec, ("n",), "is for synthetic datasets only")
     known_names = corpora.names()
-    if spec.dataset in known_names:
-        return _known(spec, base, download)
-    if spec.dataset == STDIN:
-        return _table(spec, "stdin", _on_stdin(spec))
-    path = _user_path(spec.dataset, base, known_names)
-    form = FORMATS[path.suffix.lower()]
-    if form not in ("csv", "tsv"):
-        refuse(spec, ("delimiter",), "is for CSV and TSV")
-    if form == "parquet":
-        refuse(spec, ("encoding",), "is for tables in text")
-    return _table(spec, path.stem, _reader(spec, path, form))
+    if name in known_names:
+        whole = corpora.load(spec, base, may_download=download)
+    elif name == STDIN and frame is not None:
+        refuse(spec, OF_FILES, "is for files")
+        whole = _table(spec, "python", frame)
+    elif name == STDIN:
+        whole = _table(spec, "stdin", _on_stdin(spec))
+    else:
+        form = format_of(name)
+        if form is None and not (name and _is_there(base / name)):
+            every = [*known_names, *(SYNTHETIC + shape for shape in SHAPES)]
+            raise UsageError(
+                f"No dataset is called {shown(name)}.{did_you_mean(Path(name).name, every)} Known are "
+                f"{listed(every)}; or give the path of a file ({SUFFIXES})."
+            )
+        stem = Path(name).stem
+        stem = Path(stem).stem if name.lower().endswith(".gz") else stem
+        whole = _table(spec, stem, _reader(spec, base / name, form))
+    return part(whole, spec, seed)
+
+
+def _is_there(path: Path) -> bool:
+    try:
+        return path.exists()
+    except OSError:  # no name that a file can have
+        return False
 
 
 def known(data_dir: Path | None = None) -> list[DatasetInfo]:
@@ -108,94 +104,71 @@ def known(data_dir: Path | None = None) -> list[DatasetInfo]:
 
     Raises DataError where a dataset.toml is broken. Nothing is downloaded.
     """
-    return [_info(corpora.corpus(name), data_dir) for name in corpora.names()] + [
-        DatasetInfo(
-            name=f"{SYNTHETIC}{shape}",
-            title=f"Synthetic items, {shape}",
-            description=description,
-            gold_meaning=MEANING,
-            gold_kind="binary" if shape == "binary" else "continuous",
-        )
-        for shape, description in SHAPES.items()
-    ]
+    return [*corpora.known(data_dir), *synthetic.known()]
 
 
-def _info(corpus: Corpus, data_dir: Path | None) -> DatasetInfo:
-    where = corpora.find(corpus, data_dir, Path.cwd())
-    return DatasetInfo(
-        name=corpus.name,
-        title=corpus.title,
-        description=corpus.description,
-        items=corpus.items,
-        size=where.stat().st_size if where else corpus.size,
-        licence=corpus.licence,
-        gold_meaning=corpus.gold.meaning if corpus.gold else "",
-        gold_kind=corpus.gold.kind if corpus.gold else None,
-        prompt=corpus.prompt,
-        citation=corpus.citation,
-        address=corpus.url,
-        where=where,
-        labels_only=where is None and corpus.labels is not None,
+def _reader(
+    spec: DatasetSpec, path: Path, form: Format | None, data: bytes | None = None
+) -> Reader:
+    """What reads a file, or the bytes of one. Lines of texts have no columns: where one is named, or
+    what separates them, they are rows of a CSV."""
+    columns = (spec.text_column, spec.id_column, spec.gold_column, spec.latent_column)
+    if form == "txt" and any((*columns, spec.delimiter)):
+        form = "csv"
+    it = f"and {path} holds {str(form).upper()}"
+    if form not in ("csv", "tsv", None):
+        refuse(spec, ("delimiter",), f"is for CSV and TSV, {it}")
+    if form in ("jsonl", "parquet"):
+        refuse(spec, ("no_header",), f"is for CSV, TSV and Excel files, {it}")
+    if form in ("xlsx", "parquet"):
+        refuse(spec, ("encoding",), f"is for tables in text, {it}")
+    return partial(
+        read,
+        path,
+        form=form,
+        delimiter=spec.delimiter,
+        encoding=spec.encoding,
+        header=not spec.no_header,
+        data=data,
     )
+
+
+def _on_stdin(spec: DatasetSpec) -> Reader:
+    """What is on standard input, in the format that it looks like."""
+    if sys.stdin is None or sys.stdin.isatty():
+        raise UsageError(
+            "--dataset - reads a table or a text a line from standard input, and nothing is given "
+            "there: judgeq … --dataset - < my.csv"
+        )
+    data = sys.stdin.buffer.read()
+    start = (
+        data[:100_000].replace(b"\0", b"").lstrip(b"\xef\xbb\xbf\xff\xfe").decode(errors="ignore")
+    )
+    first = next(iter(start.split("\n")), "") if (start := start.strip()) else ""
+    cells = [cell.strip() for cell in re.split(r"[,;\t|]", first)]
+    is_header = any(cell.casefold() in LIKELY["--text-column"] for cell in cells)
+    is_prose = first.endswith((".", "!", "?")) or any(len(cell.split()) > 4 for cell in cells)
+    form: Format = "csv"
+    if data.startswith((b"PAR1", b"PK\x03\x04")):
+        form = "parquet" if data.startswith(b"PAR1") else "xlsx"
+    elif first.startswith(("{", "[")):
+        form = "jsonl"
+    elif spec.no_header or (is_prose and not is_header):
+        form = "txt"
+    return _reader(spec, Path("standard input"), form, data)
 
 
 # Tables of the user's
 
-Reader = Callable[..., Table]
-"""Reads the columns that are wanted, and the `optional` ones that are there, of one table."""
-
-
-def _reader(spec: DatasetSpec, path: Path, form: Format, data: bytes | None = None) -> Reader:
-    how = {"delimiter": spec.delimiter, "encoding": spec.encoding, "data": data}
-    return partial(read, path, form, **how)  # type: ignore[arg-type]
-
-
-def _on_stdin(spec: DatasetSpec) -> Reader:
-    """What is on standard input: JSONL where that begins with a bracket, else CSV."""
-    if sys.stdin is None or sys.stdin.isatty():
-        raise UsageError(
-            "--dataset - reads CSV or JSONL from standard input, and nothing is given there: "
-            "judgeq … --dataset - < my.csv"
-        )
-    data = sys.stdin.buffer.read()
-    if data.startswith(b"PAR1"):
-        raise DataError("Parquet isn't read from standard input: save it as a file, and name that.")
-    start = b"".join(data[:100].removeprefix(b"\xef\xbb\xbf").replace(b"\0", b"").split())
-    form: Format = "jsonl" if start.lstrip(b"\xff\xfe")[:1] in (b"{", b"[") else "csv"
-    if form == "jsonl":
-        refuse(spec, ("delimiter",), "is for CSV, and standard input holds JSONL")
-    return _reader(spec, Path("standard input"), form, data)
-
-
-def _user_path(name: str, base: Path, known_names: Sequence[str]) -> Path:
-    """The path that a name means; raises UsageError or DataError where it can't be a dataset."""
-    path = base / name
-    if path.suffix.lower() in FORMATS:
-        return path
-    every = [*known_names, *(SYNTHETIC + shape for shape in SHAPES)]
-    hint = did_you_mean(Path(name).name, every)
-    try:
-        if name.strip() and path.is_dir():
-            raise DataError(f"{path} is a folder. Name a file in it ({SUFFIXES}).{hint}")
-        if path.is_file():
-            raise UsageError(
-                f"The suffix of {path} doesn't tell a format that can be read. "
-                f"Name it by what it holds: {SUFFIXES}."
-            )
-    except OSError as error:
-        raise DataError(f"{shown(name)} can't be looked at: {error.strerror}.") from error
-    raise UsageError(
-        f"No dataset is called {shown(name)}.{hint} Known are {listed(every)}; "
-        f"or give the path of a file ({SUFFIXES})."
-    )
-
 
 def _table(spec: DatasetSpec, name: str, reader: Reader) -> Dataset:
     text = spec.text_column or TEXT
-    levels = _levels(spec)
+    levels = None if spec.gold_levels is None else checked_levels(spec.gold_levels)
+    if levels is not None and spec.gold_column is None:
+        raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
     if spec.id_column == text:
         raise UsageError(f"--id-column can't be the column of the texts, {shown(text)}.")
-    wanted: dict[str, str] = {}
+    columns: dict[str, str] = {}
     for column, flag in (
         (spec.text_column, "--text-column"),
         (spec.id_column, "--id-column"),
@@ -203,22 +176,25 @@ def _table(spec: DatasetSpec, name: str, reader: Reader) -> Dataset:
         (spec.latent_column, "--latent-column"),
     ):
         if column is not None:
-            wanted.setdefault(column, f"Name the right one with {flag}.")
-    looked_for = {text} | (set() if spec.id_column else {ID})
-    table = reader(wanted, optional=sorted(looked_for - wanted.keys()))
-    table, skipped = _skip_empty(table, text) if spec.skip_empty else (table, ())
-    id_column, notices = _id_column(table, spec, text)
+            columns.setdefault(column, f"Name the right one with {flag}.")
+    others = None if spec.keep_columns else [name for name in (text, ID) if name not in columns]
+    table = reader(Wanted(columns, others))
+    table, notices = _chosen(table, spec, text)
+    id_column, more = _id_column(table, spec, text)
     missing = ""
     if text not in table.columns:
         # Judgments of items, and a simulated judge's, need no texts: ids say which items are meant.
-        missing = _without_texts(reader, text, named=id_column is not None)
-        notices = (*notices, f"{missing} Until then there are ids without texts here.")
-    ids, texts, more = _items(table, text, id_column)
+        missing = _no_texts(table, spec)
+        if id_column is None:
+            raise DataError(missing)
+        more = (*more, f"{missing} Until then there are ids without texts here.")
+    ids, texts = items(table, text, id_column)
     gold, kind = None, None
     if spec.gold_column is not None:
         gold, kind = with_kind(read_gold(table, spec.gold_column, levels), levels)
     latent = None if spec.latent_column is None else read_latent(table, spec.latent_column)
-    table.check()
+    table.bad.check()
+    used = (text, id_column, spec.gold_column)
     return Dataset(
         name=name,
         ids=ids,
@@ -227,24 +203,38 @@ def _table(spec: DatasetSpec, name: str, reader: Reader) -> Dataset:
         gold=gold,
         gold_kind=kind,
         latent=latent,
-        notices=(*skipped, *notices, *more),
+        columns={name: cells for name, cells in table.columns.items() if name not in used}
+        if spec.keep_columns
+        else {},
+        notices=(*notices, *more),
         missing_texts=missing,
     )
 
 
-def _skip_empty(table: Table, text: str) -> tuple[Table, tuple[str, ...]]:
-    """The rows that have a text, and a notice of the others."""
-    cells = table.columns.get(text, ())
-    empty = [row for row, cell in enumerate(cells) if is_empty(cell)]
-    if not empty:
-        return table, ()
-    without = set(empty)
-    named = ", ".join(f"{table.numbers[row] + 1}" for row in empty[:10])
-    more = ", …" if len(empty) > 10 else ""
-    return table.rows([row for row in range(len(table)) if row not in without]), (
-        f"{len(empty):,} of {len(table):,} rows are left out (--skip-empty), since they have no text: "
-        f"{named}{more}.",
-    )
+def _chosen(table: Table, spec: DatasetSpec, text: str) -> tuple[Table, tuple[str, ...]]:
+    """The rows to judge, and notices of those that are left out, and of texts that repeat."""
+    cells, notices = table.columns.get(text, ()), []
+    if spec.skip_empty and (empty := [row for row, cell in enumerate(cells) if is_empty(cell)]):
+        named = ", ".join(f"{table.numbers[row] + 1}" for row in empty[:10])
+        notices.append(
+            f"{len(empty):,} of {len(table):,} rows are left out (--skip-empty), since they have no "
+            f"text: {named}{', …' if len(empty) > 10 else ''}."
+        )
+        without = set(empty)
+        table = table.rows([row for row in range(len(table)) if row not in without])
+        cells = table.columns[text]
+    first: dict[object, int] = {}
+    for row, cell in enumerate(cells):
+        first.setdefault(cell if isinstance(cell, str) else row, row)
+    if len(first) < len(cells):
+        repeated = f"{len(cells) - len(first):,} of {len(cells):,} texts repeat an earlier one"
+        if spec.merge_duplicates:
+            notices.append(f"{repeated}, and are judged once with it (--merge-duplicates).")
+            table = table.rows(list(first.values()))
+        else:
+            once = "--merge-duplicates judges each text once"
+            notices.append(f"{repeated}, and each is judged as an item of its own ({once}).")
+    return table, tuple(notices)
 
 
 def _id_column(table: Table, spec: DatasetSpec, text: str) -> tuple[str | None, tuple[str, ...]]:
@@ -254,144 +244,27 @@ def _id_column(table: Table, spec: DatasetSpec, text: str) -> tuple[str | None, 
         return spec.id_column, ()
     tried = replace(table, bad=BadRows(table.name))
     read_ids(tried, ID)
-    try:
-        tried.check()
-    except DataError as error:
-        why = str(error).split(". ")[0]
-        return None, (
-            f"{why}. So the column 'id' can't hold the ids, and row numbers are the ids.",
+    if not tried.bad.count:
+        return ID, ()
+    return None, (f"{table.name}, {tried.bad.first}, so row numbers are the ids, not that column.",)
+
+
+def _no_texts(table: Table, spec: DatasetSpec) -> str:
+    """That the column of texts is missing, and how to name it: in a command to copy, if one nearly
+    fits."""
+    flags = {}
+    for flag, likely in LIKELY.items():
+        given = getattr(spec, flag[2:].replace("-", "_"))
+        fits = [name for name in table.header if name.strip().casefold() in likely and name != ID]
+        if given is None and fits:
+            flags[flag] = min(fits, key=lambda name: likely.index(name.strip().casefold()))
+    remedy = "Name the right one with --text-column."
+    if "--text-column" in flags:
+        command = (
+            "" if spec.dataset == STDIN else f"judgeq run --dataset {shlex.quote(spec.dataset)} "
         )
-    return ID, ()
-
-
-def _without_texts(reader: Reader, text: str, *, named: bool) -> str:
-    """What to do about the texts. Raises DataError where there are no ids either."""
-    try:
-        reader({text: "Name their column with --text-column."})
-    except DataError as error:
-        if not named:
-            raise
-        return str(error)
-    return ""
-
-
-def _levels(spec: DatasetSpec) -> tuple[str, ...] | None:
-    if spec.gold_levels is None:
-        return None
-    if spec.gold_column is None:
-        raise UsageError("--gold-levels needs --gold-column: the column that holds the labels.")
-    levels = tuple(level.strip() for level in spec.gold_levels)
-    if len(levels) < 2 or len(set(levels)) < len(levels) or not all(levels):
-        raise UsageError(
-            f"--gold-levels is {listed(spec.gold_levels)}. Expected at least two different labels, "
-            "from least to most of the feature: --gold-levels low,high"
-        )
-    return levels
-
-
-def _items(
-    table: Table, text_column: str, id_column: str | None
-) -> tuple[Sequence[str], list[str] | None, tuple[str, ...]]:
-    """Ids, texts (None where the table has none), and a notice where texts repeat."""
-    if len(table) < 2:
-        table.check()
-        raise DataError(
-            f"{table.name} has {'one row' if len(table) else 'no rows'}. "
-            "Expected at least two: comparing takes two."
-        )
-    texts = read_texts(table, text_column) if text_column in table.columns else None
-    ids: Sequence[str]
-    if id_column is not None:
-        ids = read_ids(table, id_column)
-    elif isinstance(table.numbers, range):
-        ids = RowIds(len(table))
-    else:
-        ids = [str(number) for number in table.numbers]
-    if texts is None:
-        return ids, None, ()
-    repeated = len(texts) - len(set(texts))
-    if not repeated:
-        return ids, texts, ()
-    return ids, texts, (f"{repeated:,} of {len(texts):,} texts repeat an earlier one.",)
-
-
-# Known corpora
-
-
-def _known(spec: DatasetSpec, base: Path, may_download: bool) -> Dataset:
-    settings = (*("text_column", "id_column", "gold_column", "gold_levels"), *OF_TABLES)
-    refuse(spec, settings, "is for files; a known dataset has its own")
-    corpus = corpora.corpus(spec.dataset)
-    data_dir = None if spec.data_dir is None else base / spec.data_dir
-    if data_dir is not None and not data_dir.is_dir():
-        raise UsageError(f"--data-dir {spec.data_dir}: there is no folder {data_dir}.")
-    path, why = corpora.obtain(corpus, data_dir, base, may_download=may_download)
-    if path is not None:
-        return _corpus(corpus, path, spec.latent_column)
-    missing = corpora.instructions(corpus, why, data_dir, base)
-    if corpus.labels is None or spec.latent_column is not None:
-        raise DataError(missing)
-    return _labels(corpus, corpora.folder(corpus.name) / corpus.labels, why, missing)
-
-
-def _corpus(corpus: Corpus, path: Path, latent_column: str | None) -> Dataset:
-    columns = corpus.columns
-    wanted = {
-        column: "Its dataset.toml names it; use the file that belongs to it."
-        for column in (columns.text, columns.id, columns.gold)
-        if column is not None
-    }
-    wanted |= {subset.column: "Its dataset.toml names it." for subset in corpus.subsets.values()}
-    if latent_column is not None:
-        wanted.setdefault(latent_column, "Name the right one with --latent-column.")
-    table = read(path, corpus.format, wanted, delimiter=corpus.delimiter)
-    ids, texts, notices = _items(table, columns.text, columns.id)
-    gold = None
-    if columns.gold is not None and corpus.gold is not None:
-        gold = read_gold(table, columns.gold, corpus.gold.levels, corpus.gold.unlabelled)
-    latent = None if latent_column is None else read_latent(table, latent_column)
-    subsets = {
-        name: np.array([str(cell) == subset.equals for cell in table.columns[subset.column]])
-        for name, subset in corpus.subsets.items()
-    }
-    table.check()
-    made = _from_corpus(corpus, table, ids, texts, *notices)
-    return replace(made, gold=gold, latent=latent, subsets=subsets)
-
-
-def _labels(corpus: Corpus, path: Path, why: str, missing: str) -> Dataset:
-    """The gold of a corpus whose texts can't be had."""
-    table = read(path, "csv", {"row": "Install judgeq anew.", "gold": "Install judgeq anew."})
-    rows = [str(row) for row in range(corpus.items or 0)]
-    if list(table.columns["row"]) != rows:
-        raise DataError(
-            f"{path}: expected the rows 0 to {len(rows) - 1} in order. Install judgeq anew."
-        )
-    notice = (
-        f"The texts of {corpus.name} are not here ({why}), its labels only: enough for a simulated "
-        "judge, not for one that reads."
-    )
-    gold = read_gold(table, "gold")
-    table.check()
-    made = _from_corpus(corpus, table, RowIds(len(table)), None, notice)
-    return replace(made, gold=gold, missing_texts=missing)
-
-
-def _from_corpus(
-    corpus: Corpus, table: Table, ids: Sequence[str], texts: Sequence[str] | None, *notices: str
-) -> Dataset:
-    """What is known of a corpus. One with a checksum is the same with its texts and without."""
-    columns, gold = corpus.columns, corpus.gold
-    known_as = f"{corpus.name} sha256:{corpus.sha256} text={columns.text} id={columns.id}"
-    return Dataset(
-        name=corpus.name,
-        ids=ids,
-        texts=texts,
-        source=table.name,
-        gold_kind=gold.kind if gold else None,
-        gold_meaning=gold.meaning if gold else "",
-        prompt=corpus.prompt,
-        known_as=None if corpus.sha256 is None else known_as,
-        licence=corpus.licence,
-        notices=(*notices, *([corpus.notice] if corpus.notice else [])),
-    )
+        words = " ".join(f"{flag} {shlex.quote(name)}" for flag, name in flags.items())
+        remedy = f"Try: {command}{words}"
+    elif spec.dataset == STDIN and not spec.no_header:
+        remedy += " If each line is a text, add --no-header."
+    return no_column(table.name, table.header, TEXT, remedy)

@@ -9,8 +9,13 @@ from collections.abc import Mapping, Sequence
 
 import numpy as np
 
+from judgeq.datasets.dataset import RowIds
 from judgeq.datasets.tables import UNUSABLE, Table, did_you_mean, listed, shown
+from judgeq.errors import DataError, UsageError
 from judgeq.types import Floats, GoldKind
+
+ID = "id"
+"""The column of ids, where no other is named."""
 
 # float() also takes "nan", "inf", "1_000" and digits of other scripts; a gold column means none.
 _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
@@ -18,8 +23,29 @@ _NUMBER = re.compile(r"[+-]?(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:[eE][+-]?[0-9]+)?")
 # Ids end up in tables, on terminals and in file names; none of those may be steered by one.
 _CONTROL = re.compile(r"[\x00-\x1f\x7f-\x9f\u2028\u2029\ud800-\udfff]")
 
+MISSING = frozenset(("", "na", "nan", "null", "."))
+"""Cells of gold that say that there is none, as R, pandas, databases and SPSS write it."""
+
 # From here on whole numbers are rather a measurement than levels.
 MOST_LEVELS = 20
+
+
+def items(
+    table: Table, text_column: str, id_column: str | None
+) -> tuple[Sequence[str], list[str] | None]:
+    """The ids (row numbers without a column of them), and the texts (None where the table has none).
+    Raises DataError for less than two rows."""
+    if len(table) < 2:
+        table.bad.check()
+        raise DataError(
+            f"{table.name} has {'one row' if len(table) else 'no rows'}. "
+            "Expected at least two: comparing takes two."
+        )
+    texts = read_texts(table, text_column) if text_column in table.columns else None
+    if id_column is not None:
+        return read_ids(table, id_column), texts
+    numbers = table.numbers
+    return RowIds(len(table)) if isinstance(numbers, range) else [*map(str, numbers)], texts
 
 
 def read_texts(table: Table, column: str) -> list[str]:
@@ -84,22 +110,22 @@ def read_gold(
     levels: Sequence[str] | None = None,
     unlabelled: Sequence[str] = (),
 ) -> Floats:
-    """The gold of every row, nan where the cell is empty, null or one of `unlabelled`.
+    """The gold of every row, nan where the cell is empty, one of MISSING or one of `unlabelled`.
 
-    With `levels` (least of the feature first) a label becomes its place in them, 0-based.
-    A row is bad whose cell is neither.
+    With `levels` (least of the feature first) a label becomes its place in them, 0-based, also where
+    it is one of MISSING. A row is bad whose cell is neither.
     """
     number = None if levels is None else {level.strip(): float(i) for i, level in enumerate(levels)}
     gold = np.full(len(table), np.nan)
     for row, cell in enumerate(table.columns[column]):
         if isinstance(cell, str):
             cell = cell.strip()
-        if cell is None or cell == "" or cell in unlabelled or cell is UNUSABLE:
+        if cell is None or cell is UNUSABLE or cell in unlabelled:
             continue
-        value = _number(cell) if number is None else number.get(_label(cell))
+        value = _number(table, cell) if number is None else number.get(_label(cell))
         if value is not None:
             gold[row] = value
-        else:
+        elif str(cell).casefold() not in MISSING:
             why = ("", "")
             if table.bad.wanted(table.numbers[row]):  # else it is only counted
                 why = _no_number(table, column, cell) if number is None else _no_level(cell, number)
@@ -111,7 +137,7 @@ def read_latent(table: Table, column: str) -> Floats:
     """The numbers that a simulated judge sees; a row is bad that has none."""
     latent = np.zeros(len(table))
     for row, cell in enumerate(table.columns[column]):
-        value = _number(cell.strip() if isinstance(cell, str) else cell)
+        value = _number(table, cell.strip() if isinstance(cell, str) else cell)
         if value is not None:
             latent[row] = value
         elif cell is not UNUSABLE:
@@ -140,8 +166,21 @@ def with_kind(
     return gold, "ordinal" if whole and len(distinct) <= MOST_LEVELS else "continuous"
 
 
-def _number(cell: object) -> float | None:
+def checked_levels(levels: Sequence[str]) -> tuple[str, ...]:
+    """Gold labels from least to most of the feature, without blanks. Raises UsageError."""
+    stripped = tuple(level.strip() for level in levels)
+    if len(stripped) < 2 or len(set(stripped)) < len(stripped) or not all(stripped):
+        raise UsageError(
+            f"--gold-levels is {listed(levels)}. Expected at least two different labels, from least to "
+            "most of the feature: --gold-levels low,high"
+        )
+    return stripped
+
+
+def _number(table: Table, cell: object) -> float | None:
     if isinstance(cell, str):
+        if table.decimal_comma and "." not in cell:
+            cell = cell.replace(",", ".")
         if not _NUMBER.fullmatch(cell):
             return {"true": 1.0, "false": 0.0}.get(cell.casefold())
         cell = float(cell)
@@ -155,7 +194,7 @@ def _label(cell: object) -> str:
 
 def _no_number(table: Table, column: str, cell: object) -> tuple[str, str]:
     word = str(cell).casefold().lstrip("+-")
-    if word in ("nan", "inf", "infinity") or _NUMBER.fullmatch(word):
+    if word in ("inf", "infinity") or _NUMBER.fullmatch(word):
         return f"{shown(cell)} is no finite number", "Leave the cell empty where there is no gold."
     filled = (cell for cell in table.columns[column] if cell is not None and cell is not UNUSABLE)
     seen = dict.fromkeys(label for cell in filled if (label := str(cell).strip()))

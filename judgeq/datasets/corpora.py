@@ -8,17 +8,22 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Literal
+from typing import Any, Literal
 
-from pydantic import BaseModel, Field, ValidationError, field_validator, model_validator
+import numpy as np
+from pydantic import BaseModel, Field, ValidationError
 
-from judgeq import paths
+from judgeq import files
 from judgeq.datasets import download
-from judgeq.datasets.tables import Format
-from judgeq.errors import DataError
+from judgeq.datasets.columns import items, read_gold, read_latent
+from judgeq.datasets.dataset import OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
+from judgeq.datasets.formats import Format, read
+from judgeq.datasets.tables import Table, Wanted
+from judgeq.errors import DataError, UsageError
 from judgeq.files import problems, read_toml
+from judgeq.settings import DatasetSpec
 from judgeq.types import GoldKind
 
 
@@ -70,30 +75,119 @@ class Corpus(BaseModel, frozen=True, extra="forbid"):
     gold: Gold | None = None
     subsets: Mapping[str, Subset] = Field(default_factory=dict)
 
-    @field_validator("file", "labels")
-    @classmethod
-    def _bare(cls, value: str | None) -> str | None:
-        if value is not None and Path(value).name != value:
-            raise ValueError("must be the name of a file, without a folder")
-        return value
 
-    @model_validator(mode="after")
-    def _whole(self) -> Corpus:
-        # Plain http only to this very machine, for tests.
-        if self.url is not None and not self.url.startswith(("https://", "http://127.0.0.1:")):
-            raise ValueError("url must begin with https://")
-        if self.url is not None and (self.sha256 is None or self.size is None):
-            raise ValueError("url needs sha256 and size")
-        if (self.columns.gold is None) != (self.gold is None):
-            raise ValueError("columns.gold and [gold] need each other")
-        if self.labels is not None and (self.gold is None or self.items is None):
-            raise ValueError("labels need [gold] and items")
-        return self
+def known(data_dir: Path | None = None) -> list[DatasetInfo]:
+    """All of them. Raises DataError where a dataset.toml is broken. Nothing is downloaded."""
+    infos = []
+    same = {"name", "title", "description", "items", "licence", "prompt", "citation"}
+    for which in map(corpus, names()):
+        where = find(which, data_dir, Path.cwd())
+        infos.append(
+            DatasetInfo(
+                **which.model_dump(include=same),
+                size=where.stat().st_size if where else which.size,
+                gold_meaning=which.gold.meaning if which.gold else "",
+                gold_kind=which.gold.kind if which.gold else None,
+                address=which.url,
+                where=where,
+                labels_only=where is None and which.labels is not None,
+            )
+        )
+    return infos
+
+
+def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
+    """The corpus that `spec` names; its labels only, where its texts can't be had.
+
+    Raises DataError where neither is here, and UsageError for settings that can't be.
+    """
+    settings = (*("text_column", "id_column", "gold_column", "gold_levels"), *OF_TABLES)
+    refuse(spec, settings, "is for files; a known dataset has its own")
+    which = corpus(spec.dataset)
+    data_dir = None if spec.data_dir is None else base / spec.data_dir
+    if data_dir is not None and not data_dir.is_dir():
+        raise UsageError(f"--data-dir {spec.data_dir}: there is no folder {data_dir}.")
+    path, why = obtain(which, data_dir, base, may_download=may_download)
+    if path is not None:
+        return _of_file(which, path, spec.latent_column)
+    missing = instructions(which, why, data_dir, base)
+    if which.labels is None or spec.latent_column is not None:
+        raise DataError(missing)
+    return _of_labels(which, why, missing)
+
+
+def _of_file(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
+    columns, remedy = which.columns, "Its dataset.toml names it; use the file that belongs to it."
+    named = (
+        columns.text,
+        columns.id,
+        columns.gold,
+        *(one.column for one in which.subsets.values()),
+    )
+    wanted = dict.fromkeys(filter(None, named), remedy)
+    if latent_column is not None:
+        wanted.setdefault(latent_column, "Name the right one with --latent-column.")
+    table = read(path, Wanted(wanted), form=which.format, delimiter=which.delimiter)
+    ids, texts = items(table, columns.text, columns.id)
+    gold = None
+    if columns.gold is not None and which.gold is not None:
+        gold = read_gold(table, columns.gold, which.gold.levels, which.gold.unlabelled)
+    latent = None if latent_column is None else read_latent(table, latent_column)
+    subsets = {
+        name: np.array([str(cell) == subset.equals for cell in table.columns[subset.column]])
+        for name, subset in which.subsets.items()
+    }
+    table.bad.check()
+    return _dataset(which, table, ids, texts, gold=gold, latent=latent, subsets=subsets)
+
+
+def _of_labels(which: Corpus, why: str, missing: str) -> Dataset:
+    """The gold of a corpus whose texts can't be had."""
+    path = folder(which.name) / (which.labels or "")
+    table = read(path, Wanted(dict.fromkeys(("row", "gold"), "Install judgeq anew.")))
+    if list(table.columns["row"]) != [str(row) for row in range(which.items or 0)]:
+        raise DataError(
+            f"{path}: expected the rows 0 to {(which.items or 0) - 1} in order. Install judgeq anew."
+        )
+    notice = (
+        f"The texts of {which.name} are not here ({why}), its labels only: enough for a simulated "
+        "judge, not for one that reads."
+    )
+    gold = read_gold(table, "gold")
+    table.bad.check()
+    ids = RowIds(len(table))
+    return _dataset(which, table, ids, None, notice, gold=gold, missing_texts=missing)
+
+
+def _dataset(
+    which: Corpus,
+    table: Table,
+    ids: Sequence[str],
+    texts: Sequence[str] | None,
+    *notices: str,
+    **more: Any,
+) -> Dataset:
+    """What is known of a corpus. One with a checksum is the same with its texts and without."""
+    columns, gold = which.columns, which.gold
+    known_as = f"{which.name} sha256:{which.sha256} text={columns.text} id={columns.id}"
+    return Dataset(
+        name=which.name,
+        ids=ids,
+        texts=texts,
+        source=table.name,
+        gold_kind=gold.kind if gold else None,
+        gold_meaning=gold.meaning if gold else "",
+        prompt=which.prompt,
+        known_as=None if which.sha256 is None else known_as,
+        licence=which.licence,
+        notices=(*notices, *filter(None, [which.notice])),
+        **more,
+    )
 
 
 def names() -> list[str]:
     """The known corpora, sorted."""
-    return sorted(path.parent.name for path in paths.shipped("datasets").glob("*/dataset.toml"))
+    return sorted(path.parent.name for path in files.shipped("datasets").glob("*/dataset.toml"))
 
 
 def corpus(name: str) -> Corpus:
@@ -111,12 +205,12 @@ def corpus(name: str) -> Corpus:
 
 def folder(name: str) -> Path:
     """Where the dataset.toml of a corpus lies, and what is shipped beside it."""
-    return paths.shipped("datasets") / name
+    return files.shipped("datasets") / name
 
 
 def cached(which: Corpus) -> Path:
     """Where a download of the corpus is put."""
-    return paths.user_cache() / "datasets" / which.name / which.file
+    return files.user_cache() / "datasets" / which.name / which.file
 
 
 def places(which: Corpus, data_dir: Path | None, base: Path) -> list[Path]:

@@ -7,7 +7,8 @@ import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import overload
+from pathlib import Path
+from typing import Any, overload
 
 import numpy as np
 
@@ -19,7 +20,8 @@ from judgeq.types import Bools, Floats, GoldKind
 STDIN = "-"
 """The dataset that is given with the command, on standard input or from Python."""
 
-OF_TABLES = ("delimiter", "encoding", "skip_empty")
+OF_FILES = ("delimiter", "encoding", "no_header")
+OF_TABLES = (*OF_FILES, "skip_empty", "merge_duplicates", "keep_columns")
 """How a table of the user's is read."""
 
 
@@ -29,6 +31,25 @@ def refuse(spec: DatasetSpec, settings: Sequence[str], reason: str) -> None:
         if getattr(spec, setting) not in (None, False):
             flag = f"--{setting.replace('_', '-')}"
             raise UsageError(f"{flag} {reason}; leave it out with --dataset {spec.dataset}")
+
+
+@dataclass(frozen=True, slots=True)
+class DatasetInfo:
+    """What can be loaded by name; `where` is the file found for it, `size` its bytes."""
+
+    name: str
+    title: str
+    description: str
+    items: int | None = None
+    size: int | None = None
+    licence: str = ""
+    gold_meaning: str = ""
+    gold_kind: GoldKind | None = None
+    prompt: str | None = None
+    citation: str = ""
+    address: str | None = None
+    where: Path | None = None
+    labels_only: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -59,8 +80,9 @@ class Dataset:
     `texts` is None where only labels are here, or none exist; `missing_texts` then says what to do
     (it is the error of a judge that reads). `gold` is nan where unlabelled. `latent` is what a
     simulated judge sees: as it is where synthetic (1..1000), else raw numbers. `known_as` names items
-    that are known by a name or a file's checksum, whether or not the texts are here. `notices` are
-    sentences that the user must read.
+    that are known by a name or a file's checksum, whether or not the texts are here. `columns` are the
+    user's other ones, as the table has them, where they are kept. `notices` are sentences that the
+    user must read.
     """
 
     name: str
@@ -72,6 +94,7 @@ class Dataset:
     gold_meaning: str = ""
     latent: Floats | None = None
     subsets: Mapping[str, Bools] = field(default_factory=dict)
+    columns: Mapping[str, Sequence[object]] = field(default_factory=dict)
     prompt: str | None = None
     known_as: str | None = None
     licence: str = ""
@@ -118,29 +141,29 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
         return dataset
     chosen = np.sort(rng(seed, "sample").permutation(n)[: spec.sample])
     rows = chosen.tolist()
-    ids = [dataset.ids[row] for row in rows]
-    texts = None if dataset.texts is None else [dataset.texts[row] for row in rows]
+
+    def of_rows(cells: Sequence[Any]) -> list[Any]:
+        return [cells[row] for row in rows]
+
     gold = None if dataset.gold is None else dataset.gold[chosen]
     if gold is not None and np.isnan(gold).all():
         gold = None
-    latent = None if dataset.latent is None else dataset.latent[chosen]
     subsets = {name: subset[chosen] for name, subset in dataset.subsets.items()}
     known_as = dataset.known_as
     if known_as is not None:
         known_as += f" rows={hashlib.sha256(chosen.astype('<i8').tobytes()).hexdigest()}"
+    notice = f"{len(rows):,} of {n:,} items only (--sample {spec.sample}, by --seed {seed})."
     return replace(
         dataset,
-        ids=ids,
-        texts=texts,
+        ids=of_rows(dataset.ids),
+        texts=None if dataset.texts is None else of_rows(dataset.texts),
         gold=gold,
         gold_kind=None if gold is None else dataset.gold_kind,
-        latent=latent,
+        latent=None if dataset.latent is None else dataset.latent[chosen],
         subsets={name: subset for name, subset in subsets.items() if subset.any()},
+        columns={name: of_rows(cells) for name, cells in dataset.columns.items()},
         known_as=known_as,
-        notices=(
-            *dataset.notices,
-            f"{len(rows):,} of {n:,} items only (--sample {spec.sample}, by --seed {seed}).",
-        ),
+        notices=(*dataset.notices, notice),
     )
 
 

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Protocol
 
-from judgeq.datasets.tables import BadRows, Table, empty_columns
+from judgeq.datasets.tables import BadRows, Table, Wanted
 from judgeq.errors import UsageError
 
 
@@ -23,19 +23,19 @@ class DataFrame(Protocol):
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Frame:
-    """A table in memory: called as `tables.read` is, it gives the columns that are wanted. `cells` makes
-    a column a list, when it is asked for."""
+    """A table in memory: called, it gives the columns that are wanted. `cells` makes a column a list,
+    when it is asked for."""
 
     name: str
     header: Sequence[str]
     cells: Callable[[str], list[object]]
 
-    def __call__(self, wanted: Mapping[str, str], optional: Sequence[str] = ()) -> Table:
+    def __call__(self, wanted: Wanted) -> Table:
         """The columns. Raises DataError where one that is wanted isn't there."""
-        names = empty_columns(self.name, self.header, wanted, optional)
+        names = wanted.of(self.name, self.header)
         cells = {name: [_plain(cell) for cell in self.cells(name)] for name in names}
         rows = max(map(len, cells.values()), default=0)
-        return Table(self.name, cells, range(rows), None, BadRows(self.name))
+        return Table(self.name, self.header, cells, range(rows), None, BadRows(self.name))
 
 
 def frame_of(data: Any, text_column: str) -> Frame:

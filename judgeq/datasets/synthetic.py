@@ -7,7 +7,7 @@ from types import MappingProxyType
 
 import numpy as np
 
-from judgeq.datasets.dataset import OF_TABLES, Dataset, RowIds, refuse
+from judgeq.datasets.dataset import OF_TABLES, Dataset, DatasetInfo, RowIds, refuse
 from judgeq.datasets.tables import did_you_mean, listed, shown
 from judgeq.errors import UsageError
 from judgeq.seeds import rng
@@ -28,6 +28,20 @@ SHAPES: Mapping[str, str] = MappingProxyType(
     }
 )
 MEANING = "the latent score that the items were made with"
+
+
+def known() -> list[DatasetInfo]:
+    """The shapes."""
+    return [
+        DatasetInfo(
+            name=f"{SYNTHETIC}{shape}",
+            title=f"Synthetic items, {shape}",
+            description=description,
+            gold_meaning=MEANING,
+            gold_kind="binary" if shape == "binary" else "continuous",
+        )
+        for shape, description in SHAPES.items()
+    ]
 
 
 def draw(shape: str, n: int, random: np.random.Generator) -> Floats:

@@ -7,244 +7,241 @@ file that is opened, an address that is called, a variable that is read, or what
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import asynccontextmanager
 from pathlib import Path
-from typing import Any
+from typing import NamedTuple
 
 import orjson
-from pydantic import ValidationError
 
 from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
+from judgeq.datasets.formats import format_of
 from judgeq.datasets.synthetic import SYNTHETIC
-from judgeq.datasets.tables import FORMATS
 from judgeq.engine import assembly
-from judgeq.engine.assembly import Run
+from judgeq.engine.assembly import Emit, Run
+from judgeq.engine.queue import Stop
+from judgeq.engine.session import opened
 from judgeq.errors import DataError, JudgeqError, RunError, UsageError
-from judgeq.files import problems
-from judgeq.imports import recordings
+from judgeq.escaping import quoted
+from judgeq.judge.budget import Allowance
+from judgeq.judge.panel import Panel
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
-from judgeq.settings.model import PROVIDERS
-from judgeq.untrusted import quoted
+from judgeq.runs.stored import StoredRuns
+from judgeq.store import Store
 
 OWN = (*trust.ADDRESSES, "api", "extra_body", "data_dir")
 """Settings that decide a run's result, and yet are never taken from the database: they name a server,
 what else it is sent, and a folder."""
 
 
-@dataclass(frozen=True, slots=True)
-class Own:
-    """What a worker's user gave: the judges, how they are reached and what they may cost; and files
-    that may hold the texts of runs."""
+class Prospect(NamedTuple):
+    """What a store says of a run."""
 
-    settings: Settings
-    datasets: Sequence[Path] = ()
+    name: str
+    fingerprint: str
+    pending: bool  # jobs of it can be taken now
+    over: bool  # no job is left, and no round will come
 
 
-def admitted(
+class StoreRuns:
+    """The runs of a store, as a worker may work on them."""
+
+    def __init__(self, settings: Settings, files: Sequence[Path], named: Sequence[str]) -> None:
+        self._settings = settings
+        self._files = files
+        self._store = StoredRuns.at(settings.store or "", Path("runs"))
+        self.named = [self._store.find(name).id for name in named]
+        self._lookout = self._store.lookout()
+        self._allowance = Allowance(settings.max_cost)
+        self._rounds: dict[tuple[str, str], int] = {}
+
+    @property
+    def exhausted(self) -> bool:
+        """Whether this worker may spend no more."""
+        return self._allowance.exhausted
+
+    async def prospects(self) -> Sequence[Prospect]:
+        """All runs, the first that was begun first. Raises RunError while the store can't be read."""
+        listed = []
+        for row in await self._lookout.look():
+            over = False
+            if not row.pending and not row.running and row.planned:
+                key = row.name, row.fingerprint
+                over = row.ended or row.planned >= await self._total(key, row.planned)
+            listed.append(Prospect(row.name, row.fingerprint, row.pending, over))
+        return listed
+
+    async def _total(self, run: tuple[str, str], planned: int) -> int:
+        """How many rounds a run has, of which so many are planned; 0 of one that can't be read, which
+        is as if it was over."""
+        if run not in self._rounds:
+            try:
+                info = await asyncio.to_thread(lambda: self._place(run[0]).info())
+            except RunError:
+                return 0
+            if info.settings.goal:  # which decides anew after each round, and in each session
+                return planned if info.ended_after(planned) else info.rounds
+            self._rounds[run] = info.rounds
+        return self._rounds[run]
+
+    def _place(self, name: str) -> RunPlace:
+        for place in self._store.all():
+            if place.id == name:
+                return place
+        raise RunError(f"there is no run {name!r} in {self._store.shown} that can be worked on.")
+
+    async def admit(self, name: str) -> Run:
+        """The run as this worker may work on it; raises what says why it may not."""
+        return await asyncio.to_thread(self._admit, name)
+
+    def _admit(self, name: str) -> Run:
+        place, named = self._place(name), name in self.named
+        return admit(place, place.info(), self._settings, self._files, named=named)
+
+    @asynccontextmanager
+    async def open(
+        self, run: Run, stop: Stop, emit: Emit
+    ) -> AsyncIterator[tuple[Run, Store, Panel]]:
+        """A run's store and its judges, open while inside. What this worker spends counts for its own
+        cap, whatever the run."""
+        await self._lookout.close()
+        async with opened(run, stop, emit, self._allowance) as there:
+            yield there
+
+    async def close(self) -> None:
+        """Let go of the store."""
+        await self._lookout.close()
+
+
+def admit(
     place: RunPlace,
     info: RunInfo,
-    own: Own,
+    own: Settings,
+    files: Sequence[Path] = (),
     *,
     named: bool = False,
-    shared: Callable[[], Dataset | None] = lambda: None,
 ) -> Run:
-    """The run as this worker may work on it. Nothing that the run names is opened or sent. `named`:
-    the user named the run; `shared` gives its items as the store has them, where it has their texts.
+    """The run as this worker may work on it. Nothing that the run names is opened or sent.
 
+    `own` are the worker's settings, `files` may hold texts of runs. `named`: the user named the run.
     Raises UsageError, DataError or RunError for a run that isn't this worker's to work on, saying what
     is missing.
     """
-    asked, facts = info.settings, dict(info.facts)
+    asked, facts, run = info.settings, dict(info.facts), f"run {place.id}"
     if info.imported:
-        raise RunError(f"run {place.id} was imported: there is nothing to go on with.")
+        raise RunError(f"{run} was imported: nothing is left to ask.")
     if config.fingerprint(facts) != info.fingerprint:
-        raise RunError(f"run {place.id} is not worked on: what it says of itself doesn't agree.")
-    if asked.people is not None:
-        raise UsageError(f"run {place.id} asks people: its own process does all of it.")
-    _check_judges(place, asked, own.settings)
-    if asked.models:
-        _check_server(place, asked, own.settings, named)
+        raise RunError(f"{run} is not worked on: what it says of itself doesn't agree.")
+    _check_judges(run, asked, own)
+    _check_servers(run, asked, own, named)
     if asked.batch:
-        raise UsageError(f"run {place.id} is asked in batches, which its own process sends.")
-    strategy, prompt = asked.make_strategy(), _prompt(place, facts, asked.persona)
-    dataset = _dataset(place, info, own, shared)
-    judges = _judges(place, info, own.settings, dataset)
-    _check_facts(place, info, dataset, prompt, judges)
-    settings = _settings(asked, own.settings, judges)
-    for name in judges:
+        raise UsageError(f"{run} is asked in batches, which its own process sends.")
+    strategy, prompt = asked.make_strategy(), _prompt(run, info)
+    dataset = _dataset(place, info, own, files)
+    here = config.deciding_facts(asked, dataset, prompt)
+    differing = [name for name in {**here, **facts} if here.get(name) != facts.get(name)]
+    if differing:
+        raise RunError(
+            f"{run} is not worked on: its {' and '.join(differing)} here and in the store differ."
+        )
+    # What decides the result is as the run has it, and all else as the worker's user gave it.
+    decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt"})
+    settings = Settings(**{**own.model_dump(), **decided, "prompt": None})
+    for name in asked.judge:
         judge.check(name, settings)
     pricing = assembly.check(settings, dataset, prompt)
     return Run(settings, dataset, strategy, prompt, pricing, facts, place)
 
 
-def _settings(asked: Settings, own: Settings, judges: Sequence[str]) -> Settings:
-    """What decides the result as the run has it, and all else as the worker's user gave it."""
-    decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt", "judge"})
-    return Settings(**{**own.model_dump(), **decided, "prompt": None, "judge": tuple(judges)})
-
-
-def _check_judges(place: RunPlace, asked: Settings, own: Settings) -> None:
-    """Raise UsageError for a judge that the worker's user didn't name."""
-    recorded = any(map(judge.recording_of, own.judge))
+def _check_judges(run: str, asked: Settings, own: Settings) -> None:
+    """Raise UsageError for judges that a worker can't ask, or that its user didn't name."""
+    if asked.people is not None or any(map(judge.recording_of, asked.judge)):
+        what = "a recording" if asked.people is None else "people"
+        raise UsageError(f"{run} asks {what}: its own process does all of it.")
     for name in asked.judge:
-        if judge.recording_of(name) is not None:
-            if not recorded:
-                raise UsageError(
-                    f"run {place.id} asks a recorded judge: --judge recorded:FILE gives this worker "
-                    "the same recording."
-                )
-        elif name not in own.judge:
+        if name not in own.judge:
             cost = ""
             if judge.kind_of(name).costs_money:
                 cost = ", at your cost (--max-cost DOLLARS caps that)"
             raise UsageError(
-                f"run {place.id} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
+                f"{run} asks {name}: --judge {quoted(name)} lets this worker ask it{cost}."
             )
 
 
-def _check_server(place: RunPlace, asked: Settings, own: Settings, named: bool) -> None:
+def _check_servers(run: str, asked: Settings, own: Settings, named: bool) -> None:
     """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
     didn't give. Of a run that was named, a server that was given stands in for the run's."""
-    for name in asked.models if not (named and own.base_url is not None) else ():
-        theirs, ours = asked.address_of(name), own.address_of(name)
-        if (theirs, asked.api_of(name)) == (ours, own.api_of(name)):
-            continue
-        form = PROVIDERS[asked.api_of(name)].name
-        api = f" --api {asked.api_of(name)}" if asked.api_of(name) != "openai" or asked.api else ""
-        raise UsageError(
-            f"run {place.id} asks {name} at {theirs}, in the form of {form}'s API, and this worker "
-            f"asks it at {ours}, in that of {PROVIDERS[own.api_of(name)].name}'s. "
-            f"--base-url {quoted(theirs)}{api} takes this worker there"
-            + ("" if own.base_url is None else "; naming the run has it asked here all the same")
-            + "."
-        )
-    if asked.extra_body != own.extra_body:
+    for name in asked.models if not (named and own.base_url) else ():
+        theirs, ours = ((one.address_of(name), one.api_of(name)) for one in (asked, own))
+        if theirs != ours:
+            raise UsageError(
+                f"{run} asks {name} at {theirs[0]} (API: {theirs[1]}), and this worker at {ours[0]} "
+                f"(API: {ours[1]}). To ask it there: --base-url {quoted(theirs[0])} --api {theirs[1]}."
+                + (f" To ask it here all the same, name the {run}." if own.base_url else "")
+            )
+    if asked.models and asked.extra_body != own.extra_body:
         if asked.extra_body is None:
-            what = "sends no more fields with a request: leave out --extra-body"
-        else:
-            fields = quoted(orjson.dumps(asked.extra_body).decode())
-            what = f"sends more fields with each request: --extra-body {fields} allows them"
-        raise UsageError(f"run {place.id} {what}.")
+            raise UsageError(f"{run} sends no more fields with a request: leave out --extra-body.")
+        fields = quoted(orjson.dumps(asked.extra_body).decode())
+        raise UsageError(
+            f"{run} sends more fields with each request: --extra-body {fields} allows them."
+        )
 
 
-def _prompt(place: RunPlace, facts: Mapping[str, Any], personas: Sequence[str]) -> PromptSet | None:
-    """The prompt set as the run's facts hold it, with the personas that are asked. Raises RunError for
-    what is none, UsageError for a persona that isn't there."""
-    if facts.get("prompt") is None:
+def _prompt(run: str, info: RunInfo) -> PromptSet | None:
+    """The prompt set as the run's facts hold it. Raises RunError for what is none, and UsageError for a
+    persona that isn't in it."""
+    if info.facts.get("prompt") is None:
         return None
     try:
-        prompt = prompts.of_facts(facts)
-    except ValidationError as error:
-        raise RunError(
-            f"run {place.id} has a prompt set that is none: {problems(error)}."
-        ) from error
+        prompt = prompts.of_facts(info.facts)
     except (TypeError, ValueError) as error:
-        raise RunError(f"run {place.id} has a prompt set that is none.") from error
-    for name in personas:
+        raise RunError(f"{run} has an invalid prompt set.") from error
+    for name in info.settings.persona:
         prompt.as_persona(name)  # complains of one that isn't there
     return prompt
 
 
-def _judges(place: RunPlace, info: RunInfo, own: Settings, dataset: Dataset) -> list[str]:
-    """The run's judges, of which recordings are the worker's own files with the same judgments."""
-    judges = list(info.settings.judge)
-    if not any(map(judge.recording_of, judges)):
-        return judges
-    here = {}
-    for name in own.judge:
-        path = judge.recording_of(name)
-        if path is not None:
-            checksum = recordings.checksum(recordings.read(path, dataset.ids).judgments)
-            here[f"recorded:{checksum}"] = name
-    known = info.facts.get("judge")
-    names = known.get("name") if isinstance(known, dict) else None
-    names = names if isinstance(names, list) else [names]
-    for number, name in enumerate(judges):
-        if judge.recording_of(name) is not None:
-            wanted = str(names[number]) if number < len(names) else ""
-            if wanted not in here:
-                raise DataError(
-                    f"run {place.id}: no --judge recorded:FILE says what its judge says."
-                )
-            judges[number] = here[wanted]
-    return judges
-
-
-def _check_facts(
-    place: RunPlace,
-    info: RunInfo,
-    dataset: Dataset,
-    prompt: PromptSet | None,
-    judges: Sequence[str],
-) -> None:
-    """Raise RunError unless the run's settings, prompt and items are those that its facts say."""
-    settings = info.settings.model_copy(update={"judge": tuple(judges)})
-    facts = config.deciding_facts(settings, dataset, prompt)
-    differing = [
-        name for name in {**facts, **info.facts} if facts.get(name) != info.facts.get(name)
-    ]
-    if differing:
-        raise RunError(
-            f"run {place.id} is not worked on: its {' and '.join(differing)} here and in the store "
-            "differ."
-        )
-
-
-# The texts
-
-
-def _dataset(
-    place: RunPlace,
-    info: RunInfo,
-    own: Own,
-    shared: Callable[[], Dataset | None],
-) -> Dataset:
+def _dataset(place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]) -> Dataset:
     """The run's items, from wherever this worker may have them, checked by their checksum.
 
     Raises DataError naming what was looked at, and what would help.
     """
-    looked_at = []
-    for spec in _specs(place, info, own):
+    labels, looked_at = info.facts.get("labels"), []
+    for spec in (*_specs(place, info, own, files), None):
+        name = "the store" if spec is None else spec.dataset
         try:
-            dataset = datasets.load(spec, seed=spec.seed)
+            dataset = place.dataset() if spec is None else datasets.load(spec, seed=spec.seed)
         except JudgeqError as error:
-            looked_at.append(f"{spec.dataset}: {error}")
+            looked_at.append(f"{name}: {error}")
             continue
-        if _fits(dataset, info):
+        if dataset is None:
+            continue
+        if dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels):
             return dataset
-        looked_at.append(f"{spec.dataset}: its texts, ids or labels are not those of the run")
-    try:
-        dataset_there = shared()
-    except RunError as error:
-        looked_at.append(str(error))
-    else:
-        if dataset_there is not None and _fits(dataset_there, info):
-            return dataset_there
+        looked_at.append(f"{name}: its texts, ids or labels are not those of the run")
     raise DataError(
-        f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, and this worker "
-        "hasn't got them: give the file with --dataset FILE (a known corpus' folder with --data-dir), "
-        "or begin the run with --share-texts." + "".join(f"\n{what}" for what in looked_at)
+        f"run {place.id} needs the texts of {quoted(info.settings.dataset)}, which this worker doesn't "
+        "have. Give --dataset FILE (of a known corpus --data-dir), or start the run with --share-texts."
+        + "".join(f"\n{text}" for text in looked_at)
     )
 
 
-def _specs(place: RunPlace, info: RunInfo, own: Own) -> Iterator[Settings]:
+def _specs(
+    place: RunPlace, info: RunInfo, own: Settings, files: Sequence[Path]
+) -> Iterator[Settings]:
     """Where the texts may be: under the name of a dataset that everybody has, in the files that the
     worker's user gave, or where this user began the run. No path that the store names otherwise."""
-    asked = info.settings.model_copy(update={"data_dir": own.settings.data_dir})
+    asked = info.settings.model_copy(update={"data_dir": own.data_dir})
     name = asked.dataset
     if name.startswith(SYNTHETIC) or name in corpora.names():
         yield asked
         return
-    for path in own.datasets:
+    for path in files:
         yield asked.model_copy(update={"dataset": str(path)})
-    if Path(name).suffix.lower() in FORMATS and trust.owns(place, info, "dataset", "data_dir"):
+    if format_of(name) is not None and trust.owns(place, info, "dataset", "data_dir"):
         yield info.settings
-
-
-def _fits(dataset: Dataset, info: RunInfo) -> bool:
-    labels = info.facts.get("labels")
-    return dataset.content == info.facts.get("dataset") and labels in (None, dataset.labels)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
-from contextlib import asynccontextmanager
+from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
@@ -16,27 +16,23 @@ from judgeq.datasets import Dataset
 from judgeq.engine.queue import Stop
 from judgeq.errors import DataError, UsageError
 from judgeq.events import Event, Notice
+from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.judge import prices
 from judgeq.judge.backend import Backend
-from judgeq.judge.budget import Budget
-from judgeq.judge.judge import Judge
+from judgeq.judge.budget import NANO, Allowance, Budget, output_bound
+from judgeq.judge.judge import Judge, Questions, Unusable
 from judgeq.judge.limiter import Limiter
-from judgeq.judge.model import api_key, extra_headers, output_bound
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
-from judgeq.judge.questions import Questions
-from judgeq.judge.recorded import RecordedJudge
+from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.sending import Sender
-from judgeq.judge.shared_spending import Keeper, SharedSpending
-from judgeq.judge.simulated import make_simulated
-from judgeq.judge.spending import OwnSpending, Spending
-from judgeq.judge.unusable import Unusable
-from judgeq.paths import user_cache
+from judgeq.judge.simulated import RecordedJudge, make_simulated
+from judgeq.judge.slices import Slices
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment
-from judgeq.store import Items
+from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
 from judgeq.types import Totals
 
@@ -104,8 +100,8 @@ def check_prices(prices: Prices, cap: float) -> None:
     for name, pricing in prices.items():
         if pricing is None:
             raise UsageError(
-                f"--max-cost {cap:g}: the price of {name} is not known, so that no cap "
-                "could be held. Give --price IN,OUT (dollars per million tokens)."
+                f"--max-cost {cap:g}: the price of {name} is unknown, so no cap can be kept. Give "
+                "--price IN,OUT (dollars per million tokens)."
             )
 
 
@@ -154,104 +150,79 @@ def cache_folder(settings: Access) -> Path:
 
 
 @asynccontextmanager
-async def sharing(keeper: Keeper | None, emit: Emit) -> AsyncIterator[SharedSpending | None]:
-    """This process's slices of what a keeper keeps for several, given back when left; None where a run
-    has none. Raises RunError where it can't be reached."""
-    if keeper is None:
-        yield None
-        return
-    spending = SharedSpending(keeper, notify=lambda text: emit(Notice(text, warning=True)))
-    await spending.open()
-    try:
-        yield spending
-    finally:
-        await spending.close()
-
-
-@asynccontextmanager
 async def panel(
     run: Run,
     totals: Totals,
     stop: Stop,
     emit: Emit,
     *,
+    store: Store | None = None,
     out: float | None = None,
     look_only: bool = False,
-    spending: Spending | None = None,
-    own: OwnSpending | None = None,
-    processes: Callable[[], int] = lambda: 1,
+    allowance: Allowance | None = None,
 ) -> AsyncIterator[Panel]:
-    """The judges of a session; `totals` are what earlier ones spent. Let go of when left. Batches of
-    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`
-    nothing is written to the cache's folder. `spending` may be shared with others; then this
-    process takes no more of it than `own` allows, by default its user's own cap: whoever can write
-    to the store can change the shared one. Each of the `processes` takes its part of a server's limits.
+    """The judges of a session, let go of when left; `totals` are what earlier ones spent. Batches of
+    theirs that are still out hold `out` of that, in dollars (None: there are none). With `look_only`, or
+    where others ask (`--workers 0`), nothing is written to the cache's folder.
 
-    Judges have the budget and the cache in common; one model asked as several personas has one
-    limiter, for its provider counts all of it together.
+    Processes that share a `store` share its cap, and divide the servers' limits. None spends more than
+    its `allowance`, by default this user's own cap: whoever can write to the store can change the
+    shared one. Judges have the budget and the cache in common; one model asked as several personas has
+    one limiter, for its provider counts all of it together.
     """
-    settings = run.settings
+
+    def warn(text: str) -> None:
+        emit(Notice(text, warning=True))
+
+    settings, shared = run.settings, None
     check_totals(totals, settings.max_cost)
-    if not settings.workers:  # others ask
-        yield Panel((), " + ".join(settings.judges))
-        return
-    if spending is None:
-        lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
-        spending = OwnSpending(settings.max_cost, totals.cost, lost, reserved=out or 0.0)
-    elif own is None:
-        own = OwnSpending(settings.max_cost, reserved=out or 0.0)
-    budget = Budget(spending, own)
-    stop.calls(budget.abort)
-    cache = _cache(settings, emit, look_only)
-    backends, judges = list[Backend](), list[Judge | None]()
-    for number, name in enumerate(settings.judge):
-        if judge.kind_of(name).is_person:
-            judges.append(None)  # who are handed questions (people.py)
-            continue
-        limiter = _limiter(run, processes, stop, emit)
-        backend = _backend(run, name, number, limiter, cache, emit)
-        sender = Sender(backend, emit, stop.sleep, limiter, budget)
-        backends.append(backend)
-        batches = None
-        if settings.models and (settings.batch or out is not None):
-            batches = _model(run, name, limiter, cache, emit, batch=True)
-            backends.append(batches)
-        judges += [
-            Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
-            for asked in questions(run, name)
-        ]
-    try:
+    async with AsyncExitStack() as stack:
+        if store is not None and store.keeper is not None:
+            shared = Slices(store.keeper, notify=warn)
+            await shared.open()
+            stack.push_async_callback(shared.close)
+            if allowance is not None and shared.cap is not None:
+                check_prices(run.pricing, shared.cap / NANO)
+        if allowance is None:
+            lost = max(0.0, (totals.at_risk or 0.0) - (out or 0.0))
+            before = (totals.cost, lost) if shared is None else ()
+            allowance = Allowance(settings.max_cost, *before, reserved=out or 0.0)
+        budget, cache = Budget(allowance, shared), None
+        stop.calls(budget.abort)
+        if settings.models and settings.cache:
+            from judgeq.judge.cache import ReplyCache  # brings diskcache
+
+            read_only = look_only or not settings.workers
+            cache = ReplyCache(cache_folder(settings), warn=warn, read_only=read_only)
+            stack.push_async_callback(cache.close)
+        judges = list[Judge | None]()
+        for number, name in enumerate(settings.judge):
+            if judge.kind_of(name).is_person:
+                judges.append(None)  # who are handed questions (people.py)
+                continue
+            limiter = _limiter(settings, store, emit)
+            stop.calls(limiter.abort)
+            backend, batches = _backend(run, name, number, limiter, cache, emit), None
+            stack.push_async_callback(backend.close)
+            if settings.models and (settings.batch or out is not None):
+                batches = _model(run, name, limiter, cache, emit, batch=True)
+                stack.push_async_callback(batches.close)
+            sender = Sender(backend, emit, stop.sleep, limiter, budget)
+            judges += [
+                Judge(asked, sender, cache, Unusable(settings.max_invalid), batches)
+                for asked in questions(run, name)
+            ]
         yield Panel(judges, " + ".join(settings.judges))
-    finally:
-        for backend in backends:
-            await backend.close()
-        if cache is not None:
-            await cache.close()
 
 
-def _cache(settings: Settings, emit: Emit, read_only: bool) -> ReplyCache | None:
-    if not settings.models or not settings.cache:
-        return None
-    from judgeq.judge.cache import ReplyCache  # brings diskcache
-
-    return ReplyCache(
-        cache_folder(settings),
-        warn=lambda text: emit(Notice(text, warning=True)),
-        read_only=read_only,
-    )
-
-
-def _limiter(run: Run, processes: Callable[[], int], stop: Stop, emit: Emit) -> Limiter:
-    settings = run.settings
-    limiter = Limiter(
+def _limiter(settings: Settings, store: Store | None, emit: Emit) -> Limiter:
+    return Limiter(
         concurrency=settings.concurrency,
         rpm=settings.rpm,
         tpm=settings.tpm,
         notify=lambda text: emit(Notice(text)),
-        processes=processes,
+        processes=lambda: 1 if store is None else store.processes,
     )
-    stop.calls(limiter.abort)
-    return limiter
 
 
 def _backend(
@@ -267,16 +238,14 @@ def _backend(
 
 def questions(run: Run, name: str) -> list[Questions]:
     """What a judge is asked, as each persona; what people are."""
-    if not judge.kind_of(name).reads_text:
+    prompt, dataset, settings = run.prompt, run.dataset, run.settings
+    kind = judge.kind_of(name)
+    if not kind.reads_text:
         return [Questions()]
-    prompt, dataset = run.prompt, run.dataset
-    if judge.kind_of(name).is_person:
+    if kind.is_person:
         return [Questions(prompt, dataset.texts, dataset.ids)]
-    personas = [prompt and prompt.as_persona(persona) for persona in run.settings.persona] or [
-        prompt
-    ]
-    reasons = run.settings.reasons
-    return [Questions(persona, dataset.texts, dataset.ids, reasons) for persona in personas]
+    asked = [prompt and prompt.as_persona(persona) for persona in settings.persona] or [prompt]
+    return [Questions(one, dataset.texts, dataset.ids, settings.reasons) for one in asked]
 
 
 def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
@@ -288,23 +257,19 @@ def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
             f"--judge {name}: it holds partial rankings, as of best-worst questions, and a judge is "
             "asked for whole ones: `judgeq import` makes a run of them."
         )
-    said_by: dict[tuple[int, frozenset[int]], str | None] = {}
-    for judgment in judgments:
-        if (
-            said_by.setdefault((judgment.round, frozenset(judgment.presented)), judgment.judge)
-            != judgment.judge
-        ):
-            raise UsageError(
-                f"--judge {name}: several judges were recorded on the same items, and which of them "
-                "is to answer is not known: keep the lines of one, or use `judgeq import`."
-            )
+    matches = {(one.round, frozenset(one.presented)) for one in judgments}
+    if len({(one.round, frozenset(one.presented), one.judge) for one in judgments}) > len(matches):
+        raise UsageError(
+            f"--judge {name}: several judges were recorded on the same items. Keep the lines of one, "
+            "or make a run of them all: `judgeq import`."
+        )
     return RecordedJudge(name, judgments)
 
 
 def backend_of(settings: Settings, model: str) -> type[ModelBackend]:
     """The backend that speaks the API that a model is asked in."""
     from judgeq.judge.http.anthropic import AnthropicMessages  # brings aiohttp
-    from judgeq.judge.http.openai_chat import OpenAIChat
+    from judgeq.judge.http.openai import OpenAIChat
 
     return AnthropicMessages if settings.api_of(model) == "anthropic" else OpenAIChat
 
@@ -352,8 +317,8 @@ def check_totals(totals: Totals, cap: float | None) -> None:
     """Raise UsageError where a cap is to be held and what was spent before is unknown."""
     if cap is not None and totals.at_risk is None:
         raise UsageError(
-            f"--max-cost {cap:g}: this run has calls of unknown price behind it, so that no cap could "
-            "be held. Begin it anew with --new: what was answered comes from the cache, for nothing."
+            f"--max-cost {cap:g}: earlier calls of this run have an unknown price: no cap can be kept. "
+            "Start again with --new: answers come from the cache, for nothing."
         )
 
 

@@ -16,10 +16,10 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import ClassVar
 
-from judgeq.engine import assembly, batch_lines
+from judgeq.engine import assembly, batch_sending
 from judgeq.engine.assembly import Run
-from judgeq.engine.batch_lines import Collecting, looked_for, named, remove
-from judgeq.engine.batch_sending import Sending
+from judgeq.engine.batch_lines import Collecting, backend_of, named, remove
+from judgeq.engine.batch_sending import Sending, looked_for, note
 from judgeq.engine.queue import Stop
 from judgeq.errors import (
     BatchGoneError,
@@ -32,18 +32,16 @@ from judgeq.errors import (
 )
 from judgeq.events import BatchesOpen, CallStarted, Event, JobStarted, Notice
 from judgeq.json_marks import INLINE
-from judgeq.judge.batches import BatchAPI, Remote, noted
+from judgeq.judge.backend import BatchAPI, Remote
+from judgeq.judge.budget import NANO, rounded_up
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
-from judgeq.judge.spending import NANO, rounded_up
 from judgeq.runs import RunPlace, Runs
 from judgeq.store import Store
 from judgeq.types import Batch, BatchState
 
 FIRST_WAIT, LONGEST_WAIT = 10.0, 300.0
 """Seconds between two looks at a batch: the first wait, which grows by half up to the longest."""
-SETTLING = 120.0
-"""Seconds after which a provider lists a batch that it was asked to create, if it ever will."""
 
 
 async def out_of(store: Store) -> list[Batch]:
@@ -70,7 +68,7 @@ def asked(panel: Panel, batch: Batch) -> Judge:
     judge = panel.judges[batch.judge]
     if judge is None:
         raise RunError(f"the batch {batch.name} is of people, who are asked none.")
-    address = batch_lines.backend_of(judge).address
+    address = backend_of(judge).address
     if batch.address != address:
         raise JudgeError(
             f"{named(batch)} is at {batch.address!r}, and its judge is asked at {address} now: give "
@@ -82,13 +80,12 @@ def asked(panel: Panel, batch: Batch) -> Judge:
 @dataclass(slots=True)
 class Watch:
     """When to look at a batch next, by the monotonic clock, and how long to wait after that. It is there
-    since `since`, if it is. `torn`: what is known of it may not be what the ledger says."""
+    since `since`, if it is."""
 
     due: float
     since: float
     wait: float
     reported: bool = False
-    torn: bool = False
 
 
 @dataclass(slots=True)
@@ -118,16 +115,18 @@ class Batches:
         await self._take_up()
         while True:
             await self._look()
-            if self._stopping is not None:
-                raise self._stopping
+            stopping = self._stopping or self.collecting.error
+            if stopping is not None:
+                raise stopping
             if send and not self.stop.asked:
                 for batch in await self.sending.send(self.open):
                     self._watch(batch, FIRST_WAIT)
-            if not self.open and not (send and self.sending.waits):
+            later = self.sending.again_at if send else None
+            if not self.open and later is None:
                 return
             if self.stop.asked or not wait:
                 raise StoppedError(self._still())
-            await self._wait(self.sending.waits_until(self.clock()) if send else math.inf)
+            await self._wait(math.inf if later is None else later)
 
     async def _take_up(self) -> None:
         """Go on with the batches that earlier sessions left."""
@@ -200,9 +199,8 @@ class Batches:
             if watch.due > self.clock():
                 continue
             try:
-                if watch.torn:
-                    batch = await self._kept(batch)
-                    watch.torn = False
+                ledger = {one.name: one for one in await self.store.batches()}
+                batch = ledger.get(name, batch)  # what is known here may not have been committed
                 if batch.remote is None:
                     await self._identify(batch)
                 else:
@@ -211,7 +209,6 @@ class Batches:
             except BatchGoneError as error:
                 await self._lost(batch, str(error))
             except (CallError, StoreAwayError) as error:
-                watch.torn = isinstance(error, StoreAwayError)
                 self._later(batch, error.retry_after if isinstance(error, CallError) else None)
                 if not watch.reported:
                     watch.reported = True
@@ -220,18 +217,12 @@ class Batches:
                 self._later(batch)
                 self._stopping = self._stopping or error
 
-    async def _kept(self, batch: Batch) -> Batch:
-        """The batch as it stands in the ledger."""
-        by_name = {one.name: one for one in await self.store.batches()}
-        return by_name.get(batch.name, batch)
-
     async def _identify(self, batch: Batch) -> None:
         """Look for a batch that may have been created."""
         found = await looked_for(self.store, batch, self._api(batch), self.wall_clock())
         if found.remote is not None:
             self._notify(f"{named(batch)} was created all the same, and is taken up.")
-            batch = await self._noted(batch._replace(error=None), found.remote)
-            await self._ask(batch, found.remote.id)
+            await self._ask(batch._replace(error=None), found.remote.id)
         elif found.doubtful:
             watch = self._watches[batch.name]
             if not watch.reported:
@@ -242,7 +233,7 @@ class Batches:
                 )
             self._later(batch)
             watch.reported = True
-        elif self.clock() - self._watches[batch.name].since < SETTLING:
+        elif self.clock() - self._watches[batch.name].since < batch_sending.SETTLING:
             self._later(batch)
         elif batch.error is not None:  # its creation was refused, and the list agrees
             why = f"its batch was not sent: {batch.error}"
@@ -250,23 +241,17 @@ class Batches:
         else:
             await self._lost(batch, "its provider doesn't list it")
 
-    async def _noted(self, batch: Batch, remote: Remote) -> Batch:
-        """Write down what the provider says of a batch by now."""
-        batch = self.open[batch.name] = noted(batch, remote, self.wall_clock())
-        await self.store.note_batch(batch)
-        return batch
-
     async def _ask(self, batch: Batch, remote_id: str) -> None:
         remote = await self._api(batch).get(remote_id)
-        batch = await self._noted(batch, remote)
+        batch = await note(self.store, batch, remote, self.wall_clock())
+        self.open[batch.name] = batch
         if remote.stands == "working":
             self._later(batch)
         elif remote.stands == "refused":
             await self._refused(batch, remote)
         else:
-            collected = await self.collecting.collect(self._api(batch), batch, remote)
-            self._stopping = self._stopping or collected.error
-            await self._over(collected.batch._replace(state=BatchState.COLLECTED))
+            batch = await self.collecting.collect(self._api(batch), batch, remote)
+            await self._over(batch._replace(state=BatchState.COLLECTED))
 
     async def _refused(self, batch: Batch, remote: Remote) -> None:
         """The provider took none of it: all goes back, and goes out again if that may help."""
@@ -351,14 +336,14 @@ async def cancel(run: Run, emit: Callable[[Event], None]) -> Sequence[tuple[Batc
         await store.close()
     if not batches:
         return []
-    from judgeq.judge.batches.providers import api_of  # brings aiohttp
+    from judgeq.judge import batches as providers  # brings aiohttp
 
     cancelled, failed = list[tuple[Batch, Remote]](), None
     async with assembly.panel(run, totals, Stop(), emit, out=out, look_only=True) as judges:
         await judges.open()
         for one in batches:
             try:
-                api = api_of(batch_lines.backend_of(asked(judges, one)))
+                api = providers.api_of(backend_of(asked(judges, one)))
                 if one.remote is None:
                     raise JudgeError(
                         f"Nobody knows yet whether {named(one)} was created: "

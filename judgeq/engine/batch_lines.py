@@ -16,18 +16,17 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from itertools import islice
 from pathlib import Path
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING
 
 from judgeq.errors import BrokenResultsError, CallError, JudgeError, UnusableReplyError
 from judgeq.events import CallEnded, Event, JobEnded, Notice
-from judgeq.judge.backend import Cached, Prepared, Reply, Request
-from judgeq.judge.batches import BatchAPI, Identified, Remote, Result
+from judgeq.judge.backend import BatchAPI, Prepared, Remote, Reply, Request, Result
 from judgeq.judge.budget import Budget
 from judgeq.judge.judge import ASKS, Judge
 from judgeq.judge.panel import Panel
-from judgeq.judge.unusable import kept
+from judgeq.judge.sending import kept
 from judgeq.store import Store
-from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage
+from judgeq.types import Batch, BatchState, Call, Job, JobState, Line, Outcome, Usage, Verdict
 
 if TYPE_CHECKING:
     from judgeq.judge.http.model_backend import ModelBackend
@@ -36,8 +35,6 @@ GROUP = 500
 """Results that are committed together."""
 TRIES = 3
 """Times that results are asked for again which are broken, or hold less than was answered."""
-
-
 NO_ANSWER = {
     "cancelled": "its batch was cancelled before it was asked",
     "expired": "its batch expired before it was asked",
@@ -46,13 +43,6 @@ NO_ANSWER = {
 }
 """Why a line has no answer, by the outcome of its call in the ledger."""
 FREE = ("cancelled", "expired", "not_sent")
-
-
-class Settled(NamedTuple):
-    """What became of a line, and the error that is to stop the run once all lines are settled."""
-
-    outcome: Outcome
-    error: JudgeError | None = None
 
 
 def backend_of(judge: Judge) -> ModelBackend:
@@ -69,164 +59,54 @@ def prepared(judge: Judge, job: Job) -> tuple[Request, Prepared]:
     return request, judge.prepared(request, backend_of(judge), problem)
 
 
-def recalled(judge: Judge, job: Job, prepared: Prepared) -> Outcome | None:
-    """The outcome of a job by a reply that was paid for before; None where the cache knows none."""
-    if judge.cache is None or prepared.key is None:
-        return None
-    cached = judge.cache.get(prepared.key)
-    if cached is None:
-        return None
-    known = judge.read(Reply(cached.text, cached.usage, cached.cost), job.match)
-    return None if known is None else judge.for_nothing(job.match, job.attempts, *known)
-
-
-def settled(judge: Judge, line: Line, result: Result, form: str, *, keep: bool) -> Settled:
-    """What a result says of its job, which was asked in that form; with `keep` a reply that gives a
-    verdict is kept for other runs."""
-    if result.ended is not None:
-        return Settled(unanswered(judge, line, result.ended))
-    if not result.status:
-        return Settled(unanswered(judge, line, "missing"))
-    try:
-        reply = backend_of(judge).read_result(result, line.size, form)
-    except JudgeError as error:
-        call = _call(judge, line, error.outcome, Usage(), error.cost, str(error))
-        judge.sender.emit(CallEnded(call.outcome, call.usage, call.cost, 0.0, error=str(error)))
-        failed = isinstance(error, CallError) and _often(judge, line)
-        state = JobState.FAILED if failed else JobState.PENDING
-        stops = None if isinstance(error, CallError) else error
-        return Settled(_ended(judge, line, state, call, _why(line, str(error))), stops)
-    return _read(judge, line, reply, keep=keep and form == backend_of(judge).form)
-
-
-def _read(judge: Judge, line: Line, reply: Reply, *, keep: bool) -> Settled:
-    match, stops = line.job.match, None
-    try:
-        verdict = judge.questions.read(reply, match)
-    except UnusableReplyError as error:
-        call = _call(judge, line, "unusable", *_of(reply))
-        judge.sender.emit(CallEnded("unusable", reply.usage, reply.cost, 0.0))
-        try:
-            judge.unusable.unusable(str(error), reply.text)
-        except JudgeError as too_many:
-            stops = too_many
-        asked = line.job.unusable + 1
-        state = JobState.INVALID if asked >= ASKS else JobState.PENDING
-        return Settled(_ended(judge, line, state, call, str(error)), stops)
-    judge.unusable.usable()
-    call = _call(judge, line, "ok", *_of(reply))
-    judge.sender.emit(CallEnded("ok", reply.usage, reply.cost, 0.0))
-    if keep:
-        _keep(judge, line, call, reply)
-    judge.sender.emit(JobEnded(match.id, JobState.DONE))
-    return Settled(Outcome(match.id, JobState.DONE, verdict, (call,)))
-
-
-def unanswered(judge: Judge, line: Line, why: str, error: str | None = None) -> Outcome:
-    """The outcome of a line without an answer: the job goes back. Unless it cost nothing for sure, its
-    attempt stays in the ledger as one that may have been paid for; after too many the job has failed."""
-    error = error or f"{NO_ANSWER[why]}."
-    calls: tuple[Call, ...] = ()
-    if why in FREE:
-        calls = (_call(judge, line, why, Usage(), 0.0, error),)
-        judge.sender.emit(CallEnded(why, Usage(), 0.0, 0.0))  # no server failed
-    state = JobState.PENDING if why in FREE or not _often(judge, line) else JobState.FAILED
-    judge.sender.emit(JobEnded(line.job.match.id, state))
-    return Outcome(line.job.match.id, state, None, calls, _why(line, error))
-
-
-def _often(judge: Judge, line: Line) -> bool:
-    """Whether a job was asked so often that it isn't asked again."""
-    return line.job.attempts >= judge.sender.policy.attempts
-
-
-def _why(line: Line, error: str) -> str | None:
-    """What the ledger is to say of a job without an answer; what was wrong with its last reply stays,
-    since that is asked again."""
-    return None if line.job.unusable else error
-
-
-def _ended(judge: Judge, line: Line, state: JobState, call: Call, error: str | None) -> Outcome:
-    judge.sender.emit(JobEnded(line.job.match.id, state))
-    return Outcome(line.job.match.id, state, None, (call,), error)
-
-
-def _of(reply: Reply) -> tuple[Usage, float | None, str]:
-    return reply.usage, reply.cost, reply.text
-
-
-def _call(
-    judge: Judge, line: Line, outcome: str, usage: Usage, cost: float | None, text: str
-) -> Call:
-    """How long an answer took isn't known: a batch ends as a whole."""
-    at, attempt = judge.sender.wall_clock(), line.job.attempts
-    text = text if outcome == "ok" else kept(text)
-    return Call(attempt, outcome, usage, cost, 0.0, text, at, line.bound)
-
-
-def _keep(judge: Judge, line: Line, call: Call, reply: Reply) -> None:
-    """Keep a reply for other runs, under the request that it answers, which would be sent so now: what a
-    run's file says must not decide what replies are kept under."""
-    if judge.cache is None:
-        return
-    # What was asked before this attempt: the ledger has counted it since.
-    _, now = prepared(judge, line.job)
-    if now.key is not None and len(now.body) == line.size:
-        cached = Cached(reply.text, reply.usage, reply.cost, call.at)
-        judge.cache.put(now.key, backend_of(judge).name, cached)
-
-
-@dataclass(slots=True)
-class _Seen:
-    """The lines of results: those of ours that haven't come yet, how many answers came, and how many
-    lines came twice or aren't ours; and the first error that is to stop the run."""
-
-    left: dict[int, Line]
-    answered: int
-    twice: int = 0
-    strange: int = 0
-    error: JudgeError | None = None
-
-
-class Collected(NamedTuple):
-    """A batch whose jobs are settled, and the error that is to stop the run."""
-
-    batch: Batch
-    error: JudgeError | None
+def named(batch: Batch) -> str:
+    """A batch, as messages name it."""
+    return f"batch {batch.name} of {batch.jobs:,} questions"
 
 
 @dataclass(slots=True)
 class Collecting:
     """What settles the jobs of batches; results are kept in a folder until they are in the ledger, those
-    of each batch in one of its name."""
+    of each batch in one of its name. `error` is the first of those that are to stop the run."""
 
     store: Store
     panel: Panel
     emit: Callable[[Event], None]
     budget: Budget
     folder: Path
+    error: JudgeError | None = None
     _tries: dict[str, int] = field(default_factory=dict)  # that brought broken results, by batch
     _fetched: set[Path] = field(default_factory=set)  # what this session downloaded
 
-    async def collect(self, api: BatchAPI, batch: Batch, remote: Remote) -> Collected:
-        """Settle every job of a batch that ended. Raises CallError where its results are to be asked
-        for again, and BatchGoneError where they are no longer there."""
+    async def collect(self, api: BatchAPI, batch: Batch, remote: Remote) -> Batch:
+        """Settle every job of a batch that ended; the batch then. Raises CallError where its results are
+        to be asked for again, and BatchGoneError where they are no longer there."""
         files = await self._downloaded(api, batch, remote)
         lines = {line.job.match.id: line for line in await self.store.lines(batch.name)}
-        seen = _Seen(dict(lines), batch.answered)
+        left = dict(lines)
         results = (result for file in files for result in api.results(file))
         # What lay there before may be anybody's: it is the run's, and not for the cache of all runs.
-        fresh = self._fetched.issuperset(files)
-        outcomes = self._outcomes(batch, lines, results, seen, keep=fresh)
-        batch = await self.settle(batch, lines, outcomes, BatchState.COLLECTED)
-        counted = seen.answered >= remote.done and (remote.total > 0 or not files)
-        all_there = counted and not any(map(_left_out, files))
-        ended = remote.status if remote.status in ("expired", "cancelled") else "missing"
-        why = ended if all_there else "missing"
-        missing = len(seen.left) if why == "missing" else 0
-        batch = await self.give_back(batch, list(seen.left.values()), why, BatchState.COLLECTED)
-        self._report(batch, remote, seen, missing)
-        return Collected(batch, seen.error)
+        fresh, answered = self._fetched.issuperset(files), batch.answered
+
+        def outcomes() -> Iterator[Outcome]:
+            nonlocal answered
+            for line, result in self._ours(batch, lines, left, results):
+                answered += result.status == 200
+                yield self._settled(batch, line, result, keep=fresh)
+
+        batch = await self._settle(batch, lines, outcomes(), BatchState.COLLECTED)
+        said_why = remote.status in ("expired", "cancelled")
+        whole = answered >= remote.done and (remote.total > 0 or not files)
+        why = remote.status if said_why and whole and not any(map(_left_out, files)) else "missing"
+        if left and why == "missing":
+            self._notify(
+                f"the results of {named(batch)} lack {len(left):,} of its lines, which may have been "
+                "paid for. These questions are asked again.",
+                warning=True,
+            )
+        if said_why:
+            self._notify(f"{named(batch)} {remote.status}; what it had answered is kept.")
+        return await self.give_back(batch, list(left.values()), why, BatchState.COLLECTED)
 
     async def give_back(
         self,
@@ -236,30 +116,31 @@ class Collecting:
         over: BatchState,
         error: str | None = None,
     ) -> Batch:
-        """Give the jobs of these lines back, unanswered; the batch then. `why` as in
-        NO_ANSWER, `over` as in `settle`."""
-        judge_of = self.panel.of
-        return await self.settle(
-            batch,
-            {line.job.match.id: line for line in lines},
-            (unanswered(judge_of(line.job.match), line, why, error) for line in lines),
-            over,
-        )
+        """Give the jobs of these lines back, unanswered, `why` as in NO_ANSWER; the batch then, which
+        is `over` with its last job."""
+        by_job = {line.job.match.id: line for line in lines}
+        outcomes = (self._unanswered(line, why, error) for line in lines)
+        return await self._settle(batch, by_job, outcomes, over)
 
-    async def settle(
+    async def _settle(
         self,
         batch: Batch,
         lines: Mapping[int, Line],
         outcomes: Iterable[Outcome],
         over: BatchState,
     ) -> Batch:
-        """Commit outcomes of a batch's jobs; the batch then, which is `over` with its last job, whatever
-        is killed."""
+        """Commit outcomes of a batch's jobs, and what they make of the batch, whatever is killed."""
         outcomes = iter(outcomes)
         while group := list(islice(outcomes, GROUP)):
-            batch = _with(batch, group)
-            if not batch.left:
-                batch = batch._replace(state=over)
+            calls = [call for outcome in group for call in outcome.calls]
+            replies = sum(call.outcome in ("ok", "unusable") for call in calls)
+            left = batch.left - len(group)
+            batch = batch._replace(
+                cost=math.fsum([batch.cost, *(call.cost or 0.0 for call in calls)]),
+                answered=batch.answered + replies,
+                left=left,
+                state=batch.state if left else over,
+            )
             async with self.store.together():
                 await self.store.settle(batch.name, group)
                 await self.store.note_batch(batch)
@@ -269,28 +150,101 @@ class Collecting:
             await asyncio.sleep(0)
         return batch
 
-    def _outcomes(
+    def _ours(
         self,
         batch: Batch,
         lines: Mapping[int, Line],
+        left: dict[int, Line],
         results: Iterable[Result],
-        seen: _Seen,
-        *,
-        keep: bool,
-    ) -> Iterator[Outcome]:
-        """What each result says of its job; the first that there is of one."""
+    ) -> Iterator[tuple[Line, Result]]:
+        """The first result that there is of each line, which is then no longer `left`."""
+        twice = strange = 0
         for result in results:
             number = _number(batch, result.custom_id)
-            line = None if number is None else seen.left.pop(number, None)
-            if line is None:
-                seen.twice += number in lines
-                seen.strange += number is None
-                continue
-            seen.answered += result.status == 200
-            judge = self.panel.of(line.job.match)
-            done = settled(judge, line, result, batch.form, keep=keep)
-            seen.error = seen.error or done.error
-            yield done.outcome
+            line = left.pop(number, None) if number is not None else None
+            if line is not None:
+                yield line, result
+            elif number in lines:
+                twice += 1
+            elif number is None:
+                strange += 1
+        if twice:
+            self._notify(
+                f"the results of {named(batch)} held {twice:,} lines twice: the first counts."
+            )
+        if strange:
+            self._notify(f"the results of {named(batch)} held {strange:,} lines that aren't ours.")
+
+    def _settled(self, batch: Batch, line: Line, result: Result, *, keep: bool) -> Outcome:
+        """What a result says of its job; with `keep` a verdict's reply is kept for other runs."""
+        if result.ended is not None or not result.status:
+            return self._unanswered(line, result.ended or "missing")
+        judge = self.panel.of(line.job.match)
+        backend = backend_of(judge)
+        try:
+            reply = backend.read_result(result, line.size, batch.form)
+        except JudgeError as error:
+            again = isinstance(error, CallError)
+            state = JobState.FAILED if again and self._often(line) else JobState.PENDING
+            if not again:
+                self.error = self.error or error
+            failed = Reply(str(error), Usage(), error.cost, str(error))
+            return self._ended(line, state, error.outcome, failed)
+        try:
+            verdict = judge.questions.read(reply, line.job.match)
+        except UnusableReplyError as error:
+            try:
+                judge.unusable.unusable(str(error), reply.text)
+            except JudgeError as too_many:
+                self.error = self.error or too_many
+            again = line.job.unusable + 1 < ASKS
+            state = JobState.PENDING if again else JobState.INVALID
+            return self._ended(line, state, "unusable", reply._replace(problem=None), str(error))
+        judge.unusable.usable()
+        outcome = self._ended(line, JobState.DONE, "ok", reply, verdict=verdict)
+        # Under the request that it answers, which would be sent so now: what a run's file says must not
+        # decide what replies are kept under.
+        if keep and judge.cache is not None and batch.form == backend.form:
+            _, now = prepared(judge, line.job)
+            if now.key is not None and len(now.body) == line.size:
+                judge.keep(now.key, backend.name, reply, outcome.calls[-1].at)
+        return outcome
+
+    def _unanswered(self, line: Line, why: str, error: str | None = None) -> Outcome:
+        """A line without an answer: the job goes back. Unless it cost nothing for sure, its attempt
+        stays in the ledger as one that may have been paid for; after too many the job has failed."""
+        error = error or f"{NO_ANSWER[why]}."
+        if why in FREE:
+            return self._ended(line, JobState.PENDING, why, Reply(error, Usage(), 0.0), error)
+        state = JobState.FAILED if self._often(line) else JobState.PENDING
+        job = line.job.match.id
+        self.emit(JobEnded(job, state))
+        return Outcome(job, state, None, (), None if line.job.unusable else error)
+
+    def _often(self, line: Line) -> bool:
+        """Whether a job was asked so often that it isn't asked again."""
+        return line.job.attempts >= self.panel.of(line.job.match).sender.policy.attempts
+
+    def _ended(
+        self,
+        line: Line,
+        state: JobState,
+        how: str,
+        reply: Reply,
+        error: str | None = None,
+        verdict: Verdict | None = None,
+    ) -> Outcome:
+        """The outcome of a line with an answer. How long that took isn't known: a batch ends as a whole.
+        What was wrong with a job's last reply stays, since that is asked again."""
+        job, problem = line.job, reply.problem
+        self.emit(CallEnded(how, reply.usage, reply.cost, 0.0, error=problem))
+        self.emit(JobEnded(job.match.id, state))
+        text = reply.text if how == "ok" else kept(reply.text)
+        at = self.panel.of(job.match).sender.wall_clock()
+        call = Call(job.attempts, how, reply.usage, reply.cost, 0.0, text, at, line.bound)
+        if how != "unusable" and job.unusable:
+            error = problem = None
+        return Outcome(job.match.id, state, verdict, (call,), error or problem)
 
     async def _downloaded(self, api: BatchAPI, batch: Batch, remote: Remote) -> list[Path]:
         """The files of a batch's results; asked for again a few times where they are broken, or hold
@@ -309,34 +263,8 @@ class Collecting:
             self._fetched |= _files(folder) - before
         return files
 
-    def _report(self, batch: Batch, remote: Remote, seen: _Seen, missing: int) -> None:
-        """What was odd about the results of a batch."""
-        results = f"the results of {named(batch)}"
-        if missing:
-            self._notify(
-                f"{results} lack {missing:,} of its lines, which may have been paid for. These "
-                "questions are asked again.",
-                warning=True,
-            )
-        if seen.twice:
-            self._notify(f"{results} held {seen.twice:,} lines twice: the first counts.")
-        if seen.strange:
-            self._notify(f"{results} held {seen.strange:,} lines that aren't ours.")
-        if remote.status in ("expired", "cancelled"):
-            self._notify(f"{named(batch)} {remote.status}; what it had answered is kept.")
-
     def _notify(self, text: str, *, warning: bool = False) -> None:
         self.emit(Notice(text, warning=warning))
-
-
-def _with(batch: Batch, outcomes: list[Outcome]) -> Batch:
-    """A batch with what these outcomes add to it."""
-    calls = [call for outcome in outcomes for call in outcome.calls]
-    replies = sum(call.outcome in ("ok", "unusable") for call in calls)
-    cost = math.fsum([batch.cost, *(call.cost or 0.0 for call in calls)])
-    return batch._replace(
-        cost=cost, answered=batch.answered + replies, left=batch.left - len(outcomes)
-    )
 
 
 def _lines(file: Path) -> int:
@@ -360,17 +288,6 @@ def _number(batch: Batch, custom_id: str) -> int | None:
     if name != batch.name or not dash or not number.isascii() or not number.isdigit():
         return None
     return int(number) if len(number) < 19 else None
-
-
-async def looked_for(store: Store, batch: Batch, api: BatchAPI, now: float) -> Identified:
-    """What the provider's list says of a batch that may have been created."""
-    known = {one.remote for one in await store.batches() if one.remote is not None}
-    return await api.identify(batch.name, batch.jobs, min(batch.made, now), known)
-
-
-def named(batch: Batch) -> str:
-    """A batch, as messages name it."""
-    return f"batch {batch.name} of {batch.jobs:,} questions"
 
 
 def remove(results: Path) -> None:

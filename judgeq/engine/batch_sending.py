@@ -15,16 +15,11 @@ from contextlib import suppress
 from dataclasses import dataclass, field
 from typing import BinaryIO, cast
 
-from judgeq.config import Settings
-from judgeq.engine import batch_lines
-from judgeq.engine.batch_lines import Collecting, looked_for
+from judgeq.engine.batch_lines import Collecting, backend_of, prepared
 from judgeq.engine.queue import Stop
 from judgeq.errors import CallError, JudgeError, RunError, StoppedError
 from judgeq.events import CallStarted, Event, JobEnded, JobStarted, Notice
-from judgeq.judge.backend import Prepared
-from judgeq.judge.batches import BatchAPI, Limits, noted
-from judgeq.judge.batches.adapter import is_refusal
-from judgeq.judge.budget import Budget
+from judgeq.judge.backend import BatchAPI, Identified, Limits, Prepared, Remote, is_refusal
 from judgeq.judge.judge import Judge
 from judgeq.judge.panel import Panel
 from judgeq.runs import whoami
@@ -35,8 +30,8 @@ CLAIMED = 1_000
 """Jobs that are claimed, and looked up in the cache, together."""
 TRIES, FIRST_WAIT, LONGEST_WAIT = 8, 1.0, 60.0
 """How often a batch is offered that the provider surely did not take, and the seconds in between."""
-LISTED_WAIT = 10.0
-"""Seconds until a batch is looked for at a provider that said it wasn't created, and may be wrong."""
+SETTLING = 120.0
+"""Seconds after which a provider lists a batch that it was asked to create, if it ever will."""
 FULL_WAIT, LONGEST_FULL = 60.0, 900.0
 """Seconds until a batch is sent again after one was refused because too much waits."""
 PATIENCE = 5.0
@@ -49,7 +44,6 @@ class Chunk:
     holds texts, and a kill must leave none."""
 
     judge: Judge
-    number: int
     limits: Limits
     file: BinaryIO
     form: str
@@ -65,90 +59,83 @@ class Chunk:
 
     def add(self, line: Line, data: bytes, tokens: float) -> None:
         """Put a job's line in."""
+        self.lines.append(line)
+        self.size += len(data)
+        self.tokens += tokens
         try:
             self.file.write(data)
         except OSError as error:
             raise RunError(
                 f"a batch can't be put together on the disk: {error.strerror}."
             ) from error
-        self.lines.append(line)
-        self.size += len(data)
-        self.tokens += tokens
+
+    def batch(self, made: float) -> Batch:
+        """The batch as it is written down before it is sent."""
+        backend, jobs = backend_of(self.judge), len(self.lines)
+        bounds = [line.bound for line in self.lines if line.bound is not None]
+        reserved = math.fsum(bounds) if len(bounds) == jobs else None
+        return Batch(
+            name=self.name,
+            judge=self.lines[0].job.match.judge,
+            api=backend.model.api_of(backend.name),
+            address=backend.address,
+            form=self.form,
+            made=made,
+            jobs=jobs,
+            reserved=reserved,
+            tokens=self.tokens,
+            left=jobs,
+            at_risk=reserved,
+        )
 
 
 @dataclass(slots=True)
 class Sending:
-    """What sends the batches of a run; `budget` pays for them, and `collecting` settles what was not
-    taken. `limited` says that more is pending than could be sent."""
+    """What sends the batches of a run; `collecting` settles what was not taken, and has the budget."""
 
     store: Store
     panel: Panel
     stop: Stop
     emit: Callable[[Event], None]
-    budget: Budget
     collecting: Collecting
     most: int | None = None
     wall_clock: Callable[[], float] = time.time
-    limited: bool = True
+    clock: Callable[[], float] = time.monotonic
+    again_at: float | None = None
+    """When more is sent though no batch has ended, by the monotonic clock; None: never so."""
+    _more: bool = True  # more is pending than could be sent
     _apis: dict[int, BatchAPI] = field(default_factory=dict)  # by backend
     _asked: dict[str, list[str]] = field(default_factory=dict)  # keys of what is out, by batch
     _keys: set[str] = field(default_factory=set)  # all of these
     _largest: dict[int, int] = field(default_factory=dict)  # by backend, after a refusal
     _full_wait: float = field(default_factory=lambda: FULL_WAIT)
-    _full_until: float | None = None
-    clock: Callable[[], float] = time.monotonic
-
-    @classmethod
-    def of(
-        cls,
-        settings: Settings,
-        store: Store,
-        panel: Panel,
-        stop: Stop,
-        emit: Callable[[Event], None],
-        collecting: Collecting,
-    ) -> Sending:
-        """That of a session, whose files lie beside the results while they are filled."""
-        return cls(
-            store,
-            panel,
-            stop,
-            emit,
-            collecting.budget,
-            collecting,
-            most=settings.batch_size,
-        )
+    # While files are filled:
+    _chunks: dict[int, Chunk] = field(default_factory=dict)  # by backend
+    _claimed: dict[int, Job] = field(default_factory=dict)  # and not handed over
+    _down: dict[int, CallError] = field(
+        default_factory=dict
+    )  # backends whose server takes none now
 
     def api(self, judge: Judge) -> BatchAPI:
         """The batch API that a judge is asked by."""
-        backend = batch_lines.backend_of(judge)
+        backend = backend_of(judge)
         if id(backend) not in self._apis:
-            from judgeq.judge.batches.providers import api_of  # brings aiohttp
+            from judgeq.judge import batches  # brings aiohttp
 
-            self._apis[id(backend)] = api_of(backend)
+            self._apis[id(backend)] = batches.api_of(backend)
         return self._apis[id(backend)]
-
-    @property
-    def waits(self) -> bool:
-        """Whether something is to be sent in a while, though no batch is out."""
-        return self._full_until is not None
-
-    def waits_until(self, now: float) -> float:
-        """When more may be sent though no batch has ended, by the monotonic clock; infinite: never."""
-        return math.inf if self._full_until is None else max(now, self._full_until)
 
     def too_much(self, judge: Judge, jobs: int) -> float:
         """A batch of so many jobs was refused, because too much waits at its provider: the next are half
         as large. Seconds until one is tried, unless one of ours ends before."""
-        backend = batch_lines.backend_of(judge)
-        self._largest[id(backend)] = max(1, jobs // 2)
+        self._largest[id(backend_of(judge))] = max(1, jobs // 2)
         wait, self._full_wait = self._full_wait, min(2 * self._full_wait, LONGEST_FULL)
-        self._full_until, self.limited = self.clock() + wait, True
+        self.again_at, self._more = self.clock() + wait, True
         return wait
 
     def ended(self, name: str) -> None:
         """A batch is over: there may be room for another."""
-        self._full_until = None
+        self.again_at = None
         self._keys.difference_update(self._asked.pop(name, ()))
 
     async def send(self, out: Collection[str]) -> list[Batch]:
@@ -158,129 +145,160 @@ class Sending:
         Raises BudgetError where nothing is out, and the next question can't be paid; JudgeError where
         the provider refuses a batch for good.
         """
-        if self._full_until is not None and self.clock() < self._full_until:
+        if self.again_at is not None and self.clock() < self.again_at:
             return []
-        if out and not self.limited:
+        if out and not self._more:
             return []
-        self._full_until = None
-        filling = _Filling(self)
+        self.again_at = None
+        self._down.clear()
+        sent, unpaid = list[Batch](), None
         try:
-            while not self.stop.asked:
+            while unpaid is None and not self.stop.asked:
                 jobs = await self.store.claim(whoami(), CLAIMED, self.store.lease)
-                filling.held = {job.match.id: job for job in jobs}
-                asked = await self._unknown(jobs)
-                filling.held = {job.match.id: job for job, _ in asked}
-                if not jobs or not await filling.take(asked):
+                if not jobs:
                     break
-            await filling.submit()
+                self._claimed |= {job.match.id: job for job in jobs}
+                unpaid = await self._fill(jobs, sent)
+            while self._chunks and not self.stop.asked:
+                await self._submit(next(iter(self._chunks)), sent)
         finally:
-            await filling.give_back()
-        if filling.error is not None:
-            if not (out or filling.sent):
-                raise filling.error
-            self._full_until = math.inf  # until one has ended
-            self.emit(
-                Notice(f"{filling.error} What is left is sent once a batch of ours has ended.")
-            )
-        self.limited = filling.limited
-        if filling.unpaid is not None and not (out or filling.sent or self.stop.asked):
-            raise self.budget.exceeded(filling.unpaid)
-        return filling.sent
+            await self._give_back()
+        self._more = unpaid is not None or bool(self._down)
+        for error in self._down.values():
+            if not (out or sent):
+                raise error
+            self.again_at = math.inf  # until one has ended
+            self.emit(Notice(f"{error} What is left is sent once a batch of ours has ended."))
+        if unpaid is not None and not (out or sent or self.stop.asked):
+            raise self.collecting.budget.exceeded(unpaid)
+        return sent
+
+    async def _fill(self, jobs: Sequence[Job], sent: list[Batch]) -> float | None:
+        """Put jobs into files, but for those that the cache knows, and send files that are full. The
+        bound of a request for which there was no money; None: all could be paid."""
+        for job, request in await self._unknown(jobs):
+            judge = self.panel.of(job.match)
+            backend = id(backend_of(judge))
+            if request.key in self._keys or backend in self._down:
+                continue  # what a batch asks isn't asked by another until it is over
+            if not await self._pay(request.bound):
+                return request.bound
+            try:
+                data = self._line(judge, job, request)
+                if backend in self._chunks and not self._chunks[backend].takes(len(data)):
+                    await self._submit(backend, sent)
+                    data = self._line(judge, job, request)
+            except BaseException:
+                self.collecting.budget.release(request.bound)
+                raise
+            chunk = self._chunks[backend]
+            chunk.add(Line(job, request.bound, len(request.body)), data, request.tokens)
+            if request.key is not None:
+                self._asked.setdefault(chunk.name, []).append(request.key)
+                self._keys.add(request.key)
+        return None
 
     async def _unknown(self, jobs: Sequence[Job]) -> list[tuple[Job, Prepared]]:
         """The jobs that the cache doesn't know, with their requests; the others are settled."""
-        asked = [(job, batch_lines.prepared(self.panel.of(job.match), job)[1]) for job in jobs]
-        known = [batch_lines.recalled(self.panel.of(job.match), job, now) for job, now in asked]
-        outcomes = [outcome for outcome in known if outcome is not None]
+        unknown, outcomes = list[tuple[Job, Prepared]](), list[Outcome]()
+        for job in jobs:
+            judge = self.panel.of(job.match)
+            request, how = prepared(judge, job)
+            known = judge.recall(request, how)
+            if known is None:
+                unknown.append((job, how))
+            else:
+                outcomes.append(judge.for_nothing(request, *known))
         if outcomes:
             await self.store.settle(whoami(), outcomes)
-            for outcome in outcomes:
-                self.emit(JobStarted(outcome.job))
-                self.emit(JobEnded(outcome.job, outcome.state))
-        return [one for one, outcome in zip(asked, known, strict=True) if outcome is None]
+        for outcome in outcomes:
+            del self._claimed[outcome.job]
+            self.emit(JobStarted(outcome.job))
+            self.emit(JobEnded(outcome.job, outcome.state))
+        return unknown
 
-    def chunk(self, judge: Judge, number: int) -> Chunk:
-        """A new file for a judge's model."""
-        backend = batch_lines.backend_of(judge)
-        limits = self.api(judge).limits
-        most = [self.most, self._largest.get(id(backend))]
-        lines = min([limits.lines, *(limit for limit in most if limit is not None)])
-        file = tempfile.TemporaryFile(dir=self.collecting.folder)  # noqa: SIM115 - _Filling closes it
-        return Chunk(
-            judge, number, limits._replace(lines=lines), cast(BinaryIO, file), backend.form
-        )
+    def _line(self, judge: Judge, job: Job, request: Prepared) -> bytes:
+        """A job's line in the file that is being filled, which is made if there is none."""
+        backend = backend_of(judge)
+        if id(backend) not in self._chunks:
+            limits = self.api(judge).limits
+            most = [limits.lines, self.most, self._largest.get(id(backend))]
+            lines = min(limit for limit in most if limit is not None)
+            file = tempfile.TemporaryFile(dir=self.collecting.folder)  # noqa: SIM115 - closed with its batch
+            self._chunks[id(backend)] = Chunk(
+                judge, limits._replace(lines=lines), cast(BinaryIO, file), backend.form
+            )
+        name = f"{self._chunks[id(backend)].name}-{job.match.id}"
+        return self.api(judge).line(name, request.body)
 
-    async def pay(self, bound: float | None) -> bool:
+    async def _pay(self, bound: float | None) -> bool:
         """Reserve what a request may cost at most; False where that can't be had soon."""
         until = self.clock() + PATIENCE
-        while True:
-            grant = self.budget.reserve_now(bound)
-            if grant.granted:
-                return True
-            if grant.wait is None or grant.wait == math.inf or self.clock() > until:
+        while wait := self.collecting.budget.reserve_now(bound):
+            if wait == math.inf or self.clock() > until:
                 return False
             try:
-                await self.stop.sleep(grant.wait)
+                await self.stop.sleep(wait)
             except StoppedError:
                 return False
+        return wait is not None
 
-    async def submit(self, chunk: Chunk) -> Batch | None:
+    async def _submit(self, backend: int, sent: list[Batch]) -> None:
+        """Send the file for a backend."""
+        chunk, batch = self._chunks.pop(backend), None
+        with chunk.file:
+            try:
+                batch = await self._sent(chunk) if chunk.lines else None
+            except CallError as error:  # its jobs went back; other servers are asked all the same
+                self._down[backend] = error
+        if batch is None:
+            self.ended(chunk.name)
+        else:
+            sent.append(batch)
+
+    async def _sent(self, chunk: Chunk) -> Batch | None:
         """Write down that a file is about to be sent, and send it. None where it surely wasn't taken,
         and its jobs went back."""
-        backend = batch_lines.backend_of(chunk.judge)
-        bounds = [line.bound for line in chunk.lines if line.bound is not None]
-        batch = Batch(
-            name=chunk.name,
-            judge=chunk.number,
-            api=backend.model.api_of(backend.name),
-            address=backend.address,
-            form=chunk.form,
-            made=self.wall_clock(),
-            jobs=len(chunk.lines),
-            reserved=math.fsum(bounds) if len(bounds) == len(chunk.lines) else None,
-            tokens=chunk.tokens,
-            left=len(chunk.lines),
-        )
-        batch = batch._replace(at_risk=batch.reserved)
+        batch = chunk.batch(self.wall_clock())
+        for line in chunk.lines:
+            del self._claimed[line.job.match.id]
         lost = await self.store.hand_over(whoami(), batch, chunk.lines)
         for line in chunk.lines:
             if line.job.match.id in lost:
-                self.budget.release(line.bound)
+                self.collecting.budget.release(line.bound)
                 continue
             self.emit(JobStarted(line.job.match.id))
             self.emit(CallStarted())
-        if len(lost) == len(chunk.lines):  # nothing was written down
-            return None
-        if lost:
-            await self._take_back(
-                batch, f"{len(lost):,} of its questions are another process's by now"
-            )
-            return None
-        return await self._created(batch, chunk, self.api(chunk.judge))
+        if not lost:
+            return await self._created(batch, chunk, self.api(chunk.judge))
+        if len(lost) < len(chunk.lines):  # else nothing was written down
+            why = f"{len(lost):,} of its questions are another process's by now"
+            await self._take_back(batch, why)
+        return None
 
     async def _created(self, batch: Batch, chunk: Chunk, api: BatchAPI) -> Batch:
         """Create a batch; again where the provider asked for a pause, or surely did not take it."""
-        wait = FIRST_WAIT
-        for tries in range(1, TRIES + 1):
+        wait, tries = FIRST_WAIT, 0
+        while True:
+            tries += 1
             if batch.error is not None:  # from here on it may be there for another reason
                 batch = batch._replace(error=None)
                 await self.store.note_batch(batch)
             try:
                 chunk.file.seek(0)
-                remote = await api.create(batch.name, chunk.file)
-                break
+                return await self._noted(batch, await api.create(batch.name, chunk.file))
             except JudgeError as error:
                 unsure = error.cost is None  # it may be there all the same: it is looked for
+                again = isinstance(error, CallError) and tries < TRIES
                 if unsure and not is_refusal(error):
                     return self._may_be_there(batch, error)
-                again = isinstance(error, CallError) and tries < TRIES and not self.stop.asked
-                after = error.retry_after if isinstance(error, CallError) else None
                 if unsure:
-                    batch, wait = batch._replace(error=str(error)), max(wait, LISTED_WAIT)
+                    batch = batch._replace(error=str(error))
                     await self.store.note_batch(batch)
                 if unsure or again:
-                    with suppress(StoppedError):  # it is looked for, or tried, once more
-                        await self.stop.sleep(max(wait, after or 0.0))
+                    asked = error.retry_after if isinstance(error, CallError) else None
+                    with suppress(StoppedError):
+                        await self.stop.sleep(max(wait, asked or 0.0, SETTLING if unsure else 0.0))
                 if unsure:
                     try:
                         found = await looked_for(self.store, batch, api, self.wall_clock())
@@ -288,17 +306,16 @@ class Sending:
                         return self._may_be_there(batch, error)
                     if found.remote is not None:
                         self.emit(Notice(f"batch {batch.name} was created all the same: {error}"))
-                        remote = found.remote
-                        break
-                    if found.doubtful:
+                        return await self._noted(batch, found.remote)
+                    if found.doubtful or self.stop.asked:
                         return self._may_be_there(batch, error)
-                if not again:
+                if not again or self.stop.asked:
                     await self._take_back(batch, str(error))
                     raise
-                wait = min(2 * wait, LONGEST_WAIT)
-        sent = noted(batch._replace(error=None), remote, self.wall_clock())
-        await self.store.note_batch(sent)
-        return sent
+            wait = min(2 * wait, LONGEST_WAIT)
+
+    async def _noted(self, batch: Batch, remote: Remote) -> Batch:
+        return await note(self.store, batch._replace(error=None), remote, self.wall_clock())
 
     def _may_be_there(self, batch: Batch, error: JudgeError) -> Batch:
         text = f"batch {batch.name} may not have been created: {error} It is looked for at its provider."
@@ -311,101 +328,37 @@ class Sending:
         batch, error = batch._replace(error=why, left=len(lines)), f"its batch was not sent: {why}"
         await self.collecting.give_back(batch, lines, "not_sent", BatchState.REFUSED, error)
 
-    def keep_key(self, name: str, key: str) -> None:
-        """What is asked by a batch is not asked by another until it is over."""
-        self._asked.setdefault(name, []).append(key)
-        self._keys.add(key)
-
-    def is_asked(self, key: str | None) -> bool:
-        """Whether a batch that is out asks just that."""
-        return key in self._keys
-
-
-class _Filling:
-    """Files being filled with jobs that are claimed, one for each model; `held` are those that are in
-    none yet, by number. `unpaid` is the most that the request costs for which there was no money;
-    `error` is that of a server that takes no batch now."""
-
-    def __init__(self, sending: Sending) -> None:
-        self._sending = sending
-        self._chunks: dict[int, Chunk] = {}
-        self.held: dict[int, Job] = {}
-        self._back: list[Job] = []
-        self.sent: list[Batch] = []
-        self.unpaid: float | None = None
-        self.limited = False
-        self.error: CallError | None = None
-        self._down: set[int] = set()  # backends
-
-    async def take(self, asked: Sequence[tuple[Job, Prepared]]) -> bool:
-        """Put jobs into files, and send those that are full. False where no more may follow."""
-        sending = self._sending
-        for job, prepared in asked:
-            if sending.is_asked(prepared.key) or self._is_down(job):
-                self._back.append(job)
-            else:
-                if not await sending.pay(prepared.bound):
-                    self.unpaid, self.limited = prepared.bound, True
-                    return False
-                try:
-                    await self._put(job, prepared)
-                except BaseException:
-                    sending.budget.release(prepared.bound)
-                    raise
-            del self.held[job.match.id]
-        return True
-
-    def _is_down(self, job: Job) -> bool:
-        return id(batch_lines.backend_of(self._sending.panel.of(job.match))) in self._down
-
-    async def _put(self, job: Job, prepared: Prepared) -> None:
-        sending, number = self._sending, job.match.judge
-        judge = sending.panel.of(job.match)
-        backend = batch_lines.backend_of(judge)
-        chunk = self._chunks.get(id(backend))
-        api, line = sending.api(judge), Line(job, prepared.bound, len(prepared.body))
-        if chunk is not None:
-            data = api.line(f"{chunk.name}-{job.match.id}", prepared.body)
-            if not chunk.takes(len(data)):
-                await self._submit(self._chunks.pop(id(backend)))
-                chunk = None
-        if chunk is None:
-            chunk = self._chunks[id(backend)] = sending.chunk(judge, number)
-            data = api.line(f"{chunk.name}-{job.match.id}", prepared.body)
-        chunk.add(line, data, prepared.tokens)
-        if prepared.key is not None:
-            sending.keep_key(chunk.name, prepared.key)
-
-    async def submit(self) -> None:
-        """Send all files."""
-        while self._chunks and not self._sending.stop.asked:
-            await self._submit(self._chunks.pop(next(iter(self._chunks))))
-
-    async def _submit(self, chunk: Chunk) -> None:
-        batch = None
-        with chunk.file:
-            try:
-                batch = await self._sending.submit(chunk)
-            except CallError as error:  # its jobs went back; other servers are asked all the same
-                self.error, self.limited = self.error or error, True
-                self._down.add(id(batch_lines.backend_of(chunk.judge)))
-        if batch is None:
-            self._sending.ended(chunk.name)
-        else:
-            self.sent.append(batch)
-
-    async def give_back(self) -> None:
+    async def _give_back(self) -> None:
         """What was claimed and isn't sent goes back into the queue, and its money."""
-        sending = self._sending
         for chunk in self._chunks.values():
             chunk.file.close()
-            sending.ended(chunk.name)
+            self.ended(chunk.name)
             for line in chunk.lines:
-                self._back.append(line.job)
-                sending.budget.release(line.bound)
+                self.collecting.budget.release(line.bound)
         self._chunks.clear()
-        back = [*self._back, *self.held.values()]
-        self._back, self.held = [], {}
+        back = [Outcome(job, JobState.PENDING) for job in self._claimed]
+        self._claimed.clear()
         if back:
-            outcomes = [Outcome(job.match.id, JobState.PENDING) for job in back]
-            await sending.store.settle(whoami(), outcomes)
+            await self.store.settle(whoami(), back)
+
+
+async def note(store: Store, batch: Batch, remote: Remote, at: float) -> Batch:
+    """The batch with what its provider says of it at that time, written down."""
+    batch = batch._replace(
+        remote=remote.id,
+        state=BatchState.SENT,
+        status=remote.status,
+        total=remote.total,
+        done=remote.done,
+        failed=remote.failed,
+        expires=remote.expires,
+        seen=at,
+    )
+    await store.note_batch(batch)
+    return batch
+
+
+async def looked_for(store: Store, batch: Batch, api: BatchAPI, now: float) -> Identified:
+    """What the provider's list says of a batch that may have been created."""
+    known = {one.remote for one in await store.batches() if one.remote is not None}
+    return await api.identify(batch.name, batch.jobs, min(batch.made, now), known)

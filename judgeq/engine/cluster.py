@@ -17,10 +17,9 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from judgeq.engine import joining, session
-from judgeq.engine.joining import Given
+from judgeq.engine import remote_worker, session
+from judgeq.engine.remote_worker import Tally, WorkerOptions
 from judgeq.engine.stopping import Interrupts
-from judgeq.engine.working import Tally
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.runs import whoami
@@ -45,7 +44,7 @@ class Report(NamedTuple):
 def work(given: Mapping[str, Any], stopped: Callable[[], bool]) -> Report:
     """Be a worker, on a machine of the cluster, until all is done or it is `stopped`."""
     here = {"store": os.environ["JUDGEQ_STORE"]} if os.environ.get("JUDGEQ_STORE") else {}
-    mine = Given(**{**given, "settings": here | given["settings"]})
+    mine = WorkerOptions(**{**given, "settings": here | given["settings"]})
     interrupts, tally, warnings = Interrupts(), Tally(), list[str]()
 
     def emit(event: Event) -> None:
@@ -59,7 +58,7 @@ def work(given: Mapping[str, Any], stopped: Callable[[], bool]) -> Report:
 
     error, code = "", 0
     try:
-        session.run_loop(joining.join(mine, emit, tally, beside=stop, interrupts=interrupts))
+        session.run_loop(remote_worker.join(mine, emit, tally, beside=stop, interrupts=interrupts))
     except JudgeqError as ended:
         error, code = str(ended), ended.exit_code
     did = {name: value for name, value in asdict(tally).items() if name != "latencies"}
@@ -77,7 +76,9 @@ def _on_ray(given: Mapping[str, Any], stop: Any) -> Report:
 
 
 @contextmanager
-def submitted(on: str, given: Given, n: int) -> Iterator[tuple[Sequence[Future[Report]], Stop]]:
+def submitted(
+    on: str, given: WorkerOptions, n: int
+) -> Iterator[tuple[Sequence[Future[Report]], Stop]]:
     """n workers on the cluster that "dask=ADDRESS" or "ray=ADDRESS" names, which begin as soon as there
     is room, and what asks them to stop. One runs again where the machine that had it is lost. Raises
     UsageError for a cluster that can't be reached, and without its package."""

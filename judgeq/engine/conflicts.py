@@ -8,7 +8,7 @@ from typing import Any
 from judgeq import config, judge
 from judgeq.config import Settings
 from judgeq.errors import RunError, UsageError
-from judgeq.runs import RunInfo
+from judgeq.runs import RunInfo, RunPlace, Runs, name_of
 from judgeq.settings import SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
@@ -22,11 +22,16 @@ def check_workers(settings: Settings) -> None:
         raise UsageError(
             "--workers 0 doesn't go with --batch: batches are sent by the run's process."
         )
+    if settings.share_texts and settings.store is None:
+        raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
 
 
 def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
-    """Raise UsageError for a goal that the strategy can't have, and for rounds that wait for answers
-    where people give them: these are asked all rounds at once."""
+    """Raise UsageError for n items that the strategy can't judge, for a goal that it can't have, and for
+    rounds that wait for answers where people give them: these are asked all rounds at once."""
+    strategy.check(n)
+    if settings.both_orders and not strategy.pairs:
+        raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     goal = settings.goal
     if settings.people is not None and (goal or strategy.adaptive):
         random = "--matchmaking random" if not strategy.prunes else "--strategy pairwise"
@@ -55,6 +60,13 @@ def check_more_rounds(run: str, settings: Settings, info: RunInfo) -> None:
         )
 
 
+def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
+    """Raise UsageError for a name that another run has, or whose id it is."""
+    for other in there.all() if name else ():
+        if other.id != folder.id and name in (other.id, name_of(other)):
+            raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
+
+
 def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: str) -> None:
     """Raise RunError where what decides a run's result isn't what it was when the run was begun.
     `source` is what its dataset is called."""
@@ -62,9 +74,8 @@ def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: s
     if not changed and config.fingerprint(facts) == info.fingerprint:
         return
     raise RunError(
-        f"run {run} can't go on: its {' and '.join(changed) or 'configuration'} changed since it was "
-        f"begun (dataset: {source}). Put back what it was, or start another run with `judgeq run`; "
-        "nothing was changed."
+        f"run {run} can't continue: its {' and '.join(changed) or 'configuration'} changed since it "
+        f"began (dataset: {source}). Restore what it was, or start another run with `judgeq run`."
     )
 
 

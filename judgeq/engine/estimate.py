@@ -1,43 +1,42 @@
-"""What a run would take, told before anything is sent: calls, tokens, dollars, and how long.
+"""What a run would take, before anything is sent: calls, tokens, dollars, and how long.
 
 Calls × tokens × price. What was answered is counted by the run's ledger. What is planned, or else the
-first round, is looked up in the cache; nobody can tell who will meet whom in later rounds, which are
-taken to be as large as the strategy makes them, and their questions as long as others of theirs.
+first round, is looked up in the cache; nobody can tell which items meet in later rounds, which are taken
+to be as large as the strategy makes them, and their questions as long as others of theirs.
 
-What a question takes is told by those that were answered: of this run, where a pilot may have asked
-the first ones (pilot.py), and in the cache; else by rule of thumb, which spans a factor of twenty.
+What a question takes is known from those that were answered: of this run, where a pilot may have asked
+the first ones (pilot.py), and in the cache. Otherwise it is a rule of thumb, which spans a factor of
+twenty.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import astuple, dataclass, field
-from operator import mul
-from typing import Any, ClassVar, NamedTuple, TypeAlias
+from dataclasses import dataclass, field, replace
+from typing import ClassVar, NamedTuple
 
 from judgeq import seeds
-from judgeq.engine import assembly, questions, results
+from judgeq.engine import assembly, rounds
 from judgeq.engine.assembly import Run
 from judgeq.engine.pilot import NOTHING, Pilot, Range, mean_of, plausible
 from judgeq.engine.queue import Stop
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
+from judgeq.judge.budget import REASON
 from judgeq.judge.limiter import MARGIN
-from judgeq.judge.model import REASON
 from judgeq.judge.panel import Panel
 from judgeq.store import Store
 from judgeq.store.protocol import Spent
-from judgeq.strategies import Strategy
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import Match, Matches, Totals, Usage
+from judgeq.types import Counts, Match, Matches, Totals, Usage
 
 MOST = 2_000
-"""So many answered questions of a run are looked at."""
-LIKE = 1000
-"""So many questions tell how long others are."""
+"""Answered questions of a run that are looked at."""
+SIMILAR = 1000
+"""Questions by whose length that of others is estimated."""
 ENOUGH = 20
-"""So many answers tell better than a rule of thumb what one takes, where no pilot was asked for."""
+"""Answers that tell better than a rule of thumb what one takes, where no pilot was asked for."""
 BYTES_A_TOKEN = (4.8, 3.0)
 """Of English text with its JSON around it; other scripts take more tokens a byte, up to one each."""
 REASONING = 2_000
@@ -46,28 +45,22 @@ REASONING = 2_000
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What is left to be done of a run.
-
-    `calls` will be asked, `hits` come from the cache, `rounds_open` rounds could not be looked into.
-    `cost` is in dollars, None where the price is unknown. `basis` says where the tokens come from.
-    `seconds` is None where no answer tells how long one takes; `latency` is what those seen took.
-    `answers` are those that people are still to give.
-    """
+    """What is left to be done of a run."""
 
     prepared: Run = field(metadata=LEFT_OUT)
-    done: int
-    calls: int
-    hits: int
-    rounds_open: int
+    done: int  # jobs that have an outcome
+    calls: int  # questions to be asked
+    hits: int  # questions that the cache answers
+    rounds_open: int  # rounds that could not be looked into
     totals: Totals = field(metadata=LEFT_OUT)
     input: Range
     output: Range
-    cost: Range | None
-    basis: str
-    seconds: Range | None = None
-    latency: Range | None = None
+    cost: Range | None  # dollars; None where the price is unknown
+    basis: str  # where the tokens come from
+    seconds: Range | None = None  # None where no answer tells how long one takes
+    latency: Range | None = None  # what those seen took
     pilot: Pilot | None = None
-    answers: int = 0
+    answers: int = 0  # those that people are still to give
     JSON_KEYS: ClassVar = {
         "run": "prepared.folder.id",
         "judge": "judge",
@@ -86,11 +79,7 @@ class Estimate:
     }
 
     def __repr__(self) -> str:
-        cost = (
-            "price unknown"
-            if self.cost is None
-            else f"${self.cost.low:.2f} to ${self.cost.high:.2f}"
-        )
+        cost = f"${self.cost.low:.2f} to ${self.cost.high:.2f}" if self.cost else "price unknown"
         return f"<Estimate {self.prepared.folder.id}: {self.calls:,} calls, {cost}>"
 
     @property
@@ -115,39 +104,8 @@ class Estimate:
 
     @property
     def items(self) -> int:
-        """How many there are."""
+        """How many items the run has."""
         return len(self.prepared.dataset)
-
-
-_Sized: TypeAlias = tuple[int, Spent]
-"""The bytes of a question, and what it took."""
-
-
-@dataclass(slots=True)
-class _Kind:
-    """Questions of one kind, named where a run has two, each about so many `items`: the `sizes`, in
-    bytes, of those to be asked, as many as are `later` in rounds that can't be looked into, and what
-    those took that were `judged`, or answered by the cache, by as many `hits`."""
-
-    name: str
-    items: float
-    later: int = 0
-    hits: int = 0
-    sizes: list[int] = field(default_factory=list)
-    judged: list[_Sized] = field(default_factory=list)
-    cached: list[_Sized] = field(default_factory=list)
-
-    @property
-    def calls(self) -> int:
-        """How many are to be asked."""
-        return len(self.sizes) + self.later
-
-    @property
-    def source(self) -> str:
-        """Where the sample comes from."""
-        parts = ((len(self.judged), "of this run"), (len(self.cached), "in the cache"))
-        told = [f"{n:,} call{'' if n == 1 else 's'} {where}" for n, where in parts if n]
-        return f"from {' and '.join(told)}"
 
 
 async def estimate(prepared: Run, pilot: Pilot | None = None) -> Estimate:
@@ -170,55 +128,65 @@ async def _estimate(
     prepared: Run, judge: Panel, store: Store | None, totals: Totals, pilot: Pilot | None
 ) -> Estimate:
     settings, strategy, n = prepared.settings, prepared.strategy, len(prepared.dataset)
-    planned, over = ([], False) if store is None else await questions.planned(store)
+    planned, over, answered = list[Counts](), False, 0
+    if store is not None:
+        planned, over = await rounds.planned(store)
+        ended = prepared.folder.info().ended
+        if ended is not None and (ended.round, ended.goal) == (len(planned), settings.goal.name):
+            over = True
+        judges = (await store.verdicts()).judges
+        if judges is not None:
+            answered = int((judges >= len(settings.panelists)).sum())
     if store is not None and (planned or over):
         left = [match for round in range(len(planned)) for match in await store.left(round + 1)]
     else:
-        history = results.begin(n, strategy, settings)
-        matches = questions.of_round(history, settings)
-        left = _matches(await questions.numbered(matches, Repeats(), None, 1))
-    most = questions.most_calls(strategy, settings, n)
-    answers = round(most * questions.share_of_people(settings))
-    if answers and store is not None:
-        judges = (await store.verdicts()).judges
-        answers -= 0 if judges is None else int((judges >= len(settings.panelists)).sum())
+        first = rounds.questions(rounds.begin(n, strategy, settings), settings)
+        left = _matches(replace(first, repeats=Repeats().add(first)))
+    most = rounds.judgments_per_match(settings) * strategy.calls(n)
+    for_people, later = rounds.share_of_people(settings), 0
     rounds_open = 0 if over else max(0, strategy.rounds - max(1, len(planned)))
-    kinds = _kinds(strategy, n)
     if rounds_open:
-        to_come = most - (sum(counts.total for counts in planned) or len(left))
-        kinds[-1].later = max(0, round(to_come * questions.share_sent(settings)))
+        left_out = most - (sum(counts.total for counts in planned) or len(left))
+        later = max(0, round(left_out * (1 - for_people if settings.models else 1)))
+    asked = _Questions(len(left) + later)
+    basis = "the simulated judge costs nothing"
+    if settings.people is not None:
+        basis = "people answer, and nothing is sent"
+    needs = _Needs(NOTHING, NOTHING, NOTHING, basis)
     if settings.models:
-        await _look(judge, store, left, kinds)
-        taken = _taken(prepared, judge, kinds, ENOUGH if pilot is None else 1)
-    else:
-        kinds[0].sizes = [0] * len(left)
-        basis = "the simulated judge costs nothing"
-        if settings.people is not None:
-            basis = "people answer, and nothing is sent"
-        taken = _Taken(NOTHING, NOTHING, NOTHING, basis)
-    seconds, latency = _time(prepared, kinds, rounds_open, pilot, taken)
+        asked = await _look(prepared, judge, store, left, later)
+        enough = len(asked.samples) >= (ENOUGH if pilot is None else 1)
+        needs = (_by_samples if enough else _by_rule)(prepared, asked)
+    latencies = [spent.latency for _, spent in asked.samples if spent.latency]
+    known = bool(latencies) and needs.input.expected is not None
     return Estimate(
         prepared,
         sum(counts.total - counts.left for counts in planned),
-        sum(kind.calls for kind in kinds),
-        sum(kind.hits for kind in kinds),
+        asked.calls,
+        asked.hits,
         rounds_open,
         totals,
-        *taken,
-        seconds,
-        latency,
+        *needs,
+        _seconds(prepared, asked.calls, latencies, rounds_open, pilot, needs) if known else None,
+        Range(min(latencies), max(latencies), mean_of(latencies)) if known else None,
         pilot,
-        max(0, answers),
+        max(0, round(most * for_people) - answered),
     )
 
 
-def _kinds(strategy: Strategy, n: int) -> list[_Kind]:
-    """What a strategy asks about n items: one kind of questions, or one of the first round, about items
-    alone, and one of the others."""
-    calls, items = strategy.calls(n), 2 * strategy.cost(n)
-    if strategy.mixed:
-        return [_Kind("texts alone", 1), _Kind("lists", (items - n) / max(1, calls - n))]
-    return [_Kind("", items / max(1, calls))]
+# The questions
+
+
+@dataclass(slots=True)
+class _Questions:
+    """The questions to be asked of models, and what similar ones took."""
+
+    calls: int = 0  # to be asked
+    size: float = 0.0  # bytes of all of them
+    items: float = 0.0  # texts in all of them
+    hits: int = 0  # other ones, which the cache answers
+    samples: list[tuple[int, Spent]] = field(default_factory=list)  # bytes of one, and what it took
+    of_run: int = 0  # samples that this run asked; the cache has the others
 
 
 def _matches(matches: Matches) -> list[Match]:
@@ -232,45 +200,51 @@ def _matches(matches: Matches) -> list[Match]:
 
 
 async def _look(
-    judge: Panel, store: Store | None, left: Sequence[Match], kinds: Sequence[_Kind]
-) -> None:
-    """Look at what the questions took that were judged, and which of those `left` the cache knows;
-    people are sent nothing."""
+    prepared: Run, judge: Panel, store: Store | None, left: Sequence[Match], later: int
+) -> _Questions:
+    """The questions `left`, as far as the cache doesn't answer them, and so many in `later` rounds; with
+    those that were answered. People are sent nothing."""
+    asked = _Questions()
     for spent in [] if store is None else await store.spent(MOST):
         if judge.is_sent(spent.match) and spent.usage.output:
-            size = len(_prepared(judge, spent.match)[1].body)
-            kinds[-1 if spent.match.round > 1 else 0].judged.append((size, spent))
+            asked.samples.append((len(_sent(judge, spent.match)[1].body), spent))
+    asked.of_run = len(asked.samples)
     for match in filter(judge.is_sent, left):
-        kind = kinds[-1 if match.round > 1 else 0]
-        request, prepared = _prepared(judge, match)
-        size, known = len(prepared.body), judge.of(match).recall(request, prepared)
+        request, sent = _sent(judge, match)
+        known = judge.of(match).recall(request, sent)
         if known is None:
-            kind.sizes.append(size)
+            asked.calls += 1
+            asked.size += len(sent.body)
+            asked.items += len(match.items)
             continue
-        kind.hits += 1
+        asked.hits += 1
         reply, _ = known
         if reply.usage.output:
-            kind.cached.append((size, Spent(match, reply.usage, reply.cost, 0.0)))
+            taken = Spent(match, reply.usage, reply.cost, 0.0)
+            asked.samples.append((len(sent.body), taken))
+    if later:
+        history = rounds.begin(len(prepared.dataset), prepared.strategy, prepared.settings)
+        questions = prepared.strategy.later(history, seeds.rng(history.seed, "estimate"))
+        first = judge.judges.index(judge.asked[0])
+        some = [match._replace(judge=first) for match in _matches(questions)[:SIMILAR]]
+        asked.calls += later
+        asked.size += later * mean_of([len(_sent(judge, match)[1].body) for match in some])
+        asked.items += later * mean_of([len(match.items) for match in some])
+    return asked
 
 
-def _prepared(judge: Panel, match: Match) -> tuple[Request, Prepared]:
+def _sent(judge: Panel, match: Match) -> tuple[Request, Prepared]:
     """A question, and how it would be sent."""
     asked = judge.of(match)
     request = asked.questions.request(match)
     return request, asked.backend.prepare(request)
 
 
-def _like(prepared: Run, judge: Panel, *, later: bool) -> list[int]:
-    """Bytes of questions like those of the first round, or of `later` ones."""
-    strategy, sent = prepared.strategy, judge.judges.index(judge.asked[0])
-    history = results.begin(len(prepared.dataset), strategy, prepared.settings)
-    ask = strategy.later if later else strategy.next_round
-    matches = _matches(ask(history, seeds.rng(history.seed, "estimate")))[:LIKE]
-    return [len(_prepared(judge, match._replace(judge=sent))[1].body) for match in matches]
+# What they need
 
 
-class _Taken(NamedTuple):
-    """What questions take: tokens in and out, dollars (None: unknown), and where that comes from."""
+class _Needs(NamedTuple):
+    """Tokens in and out, dollars (None: unknown), and where that comes from."""
 
     input: Range
     output: Range
@@ -278,109 +252,81 @@ class _Taken(NamedTuple):
     basis: str
 
 
-def _taken(prepared: Run, judge: Panel, kinds: Sequence[_Kind], least: int) -> _Taken:
-    """What all questions to be asked take: by the answered ones of each kind, if there are at least so
-    many, else by rule of thumb."""
-    each, asked = list[_Taken](), [kind for kind in kinds if kind.calls] or kinds[-1:]
-    for kind in asked:
-        size = mean_of(kind.sizes or _like(prepared, judge, later=kind is kinds[-1]))
-        if len(kind.judged + kind.cached) >= least:
-            taken = _from_samples(prepared, kind, size)
-        else:
-            taken = _by_rule_of_thumb(prepared, kind, size)
-        if kind.name:
-            taken = taken._replace(basis=f"{kind.name}: {taken.basis}")
-        each.append(taken)
-    inputs, outputs, costs, sources = zip(*each, strict=True)
-    times = [kind.calls for kind in asked]
-    cost = None if None in costs else _sum(costs, times)
-    return _Taken(_sum(inputs, times), _sum(outputs, times), cost, "; ".join(sources))
-
-
-def _from_samples(prepared: Run, kind: _Kind, size: float) -> _Taken:
-    """One question of so many bytes, as those in the sample suggest."""
-    usages, costs = list[Usage](), list[float | None]()
-    for its_size, spent in kind.judged + kind.cached:
-        input_, cached, *output = spent.usage
-        longer = size / max(1, its_size)
-        usage = Usage(round(longer * input_), round(longer * cached), *output)
-        pricing = prepared.pricing.get(prepared.settings.panelists[spent.match.judge].judge)
-        usages.append(usage)
-        costs.append(spent.cost if pricing is None else pricing.cost(usage))
+def _by_samples(prepared: Run, asked: _Questions) -> _Needs:
+    """What the questions need as those in the sample suggest: input and cost by their bytes, output by
+    their labels."""
+    costs, settings = list[float | None](), prepared.settings
+    for size, spent in asked.samples:
+        pricing = prepared.pricing.get(settings.panelists[spent.match.judge].judge)
+        cost = spent.cost if pricing is None else pricing.cost(spent.usage)
+        costs.append(None if cost is None else cost / max(1, size))
     known = [cost for cost in costs if cost is not None]
-    source = kind.source + (", reasons included" if prepared.settings.reasons else "")
-    return _Taken(
-        plausible([usage.input + usage.cached for usage in usages], kind.calls, 0.03),
-        plausible([usage.output for usage in usages], kind.calls, 0.1),
-        plausible(known, kind.calls, 0.05) if len(known) == len(costs) else None,
-        source,
+    read = [(took.usage.input + took.usage.cached) / max(1, size) for size, took in asked.samples]
+    written = [took.usage.output / (3 + len(took.match.items)) for _, took in asked.samples]
+    counts = (asked.of_run, "of this run"), (len(costs) - asked.of_run, "in the cache")
+    parts = [f"{n:,} call{'' if n == 1 else 's'} {where}" for n, where in counts if n]
+    reasons = ", reasons included" if settings.reasons else ""
+    return _Needs(
+        plausible(read, asked.calls, 0.03) * asked.size,
+        plausible(written, asked.calls, 0.1) * (3 * asked.calls + asked.items),
+        plausible(known, asked.calls, 0.05) * asked.size if len(known) == len(costs) else None,
+        f"from {' and '.join(parts)}{reasons}",
     )
 
 
-def _by_rule_of_thumb(prepared: Run, kind: _Kind, size: float) -> _Taken:
-    """One question; each judge gets about as many as any other."""
-    reason = REASON if prepared.settings.reasons else (0, 0)
+def _by_rule(prepared: Run, asked: _Questions) -> _Needs:
+    """What the questions need by rule of thumb; each judge gets about as many as any other."""
+    calls, reason = max(1, asked.calls), REASON if prepared.settings.reasons else (0, 0)
+    size, items = asked.size / calls, asked.items / calls
     # Between a label with its marks as one token, and as four.
-    answer, shortest = 8 + 4 * kind.items + reason[1], 3 + kind.items + reason[0]
+    answer, shortest = 8 + 4 * items + reason[1], 3 + items + reason[0]
     longest = prepared.settings.output_limit or answer + REASONING
     more = f", {reason[0]} to {reason[1]} of them for a reason" if reason[1] else ""
     source = (
-        f"by rule of thumb: {BYTES_A_TOKEN[0]:g} to {BYTES_A_TOKEN[1]:g} bytes a token; an answer "
-        f"without reasoning, or with it {longest:,.0f} tokens{more}; no retries"
+        f"rough: assumes {BYTES_A_TOKEN[1]:g} to {BYTES_A_TOKEN[0]:g} bytes a token, answers of up to "
+        f"{longest:,.0f} tokens with reasoning{more}, no retries; --pilot 20 measures instead"
     )
-    input_ = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN))
-    output = Range(min(shortest, longest), longest)
+    input_ = Range(*(size / bytes_a_token for bytes_a_token in BYTES_A_TOKEN)) * asked.calls
+    output = Range(min(shortest, longest), longest) * asked.calls
+
+    def cost(read: float, written: float) -> float:
+        usage = Usage(math.ceil(read / calls), 0, math.ceil(written / calls))
+        return asked.calls * mean_of([pricing.cost(usage) for pricing in known])
+
     known = [pricing for pricing in prepared.pricing.values() if pricing is not None]
-    cost = None
-    if len(known) == len(prepared.pricing):
-        low, high = (
-            mean_of(
-                [pricing.cost(Usage(math.ceil(read), 0, math.ceil(written))) for pricing in known]
-            )
-            for read, written in ((input_.low, output.low), (input_.high, output.high))
-        )
-        cost = Range(low, high)
-    return _Taken(input_, output, cost, source)
+    if len(known) < len(prepared.pricing):
+        return _Needs(input_, output, None, source)
+    costs = Range(cost(input_.low, output.low), cost(input_.high, output.high))
+    return _Needs(input_, output, costs, source)
 
 
-def _time(
-    prepared: Run, kinds: Sequence[_Kind], rounds_open: int, pilot: Pilot | None, taken: _Taken
-) -> tuple[Range | None, Range | None]:
-    """How long the calls may take, from all in flight that may be, to as many as the pilot had; and what
-    one took. None where no answer tells."""
-    calls, settings, pricing = (
-        sum(kind.calls for kind in kinds),
-        prepared.settings,
-        prepared.pricing,
-    )
-    latencies = [spent.latency for kind in kinds for _, spent in kind.judged if spent.latency]
-    if taken.input.expected is None or not latencies:
-        return None, None
-    seen = Range(min(latencies), max(latencies), mean_of(latencies))
+def _seconds(
+    prepared: Run,
+    calls: int,
+    latencies: Sequence[float],
+    rounds_open: int,
+    pilot: Pilot | None,
+    needs: _Needs,
+) -> Range | None:
+    """How long the calls may take, from all in flight that may be, to as many as the pilot had. None
+    where that isn't up to us."""
+    settings, models = prepared.settings, len(prepared.pricing)
     if settings.batch or not calls:
-        return None, seen
-    at_once = proven = settings.concurrency * len(pricing)
-    rpm, tpm = (limit and limit * len(pricing) for limit in (settings.rpm, settings.tpm))
+        return None
+    at_once = proven = settings.concurrency * models
+    rpm, tpm = (limit and limit * models for limit in (settings.rpm, settings.tpm))
     if pilot is not None:
         proven = min(proven, pilot.questions)
         rpm, tpm = pilot.requests_a_minute, pilot.tokens_a_minute
-    latency, rounds = plausible(latencies, calls, 0.1), max(1, rounds_open)
+    latency, rounds_left = plausible(latencies, calls, 0.1), max(1, rounds_open)
 
     def lasting(in_flight: int, latency: float, tokens: float, last: float) -> float:
-        needed = ((calls, rpm), (tokens, tpm))
-        paced = max(60 * n / limit / MARGIN if limit else 0.0 for n, limit in needed)
-        return max(paced, rounds * (latency * max(1, calls / rounds / in_flight) + last))
+        paced = max(
+            60 * n / limit / MARGIN if limit else 0 for n, limit in ((calls, rpm), (tokens, tpm))
+        )
+        return max(paced, rounds_left * (latency * max(1, calls / rounds_left / in_flight) + last))
 
-    low = lasting(at_once, latency.low, taken.input.low + taken.output.low, 0)
-    high = lasting(proven, latency.high, taken.input.high + taken.output.high, seen.high)
-    return Range(low, high), seen
-
-
-def _sum(ranges: Sequence[Range], times: Sequence[float]) -> Range:
-    """Each so many times, all together; what is expected where it is known of all."""
-
-    def of(values: Sequence[Any]) -> Any:
-        return None if None in values else sum(map(mul, values, times))
-
-    low, high, expected = zip(*map(astuple, ranges), strict=True)
-    return Range(of(low), of(high), of(expected))
+    low = lasting(at_once, latency.low, needs.input.low + needs.output.low, 0)
+    return Range(
+        low, lasting(proven, latency.high, needs.input.high + needs.output.high, max(latencies))
+    )

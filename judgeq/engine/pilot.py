@@ -8,13 +8,13 @@ which range others lie.
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields
 from typing import Any, ClassVar
 
 from judgeq.engine.assembly import Run
 from judgeq.engine.runner import Session, first_questions
-from judgeq.engine.session import Beside, Emit, at_work, begun, run_loop
+from judgeq.engine.session import Beside, Emit, at_work
 from judgeq.engine.stopping import Interrupts
 from judgeq.errors import BudgetError, JudgeError, StoppedError, UsageError
 from judgeq.events import Notice
@@ -23,7 +23,7 @@ from judgeq.rating import student
 from judgeq.types import Counts, Totals, Usage
 
 FAR = 4
-"""A mean is never said to be further off than by this factor."""
+"""The factor by which a mean is said to be off at most."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -34,22 +34,31 @@ class Range:
     high: float
     expected: float | None = None
 
+    def __mul__(self, n: float) -> Range:
+        expected = None if self.expected is None else self.expected * n
+        return Range(self.low * n, self.high * n, expected)
+
+    def __add__(self, other: Range) -> Range:
+        known = None not in (self.expected, other.expected)
+        expected = (self.expected or 0.0) + (other.expected or 0.0) if known else None
+        return Range(self.low + other.low, self.high + other.high, expected)
+
 
 NOTHING = Range(0.0, 0.0, 0.0)
 
 
 @dataclass(frozen=True, slots=True)
 class Pilot:
-    """What became of a pilot of so many `questions`: `counts` are the jobs of the first round, `totals`
-    what this pilot itself took. The limits a minute are those in force in the end; `error` ended it
-    early."""
+    """What a pilot of so many `questions` brought."""
 
     questions: int
-    counts: Counts
-    totals: Totals = field(metadata=INLINE)
-    requests_a_minute: float | None
+    counts: Counts  # the jobs of the first round
+    totals: Totals = field(metadata=INLINE)  # what this pilot itself took
+    requests_a_minute: float | None  # the limits in force at its end
     tokens_a_minute: float | None
-    error: JudgeError | BudgetError | None = field(default=None, metadata=LEFT_OUT)
+    error: JudgeError | BudgetError | None = field(
+        default=None, metadata=LEFT_OUT
+    )  # ended it early
     JSON_KEYS: ClassVar = {"jobs": "counts"}
 
 
@@ -81,27 +90,29 @@ def ask(
         )
 
     async def first(session: Session) -> Pilot:
-        before, error = await session.store.totals(), None
+        store, error = session.store, None
+        before = await store.totals()
         try:
             counts = await first_questions(session, questions)
         except (JudgeError, BudgetError) as raised:
-            error, counts = raised, await session.store.round_state(1) or Counts()
+            error, counts = raised, await store.round_state(1) or Counts()
         if not counts.done:
-            raise error or JudgeError(await _none(session, counts))
+            failure = await store.last_failure()
+            raise error or JudgeError(
+                f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, "
+                f"{counts.failed:,} failed), so it gives no estimate."
+                + ("" if failure is None else f" The last failure: {failure.error}")
+            )
+        asked, took = min(questions, counts.total), _difference(await store.totals(), before)
         limiters = {judge.sender.limiter for judge in session.judge.asked}
-        return Pilot(
-            min(questions, counts.total),
-            counts,
-            _since(before, await session.store.totals()),
-            _sum([limiter.rpm for limiter in limiters]),
-            _sum([limiter.tpm for limiter in limiters]),
-            error,
+        limits = (
+            _all_of(limit.rpm for limit in limiters),
+            _all_of(limit.tpm for limit in limiters),
         )
+        return Pilot(asked, counts, took, *limits, error)
 
     try:
-        with begun(run, emit):
-            work = at_work(run, emit, first, interrupts or Interrupts(), beside=beside)
-            return run_loop(work)
+        return at_work(run, emit, first, beside=beside, interrupts=interrupts)
     except StoppedError as error:
         raise StoppedError(
             f"{error}. What was answered is kept in run {run.folder.id}, and not asked again; `judgeq "
@@ -109,20 +120,13 @@ def ask(
         ) from error
 
 
-async def _none(session: Session, counts: Counts) -> str:
-    text = f"no question of the pilot brought a verdict ({counts.invalid:,} invalid, {counts.failed:,} "
-    failure = await session.store.last_failure()
-    return f"{text}failed), so that nothing can be estimated from it." + (
-        "" if failure is None else f" The last failure: {failure.error}"
-    )
-
-
-def _sum(limits: Sequence[float | None]) -> float | None:
+def _all_of(limits: Iterable[float | None]) -> float | None:
     """What may be asked of all models in a minute; None where one has no limit."""
-    return None if None in limits else sum(limit for limit in limits if limit is not None)
+    known = list(limits)
+    return None if None in known else sum(filter(None, known))
 
 
-def _since(before: Totals, after: Totals) -> Totals:
+def _difference(new: Totals, old: Totals) -> Totals:
     """What was spent between the two."""
 
     def less(new: Any, old: Any) -> Any:
@@ -130,9 +134,7 @@ def _since(before: Totals, after: Totals) -> Totals:
             return Usage(*map(less, new, old))
         return None if None in (new, old) else max(0, new - old)
 
-    return Totals(
-        *(less(getattr(after, each.name), getattr(before, each.name)) for each in fields(Totals))
-    )
+    return Totals(*(less(getattr(new, one.name), getattr(old, one.name)) for one in fields(Totals)))
 
 
 def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
@@ -140,8 +142,8 @@ def plausible(values: Sequence[float], to_come: int, least: float) -> Range:
     the share `least` to either side, for later rounds ask about more similar texts.
 
     The interval is by factors, since a few questions may take many times what most do, and seldom are
-    among the first. As if one value more had been seen, a whole mean off: a few that happen to be alike,
-    or one alone, don't tell how far others may lie.
+    among the first. As if one value more had been seen, a whole mean off: a few that happen to be
+    similar, or one alone, don't tell how far others may lie.
     """
     n, mean = len(values), mean_of(values)
     if not mean:

@@ -5,7 +5,7 @@ of the event loop: it settles all outcomes handed in, begins all attempts and cl
 that wait, so that an answer is on disk within the turn that brought it. When answers pour in one by
 one, turns closer than INTERVAL share a commit. It also renews the leases of the jobs that are held.
 Nothing cuts a commit off: whoever leaves the queue or is cancelled lets one that has begun finish.
-Where the store is away, what it was to commit waits, and nothing begins without it.
+Where the store is away, what it was to commit is sent again, and nothing begins without it.
 """
 
 from __future__ import annotations
@@ -93,7 +93,7 @@ class Queue:
         self._waiting: list[asyncio.Future[Job | None]] = []
         self._in_flight = 0
         self._jobs: set[int] = set()  # that were claimed, and have no outcome yet
-        self._away = False  # the store can't commit just now
+        self._away = False  # the store, for too long
         self._renewal_due = False
         self._closing = False
         self._wake = asyncio.Event()
@@ -217,26 +217,25 @@ class Queue:
             raise
 
     async def _commit(self) -> None:
-        turn = self._store.turn()
         outcomes, self._outcomes = self._outcomes, []
         self._beginning = [wanted for wanted in self._beginning if not wanted[1].done()]
         self._waiting = [future for future in self._waiting if not future.done()]
         begun, count = len(self._beginning), len(self._waiting)
         attempts = [attempt for attempt, _ in self._beginning]
         try:
-            lost, jobs = await self._together(turn, outcomes, attempts, count)
-            self._away = False
-        except StoreAwayError:
+            lost, jobs = await self._store.again(lambda: self._together(outcomes, attempts, count))
+        except StoreAwayError as error:
             self._away = True
-            ours = await self._recovered(turn, outcomes)
-            self._wake.set()  # for what is still to do
-            if ours is None:
-                self._outcomes[:0] = outcomes
-                return
-            lost, jobs, count = {attempt.job for attempt in attempts} - ours, [], 0
+            answers = sum(len(outcome.calls) for outcome in (*outcomes, *self._outcomes))
+            raise StoreAwayError(
+                f"{error} What it could not take any more ({answers:,} calls that were answered or "
+                "failed, and those still in flight) is lost: it counts as possibly paid, and is asked "
+                "again."
+            ) from error
         except RunError:
             self._outcomes[:0] = outcomes
             raise
+        self._to_claim -= len(jobs)
         self._hand_out(begun, lost, count, jobs)
 
     def _hand_out(self, begun: int, lost: Collection[int], count: int, jobs: list[Job]) -> None:
@@ -259,28 +258,15 @@ class Queue:
             elif job is not None:  # its worker was cancelled meanwhile
                 self.settle(Outcome(job.match.id, JobState.PENDING))
 
-    async def _recovered(self, turn: int, outcomes: list[Outcome]) -> set[int] | None:
-        """As Store.recover, of the jobs that we have or have something to say about."""
-        ours = self._jobs.union(outcome.job for outcome in self._outcomes)
-        try:
-            return await self._store.recover(self._worker, turn, ours)
-        except StoreAwayError as error:
-            answers = sum(len(outcome.calls) for outcome in (*outcomes, *self._outcomes))
-            raise StoreAwayError(
-                f"{error} What it could not take any more ({answers:,} calls that were answered or "
-                "failed, and those still in flight) is lost: it counts as possibly paid, and is asked "
-                "again."
-            ) from error
-
     async def _together(
-        self, turn: int, outcomes: list[Outcome], attempts: list[Attempt], waiting: int
+        self, outcomes: list[Outcome], attempts: list[Attempt], waiting: int
     ) -> tuple[Collection[int], list[Job]]:
         """One transaction; the jobs of attempts that were lost, and those claimed for so many
         workers."""
         store = self._store
         lost: Collection[int] = ()
         jobs: list[Job] = []
-        async with store.together(self._worker, turn):
+        async with store.together():
             if outcomes:
                 await store.settle(self._worker, outcomes)
             if self._renewal_due:
@@ -291,7 +277,6 @@ class Queue:
             allowed = min(waiting, self._to_claim)
             if allowed and not self._stop.asked:
                 jobs = await store.claim(self._worker, int(allowed), store.lease)
-        self._to_claim -= len(jobs)
         return lost, jobs
 
     def _give_up(self, error: BaseException) -> None:

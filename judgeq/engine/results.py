@@ -12,8 +12,9 @@ import numpy as np
 from judgeq import rating
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
+from judgeq.datasets import Dataset
 from judgeq.datasets.tables import did_you_mean, shown
-from judgeq.engine import knowing
+from judgeq.engine import certainty, rounds
 from judgeq.engine.queue import Stop
 from judgeq.engine.scores import Scores
 from judgeq.engine.stopping import in_thread
@@ -39,10 +40,10 @@ from judgeq.runs import RunInfo, RunPlace
 from judgeq.runs.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.damage import caution
-from judgeq.strategies import MOST_ROUNDS, History, Strategy
+from judgeq.strategies import MOST_ROUNDS, History
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
-SHOWN = 3
+SHOWN = 10
 """So many items are reported from each end of a ranking."""
 _TEXT = 200
 _NEAR, _LOOKED_AT = 200, 50_000
@@ -73,7 +74,7 @@ class Result:
     the scores. `rating` and `parameters` are by what comparisons were rated; `slots` are None where
     items were judged alone, and `effects` of the place are by judge, as far as there are enough matches
     and the main rating has errors; `known` is how well the order is known, where that was worked out
-    (`knowing`); `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels; `said` is
+    (`certainty`); `evaluation` (`evaluate.evaluated` makes it) is there only with gold labels; `said` is
     what is on record of the people who judged, where people did.
     """
 
@@ -221,8 +222,8 @@ async def rate(
     """
     if not any(map(len, history.verdicts)):
         raise NoVerdictsError(
-            f"run {run.id} has no verdict, so that there are no ratings: `judgeq status {run.argument}` "
-            "says what became of its jobs."
+            f"run {run.id} has no verdict, so there are no scores. See its jobs: `judgeq status "
+            f"{run.argument}`."
         )
     counts, totals = await store.counts(), await store.totals()
     said = await said_by_people(info, store)
@@ -232,8 +233,8 @@ async def rate(
         with history.going(go_on):
             scores, fit = _scores(items, history, settings, go_on)
             known = None
-            if knowing.in_the_end(history, settings):
-                known = knowing.how_well(history, settings, counts, totals)
+            if certainty.at_the_end(history, settings):
+                known = certainty.how_well(history, settings, counts, totals)
         return Result(
             run=run,
             info=info,
@@ -267,7 +268,7 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     }
     *_, main = fits.values()
     go_on()
-    order = history.posterior() if knowing.rated_by_the_same(settings) else None
+    order = history.posterior() if certainty.rates_by_order(settings) else None
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
@@ -313,17 +314,6 @@ async def read(run: RunPlace, settings: Settings) -> Result:
         await store.close()
 
 
-async def finished(run: RunPlace, settings: Settings) -> Result | None:
-    """As `read`, of a run that is finished, also by these settings; None of any other."""
-    if settings.goal != run.info().settings.goal:
-        return None
-    try:
-        result = await read(run, settings)
-    except NoVerdictsError:
-        return None
-    return None if result.partial else result
-
-
 async def said_by_people(info: RunInfo, store: Store) -> Said | None:
     """What is on record of a run's people; None where there are none."""
     people = await store.people()
@@ -367,68 +357,38 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
         await store.close()
 
 
-async def replayed(info: RunInfo, store: Store, rounds: int | None = None) -> History:
-    """All that a run's ledger says, folded round by round; of the first `rounds` only, if given."""
+async def replayed(info: RunInfo, store: Store, last: int | None = None) -> History:
+    """All that a run's ledger says, folded round by round; up to the round `last`, if given."""
     strategy = None if info.imported else info.settings.make_strategy()
-    history = begin(info.items, strategy, info.settings)
+    history = rounds.begin(info.items, strategy, info.settings)
     judges = max(1, len(info.judges))
     for round in history.to_come(MOST_ROUNDS):
-        if round - 1 == rounds or await fold_round(history, store, judges) is None:
+        if round - 1 == last or await rounds.fold(history, store, judges) is None:
             break
     return history
 
 
-def begin(n: int, strategy: Strategy | None, settings: Settings) -> History:
-    """The history of a run of n items before anything was judged."""
-    return History.begin(
-        n, strategy, settings.seed, both_orders=settings.both_orders, goal=settings.goal
-    )
-
-
-async def fold_round(history: History, store: Store, judges: int) -> Counts | None:
-    """Fold the next round as the ledger has it; its jobs, or None where it isn't planned.
-
-    Raises RunError for a verdict of a judge that the run, which has `judges` and the store's people,
-    doesn't have.
-    """
-    round = len(history.verdicts) + 1
-    counts = await store.round_state(round)
-    if counts is None:
-        return None
-    verdicts = await store.verdicts(round)
-    highest = 0 if verdicts.judges is None else int(verdicts.judges.max())
-    if highest >= judges and highest >= (judges := judges + len(await store.people())):
-        raise RunError(
-            f"the run's ledger is damaged: it has an answer of judge {highest}, and there are {judges}."
-        )
-    active = await store.active(round + 1)
-    history.add(verdicts, counts.total, active)
-    return counts
-
-
 def round_rated(
+    dataset: Dataset,
     round: int,
     before: Floats,
-    after: Floats,
-    ids: Sequence[str],
-    texts: Sequence[str] | None,
+    latest: tuple[str, Floats],
     known: Certainty | None = None,
 ) -> RoundRated:
-    """A round that took the ratings from `before` to `after`, both of shape (items,); an item without a
-    rating (nan) counts as 0."""
-    after = np.nan_to_num(after)
-    moved = (
-        correlation.point(correlation.spearman(before, after), len(after)) if round > 1 else None
-    )
+    """A round that took the ratings from `before` to the `latest`, by name, both of shape (items,); an
+    item without a rating (nan) counts as 0."""
+    rating, after, moved = latest[0], np.nan_to_num(latest[1]), None
+    if round > 1:
+        moved = correlation.point(correlation.spearman(before, after), len(after))
 
     def placed(rows: Sequence[int]) -> list[Placed]:
-        shown = (None if texts is None else texts[row][:_TEXT] for row in rows)
+        texts = dataset.texts
         return [
-            Placed(ids[row], text, float(after[row])) for row, text in zip(rows, shown, strict=True)
+            Placed(dataset.ids[row], texts[row][:_TEXT] if texts else None, float(after[row]))
+            for row in rows
         ]
 
     order = np.lexsort((np.arange(len(after)), -after)).tolist()
     shown = min(SHOWN, len(after))
-    return RoundRated(
-        round, moved, placed(order[:shown]), placed(order[len(order) - shown :]), known
-    )
+    top, bottom = placed(order[:shown]), placed(order[len(order) - shown :])
+    return RoundRated(round, moved, top, bottom, known, rating)

@@ -2,22 +2,22 @@
 
 Completion order never matters: matches have canonical numbers, Elo folds verdicts in their order,
 and randomness is drawn by name. So a run that was killed any number of times ends as one that was
-not, and taking it up again is nothing but telling the story from the beginning: rounds that are
-planned are not planned again, jobs that are done are not asked again.
+not, and resuming it is nothing but telling the story from the beginning: rounds that are planned are not
+planned again, jobs that are done are not asked again.
 """
 
 from __future__ import annotations
 
 import asyncio
 import math
-import time
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import TypeVar
 
 from judgeq.certainty import Certainty
-from judgeq.engine import batch, knowing, questions, results
+from judgeq.engine import batch, certainty, results, rounds
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
@@ -25,11 +25,19 @@ from judgeq.engine.batch_sending import Sending
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
-from judgeq.errors import JudgeError, LedError, RunError, StoppedError, StoreAwayError
+from judgeq.errors import (
+    BudgetError,
+    JudgeError,
+    LedError,
+    RunError,
+    StoppedError,
+    StoreAwayError,
+)
+from judgeq.escaping import quoted
 from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
 from judgeq.judge import panel
-from judgeq.judge.spending import rounded_down
+from judgeq.judge.budget import rounded_down
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
@@ -37,8 +45,10 @@ from judgeq.runs.info import Ended
 from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
-from judgeq.types import Counts, Matches
+from judgeq.text import several
+from judgeq.types import Counts
 
+T = TypeVar("T")
 BARRIER_WAIT = 1.0
 """Seconds between two looks at jobs that other workers hold."""
 Sleep = Callable[[float], Awaitable[None]]
@@ -46,18 +56,16 @@ Sleep = Callable[[float], Awaitable[None]]
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Session:
-    """A run, open: its store and its judges, until it is finished or stopped; `began` by the monotonic
-    clock."""
+    """A run, open: its store and its judges, until it is finished or stopped."""
 
     run: Run
     store: Store
     judge: panel.Panel
     stop: Stop
     emit: Callable[[Event], None]
-    began: float = field(default_factory=time.monotonic)
     people: People | None = None
-    page: Callable[[], Awaitable[None]] | None = None
-    """Opens the page of the people, unless it is open."""
+    page: Callable[[], Awaitable[object]] | None = None
+    """Opens the page of the people."""
 
 
 async def go_through(session: Session) -> results.Result:
@@ -66,23 +74,24 @@ async def go_through(session: Session) -> results.Result:
     Raises StoppedError when a stop was asked for (also while the ratings are made), and JudgeError
     when the judge can't go on; all that was answered is kept, and it may be called again.
     """
-    run = session.run
+    run, store = session.run, session.store
     async with leading(session) as epoch:
-        history = await _all_rounds(session, epoch)
+        session.emit(started := await _start_event(session))
+        if (folder := _results_of_batches(session)).exists():  # of a session that was killed
+            tidy(folder, {one.name for one in await batch.out_of(store)})
+        if session.people is not None:
+            history = await _by_people(session, session.people, epoch)
+        else:
+            history = await _all_rounds(session, epoch, len(started.planned))
     if not any(map(len, history.verdicts)):
-        counts = await session.store.counts()
+        counts = await store.counts()
         raise JudgeError(
             f"none of the {counts.total:,} jobs brought a verdict ({counts.invalid:,} invalid, "
             f"{counts.failed:,} failed), so that there are no ratings. --retry-failed asks them again."
         )
+    info = await _info(session)
     return await results.rate(
-        run.folder,
-        await _info(session),
-        session.store,
-        run.items,
-        history,
-        run.settings,
-        session.stop,
+        run.folder, info, store, run.items, history, run.settings, session.stop
     )
 
 
@@ -93,6 +102,29 @@ async def _info(session: Session) -> RunInfo:
             return session.run.folder.info()
         except StoreAwayError:
             await session.store.counts()
+
+
+async def _start_event(session: Session) -> RunStarted:
+    """The event of a session that begins. Rounds that people are asked are as one."""
+    run, items, people = session.run, len(session.run.dataset), session.people is not None
+    planned, _ = await rounds.planned(session.store)
+    per_match, sizes = rounds.judgments_per_match(run.settings), list[int]()
+    if not run.strategy.prunes:  # else they depend on who leaves
+        numbers = range(1, run.strategy.rounds + 1)
+        sizes = [per_match * run.strategy.calls_of(round, items) for round in numbers]
+    return RunStarted(
+        run=run.folder.id,
+        items=items,
+        rounds=1 if people else run.strategy.rounds,
+        judge=session.judge.name,
+        planned=[sum(planned, Counts())][: len(planned)] if people else planned,
+        totals=await session.store.totals(),
+        sizes=[sum(sizes)] if people else sizes,
+        people=run.settings.only_people,
+    )
+
+
+# The scheduler's lease
 
 
 @asynccontextmanager
@@ -128,8 +160,8 @@ async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterat
 
 
 async def _lead(session: Session) -> int:
-    """Become the scheduler. Raises LedError where another is and renews its lease; where it doesn't,
-    takes over."""
+    """Become the scheduler; take over from one that doesn't renew its lease. Raises LedError where
+    another does."""
     store, first = session.store, None
     while True:
         try:
@@ -137,42 +169,101 @@ async def _lead(session: Session) -> int:
         except LedError as error:
             if first is None:
                 first = error.until
-                text = f"{error} It is taken over if that process gives no sign of life."
-                session.emit(Notice(text))
+                session.emit(
+                    Notice(
+                        f"{error} If that process is dead, this `judgeq run` takes over within "
+                        f"{store.lease:.0f} s."
+                    )
+                )
             elif error.until != first:
-                raise
+                worker = f"`judgeq worker {session.run.folder.argument}`"
+                raise LedError(f"{error} To help it, start {worker}.", until=error.until) from error
         await session.stop.sleep(BARRIER_WAIT)
 
 
-async def _all_rounds(session: Session, epoch: int) -> History:
-    """All rounds, one after the other: those that are there already, and those to come."""
-    run, store = session.run, session.store
-    session.emit(started := await _started(session))
-    await _tidy(session)
-    if session.people is not None:
-        return await _by_people(session, session.people, epoch)
-    history = results.begin(len(run.dataset), run.strategy, run.settings)
-    repeats = Repeats()
-    for round in history.to_come(len(started.planned)):
+# Rounds
+
+
+async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
+    """All rounds, one after the other: those that are `planned` already, and those to come."""
+    run, store, repeats = session.run, session.store, Repeats()
+    history = rounds.begin(len(run.dataset), run.strategy, run.settings)
+    asked_for_workers = run.settings.workers > 0
+    for round in history.to_come(planned):
         before = history.standings.elo
         counts = await _planned(session, epoch, history, repeats)
+        if counts.left and not asked_for_workers:
+            asked_for_workers = True
+            session.emit(Notice(_waits_for_workers(session, counts), needed=True))
         if counts.total:
             await judge_round(session, round)
-        await results.fold_round(history, store, len(run.settings.panelists))
+        await rounds.fold(history, store, len(run.settings.panelists))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
             break
         known = None
-        if round >= len(started.planned):  # of what was planned before, only the last matters
-            known = await _known(session, history)
-        dataset = run.dataset
-        session.emit(
-            results.round_rated(round, before, history.latest[1], dataset.ids, dataset.texts, known)
-        )
-        if known is not None and knowing.enough(history, known):
-            await _ended(session, history, known)
+        if round >= planned:  # of what was planned before, only the last matters
+            known = await _certainty(session, history)
+        session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
+        reached = known is not None and history.goal.reached(known.rho, known.top_share)
+        # Only items that were in two rankings say how far the judge contradicts itself.
+        if known is not None and reached and history.twice:
+            await _end_early(session, history, known)
             break
     return history
+
+
+async def _planned(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
+    """The next round's jobs, planned if they aren't yet. `repeats` knows the rounds that were planned
+    in this session."""
+    store, round = session.store, len(history.verdicts) + 1
+    counts = await store.round_state(round)
+    if counts is not None:
+        return counts
+    if session.stop.asked:
+        raise StoppedError(f"stopped before round {round}")
+    chosen = lambda: rounds.questions(history, session.run.settings)  # noqa: E731
+    matches = await _in_thread(session, history, chosen)  # to choose them may take a fit
+    while repeats.rounds < round - 1:
+        repeats.add(await store.matches(repeats.rounds + 1))
+    matches = replace(matches, repeats=repeats.add(matches))
+    await store.plan_round(round, epoch, history.standings, matches)
+    return await _state(session, round)
+
+
+async def _certainty(session: Session, history: History) -> Certainty | None:
+    """How well the order is known now, where that is worked out after each round."""
+    settings, store = session.run.settings, session.store
+    if not certainty.after_each_round(history, settings):
+        return None
+    counts, totals = await store.counts(), await store.totals()
+    return await _in_thread(
+        session, history, lambda: certainty.how_well(history, settings, counts, totals)
+    )
+
+
+async def _in_thread(session: Session, history: History, work: Callable[[], T]) -> T:
+    """What `work` returns; a stop ends the fits of the history that it takes."""
+
+    def going(go_on: GoOn) -> T:
+        with history.going(go_on):
+            return work()
+
+    why = f"stopped after round {len(history.verdicts)}"
+    return await in_thread(going, session.stop, why)
+
+
+async def _end_early(session: Session, history: History, known: Certainty) -> None:
+    """Write down that the run ended by its goal."""
+    ended = Ended(
+        round=known.round, goal=history.goal.name, rho=known.rho, top_share=known.top_share
+    )
+    info = await _info(session)
+    if info.ended != ended:
+        changed = info.model_copy(update={"ended": ended})
+        await asyncio.to_thread(session.run.folder.write_info, changed)
+    session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
+    session.emit(EndedEarly(known.round))
 
 
 async def _by_people(session: Session, people: People, epoch: int) -> History:
@@ -180,7 +271,7 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
     and then judged in any order, so that nobody waits for the last answer of a round. Raises
     StoppedError when a stop leaves some of it."""
     run, store, drained = session.run, session.store, False
-    plan, repeats = results.begin(len(run.dataset), run.strategy, run.settings), Repeats()
+    plan, repeats = rounds.begin(len(run.dataset), run.strategy, run.settings), Repeats()
     for _ in plan.to_come():
         planned = await _planned(session, epoch, plan, repeats)
         plan.add(comparisons.joined([]), planned.total)
@@ -202,77 +293,20 @@ async def _by_people(session: Session, people: People, epoch: int) -> History:
         if not drained:
             session.emit(RoundStarted(1, counts))
     await people.finish()
-    history, dataset = await results.replayed(run.folder.info(), store), run.dataset
-    start, ratings = plan.standings.elo, history.latest[1]
-    session.emit(results.round_rated(1, start, ratings, dataset.ids, dataset.texts))
+    history = await results.replayed(run.folder.info(), store)
+    session.emit(results.round_rated(run.dataset, 1, plan.standings.elo, history.latest))
     return history
-
-
-async def _known(session: Session, history: History) -> Certainty | None:
-    """How well the order is known now, where that is worked out after each round."""
-    settings, store = session.run.settings, session.store
-    if not knowing.after_each_round(history, settings):
-        return None
-    counts, totals = await store.counts(), await store.totals()
-
-    def worked_out(go_on: GoOn) -> Certainty | None:
-        with history.going(go_on):
-            return knowing.how_well(history, settings, counts, totals)
-
-    round = len(history.verdicts)
-    return await in_thread(worked_out, session.stop, f"stopped after round {round}")
-
-
-async def _ended(session: Session, history: History, known: Certainty) -> None:
-    """Write down that the run ended by its goal."""
-    folder, goal = session.run.folder, history.goal.name
-    ended = Ended(
-        round=known.round,
-        goal=goal,
-        rho=known.rho,
-        top_share=known.top_share,
-    )
-    info = await _info(session)
-    if info.ended != ended:
-        await asyncio.to_thread(folder.write_info, info.model_copy(update={"ended": ended}))
-    session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
-    session.emit(EndedEarly(known.round))
-
-
-async def _planned(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
-    """The next round's jobs, planned if they aren't yet."""
-    store, round = session.store, len(history.verdicts) + 1
-    counts = await store.round_state(round)
-    if counts is not None:
-        return counts
-    if session.stop.asked:
-        raise StoppedError(f"stopped before round {round}")
-    planned = await _questions(session, history)
-    matches = await questions.numbered(planned, repeats, store, round)
-    await store.plan_round(round, epoch, history.standings, matches)
-    return await _state(session, round)
-
-
-async def _questions(session: Session, history: History) -> Matches:
-    """Those of the next round, in a thread: to choose them may take a fit."""
-
-    def chosen(go_on: GoOn) -> Matches:
-        with history.going(go_on):
-            return questions.of_round(history, session.run.settings)
-
-    round = len(history.verdicts) + 1
-    return await in_thread(chosen, session.stop, f"stopped before round {round}")
 
 
 async def first_questions(session: Session, number: int) -> Counts:
     """Have so many questions of the first round judged (all of it, if it has fewer), unless they are
-    already: failed ones don't count, nor invalid ones where there is nothing else. Returns what became
-    of the round; raises as `go_through`.
+    already: failed ones don't count, nor invalid ones where there is nothing else. Returns the jobs of
+    the round by state; raises as `go_through`.
     """
     run = session.run
     async with leading(session) as epoch:
-        session.emit(await _started(session))
-        history = results.begin(len(run.dataset), run.strategy, run.settings)
+        session.emit(await _start_event(session))
+        history = rounds.begin(len(run.dataset), run.strategy, run.settings)
         counts = await _planned(session, epoch, history, Repeats())
         to_ask = min(number - (counts.done and counts.done + counts.invalid), counts.left)
         if to_ask > 0:
@@ -289,32 +323,18 @@ async def first_questions(session: Session, number: int) -> Counts:
     return counts
 
 
-async def _started(session: Session) -> RunStarted:
-    """The event of a session that begins. Rounds that people are asked are as one."""
-    run, items, people = session.run, len(session.run.dataset), session.people
-    planned, _ = await questions.planned(session.store)
-    sizes = questions.sizes(run.strategy, run.settings, items)
-    return RunStarted(
-        run=run.folder.id,
-        items=items,
-        rounds=run.strategy.rounds if people is None else 1,
-        judge=session.judge.name,
-        planned=planned if people is None else [sum(planned, Counts())][: len(planned)],
-        totals=await session.store.totals(),
-        sizes=sizes if people is None else [sum(sizes)],
-        people=run.settings.only_people,
-    )
+# One round
 
 
 async def judge_round(session: Session, round: int, sleep: Sleep | None = None) -> None:
     """Let workers empty a planned round, and wait for the jobs that other processes' workers hold:
     those whose lease has lapsed are ours again, or, where we only plan, anybody's. Raises StoppedError
-    when a stop leaves some of it."""
+    when a stop leaves some of it, and BudgetError where nobody may spend what the rest costs."""
     counts, ours = await _state(session, round), session.run.settings.workers > 0
     session.emit(RoundStarted(round, counts))
     while counts.left and not session.stop.asked:
-        if ours and await _batched(session, counts):
-            await _in_batches(session)
+        if ours and await _needs_batches(session, counts):
+            await _ask_in_batches(session)
             counts = await _state(session, round)
             continue
         if (ours and counts.pending) or (await session.store.reap() and ours):
@@ -326,56 +346,36 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
         before, counts = counts, await _state(session, round)
         if counts != before:  # others work on it
             session.emit(RoundStarted(round, counts))
+        elif counts.pending and not counts.running and not ours:
+            await _check_cap(session, round)
     if counts.left:
         raise StoppedError(f"stopped in round {round}, with {counts.left} of its jobs left")
 
 
-async def _batched(session: Session, counts: Counts) -> bool:
-    """Whether it is batches that are to be sent, or waited for, now: also before single calls under a
-    cap, for which what batches hold of it may not be left."""
+def _waits_for_workers(session: Session, counts: Counts) -> str:
     settings = session.run.settings
-    if counts.pending and (settings.batch or settings.max_cost is None):
-        return settings.batch
-    return bool(await batch.out_of(session.store))
+    flags = [f" --judge {quoted(name)}" for name in settings.models]
+    flags += [f" --base-url {quoted(settings.base_url)}"] if settings.base_url else []
+    return (
+        f"This process only plans rounds, and waits for workers to do {several(counts.left, 'job')}. "
+        f"Start them: `judgeq worker {session.run.folder.argument}{''.join(flags)}`."
+    )
 
 
-async def _in_batches(session: Session) -> None:
-    """Have all that is pending answered by batches; or, where we ask live, wait for those that are out
-    from before."""
-    await session.judge.open()
-    settings, batches = session.run.settings, batches_of(session)
-    folder = batches.collecting.folder
-    refuse_linked_folder(folder)
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise unwritable(folder, error) from error
-    try:
-        await batches.go_through(send=settings.batch, wait=settings.wait)
-    finally:
-        with suppress(OSError):  # what isn't empty is needed
-            folder.rmdir()
-
-
-async def _tidy(session: Session) -> None:
-    """Remove the results of batches that a killed session left, though they are over."""
-    folder = _results_of_batches(session)
-    if folder.exists():
-        tidy(folder, {one.name for one in await batch.out_of(session.store)})
-
-
-def _results_of_batches(session: Session) -> Path:
-    return session.run.folder.scores.parent / "batches"
-
-
-def batches_of(session: Session) -> Batches:
-    """The batches of a session's run."""
-    folder = _results_of_batches(session)
-    ours = (session.store, session.judge, session.stop, session.emit)
-    budget = session.judge.asked[0].sender.budget
-    collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
-    sending = Sending.of(session.run.settings, *ours, collecting)
-    return Batches(*ours, sending, collecting)
+async def _check_cap(session: Session, round: int) -> None:
+    """Raise BudgetError where what is left of --max-cost doesn't pay the next call: then no worker takes
+    it, however long this process waits."""
+    crew, left = await session.store.crew(), await session.store.left(round)
+    if crew is None or crew.cap.max_cost is None or not left:
+        return
+    judge = session.judge.of(left[0])
+    bound = judge.backend.prepare(judge.questions.request(left[0])).bound or 0.0
+    rest = crew.cap.max_cost - crew.cap.spent - crew.cap.at_risk
+    if bound > rest:
+        raise BudgetError(
+            f"no worker may go on under --max-cost {crew.cap.max_cost:,.6g}: the next call could cost "
+            f"up to ${bound:,.3g}, and ${max(0.0, rest):,.3g} is left."
+        )
 
 
 async def _drain(session: Session, jobs: int, most: float = math.inf) -> None:
@@ -395,3 +395,45 @@ async def _state(session: Session, round: int) -> Counts:
             "on it."
         )
     return counts
+
+
+# Its batches
+
+
+async def _needs_batches(session: Session, counts: Counts) -> bool:
+    """Whether it is batches that are to be sent, or waited for, now: also before single calls under a
+    cap, for which what batches hold of it may not be left."""
+    settings = session.run.settings
+    if counts.pending and (settings.batch or settings.max_cost is None):
+        return settings.batch
+    return bool(await batch.out_of(session.store))
+
+
+async def _ask_in_batches(session: Session) -> None:
+    """Have all that is pending answered by batches; or, where we ask live, wait for those that are out
+    from before."""
+    await session.judge.open()
+    settings, folder = session.run.settings, _results_of_batches(session)
+    refuse_linked_folder(folder)
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise unwritable(folder, error) from error
+    try:
+        await batches_of(session).go_through(send=settings.batch, wait=settings.wait)
+    finally:
+        with suppress(OSError):  # what isn't empty is needed
+            folder.rmdir()
+
+
+def _results_of_batches(session: Session) -> Path:
+    return session.run.folder.scores.parent / "batches"
+
+
+def batches_of(session: Session) -> Batches:
+    """The batches of a session's run."""
+    ours = (session.store, session.judge, session.stop, session.emit)
+    budget, folder = session.judge.asked[0].sender.budget, _results_of_batches(session)
+    collecting = Collecting(session.store, session.judge, session.emit, budget, folder)
+    sending = Sending(*ours, collecting, session.run.settings.batch_size)
+    return Batches(*ours, sending, collecting)

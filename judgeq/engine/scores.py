@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import csv
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 import orjson
 
-from judgeq.errors import UsageError
-from judgeq.files import refuse_linked_folder, replacing, unwritable
+from judgeq.errors import RunError, UsageError
+from judgeq.escaping import excerpt, for_spreadsheet
+from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
+from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
 from judgeq.types import Bools, Floats, Offsets
-from judgeq.untrusted import excerpt, for_spreadsheet
 
 if TYPE_CHECKING:
     import pandas
@@ -24,6 +25,10 @@ if TYPE_CHECKING:
 
 SURE = ("se", "low", "high", "rank_low", "rank_high", "tier")
 """The columns of scores.csv that say how sure the main rating is."""
+OPTIONAL = ("left_after", "gold")
+"""The columns that scores.csv has only where an item has a value."""
+RATINGS = tuple(dict.fromkeys(one.column for one in ESTIMATORS.values()))
+DECIMALS = 4
 TEXT = 200
 """So many characters of a text stand in scores.csv."""
 
@@ -39,7 +44,8 @@ class Scores:
     `gold` is nan where there is no label. `component` numbers the groups of items that comparisons
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
-    where its estimator has no errors. `texts` are the items' texts, where they are shown.
+    where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
+    the dataset's other columns, where they are kept.
     """
 
     ids: Sequence[str]
@@ -51,6 +57,7 @@ class Scores:
     component: Offsets
     texts: Sequence[str] | None = None
     intervals: Intervals | None = None
+    others: Mapping[str, Sequence[object]] = field(default_factory=dict)
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
@@ -193,17 +200,27 @@ def cells(name: str, column: Offsets | Floats) -> Any:
 
 
 def write_scores(scores: Scores, path: Path) -> None:
-    """scores.csv, whole or not at all: `scores.columns`, where empty cells say that there is none.
+    """scores.csv, whole or not at all, for people: `scores.columns` but those of OPTIONAL that are empty
+    throughout, and other ratings of the same judgments that the file has.
 
-    Numbers are written so that reading them gives the same bits, and ids to the letter; texts so that
-    a spreadsheet runs none.
+    Empty cells mean that there is no value. Numbers have DECIMALS; ids are to the letter, and texts such
+    that a spreadsheet runs none.
     """
-    columns: list[Sequence[object]] = [scores.ids]
+    columns: dict[str, Sequence[object]] = {"id": scores.ids}
     for name, values in scores.numbers.items():
         column = cells(name, values)
-        columns.append(_written(column) if values.dtype.kind == "f" else column)
+        columns[name] = _written(column) if values.dtype.kind == "f" else column
     if scores.texts is not None:
-        columns.append([for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts])
+        columns["text"] = [for_spreadsheet(excerpt(text, TEXT)) for text in scores.texts]
+    kept = _other_ratings(columns, path)
+    header = [name for name in columns if name not in OPTIONAL or any(columns[name])]
+    place = header.index(scores.main[0])
+    header[place:place] = kept
+    columns |= kept
+    for name, others in scores.others.items():
+        taken = name in (*columns, *RATINGS, *OPTIONAL)
+        header.append(str(for_spreadsheet(f"data_{name}" if taken else name)))
+        columns[header[-1]] = [for_spreadsheet(_plain(cell)) for cell in others]
     refuse_linked_folder(path.parent)
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
@@ -211,11 +228,35 @@ def write_scores(scores: Scores, path: Path) -> None:
         raise unwritable(path.parent, error) from error
     with replacing(path) as file:
         writer = csv.writer(file, lineterminator="\n")
-        writer.writerow(scores.columns)
-        writer.writerows(zip(*columns, strict=True))
+        writer.writerow(header)
+        writer.writerows(zip(*(columns[name] for name in header), strict=True))
+
+
+def _other_ratings(columns: Mapping[str, Sequence[object]], path: Path) -> dict[str, Sequence[str]]:
+    """The ratings of a scores.csv that aren't among these columns, where it is of the same items and
+    judgments."""
+    try:
+        refuse_links(path)
+        with path.open(encoding="utf-8", newline="") as file:
+            rows = [*csv.reader(file)]
+        there = dict(zip(rows[0], zip(*rows[1:], strict=True), strict=True))
+        same = all(
+            [*map(str, columns[name])] == [*there[name]] for name in ("id", "matches", "wins")
+        )
+        others = {name: there[name] for name in RATINGS if name in there and name not in columns}
+        [float(cell) for column in others.values() for cell in column if cell]
+    except (OSError, RunError, ValueError, KeyError, IndexError, csv.Error):
+        return {}
+    return others if same else {}
+
+
+def _plain(cell: object) -> object:
+    """A cell of a dataset's as CSV can hold it."""
+    return cell if cell is None or isinstance(cell, int | float) else str(cell)
 
 
 def _written(values: Floats) -> list[str]:
-    """Numbers as the shortest text that reads back as the same bits; "" for nan."""
-    text = orjson.dumps(np.ascontiguousarray(values), option=orjson.OPT_SERIALIZE_NUMPY).decode()
+    """Numbers with DECIMALS at most; "" for nan."""
+    rounded = np.ascontiguousarray(np.round(values, DECIMALS) + 0.0)
+    text = orjson.dumps(rounded, option=orjson.OPT_SERIALIZE_NUMPY).decode()
     return ["" if cell == "null" else cell for cell in text[1:-1].split(",")]

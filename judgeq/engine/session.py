@@ -7,17 +7,30 @@ from __future__ import annotations
 
 import asyncio
 import gc
-from collections.abc import Awaitable, Callable, Coroutine, Iterator, Mapping, Sequence
-from contextlib import AbstractAsyncContextManager, AsyncExitStack, contextmanager, suppress
+from collections.abc import (
+    AsyncIterator,
+    Awaitable,
+    Callable,
+    Coroutine,
+    Mapping,
+    Sequence,
+)
+from contextlib import (
+    AbstractAsyncContextManager,
+    AsyncExitStack,
+    asynccontextmanager,
+    suppress,
+)
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any, TypeVar
 
-from judgeq import config, datasets, judge, open_files, prompts, runs, trust
+from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results
+from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through
@@ -26,13 +39,15 @@ from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
+from judgeq.judge.budget import Allowance
+from judgeq.judge.panel import Panel
 from judgeq.people.assignment import Assignment
 from judgeq.people.checks import Checks, known_in
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
-from judgeq.types import JobState
+from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
@@ -54,28 +69,21 @@ def prepare(
     there = runs.runs_in(root, settings.store)
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
-    if settings.share_texts and not settings.store:
-        raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
     strategy = settings.make_strategy()
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
-    strategy.check(len(dataset))
-    if settings.both_orders and not strategy.pairs:
-        raise UsageError(f"--both-orders goes with pairs, not with --strategy {strategy.name}.")
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
     facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
     by = "+".join(judges) if len(judges) < 4 else f"{len(judges)} judges"
-    name = f"{dataset.name}-{strategy.name}-{by}"
-    folder = there.place(name, config.fingerprint(facts), new)
-    trust.refuse_strangers(folder, config.fingerprint(facts))
+    name, fingerprint = f"{dataset.name}-{strategy.name}-{by}", config.fingerprint(facts)
+    folder = there.place(name, fingerprint, new)
+    conflicts.check_name(settings.name, folder, there)
+    trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
         settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
-        strategy = settings.make_strategy()
-    pricing = assembly.check(settings, dataset, prompt)
-    known = _known(settings, dataset)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, known=known)
+    return _make_run(settings, dataset, prompt, facts, folder)
 
 
 def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None = None) -> Run:
@@ -88,39 +96,43 @@ def resume(folder: RunPlace, changes: Mapping[str, Any], *, frame: Frame | None 
     info = folder.info()
     if info.imported:
         raise RunError(
-            f"run {folder.id} was imported: there is nothing to go on with. `judgeq rate` rates it "
-            "anew."
+            f"run {folder.id} was imported: nothing is left to ask. `judgeq rate` computes its scores."
         )
-    held = None if changes.get("dataset") else folder.dataset()
-    if info.settings.dataset == STDIN and held is None and not changes.get("dataset"):
+    kept = None if changes.get("dataset") else folder.dataset()
+    if info.settings.dataset == STDIN and kept is None and not changes.get("dataset"):
         raise RunError(
             f"the texts of run {folder.id} came on standard input or from Python, and are not kept. "
-            f"Give the same ones again: judgeq resume {folder.argument} --dataset - < FILE (or "
-            "--dataset FILE), or in Python judgeq.resume(…, dataset=…); the same `run` goes on, too."
+            f"Give the same ones: judgeq resume {folder.argument} --dataset - < FILE, or in Python "
+            "judgeq.resume(…, dataset=…)."
         )
-    kept = None if changes.get("prompt") else folder.prompt()
-    there = [] if held is None else ["dataset", "data_dir"]
-    there += [] if kept is None else ["prompt"]
-    settings = trust.own_settings(folder, info, changes, there).rooted()
+    prompt_kept = None if changes.get("prompt") else folder.prompt()
+    held = [] if kept is None else ["dataset", "data_dir"]
+    held += [] if prompt_kept is None else ["prompt"]
+    settings = trust.own_settings(folder, info, changes, held).rooted()
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
         conflicts.check_more_rounds(folder.id, settings, info)
-    strategy = settings.make_strategy()
-    dataset = held or datasets.load(settings, seed=settings.seed, frame=frame)
-    conflicts.check_strategy(settings, strategy, len(dataset))
-    prompt = _prompt(settings, dataset) if kept is None else prompts.kept(kept)
+    dataset = kept or datasets.load(settings, seed=settings.seed, frame=frame)
+    conflicts.check_strategy(settings, settings.make_strategy(), len(dataset))
+    prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
-    pricing = assembly.check(settings, dataset, prompt)
-    known = _known(settings, dataset)
-    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, there, known)
+    return _make_run(settings, dataset, prompt, facts, folder, held)
 
 
-def _known(settings: Settings, dataset: Dataset) -> Sequence[tuple[int, ...]]:
-    """The questions whose answer is known. Raises DataError."""
-    if settings.anchors is None:
-        return ()
-    return known_in(settings.anchors, dataset.ids, dataset.texts)
+def _make_run(
+    settings: Settings,
+    dataset: Dataset,
+    prompt: PromptSet | None,
+    facts: Mapping[str, Any],
+    folder: RunPlace,
+    held: Sequence[str] = (),
+) -> Run:
+    pricing, known = assembly.check(settings, dataset, prompt), list[tuple[int, ...]]()
+    if settings.anchors is not None:
+        known = known_in(settings.anchors, dataset.ids, dataset.texts)
+    strategy = settings.make_strategy()
+    return Run(settings, dataset, strategy, prompt, pricing, facts, folder, held, known)
 
 
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
@@ -151,59 +163,85 @@ def execute(
     answered is kept.
     """
 
+    settings = run.settings
+    finished = None if retry_failed else _finished(run)
+    if finished is not None:
+        return finished
+    if settings.people is not None and page is None:
+        raise UsageError("--judge people: there is no page to ask them on here.")
+
     async def judged(session: Session) -> results.Result:
         if retry_failed:
             reopened = await session.store.reopen(JobState.FAILED, JobState.INVALID)
             jobs = "job is" if reopened == 1 else "jobs are"
             emit(Notice(f"{reopened:,} failed or invalid {jobs} asked again."))
-        return await go_through(session)
-
-    path = run.folder.path
-    closed = run.folder.exists and not writable(path, path / "lock", path / DATABASE)
-    if closed and not retry_failed and run.settings.total_rounds is None:
-        there = run_loop(results.finished(run.folder, run.settings))
-        if there is not None:
-            return with_texts(there, run.settings, run.dataset)
-    if run.settings.people is not None and page is None:
-        raise UsageError("--judge people: there is no page to ask them on here.")
-    with begun(run, emit):
-        work = at_work(run, emit, judged, interrupts or Interrupts(), beside=beside, page=page)
-        result = with_texts(run_loop(work), run.settings, run.dataset)
+        result = with_texts(await go_through(session), settings, run.dataset)
         write_scores(result.scores, run.folder.scores)
+        return result
+
+    return at_work(run, emit, judged, beside=beside, page=page, interrupts=interrupts)
+
+
+def _finished(run: Run) -> results.Result | None:
+    """The result of a run that is finished, its scores written if they can be; None if it isn't."""
+    settings, path = run.settings, run.folder.path
+    if not run.folder.exists or settings.share_texts:
+        return None
+    info = run.folder.info()
+    now = (settings.goal, run.strategy.rounds, run.dataset.labels)
+    same = now == (info.settings.goal, info.rounds, info.labels)
+    if not same or run_loop(status.state(run.folder)).word != "finished":
+        return None
+    result = with_texts(run_loop(results.read(run.folder, settings)), settings, run.dataset)
+    if writable(path, path / "lock", path / DATABASE):
+        with run.folder.locked():
+            _look_again(run, info)
+            write_scores(result.scores, run.folder.scores)
     return result
 
 
-@contextmanager
-def begun(run: Run, emit: Emit) -> Iterator[None]:
-    """While inside, the run's folder is there, and locked. Raises as `execute`."""
+def at_work(
+    run: Run,
+    emit: Emit,
+    work: Callable[[Session], Awaitable[T]],
+    *,
+    beside: Beside | None = None,
+    page: Page | None = None,
+    interrupts: Interrupts | None = None,
+) -> T:
+    """What `work` returns, with the run's folder there and locked, its store and its judges open;
+    arguments and errors as of `execute`."""
+
+    async def worked() -> T:
+        stop = Stop()
+        with stoppable(stop, emit, interrupts or Interrupts()):
+            async with (
+                opened(run, stop, emit) as (allowed, store, judge),
+                AsyncExitStack() as stack,
+            ):
+                people = await _people(run, store, emit)
+                session = Session(allowed, store, judge, stop, emit, people=people)
+                if people is not None and page is not None:
+                    open_page = partial(stack.enter_async_context, page(people))
+                    session = replace(session, page=open_page)
+                result = await work(session)
+                store.check()
+                return result
+
     if not run.folder.exists:
         assembly.check_access(run.settings)  # before anything is written
     with run.folder.locked():
         _begin(run, emit)
-        yield
-
-
-async def at_work(
-    run: Run,
-    emit: Emit,
-    work: Callable[[Session], Awaitable[T]],
-    interrupts: Interrupts,
-    *,
-    beside: Beside | None = None,
-    page: Page | None = None,
-) -> T:
-    """What `work` makes of a run that is begun, with its store and its judges open; arguments and
-    errors as of `execute`."""
-    return await with_beside(beside, _open(run, emit, work, interrupts, page))
+        return run_loop(with_beside(beside, worked()))
 
 
 def with_texts(
     result: results.Result, settings: Settings, dataset: Dataset | None
 ) -> results.Result:
-    """The result, with the items' texts if they are had and not unwanted."""
-    if not settings.texts or dataset is None or dataset.texts is None:
-        return result
-    return replace(result, scores=replace(result.scores, texts=dataset.texts))
+    """The result, with the items' texts if they are had and not unwanted, and columns that are kept."""
+    texts = dataset.texts if dataset is not None and settings.texts else None
+    others = {} if dataset is None else dataset.columns
+    return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
 def dataset_of(folder: RunPlace) -> Dataset | None:
@@ -226,24 +264,18 @@ def dataset_of(folder: RunPlace) -> Dataset | None:
 
 def run_loop(work: Coroutine[Any, Any, T]) -> T:
     """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
-    about a third cheaper."""
+    about a third cheaper. Meanwhile Python looks for garbage in cycles seldom: by default that took a
+    fifth of a call's time, and replies that came then waited uncommitted."""
     factory: Callable[[], asyncio.AbstractEventLoop] | None = None
     with suppress(ImportError):
         import uvloop
 
         factory = uvloop.new_event_loop
-    with _collecting_seldom(), asyncio.Runner(loop_factory=factory) as runner:
-        return runner.run(work)
-
-
-@contextmanager
-def _collecting_seldom() -> Iterator[None]:
-    """Have Python look for garbage in cycles seldom: by default it took a fifth of a call's time, and
-    replies that came meanwhile waited uncommitted."""
     before = gc.get_threshold()
     gc.set_threshold(*SELDOM)
     try:
-        yield
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work)
     finally:
         if before != SELDOM:  # else another loop of this process, which began earlier, does it
             gc.set_threshold(*before)
@@ -261,49 +293,40 @@ def _begin(run: Run, emit: Emit) -> None:
     if unmarked is not None:
         emit(
             Notice(
-                "It can't be remembered that this run and its settings are yours, so that `judgeq "
-                f"resume` will ask for them again: {unmarked}",
+                "judgeq can't remember that this run is yours, so `judgeq resume` will ask for its "
+                f"settings again: {unmarked}",
                 warning=True,
             )
         )
-    if folder.exists:
-        _look_again(run, folder.info())
+    settings, prompt, rounds = run.settings, run.prompt, run.strategy.rounds
+    if not folder.exists:
+        info = RunInfo.begun(
+            settings,
+            dataset,
+            run.facts,
+            strategy=run.strategy.name,
+            rounds=rounds,
+            judges=() if len(settings.panelists) == 1 else settings.judges,
+            shared=dataset.shared if settings.share_texts else "",
+        )
+        folder.write_info(info, None if prompt is None else prompt.model_dump_json())
     else:
-        _write_down(run)
-    if run.settings.share_texts:
-        info = folder.info()
-        if not info.shared:
-            folder.write_info(info.model_copy(update={"shared": dataset.shared}))
+        _look_again(run, folder.info())
+    if settings.share_texts:
         folder.share(dataset)
 
 
 def _look_again(run: Run, info: RunInfo) -> None:
     """Write down what has changed of a run that was begun before."""
-    goal = {name: getattr(run.settings, name) for name in ("until", "batch", "total_rounds")}
-    changed = info.model_copy(
-        update={
-            "labels": run.dataset.labels,
-            "rounds": run.strategy.rounds,
-            "settings": info.settings.model_copy(update=goal),
-        }
-    )
+    settings, dataset = run.settings, run.dataset
+    names = ("until", "batch", "total_rounds", *(["name"] if settings.name else []))
+    kept = info.settings.model_copy(update={name: getattr(settings, name) for name in names})
+    changes = {"labels": dataset.labels, "rounds": run.strategy.rounds, "settings": kept}
+    if settings.share_texts and not info.shared:
+        changes["shared"] = dataset.shared
+    changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)
-
-
-def _write_down(run: Run) -> None:
-    """Write down what a new run is."""
-    settings, strategy, prompt = run.settings, run.strategy, run.prompt
-    info = RunInfo.begun(
-        settings,
-        run.dataset,
-        run.facts,
-        strategy=strategy.name,
-        rounds=strategy.rounds,
-        judges=() if len(settings.panelists) == 1 else settings.judges,
-        shared=run.dataset.shared if settings.share_texts else "",
-    )
-    run.folder.write_info(info, None if prompt is None else prompt.model_dump_json())
 
 
 async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
@@ -319,42 +342,36 @@ async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
             await asyncio.gather(drawing, return_exceptions=True)
 
 
-async def _open(
-    run: Run,
-    emit: Emit,
-    work: Callable[[Session], Awaitable[T]],
-    interrupts: Interrupts,
-    page: Page | None,
-) -> T:
-    stop = Stop()
+@asynccontextmanager
+async def opened(
+    run: Run, stop: Stop, emit: Emit, allowance: Allowance | None = None
+) -> AsyncIterator[tuple[Run, Store, Panel]]:
+    """The run with the calls in flight that this process may have, its store and its judges, open while
+    inside. A worker process, which only takes jobs, gives its own `allowance`."""
     store = run.folder.store()
     store.report_to(emit)
     stop.calls(store.hurry)
     try:
-        with stoppable(stop, emit, interrupts):
+        totals, out = Totals(), None
+        if allowance is None:
             await _fill(store, run)
             totals, out = await store.totals(), await batch.held(store)
-            with within_open_files(run, emit) as run:
-                async with (
-                    assembly.sharing(store.keeper, emit) as shared,
-                    assembly.panel(
-                        run,
-                        totals,
-                        stop,
-                        emit,
-                        out=out,
-                        spending=shared,
-                        processes=lambda: store.processes,
-                    ) as judge,
-                    AsyncExitStack() as stack,
-                ):
-                    people = await _people(run, store, emit)
-                    opened = Session(run, store, judge, stop, emit, people=people)
-                    if people is not None and page is not None:
-                        opened = replace(opened, page=_once(stack, page(people)))
-                    result = await work(opened)
-            store.check()
-            return result
+        models, wanted = len(run.settings.models), run.settings.concurrency
+        with files.room_for(wanted * models) as connections:
+            possible = max(1, min(wanted, connections // models)) if models else wanted
+            if possible < wanted:
+                emit(
+                    Notice(
+                        f"This process may have few files open at once (`ulimit -Hn`): {possible:,} "
+                        f"calls are in flight together at most, and not {wanted:,}."
+                    )
+                )
+            settings = run.settings.model_copy(update={"concurrency": possible})
+            run = replace(run, settings=settings)
+            async with assembly.panel(
+                run, totals, stop, emit, store=store, out=out, allowance=allowance
+            ) as judge:
+                yield run, store, judge
     finally:
         await store.close()
 
@@ -380,39 +397,6 @@ async def _people(run: Run, store: Store, emit: Emit) -> People | None:
         most=2 if settings.both_orders else 1,
     )
     return People(asked, assignment, run=run.folder.argument, emit=emit)
-
-
-def _once(
-    stack: AsyncExitStack, page: AbstractAsyncContextManager[None]
-) -> Callable[[], Awaitable[None]]:
-    """What opens a page, unless it is open already."""
-    closed = [page]
-
-    async def opened() -> None:
-        if closed:
-            await stack.enter_async_context(closed.pop())
-
-    return opened
-
-
-@contextmanager
-def within_open_files(run: Run, emit: Emit) -> Iterator[Run]:
-    """The run, with as many calls in flight as this process may have connections open."""
-    models = len(run.settings.models)
-    if not models:
-        yield run
-        return
-    wanted = run.settings.concurrency
-    with open_files.room_for(wanted * models) as connections:
-        possible = max(1, min(wanted, connections // models))
-        if possible < wanted:
-            emit(
-                Notice(
-                    f"This process may have few files open at once (`ulimit -Hn`): {possible:,} calls "
-                    f"are in flight together at most, and not {wanted:,}."
-                )
-            )
-        yield replace(run, settings=run.settings.model_copy(update={"concurrency": possible}))
 
 
 async def _fill(store: Store, run: Run) -> None:

@@ -9,9 +9,10 @@ from dataclasses import dataclass, field, replace
 from typing import ClassVar
 
 from judgeq.certainty import Certainty
-from judgeq.engine import knowing, results
-from judgeq.engine.knowing import LARGE
-from judgeq.engine.questions import planned
+from judgeq.engine import certainty, results
+from judgeq.engine.certainty import LARGE
+from judgeq.engine.results import Result
+from judgeq.engine.rounds import planned
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
 from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.runs import RunInfo, RunPlace, Runs
@@ -23,7 +24,8 @@ from judgeq.types import Batch, Counts, Failure, Floats, Totals
 
 @dataclass(frozen=True, slots=True, eq=False)
 class State:
-    """How far a run is; `ratings`, named `rating`, are those after its last complete round.
+    """How far a run is; `ratings`, named `rating`, are those after its last complete round; of a
+    finished run those of its `result`.
 
     `over` when the strategy had no items left to compare, so that no more rounds come. `crew`: who works
     on a run that many machines may. `known`: how well the order is known after that round. `batches` are
@@ -39,6 +41,7 @@ class State:
     ratings: Floats | None = field(metadata=LEFT_OUT)
     over: bool = field(default=False, metadata=LEFT_OUT)
     rating: str = field(default="elo", metadata=LEFT_OUT)
+    result: Result | None = field(default=None, metadata=LEFT_OUT)
     failure: Failure | None = None
     crew: Crew | None = None
     known: Certainty | None = None
@@ -50,6 +53,8 @@ class State:
         "run": "run.id",
         "folder": "run.path",
         "store": "run.store_address",
+        "name": "info.settings.name",
+        "feature": "info.feature",
         "state": "word",
         "created": "info.created",
         "dataset": "info.dataset",
@@ -166,7 +171,10 @@ async def state(run: RunPlace, *, ratings: bool = False, before: State | None = 
         failure, crew = await store.last_failure(), await store.crew()
         state = replace(state, failure=failure, crew=crew)
         if before is not None and before.stage == state.stage:
-            return replace(state, rating=before.rating, ratings=before.ratings, known=before.known)
+            kept = {
+                name: getattr(before, name) for name in ("rating", "ratings", "known", "result")
+            }
+            return replace(state, **kept)
         return await _rated(state, store)
     finally:
         await store.close()
@@ -181,10 +189,11 @@ async def _rated(state: State, store: Store) -> State:
         with suppress(NotConvergedError, NoVerdictsError):
             result = await results.read(state.run, state.info.settings)
             name, ratings = result.scores.main
-            return replace(state, rating=name, ratings=ratings, known=result.known)
+            known = result.known
+            return replace(state, rating=name, ratings=ratings, known=known, result=result)
     history = await results.replayed(state.info, store, state.complete)
     name, ratings = history.latest
     known = None
     if state.info.items <= LARGE:
-        known = knowing.how_well(history, state.info.settings, state.counts, state.totals)
+        known = certainty.how_well(history, state.info.settings, state.counts, state.totals)
     return replace(state, rating=name, ratings=ratings, known=known)

@@ -6,7 +6,7 @@ from __future__ import annotations
 import asyncio
 import signal
 import threading
-from collections.abc import Callable, Coroutine, Iterator, Mapping
+from collections.abc import Callable, Coroutine, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager, suppress
 from typing import Any, TypeVar
@@ -81,9 +81,11 @@ def signals(react: Callable[[], object], hung_up: Callable[[], object]) -> Itera
     if hasattr(signal, "SIGHUP") and signal.getsignal(signal.SIGHUP) is not signal.SIG_IGN:
         reactions[signal.SIGHUP] = hung_up
     before = {number: signal.getsignal(number) for number in reactions}
-    if not _handled(loop, reactions):
-        yield
-        return
+    try:
+        for number, reaction in reactions.items():
+            loop.add_signal_handler(number, reaction)
+    except (NotImplementedError, RuntimeError, ValueError):
+        reactions = {}
     try:
         yield
     finally:
@@ -91,17 +93,6 @@ def signals(react: Callable[[], object], hung_up: Callable[[], object]) -> Itera
             loop.remove_signal_handler(number)
             if before[number] is not None:
                 signal.signal(number, before[number])
-
-
-def _handled(
-    loop: asyncio.AbstractEventLoop, reactions: Mapping[signal.Signals, Callable[[], object]]
-) -> bool:
-    try:
-        for number, reaction in reactions.items():
-            loop.add_signal_handler(number, reaction)
-    except (NotImplementedError, RuntimeError, ValueError):
-        return False
-    return True
 
 
 async def in_thread(

@@ -1,25 +1,24 @@
-"""Several judges of one run: the ratings of each by itself, and how well they agree.
+"""How well the judges of a run agree: Krippendorff's α over the pairs that their verdicts imply, and
+Kendall's τ between the ratings by each alone.
 
-Krippendorff's α over the pairs that their verdicts imply, and Kendall's τ.
-
-A pair of items is a unit, and a judge codes it: 1 where the first of the two is placed higher, 0 where
-the second is, ½ for a tie; so that a tie is half as far from a win as a loss is.
+For α a pair of items is a unit, and a judge codes it: 1 where the first of the two is placed higher, 0
+where the second is, ½ for a tie; so that a tie is half as far from a win as a loss is.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, TypeAlias
+from typing import Any, TypeAlias
 
 import numpy as np
 from numpy.typing import NDArray
 
 from judgeq import rating, seeds
 from judgeq.engine.results import Result
-from judgeq.evaluation.metrics import Measured, interval, resamples
+from judgeq.evaluation.metrics import Measured, bootstrapped
 from judgeq.json_marks import LEFT_OUT
-from judgeq.rating import Parameters, comparisons
+from judgeq.rating import Estimator, Parameters, comparisons
 from judgeq.rating.comparisons import pairs_of, slots_by_size
 from judgeq.rating.correlation import Kendall, point
 from judgeq.strategies import History
@@ -72,12 +71,8 @@ def alpha(verdicts: Verdicts, times: int, rng: np.random.Generator) -> Measured:
     interval is too narrow. Sets are in the order of their items: that of the verdicts is no matter.
     """
     measure = _Alpha(*_both_ways(verdicts))
-    found = point(measure, measure.groups)
     # One set drawn again and again would give an interval of no width.
-    if measure.groups < 2 or times < 1:
-        return Measured(found)
-    drawn = resamples(measure.groups, times, rng)
-    return Measured(found, *interval(np.concatenate([measure(weights) for weights in drawn])))
+    return bootstrapped(measure, measure.groups, times if measure.groups > 1 else 0, rng)
 
 
 def kendall_by_pair(ratings: Sequence[Floats]) -> Floats:
@@ -213,47 +208,34 @@ class _Alpha:
 # The judges of a run
 
 PEOPLE = "people"
-"""People together, beside other judges."""
+"""The name of all people together."""
 MOST = 10
 """So many judges, those with the most verdicts, are rated by themselves."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class PanelAgreement:
-    """The judges of a run, each with `verdicts` of its own and `ratings` made of them alone (by name,
-    shape (n,); nan where a judge saw nothing of an item). Of more than MOST judges only those with the
-    most verdicts are in `names`; `others` is the number of the others, which gave `others_verdicts`. All
-    PEOPLE together are listed first, where there are models.
-
-    `kendall` is τ-b between the judges' ratings, by rating, shape (judges, judges). `alpha` is
-    Krippendorff's α on the pairs that their verdicts imply (interval metric: a tie is half a
-    disagreement), or on the scores of items judged alone; `shared` are the pairs, or items, that
-    several judged; both are of all judges.
-    """
+    """How well the judges of a run agree. PEOPLE together are listed first, if models judge too; of more
+    than MOST judges only those with the most verdicts are listed."""
 
     names: Sequence[str]
-    verdicts: Sequence[int]
+    verdicts: Sequence[int]  # how many each gave
+    # Each judge's ratings by its verdicts alone, by name, shape (n,); nan of items that it didn't see.
     ratings: Sequence[Mapping[str, Floats]] = field(metadata=LEFT_OUT)
-    kendall: Mapping[str, Floats]
-    alpha: Measured
-    shared: int
-    others: int = 0
+    kendall: Mapping[str, Floats]  # τ-b between the judges, by rating, shape (judges, judges)
+    krippendorff_alpha: Measured  # of all judges, over the pairs that verdicts imply, or over items
+    judged_by_several: int  # such pairs, or items
+    others: int = 0  # judges that aren't listed
     others_verdicts: int = 0
-    JSON_KEYS: ClassVar = {
-        "krippendorff_alpha": "alpha",
-        "judged_by_several": "shared",
-    }
 
 
 def of_run(run: Result, resamples: int, seed: int) -> PanelAgreement | None:
-    """What each of a run's judges says, and people together where others judge beside them; None for one
-    judge alone."""
+    """How well a run's judges agree, and people together with models; None of one judge alone."""
     names = run.info.judges or run.info.settings.judges
-    said = run.said
     if len(names) < 2:
         return None
     parameters = Parameters(run.fit.sigma, run.parameters.position)
-    first = None if said is None else said.first
+    first = None if run.said is None else run.said.first
     agreement = panel_agreement(run.history, names, run.rating, parameters, resamples, seed, first)
     return agreement if len(agreement.names) > 1 else None
 
@@ -267,10 +249,10 @@ def panel_agreement(
     seed: int,
     people: int | None = None,
 ) -> PanelAgreement:
-    """What the judges of a run say, each by itself and about one another. Those from number `people` on
-    are people: also all together, where others judge, too; and only those that said something."""
+    """How well the judges of a history agree. Those from number `people` on are people: of them only
+    who answered something is listed."""
     n = len(history.standings.elo)
-    # Of a pair in both orders each is answered by another person.
+    # Each order of a pair is answered by another person.
     every = comparisons.joined(history.verdicts if people is None else history.asked)
     counts = np.bincount(judges_of(every), minlength=len(names))
     there = [number for number in range(len(names)) if people is None or counts[number]]
@@ -281,26 +263,36 @@ def panel_agreement(
     if people is not None and there[0] < people <= there[-1]:
         groups.insert(0, (PEOPLE, [number for number in there if number >= people]))
     estimators = rating.of_run(choice, history.basis)
-    ratings = []
-    for _, group in groups:
-        own = every.where(np.isin(judges_of(every), group))
-        unseen = comparisons.matches_of(own, n) == 0
-        ratings.append(
-            {
-                estimator.column: np.where(unseen, np.nan, estimator.fit(own, n, parameters).theta)
-                for estimator in estimators
-            }
-        )
+    ratings = [ratings_by(every, group, n, estimators, parameters) for _, group in groups]
+    unit, judge, _ = implied(every)
+    units = np.unique(np.stack([unit, judge], axis=1), axis=0)[:, 0]
     return PanelAgreement(
         names=[name for name, _ in groups],
         verdicts=[int(counts[group].sum()) for _, group in groups],
         ratings=ratings,
         kendall={name: kendall_by_pair([own[name] for own in ratings]) for name in ratings[0]},
-        alpha=alpha_of(every, resamples, seed),
-        shared=_shared(every),
+        krippendorff_alpha=alpha_of(every, resamples, seed),
+        judged_by_several=int((np.unique(units, return_counts=True)[1] > 1).sum()),
         others=len(there) - len(listed),
         others_verdicts=int(counts.sum() - counts[listed].sum()),
     )
+
+
+def ratings_by(
+    verdicts: Verdicts,
+    judges: Sequence[int],
+    n: int,
+    estimators: Sequence[Estimator],
+    parameters: Parameters,
+) -> dict[str, Floats]:
+    """The ratings of n items by some judges' verdicts alone, by column, shape (n,); nan of items that
+    these judges didn't see."""
+    own = verdicts.where(np.isin(judges_of(verdicts), judges))
+    unseen = comparisons.matches_of(own, n) == 0
+    return {
+        one.column: np.where(unseen, np.nan, one.fit(own, n, parameters).theta)
+        for one in estimators
+    }
 
 
 def alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
@@ -308,11 +300,3 @@ def alpha_of(verdicts: Verdicts, resamples: int, seed: int) -> Measured:
     if verdicts.scores is not None and not comparisons.compares(verdicts):
         return Measured(krippendorff(*implied(verdicts)))
     return alpha(verdicts, resamples, seeds.rng(seed, "bootstrap", "agreement"))
-
-
-def _shared(verdicts: Verdicts) -> int:
-    """How many pairs, or items, more than one of them judged."""
-    unit, judge, _ = implied(verdicts)
-    both = np.unique(np.stack([unit, judge], axis=1), axis=0)
-    _, judges = np.unique(both[:, 0], return_counts=True)
-    return int((judges > 1).sum())

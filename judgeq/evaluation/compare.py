@@ -16,18 +16,15 @@ from judgeq.errors import RunError
 from judgeq.evaluation.evaluate import (
     COUNTS,
     Assessment,
-    Plan,
     Rating,
     apart,
     assess,
     evaluated,
-    gold_for,
     masks_of,
-    measured,
     ratings_of,
 )
-from judgeq.evaluation.gold import Gold
-from judgeq.evaluation.metrics import Measured
+from judgeq.evaluation.gold import Gold, Plan, gold_if_any
+from judgeq.evaluation.metrics import Measured, measured
 from judgeq.rating import correlation
 from judgeq.types import Bools, Offsets
 
@@ -37,8 +34,8 @@ NOTHING = 1e-9
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Pair:
-    """`rating` of a run held against `against_rating` of another, over the `n` items that have both
-    scores; both runs by their id, and by their number in the comparison (from 1)."""
+    """`rating` of a run and `against_rating` of another, over the `n` items that have both scores; the
+    runs by id, and by number in the comparison (from 1)."""
 
     number: int
     run: str
@@ -52,54 +49,52 @@ class Pair:
 
     @property
     def zero_outside(self) -> list[str]:
-        """The measures whose interval leaves 0 out."""
-        return [name for name, measured in self.measures.items() if zero_outside(measured)]
+        """The measures whose interval doesn't contain 0."""
+        return [name for name, found in self.measures.items() if zero_outside(found)]
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Comparison:
-    """Several runs over the same items, each held against the first: `assessments` by run (in the order
-    given) and rating; `differences` of the measures to the first run, over the items that also have
-    gold; `agreement` of each two runs by Kendall's τ-b and Spearman's ρ, where gold is no matter.
-    `notices` say what may make it doubtful."""
+    """Several runs over the same items. Without gold labels there is the agreement alone."""
 
     runs: Sequence[Result]
     plan: Plan
-    gold: Gold
+    gold: Gold | None
     items: str
-    assessments: Sequence[Sequence[Assessment]]
-    differences: Sequence[Pair]
-    agreement: Sequence[Pair]
-    notices: Sequence[str]
+    assessments: Sequence[Sequence[Assessment]]  # by run and rating
+    differences: Sequence[Pair]  # of the measures to the first run's
+    agreement: Sequence[Pair]  # of each two runs, by Kendall's τ-b and Spearman's ρ
+    notices: Sequence[str]  # what may make it doubtful
 
 
 def zero_outside(difference: Measured) -> bool:
-    """Whether a difference's interval leaves 0 out."""
+    """Whether a difference's interval doesn't contain 0."""
     low, high = difference.low, difference.high
     return low is not None and high is not None and (low > NOTHING or high < -NOTHING)
 
 
 def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Comparison:
-    """Runs over the same items, each held against the first; `gold` (None: as planned) is in the order
+    """Runs over the same items, each compared with the first; `gold` (None: as planned) is in the order
     of its items.
 
-    Compared are the ratings that two runs have in common; and, where these have other names, their
-    main ratings. Raises RunError where the items differ, and UsageError or DataError.
+    Compared are the ratings that two runs have in common; and, if these have other names, their main
+    ratings. Raises RunError if the items differ, and UsageError or DataError.
     """
     first = runs[0]
-    if gold is None:
-        gold = gold_for(first, plan)
+    gold = gold or gold_if_any(first, plan)
     ((items, mask),) = masks_of(first.items, plan.subset or "all").items()
     orders = [_order(first, run) for run in runs]
     ratings = [ratings_of(run, gold, plan, order) for run, order in zip(runs, orders, strict=True)]
     assessments = [
-        {rating.name: assess(rating, gold, items, mask, plan) for rating in of_run}
+        {} if gold is None else {one.name: assess(one, gold, items, mask, plan) for one in of_run}
         for of_run in ratings
     ]
     differences = []
     for run in range(1, len(runs)):
+        if gold is None:
+            break
         for this, that in _pairs(ratings[run], ratings[0]):
-            both = _both(this, that, mask)
+            both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
             n = int((both & ~np.isnan(gold.values)).sum())
             one, other = (
                 known if known.n == n else assess(rating, gold, items, both, plan)
@@ -108,9 +103,7 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
                     (that, assessments[0][that.name]),
                 )
             )
-            measures = _differences(one, other)
-            here, there = (run + 1, this.run, this.name), (1, that.run, that.name)
-            differences.append(Pair(*here, *there, n, measures))
+            differences.append(_pair(run, this, 0, that, n, _differences(one, other)))
     return Comparison(
         runs=[evaluated(run) for run in runs],
         plan=plan,
@@ -127,11 +120,14 @@ def compare(runs: Sequence[Result], plan: Plan, gold: Gold | None = None) -> Com
     )
 
 
-def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold) -> Iterator[str]:
-    """What the ids don't show: that items of the same id may not be the same, or not labelled so."""
-    first = runs[0]
-    for run in runs:
-        if (note := apart(run.scores)) is not None:
+def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold | None) -> Iterator[str]:
+    """What may make the comparison doubtful: runs given twice, and what the ids don't show: that items
+    of the same id may not be the same, or not labelled so."""
+    first, ids = runs[0], [run.run.id for run in runs]
+    for number, run in enumerate(runs):
+        if (earlier := ids.index(run.run.id)) < number:
+            yield f"Runs {earlier + 1} and {number + 1} are the same run, {run.run.id}."
+        elif (note := apart(run.scores)) is not None:
             yield f"Run {run.run.id}: {note}"
     for other, order in zip(runs[1:], orders[1:], strict=True):
         if other.info.facts.get("dataset") != first.info.facts.get("dataset"):
@@ -140,14 +136,17 @@ def _notices(runs: Sequence[Result], orders: Sequence[Offsets], gold: Gold) -> I
                 f"({first.info.source}, {other.info.source}): are these the same items?"
             )
         theirs = other.items.gold
-        if theirs is None or gold.values is not first.items.gold:
+        if theirs is None or gold is None or gold.values is not first.items.gold:
             continue
         if not np.array_equal(gold.values, theirs[order], equal_nan=True):
-            yield f"The gold labels of run {other.run.id} are others; those of {first.run.id} are used."
+            yield (
+                f"The gold labels of run {other.run.id} differ from those of {first.run.id}, which are "
+                "used."
+            )
 
 
 def _order(first: Result, other: Result) -> Offsets:
-    """Where the first run's items stand in the other run."""
+    """The rows of the first run's items in the other run."""
     rows = {name: row for row, name in enumerate(other.items.ids)}
     for run, missing in (
         (first, set(first.items.ids) - rows.keys()),
@@ -162,16 +161,18 @@ def _order(first: Result, other: Result) -> Offsets:
 
 
 def _pairs(these: Sequence[Rating], those: Sequence[Rating]) -> list[tuple[Rating, Rating]]:
-    """The ratings in common, and the main ratings (the last ones) where their names differ."""
+    """The ratings in common, and the main ratings (the last ones) if their names differ."""
     by_name = {rating.name: rating for rating in those}
     pairs = [(rating, by_name[rating.name]) for rating in these if rating.name in by_name]
-    this, that = these[-1], those[-1]
-    return pairs if this.name == that.name else [*pairs, (this, that)]
+    main = (these[-1], those[-1])
+    return pairs if main[0].name == main[1].name else [*pairs, main]
 
 
-def _both(this: Rating, that: Rating, mask: Bools) -> Bools:
-    """The items of `mask` that have both scores."""
-    return mask & ~(np.isnan(this.scores) | np.isnan(that.scores))
+def _pair(
+    run: int, this: Rating, against: int, that: Rating, n: int, measures: Mapping[str, Measured]
+) -> Pair:
+    """Two ratings of the runs of these numbers, from 0."""
+    return Pair(run + 1, this.run, this.name, against + 1, that.run, that.name, n, measures)
 
 
 def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
@@ -188,13 +189,12 @@ def _differences(one: Assessment, other: Assessment) -> dict[str, Measured]:
 
 
 def _agreement(run: int, this: Rating, against: int, that: Rating, mask: Bools) -> Pair:
-    """How alike two ratings are."""
-    both = _both(this, that, mask)
+    """How alike two ratings rank."""
+    both = mask & ~np.isnan(this.scores) & ~np.isnan(that.scores)
     n = int(both.sum())
     x, y = this.scores[both], that.scores[both]
     measures = {
         name: Measured(correlation.point(correlation.CORRELATION[name](x, y), n) if n > 1 else None)
         for name in ("kendall", "spearman")
     }
-    here, there = (run + 1, this.run, this.name), (against + 1, that.run, that.name)
-    return Pair(*here, *there, n, measures)
+    return _pair(run, this, against, that, n, measures)

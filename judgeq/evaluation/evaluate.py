@@ -1,33 +1,31 @@
-"""How good a run's scores are against gold labels, with intervals.
+"""How good a run's scores are: against gold labels with intervals, and by its judgments alone.
 
 Every interval is the 95 % percentile interval of a bootstrap over the items: they are drawn with
-replacement, while scores, gold and thresholds stay as they are. What is undefined is None, and its
-reason stands beside it.
-
-All commands report what is computed here: `evaluate` and `compare`, and without intervals `run`, `rate`
-and `import`. Items that were never judged are left out, and counted.
+replacement, while scores, gold and thresholds stay as they are. What is undefined is None, with its
+reason. Items that were never judged are left out, and counted.
 """
 
 from __future__ import annotations
 
-import math
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
-from pathlib import Path
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from judgeq import seeds
 from judgeq.datasets.tables import did_you_mean, listed, shown
+from judgeq.engine import session
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
-from judgeq.evaluation import metrics
+from judgeq.evaluation import agreement, metrics, people, scale
 from judgeq.evaluation.agreement import PanelAgreement
-from judgeq.evaluation.gold import Gold, gold_of, read_gold_file
+from judgeq.evaluation.gold import Gold, Plan, gold_for, gold_if_any, labelled
 from judgeq.evaluation.metrics import Measured
-from judgeq.json_marks import LEFT_OUT
+from judgeq.evaluation.people import Yardstick
+from judgeq.evaluation.scale import Misfit, Reliability
+from judgeq.json_marks import INLINE, LEFT_OUT
 from judgeq.rating import THRESHOLDS, comparisons, correlation, mixture
 from judgeq.store import Items
 from judgeq.types import Bools, Floats, Offsets
@@ -46,44 +44,6 @@ CELLS = {
     "true_negative": "tn",
 }
 FOLDS = 10
-RULES = ("default", "best", "mixture")
-"""The thresholds that aren't numbers."""
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Plan:
-    """How to evaluate.
-
-    `threshold` is the number over which a score is positive, "default", "best", or "mixture" (where two
-    Gaussian components of the scores cross, whatever the gold says); `rating_name`,
-    `subset` and `measures` leave the others out (None: all). `gold` are other labels than the run's: a
-    file, with its columns and levels, or a number an item (nan: none); those `positive_over` are
-    positive (None: of two labels the larger). Raises UsageError for what can't be.
-    """
-
-    resamples: int = metrics.RESAMPLES
-    seed: int = 0
-    threshold: float | str = "default"
-    rating_name: str | None = None
-    subset: str | None = None
-    gold: str | Path | Sequence[float] | Floats | None = field(default=None, metadata=LEFT_OUT)
-    gold_column: str | None = None
-    id_column: str | None = None
-    gold_levels: Sequence[str] | None = None
-    positive_over: float | None = None
-    measures: frozenset[str] | None = field(default=None, metadata=LEFT_OUT)
-    level: ClassVar[float] = metrics.LEVEL
-    JSON_KEYS: ClassVar = {"level": "level"}
-
-    def __post_init__(self) -> None:
-        if self.resamples < 0 or self.seed < 0:
-            raise UsageError(
-                f"resamples is {self.resamples}, seed {self.seed}. Give 0 or more of both."
-            )
-        if self.threshold in RULES:
-            return
-        if isinstance(self.threshold, str) or not math.isfinite(self.threshold):
-            raise UsageError(f"--threshold {self.threshold}: give {', '.join(RULES)}, or a number.")
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,28 +91,6 @@ class Assessment:
     resampled: Mapping[str, Floats] = field(metadata=LEFT_OUT)
 
 
-def gold_for(run: Result, plan: Plan) -> Gold:
-    """The gold of a run's items: its own, or other labels. Raises as `read_gold_file` and `gold_of`."""
-    ids = run.items.ids
-    if isinstance(plan.gold, str | Path):
-        column, levels = plan.gold_column or "gold", plan.gold_levels
-        values, others = read_gold_file(Path(plan.gold), ids, column, plan.id_column, levels)
-        return replace(gold_of(values, Path(plan.gold).name, plan.positive_over), others=others)
-    for name in ("gold_column", "id_column", "gold_levels"):
-        if getattr(plan, name) is not None:
-            flag = "--" + name.replace("_", "-")
-            raise UsageError(f"{flag} is about a file of labels: name it with --gold FILE.")
-    if plan.gold is None:
-        return gold_of(run.items.gold, f"run {run.run.id}", plan.positive_over)
-    values = np.asarray(plan.gold, dtype=np.float64)
-    if values.shape != (len(ids),):
-        raise UsageError(
-            f"gold has the shape {values.shape}. Expected a number for each of the {len(ids):,} items "
-            f"of run {run.run.id}, in the order of its scores."
-        )
-    return gold_of(values, "gold", plan.positive_over)
-
-
 def evaluate(
     run: Result, gold: Gold, plan: Plan, judges: PanelAgreement | None = None
 ) -> list[Assessment]:
@@ -189,7 +127,7 @@ class Rating(NamedTuple):
 
 
 def ratings_of(
-    run: Result, gold: Gold, plan: Plan, rows: Offsets | slice = slice(None)
+    run: Result, gold: Gold | None, plan: Plan, rows: Offsets | slice = slice(None)
 ) -> list[Rating]:
     """The ratings of a run that are asked for; `rows` put its items in another order."""
     scores, name = run.scores, run.run.id
@@ -205,7 +143,7 @@ def ratings_of(
             f"--threshold {plan.threshold:g}: run {name} has {listed(names)}, each on a scale of "
             "its own. Say which is meant with --rating-name."
         )
-    if plan.threshold != "default" and gold.positive is None:
+    if plan.threshold != "default" and gold is not None and gold.positive is None:
         raise UsageError(
             f"--threshold {plan.threshold}: nothing is detected, since {gold.classes}."
         )
@@ -219,14 +157,14 @@ def ratings_of(
 
 
 def _labels(
-    column: str, scores: Floats, gold: Gold, plan: Plan
+    column: str, scores: Floats, gold: Gold | None, plan: Plan
 ) -> tuple[Bools | None, Threshold | None]:
     """Which items are labelled positive, shape (n,), and by which threshold.
 
     One that is chosen is chosen on all items, also where a subset is evaluated. No item is labelled
     where there is no threshold.
     """
-    if gold.positive is None:
+    if gold is None or gold.positive is None:
         return None, None
     if not isinstance(plan.threshold, str):
         return scores > plan.threshold, Threshold("given", plan.threshold)
@@ -288,7 +226,7 @@ def assess(rating: Rating, gold: Gold, items: str, mask: Bools, plan: Plan) -> A
         measures={
             name: Measured(None, why=_why(name, rating, gold, rows))
             if value is None
-            else measured(int(value) if name in COUNTS else value, resampled.get(name))
+            else metrics.measured(int(value) if name in COUNTS else value, resampled.get(name))
             for name, value in values.items()
         },
         within_components=_within(rating, gold, rows),
@@ -327,15 +265,6 @@ def _values(
     return values, {name: np.concatenate(parts) for name, parts in drawn.items() if parts}
 
 
-def measured(value: float | None, resampled: Floats | None) -> Measured:
-    """A value with the interval of its resampled values; without where there are none."""
-    if value is None or resampled is None:
-        return Measured(value)
-    low, high = metrics.interval(resampled)
-    why = "too few of the resamples have a value" if low is None else None
-    return Measured(value, low, high, why)
-
-
 def _why(name: str, rating: Rating, gold: Gold, rows: Offsets) -> str:
     """Why a measure over these items is undefined."""
     scores = rating.scores[rows]
@@ -363,17 +292,14 @@ def _within(rating: Rating, gold: Gold, rows: Offsets) -> Within | None:
 
 
 def apart(scores: Scores) -> str | None:
-    """That comparisons don't connect all items, and what follows; None where they do."""
+    """A warning if comparisons don't connect all items; None if they do."""
     if not scores.apart:
         return None
     sizes = comparisons.component_sizes(scores.component)
     between = f"{sizes[-1]:,} to {sizes[0]:,}" if sizes[0] > sizes[-1] else f"{sizes[0]:,}"
     return (
-        f"The comparisons fall into {len(sizes):,} components of {between} items that nothing "
-        "connects. Each is rated by itself: ratings of different components (the column component of "
-        "scores.csv) are not on one scale. Numbers over all items compare them all the same, and mean "
-        "something only where the components are alike, as random lists are; those within components "
-        "hold in any case."
+        f"The texts form {len(sizes):,} separate groups (of {between}) that were never compared with "
+        "one another. Scores and ranks hold only within a group: see the column component of scores.csv."
     )
 
 
@@ -391,7 +317,7 @@ def summary(run: Result) -> dict[str, Any]:
 
     `n` items have gold and a score; those `without_score` have gold, and were never judged.
     """
-    if run.items.gold is None or np.isnan(run.items.gold).all():
+    if not labelled(run):
         return {}
     plan = Plan(resamples=0, measures=SUMMARY)
     gold = gold_for(run, plan)
@@ -412,3 +338,48 @@ def summary(run: Result) -> dict[str, Any]:
                 | {name: values[cell] for name, cell in CELLS.items()}
             )
     return {"correlation": correlations} | ({"detection": detection} if detection else {})
+
+
+# All of it
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Evaluation:
+    """A run's ratings against gold, as planned; and, which needs no gold, how reliable its scores are,
+    what doesn't fit them, whether longer texts score higher, and how well its judges agree."""
+
+    run: Result = field(metadata=INLINE)
+    plan: Plan
+    gold: Gold | None
+    assessments: Sequence[Assessment]
+    reliability: Reliability
+    misfit: Misfit
+    judges: PanelAgreement | None = None  # None of one judge
+    length: Measured | None = None  # None if the texts aren't here
+    people: Yardstick | None = None  # None if no people judged
+
+
+def evaluation(
+    run: Result,
+    plan: Plan,
+    splits: int | None = None,
+    texts: Sequence[str] | None = None,
+) -> Evaluation:
+    """A run's evaluation. `splits` is how often the judgments are halved (None: as `splits_for` has it);
+    `texts` are the items' (None: read from the dataset). Raises UsageError or DataError."""
+    gold = gold_if_any(run, plan, "rating_name", "subset")
+    judges = agreement.of_run(run, plan.resamples, plan.seed)
+    if texts is None and (dataset := session.dataset_of(run.run)) is not None:
+        texts = dataset.texts
+    times, seed = plan.resamples, plan.seed
+    return Evaluation(
+        run=evaluated(run),
+        plan=plan,
+        gold=gold,
+        assessments=[] if gold is None else evaluate(run, gold, plan, judges),
+        reliability=scale.reliability_of(run, splits, seed),
+        misfit=scale.misfit_of(run),
+        judges=judges,
+        length=None if texts is None else scale.with_length(run.scores, texts, times, seed),
+        people=people.yardstick(run, times, seed),
+    )

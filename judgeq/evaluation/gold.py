@@ -1,30 +1,74 @@
-"""Gold labels to hold scores against, also from a file; and which are positive."""
+"""Gold labels to compare scores with, also from a file; which are positive, and how to evaluate."""
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import ClassVar
 
 import numpy as np
 
-from judgeq.datasets import ID
-from judgeq.datasets.columns import read_gold, read_ids
+from judgeq.datasets.columns import ID, checked_levels, read_gold, read_ids
 from judgeq.datasets.dataset import RowIds
-from judgeq.datasets.tables import FORMATS, SUFFIXES, listed, read, shown
+from judgeq.datasets.formats import SUFFIXES, format_of, read
+from judgeq.datasets.tables import Wanted, listed, shown
+from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
+from judgeq.evaluation.metrics import LEVEL, RESAMPLES
 from judgeq.json_marks import LEFT_OUT
 from judgeq.types import Bools, Floats
+
+RULES = ("default", "best", "mixture")
+"""The thresholds that aren't numbers."""
+FILE_FLAGS = ("gold_column", "id_column", "gold_levels")
+"""The fields of a plan that are about a file of labels."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Plan:
+    """How to evaluate.
+
+    `threshold` is the number above which a score is positive, "default", "best", or "mixture" (where two
+    Gaussian components of the scores cross, without the gold); `rating_name`, `subset` and `measures`
+    leave the others out (None: all). `gold` are other labels than the run's: a file, with its columns
+    and levels, or a number for each item (nan: none). Labels above `positive_over` are positive (None:
+    the larger of two labels). Raises UsageError for impossible values.
+    """
+
+    resamples: int = RESAMPLES
+    seed: int = 0
+    threshold: float | str = "default"
+    rating_name: str | None = None
+    subset: str | None = None
+    gold: str | Path | Sequence[float] | Floats | None = field(default=None, metadata=LEFT_OUT)
+    gold_column: str | None = None
+    id_column: str | None = None
+    gold_levels: Sequence[str] | None = None
+    positive_over: float | None = None
+    measures: frozenset[str] | None = field(default=None, metadata=LEFT_OUT)
+    level: ClassVar[float] = LEVEL
+    JSON_KEYS: ClassVar = {"level": "level"}
+
+    def __post_init__(self) -> None:
+        if self.resamples < 0 or self.seed < 0:
+            raise UsageError(
+                f"resamples is {self.resamples}, seed {self.seed}. Give 0 or more of both."
+            )
+        if self.threshold in RULES:
+            return
+        if isinstance(self.threshold, str) or not math.isfinite(self.threshold):
+            raise UsageError(f"--threshold {self.threshold}: give {', '.join(RULES)}, or a number.")
 
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Gold:
-    """What scores are held against: `values` of shape (n,), nan where an item has no label.
+    """The labels that scores are compared with: `values` of shape (n,), nan for an item without one.
 
-    `positive`, of shape (n,), is the truth of detection; None where there are no two classes.
-    `classes` says which gold is positive, or why there is no detection. `others` counts the rows of
-    a file about items that the run doesn't have.
+    `positive`, of shape (n,), is the truth of detection; None without two classes. `classes` names the
+    gold that is positive, or why there is no detection. `others` counts the rows of a file about items
+    that aren't in the run.
     """
 
     values: Floats = field(metadata=LEFT_OUT)
@@ -77,29 +121,23 @@ def read_gold_file(
 
     Raises DataError naming file and row, UsageError for columns or levels that can't be.
     """
-    form = FORMATS.get(path.suffix.lower())
-    if form is None:
-        raise UsageError(f"--gold {path}: its suffix tells no format. Name it by one: {SUFFIXES}.")
+    if format_of(path) is None:
+        raise UsageError(f"--gold {path}: expected a file name that ends in {SUFFIXES}.")
     if id_column == gold_column:
         raise UsageError(f"--id-column and --gold-column are both {shown(gold_column)}.")
     if levels is not None:
-        levels = [level.strip() for level in levels]
-        if len(levels) < 2 or len(set(levels)) < len(levels) or not all(levels):
-            raise UsageError(
-                f"--gold-levels is {listed(levels)}. Expected at least two different labels, from "
-                "least to most of the feature: --gold-levels low,high"
-            )
+        levels = checked_levels(levels)
     wanted = {gold_column: "Name the column of the gold labels with --gold-column."}
     if id_column is not None:
         wanted[id_column] = "Name the column of the ids with --id-column."
     numbered = all(name == str(row) for row, name in enumerate(ids))
     looked_for = () if numbered or id_column or gold_column == ID else (ID,)
-    table = read(path, form, wanted, optional=looked_for)
+    table = read(path, Wanted(wanted, looked_for))
     if ID in looked_for and ID in table.columns:
         id_column = ID
     labels = read_gold(table, gold_column, levels)
     names = RowIds(len(table)) if id_column is None else read_ids(table, id_column)
-    table.check()
+    table.bad.check()
     rows = {name: row for row, name in enumerate(ids)}
     gold = np.full(len(rows), np.nan)
     others = sum(name not in rows for name in names)
@@ -118,3 +156,38 @@ def read_gold_file(
             f"{path}, column {shown(gold_column)}: no row of an item of the run has a gold label."
         )
     return gold, others
+
+
+def gold_for(run: Result, plan: Plan) -> Gold:
+    """The gold of a run's items: its own, or other labels. Raises as `read_gold_file` and `gold_of`."""
+    ids = run.items.ids
+    if isinstance(plan.gold, str | Path):
+        column, levels = plan.gold_column or "gold", plan.gold_levels
+        values, others = read_gold_file(Path(plan.gold), ids, column, plan.id_column, levels)
+        return replace(gold_of(values, Path(plan.gold).name, plan.positive_over), others=others)
+    for name in FILE_FLAGS:
+        if getattr(plan, name) is not None:
+            flag = "--" + name.replace("_", "-")
+            raise UsageError(f"{flag} is about a file of labels: name it with --gold FILE.")
+    if plan.gold is None:
+        return gold_of(run.items.gold, f"run {run.run.id}", plan.positive_over)
+    values = np.asarray(plan.gold, dtype=np.float64)
+    if values.shape != (len(ids),):
+        raise UsageError(
+            f"gold has the shape {values.shape}. Expected a number for each of the {len(ids):,} items "
+            f"of run {run.run.id}, in the order of its scores."
+        )
+    return gold_of(values, "gold", plan.positive_over)
+
+
+def gold_if_any(run: Result, plan: Plan, *also: str) -> Gold | None:
+    """As `gold_for`; None if the run has no labels and nothing of the plan is about gold, nor is there
+    one of the fields `also`."""
+    about = ("gold", "positive_over", *FILE_FLAGS, *also)
+    wanted = plan.threshold != "default" or any(getattr(plan, name) is not None for name in about)
+    return gold_for(run, plan) if wanted or labelled(run) else None
+
+
+def labelled(run: Result) -> bool:
+    """Whether any of a run's items has a gold label."""
+    return run.items.gold is not None and not np.isnan(run.items.gold).all()

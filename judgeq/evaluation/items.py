@@ -1,4 +1,4 @@
-"""Which of a run's items to look at, ordered by what one looks for."""
+"""Views of a run's items: the highest and lowest, the least certain, the most contested, and so on."""
 
 from __future__ import annotations
 
@@ -18,17 +18,15 @@ from judgeq.types import Floats
 
 @dataclass(frozen=True, slots=True, eq=False)
 class View:
-    """Some items of `scores` in an order: their `rows`, most remarkable first; `name` says what they
-    are. `measures` are further numbers of all items by name, shape (n,), by the first of which they are
-    ordered; `ranges` those in which a measure is expected. `why` there are none. `marked` is the row
-    that was asked for.
+    """Some items of `scores` in an order: their `rows`, most remarkable first. `measures` are further
+    numbers of all items by name, shape (n,); the first decides the order. `why` there are none. `marked`
+    is the row of the item that was asked for.
     """
 
     scores: Scores = field(metadata=LEFT_OUT)
     name: str
     rows: Sequence[int] = field(metadata=LEFT_OUT)
     measures: Mapping[str, Floats] = field(default_factory=dict, metadata=LEFT_OUT)
-    ranges: Mapping[str, tuple[Floats, Floats]] = field(default_factory=dict, metadata=LEFT_OUT)
     why: str | None = None
     marked: int | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {"around": "around", "items": "items"}
@@ -98,7 +96,7 @@ def contested(run: Result, n: int) -> View:
         few = f"no item was in {misfit.LEAST} comparisons, which this takes"
         return View(scores, "contested", [], why=few)
     measures = {"z": fit.z, "infit": fit.infit}
-    return View(scores, "contested", _highest(fit.z, n), measures, {"infit": (fit.low, fit.high)})
+    return View(scores, "contested", _highest(fit.z, n), measures)
 
 
 def _spread(run: Result) -> Floats:

@@ -13,13 +13,13 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating.correlation import Measure, Order
+from judgeq.rating.correlation import Measure, Order, point
 from judgeq.types import Bools, Floats
 
 RESAMPLES = 1000
 LEVEL = 0.95
 ENOUGH = 0.9
-"""An interval is given if so many of the resamples have a value."""
+"""The share of resamples that must have a value for an interval."""
 _AT_ONCE = 125_000
 """Weights handled together: 1 MB, which stays in a core's cache."""
 
@@ -115,6 +115,21 @@ def interval(values: NDArray[np.float64]) -> tuple[float | None, float | None]:
         return None, None
     low, high = np.quantile(known, [(1 - LEVEL) / 2, (1 + LEVEL) / 2])
     return float(low), float(high)
+
+
+def measured(value: float | None, resampled: Floats | None) -> Measured:
+    """A value with the interval of its resampled values, if there are any."""
+    if value is None or resampled is None:
+        return Measured(value)
+    low, high = interval(resampled)
+    why = "too few of the resamples have a value" if low is None else None
+    return Measured(value, low, high, why)
+
+
+def bootstrapped(measure: Measure, n: int, times: int, rng: np.random.Generator) -> Measured:
+    """A measure over n units, with its interval from `times` resamples of them."""
+    drawn = [measure(weights) for weights in resamples(n, times, rng)]
+    return measured(point(measure, n), np.concatenate(drawn) if drawn else None)
 
 
 def best_threshold(scores: Floats, positive: Bools) -> float:

@@ -1,170 +1,83 @@
-"""The people who judge a run, one by one: how much they did, how they fit, and whom they agree with:
-how often a person and another judge order the same items alike, question by question."""
+"""The people who judge a run: how each of them does, how well they agree with one another, and whether a
+model agrees with them as well as one more person would.
+"""
 
 from __future__ import annotations
 
 import math
-from collections import defaultdict
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from statistics import median
-from typing import ClassVar, NamedTuple
 
 import numpy as np
 
 from judgeq.engine import results
 from judgeq.engine.results import Result
 from judgeq.errors import NotConvergedError, NoVerdictsError, RunError
-from judgeq.evaluation.agreement import judges_of, sets
+from judgeq.evaluation.agreement import alpha_of, judges_of, kendall_by_pair, ratings_by
+from judgeq.evaluation.couples import Agreement, couples, ordered_alike, shares_alike, signs
 from judgeq.evaluation.metrics import Measured
 from judgeq.person import Check, PersonState, Said
-from judgeq.rating import comparisons, misfit
+from judgeq.rating import Parameters, comparisons, misfit
 from judgeq.rating.position_bias import wilson
 from judgeq.runs import RunPlace
-from judgeq.types import Bools, Floats, Offsets, Verdict, Verdicts
+from judgeq.types import Verdict, Verdicts
 
 STEP = 1 / 9
 """Scores of single texts that differ by no more are alike: the scale goes from 0 to 9."""
+NOBODY = "no question was answered by two people: --each 2 asks two about each"
+ALONE = "items judged alone are put in no order; α is of their scores"
+APART = "it answered no question that people answered: --ensemble each asks all about the same"
 
 
-class Couples(NamedTuple):
-    """Each two answers of different judges to one question (a set of items), one of them a person's at
-    least: arrays of shape (m,). `one` and `other` are the judges' numbers; of the `pairs` of items whose
-    order both know they order as many `alike` (where one has a tie and the other not, ½)."""
-
-    question: Offsets
-    one: Offsets
-    other: Offsets
-    alike: Floats
-    pairs: Floats
-
-    def where(self, chosen: Bools) -> Couples:
-        """Those alone for which `chosen`, shape (m,), is true."""
-        return Couples._make(column[chosen] for column in self)
-
-    def between(self, these: Bools, those: Bools) -> Couples:
-        """Those of one of `these` judges and one of `those`, both of shape (judges,)."""
-        one, other = self.one, self.other
-        return self.where((these[one] & those[other]) | (those[one] & these[other]))
-
-    @property
-    def questions(self) -> int:
-        """About how many questions they are."""
-        return len(np.unique(self.question))
-
-    @property
-    def share(self) -> float | None:
-        """The share of the pairs of items that they order alike; None without any."""
-        pairs = float(self.pairs.sum())
-        return float(self.alike.sum()) / pairs if pairs else None
-
-
-def couples(verdicts: Verdicts, people: Bools) -> Couples:
-    """All couples in the verdicts; `people`, shape (judges,), says which judges are people. Without
-    items judged alone, which have no order."""
-    judges, question = judges_of(verdicts), sets(verdicts)
-    asked = np.isin(question, question[people[judges]]) & (np.diff(verdicts.offsets) > 1)
-    place = comparisons.tie_groups(verdicts)
-    answers: dict[int, list[tuple[int, Offsets, Bools]]] = defaultdict(list)
-    found: list[tuple[float, ...]] = []
-    for at in np.flatnonzero(asked).tolist():
-        slots = slice(verdicts.offsets[at], verdicts.offsets[at + 1])
-        judge, mine = int(judges[at]), _signs(place[slots][np.argsort(verdicts.items[slots])])
-        known = mine != 0 if verdicts.partial is not None and verdicts.partial[at] else mine == mine
-        for other, theirs, also in answers[int(question[at])]:
-            if other != judge and (people[other] or people[judge]):
-                alike, both = _agreeing(mine, theirs), known & also
-                found.append((question[at], other, judge, alike[both].sum(), both.sum()))
-        answers[int(question[at])].append((judge, mine, known))
-    table = np.array(found, dtype=np.float64).reshape(-1, 5).T
-    return Couples(*table[:3].astype(np.int64), *table[3:])
-
-
-def _signs(places: Offsets) -> Offsets:
-    """How each two of k items are ordered by their `places`: -1, 0 (tied) or 1, shape (k(k−1)/2,)."""
-    low, high = np.triu_indices(len(places), 1)
-    ordered: Offsets = np.sign(places[low] - places[high])
-    return ordered
-
-
-def _agreeing(first: Offsets, second: Offsets) -> Floats:
-    """By how much two agree on each pair of items, of which they have the signs: 1 where they order it
-    alike, ½ where one of them alone has a tie."""
-    same: Floats = 1 - np.abs(first - second) / 2
-    return same
+# Each person
 
 
 @dataclass(frozen=True, slots=True)
 class Share:
-    """`count` of `of` questions; of lists each counts with its share of the pairs of items."""
+    """`count` of `total` questions; a list counts with its share of the pairs of items."""
 
     count: float = 0.0
-    of: int = 0
-    JSON_KEYS: ClassVar = {"total": "of"}
+    total: int = 0
+
+    @classmethod
+    def of(cls, parts: Sequence[float]) -> Share:
+        """The sum of the parts, out of as many as there are."""
+        return cls(math.fsum(parts), len(parts))
 
     @property
     def measured(self) -> Measured:
         """The share with its 95 % interval."""
-        if not self.of:
+        if not self.total:
             return Measured(None, why="there are none")
-        share = self.count / self.of
-        low, high = wilson(np.array([share]), np.array([self.of]))
+        share = self.count / self.total
+        low, high = wilson(np.array([share]), np.array([self.total]))
         return Measured(share, float(low[0]), float(high[0]))
-
-    def __add__(self, other: Share) -> Share:
-        return Share(self.count + other.count, self.of + other.of)
-
-
-@dataclass(frozen=True, slots=True)
-class Agreement:
-    """The share of pairs of items ordered alike in `questions` that both answered; None without any."""
-
-    share: float | None = None
-    questions: int = 0
-
-    @classmethod
-    def of(cls, couples: Couples) -> Agreement:
-        """That of these couples."""
-        return cls(couples.share, couples.questions)
 
 
 @dataclass(frozen=True, slots=True)
 class PersonRecord:
-    """One of the people who judge a run, numbered from 0.
-
-    `done` are their answers that stand, also to checks (their `quota` counts these), of which one took
-    `seconds` (the median; None without answers). `first` is the share of their answers that put the text
-    of each slot first, as many as there are slots (none of single texts). `infit` is that of misfit.py
-    with the range in which it is expected; None where nothing is rated. They agree with the `others`
-    (all other people), and with each of the `models` by name. Of `repeats`, asked again turned round,
-    they answered so many alike, and in `same_place` put the same slot first; of `known` answers so
-    many were right.
-    """
+    """One of the people who judge a run, numbered from 0."""
 
     number: int
     name: str
     state: PersonState
     quota: int | None
-    done: int
+    done: int  # answers that stand, with those to checks
     skipped: int
-    seconds: float | None
-    first: tuple[float, ...] = ()
-    infit: Measured = Measured(None)  # noqa: RUF009  (immutable)
-    others: Agreement = Agreement()
-    models: Mapping[str, Agreement] = field(default_factory=dict)
-    repeats: Share = Share()
-    same_place: Share = Share()
-    known: Share = Share()
-    JSON_KEYS: ClassVar = {
-        "first_by_slot": "first",
-        "agreement": "others",
-        "agreement_with_models": "models",
-    }
+    seconds: float | None  # the median time of an answer
+    first_by_slot: tuple[float, ...] = ()  # how often the text of each position came first
+    infit: Measured = Measured(None)  # noqa: RUF009  # with the range expected
+    agreement: Agreement = Agreement()  # noqa: RUF009  # with all other people
+    agreement_with_models: Mapping[str, Agreement] = field(default_factory=dict)
+    repeats: Share = Share()  # questions asked again turned round, answered alike
+    same_place: Share = Share()  # of these, the same position put first
+    known: Share = Share()  # questions of known answer, answered right
 
 
 async def read(run: RunPlace) -> list[PersonRecord]:
-    """The people of a run as its ledger knows them, also before anything was answered and while another
-    process goes on with it; none where no people judge. Raises RunError."""
+    """The people of a run, also before anything was answered and while another process continues it;
+    none if no people judge. Raises RunError."""
     try:
         return people_of(await results.read(run, run.info().settings))
     except (NoVerdictsError, NotConvergedError):
@@ -182,7 +95,7 @@ async def read(run: RunPlace) -> list[PersonRecord]:
 
 
 def people_of(run: Result) -> list[PersonRecord]:
-    """The people who judge a run, by number; none where no people do."""
+    """The people who judge a run, by number; none if no people do."""
     if run.said is None:
         return []
     verdicts = comparisons.joined(run.history.asked)
@@ -190,31 +103,26 @@ def people_of(run: Result) -> list[PersonRecord]:
     if run.history.alone:
         return records
     fit = misfit.fit_of_judges(verdicts, run.scores.main[1], len(run.judges))
-    rows = [*zip(fit.infit.tolist(), fit.low.tolist(), fit.high.tolist(), strict=True)]
+    rows = np.stack([fit.infit, fit.low, fit.high], axis=1)[run.said.first :].tolist()
     return [
         replace(record, infit=Measured(*(None if math.isnan(x) else x for x in row)))
-        for record, row in zip(records, rows[run.said.first :], strict=True)
+        for record, row in zip(records, rows, strict=True)
     ]
-
-
-def are_people(said: Said, judges: int) -> Bools:
-    """Which of the judges are people, shape (judges,)."""
-    return np.arange(judges) >= said.first
 
 
 def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[PersonRecord]:
     """Without infit."""
-    people = are_people(said, len(names))
+    judges, answered = np.arange(len(names)), judges_of(verdicts)
+    people = judges >= said.first
     both = couples(verdicts, people)
-    answered = judges_of(verdicts)
-    models = np.bincount(answered, minlength=len(names))[: said.first].nonzero()[0].tolist()
+    models = [judge for judge in range(said.first) if (answered == judge).any()]
     for person in said.people:
         judge = said.first + person.number
-        me = np.arange(len(names)) == judge
-        own = verdicts.where(answered == judge)
+        own, me = verdicts.where(answered == judge), judges == judge
         checks = [check for check in said.checks if check.person == person.number and check.verdict]
         seconds = said.seconds.get(person.number, ())
         repeats, same_place = _repeats(checks, own)
+
         yield PersonRecord(
             number=person.number,
             name=person.name,
@@ -223,21 +131,19 @@ def _records(said: Said, verdicts: Verdicts, names: Sequence[str]) -> Iterator[P
             done=len(own) + len(checks),
             skipped=said.skipped.get(person.number, 0),
             seconds=median(seconds) if seconds else None,
-            first=_first(own),
-            others=Agreement.of(both.between(me, people)),
-            models={
-                names[model]: Agreement.of(both.between(me, np.arange(len(names)) == model))
-                for model in models
+            first_by_slot=_first(own),
+            agreement=both.between(me, people).agreement,
+            agreement_with_models={
+                names[model]: both.between(me, judges == model).agreement for model in models
             },
             repeats=repeats,
             same_place=same_place,
-            known=sum(
-                (
-                    Share(_alike(Verdict(check.known), check.verdict), 1)
+            known=Share.of(
+                [
+                    _same(Verdict(check.known), check.verdict)
                     for check in checks
                     if check.known and check.verdict is not None
-                ),
-                Share(),
+                ]
             ),
         )
 
@@ -255,37 +161,132 @@ def _first(own: Verdicts) -> tuple[float, ...]:
 
 
 def _repeats(checks: Sequence[Check], own: Verdicts) -> tuple[Share, Share]:
-    """How many repeated questions were answered as before, and in how many the same place came first."""
+    """How many repeated questions were answered as before, and how often the same slot came first."""
     rows = {int(match): at for at, match in enumerate(own.matches.tolist())}
-    same, place = Share(), Share()
+    same, place = [], []
     for check in checks:
         at = rows.get(check.repeats) if check.repeats is not None else None
         if at is None or check.verdict is None:
             continue  # taken back since
-        score = None if own.scores is None else float(own.scores[at])
         presented = own.presented[own.offsets[at] : own.offsets[at + 1]].tolist()
         if sorted(presented) != sorted(check.items):
             raise RunError(
-                f"the run's ledger is damaged: check {check.number} repeats a question about other "
-                "items."
+                f"run.db is damaged: check {check.number} repeats a question about other items."
             )
-        before = Verdict.of(comparisons.groups_of(own, at))
-        same += Share(_alike(before._replace(score=score), check.verdict), 1)
+        score = None if own.scores is None else float(own.scores[at])
+        before = Verdict.of(comparisons.groups_of(own, at))._replace(score=score)
+        same.append(_same(before, check.verdict))
         if len(check.items) > 1 and len(before.groups[0]) == len(check.verdict.groups[0]) == 1:
             was, now = presented.index(before.items[0]), check.items.index(check.verdict.items[0])
-            place += Share(float(was == now), 1)
-    return same, place
+            place.append(float(was == now))
+    return Share.of(same), Share.of(place)
 
 
-def _alike(one: Verdict, other: Verdict) -> float:
-    """The share of the pairs of items that two verdicts order alike, a tie of one alone being half of
-    it; of single texts whether the scores are alike."""
+def _same(one: Verdict, other: Verdict) -> float:
+    """The share of the pairs of items that two verdicts order alike, a tie of one alone counting ½; of
+    single texts whether the scores are alike."""
     if len(one.items) < 2:
-        apart = abs((one.score or 0.0) - (other.score or 0.0))
-        return float(apart <= STEP + 1e-9)
+        return float(abs((one.score or 0.0) - (other.score or 0.0)) <= STEP + 1e-9)
     places = [
         {item: at for at, group in enumerate(verdict.groups) for item in group}
         for verdict in (one, other)
     ]
-    first, second = (_signs(np.array([place[item] for item in one.items])) for place in places)
-    return float(_agreeing(first, second).mean())
+    first, second = (signs(np.array([place[item] for item in one.items])) for place in places)
+    return float(ordered_alike(first, second).mean())
+
+
+# Models and people
+
+
+@dataclass(frozen=True, slots=True)
+class ModelAgreement:
+    """How well a model agrees with the people, on `questions` that it and people answered (two of them,
+    if there are such): its share with a person less that of two people is `difference`."""
+
+    name: str
+    verdicts: int
+    questions: int
+    agreement: Measured
+    people_agreement: Measured
+    difference: Measured
+    krippendorff_alpha: Measured  # of the people and it
+    kendall_with_people: float | None  # τ-b of its rating with theirs
+    kendall_with_all: float | None
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Yardstick:
+    """How well a run's `n` people agree, on `questions` that two or more answered, and each model with
+    them."""
+
+    rating: str
+    n: int
+    verdicts: int
+    questions: int
+    agreement: Measured
+    krippendorff_alpha: Measured
+    kendall_with_all: float | None
+    models: Sequence[ModelAgreement]
+    krippendorff_alpha_of_models: Measured | None  # None of fewer than two
+    people: Sequence[PersonRecord]
+
+
+def yardstick(run: Result, times: int, seed: int) -> Yardstick | None:
+    """The agreement of a run's people and models, with intervals from `times` resamples of their
+    questions; None if no people judge it."""
+    if run.said is None:
+        return None
+    verdicts = comparisons.joined(run.history.asked)
+    answered, judges = judges_of(verdicts), np.arange(len(run.judges))
+    counts, people = np.bincount(answered, minlength=len(judges)), judges >= run.said.first
+    persons = np.flatnonzero(people & (counts > 0)).tolist()
+    models = np.flatnonzero(~people & (counts > 0)).tolist()
+    both = couples(verdicts, people)
+    among = both.between(people, people)
+
+    def alpha(numbers: Sequence[int]) -> Measured:
+        return alpha_of(verdicts.where(np.isin(answered, numbers)), times, seed)
+
+    main, scores = run.scores.main
+    parameters = Parameters(run.fit.sigma, run.parameters.position)
+    ratings = [
+        ratings_by(verdicts, group, len(scores), [run.main], parameters)[main]
+        for group in (persons, *([model] for model in models))
+    ]
+    matrix = kendall_by_pair([*ratings, scores])
+    tau = [[None if np.isnan(value) else float(value) for value in row] for row in matrix]
+    alone = ALONE if run.history.alone else None
+    (agreement,) = shares_alike([among], alone or NOBODY, times, seed)
+    held = []
+    for at, model in enumerate(models, start=1):
+        own = both.between(people, judges == model)
+        common = np.intersect1d(own.questions, among.questions)
+        with_it, *others = shares_alike(
+            [own, among] if len(common) else [own], alone or APART, times, seed
+        )
+        two, difference = others or 2 * [Measured(None, why=agreement.why or APART)]
+        held.append(
+            ModelAgreement(
+                name=run.judges[model],
+                verdicts=int(counts[model]),
+                questions=len(common if len(common) else own.questions),
+                agreement=with_it,
+                people_agreement=two,
+                difference=difference,
+                krippendorff_alpha=alpha([*persons, model]),
+                kendall_with_people=tau[0][at],
+                kendall_with_all=tau[at][-1],
+            )
+        )
+    return Yardstick(
+        rating=main,
+        n=len(persons),
+        verdicts=int(counts[people].sum()),
+        questions=len(among.questions),
+        agreement=agreement,
+        krippendorff_alpha=alpha(persons),
+        kendall_with_all=tau[0][-1],
+        models=held,
+        krippendorff_alpha_of_models=alpha(models) if len(models) > 1 else None,
+        people=people_of(run),
+    )

@@ -10,10 +10,11 @@ import numpy as np
 
 from judgeq import prompts
 from judgeq.engine import results, session
-from judgeq.evaluation import trail, whole
-from judgeq.evaluation.evaluate import Plan
+from judgeq.evaluation import evaluate, trail
+from judgeq.evaluation.evaluate import Evaluation
+from judgeq.evaluation.explanation import answer
+from judgeq.evaluation.gold import Plan
 from judgeq.evaluation.trail import Evidence
-from judgeq.evaluation.whole import Evaluation
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.store import Store
@@ -22,7 +23,7 @@ from judgeq.types import Call, Floats
 AT_ONCE = 10_000
 """Questions whose calls are read together."""
 LOST = 10
-"""So many questions without a verdict are named."""
+"""Questions without a verdict that are listed at most."""
 
 
 @dataclass(slots=True)
@@ -64,15 +65,13 @@ class Lost:
 
 @dataclass(slots=True)
 class Spending:
-    """What all calls of a run took, round by round; `outcomes` counts them by what became of them; `at`
-    are the seconds since the epoch at which those that were sent ended, in the order of `outcome` and
-    `latency` (seconds). `lost` are the first questions without a verdict, one more than LOST at most."""
+    """The calls of a run by round; how many had which of the `outcomes`; and when those that were sent
+    ended (`at`, seconds since the epoch). `lost` are the first questions without a verdict, at most one
+    more than LOST."""
 
     rounds: list[Round] = field(default_factory=list)
     outcomes: Counter[str] = field(default_factory=Counter)
     at: list[float] = field(default_factory=list)
-    outcome: list[str] = field(default_factory=list)
-    latency: list[float] = field(default_factory=list)
     lost: list[Lost] = field(default_factory=list)
 
     def add(self, round: int, call: Call) -> None:
@@ -83,8 +82,6 @@ class Spending:
         self.outcomes[call.outcome] += 1
         if call.outcome != "cached":
             self.at.append(call.at)
-            self.outcome.append(call.outcome)
-            self.latency.append(call.latency)
 
 
 @dataclass(frozen=True, slots=True)
@@ -101,7 +98,7 @@ class Example:
 class Record:
     """A run's evaluation and the evidence behind its scores; `texts` are the items', None where they
     aren't here. `elo` is that after each round, shape (rounds, n). `prompt` is the prompt set, where the
-    judge was asked with one. `failures`: why the recording looks as if it held failures."""
+    judge was asked with one. `failures`: why the recording seems to contain failures."""
 
     evaluation: Evaluation
     evidence: Evidence
@@ -127,7 +124,7 @@ async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Reco
     finally:
         await store.close()
     return Record(
-        evaluation=whole.evaluation(run, plan, texts=texts),
+        evaluation=evaluate.evaluation(run, plan, texts=texts),
         evidence=evidence,
         texts=texts,
         elo=trail.elo_by_round(run)[1:],
@@ -184,7 +181,7 @@ async def _example(
         prompt = prompt.as_persona(persona)
     messages = prompts.messages(prompt, [texts[row] for row in presented], reasons=settings.reasons)
     calls = (await store.calls([job])).get(job, ())
-    call = trail.answer(calls)
+    call = answer(calls)
     return Example(job, messages, None if call is None else call.reply)
 
 

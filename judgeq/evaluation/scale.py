@@ -1,5 +1,5 @@
-"""What a run's judgments say about its own scale, without gold: how reliable it is, and who or what
-doesn't fit it."""
+"""What can be known of a run's scores without gold: how reliable they are, which judges, items and
+judgments don't fit them, and whether longer texts score higher."""
 
 from __future__ import annotations
 
@@ -8,17 +8,20 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
+from judgeq import seeds
 from judgeq.engine.results import Result
+from judgeq.engine.scores import Scores
 from judgeq.errors import UsageError
-from judgeq.rating import ESTIMATORS, Parameters, comparisons, misfit, reliability
+from judgeq.evaluation.metrics import Measured, bootstrapped
+from judgeq.rating import ESTIMATORS, Parameters, comparisons, correlation, misfit, reliability
 from judgeq.rating.misfit import Fit
 from judgeq.rating.reliability import Separation, SplitHalf
 from judgeq.types import Floats, Verdicts
 
 LEAST_EXPECTED = 10
-"""So many of the judgments that are least expected are named."""
+"""Judgments listed that are least expected."""
 _QUICK = {"bt-mm": "bt"}
-"""What rates halves of the judgments in place of an estimator that takes minutes for them all."""
+"""The estimator that rates halves of the judgments in place of one that takes minutes."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,22 +98,20 @@ def _separation(run: Result) -> Separation:
 
 def misfit_of(run: Result) -> Misfit:
     """What doesn't fit a run's main rating."""
-    main, history = run.main.column, run.history
+    main, theta = run.scores.main
+    if run.history.alone:
+        return Misfit(main, None, None, [], "items judged alone imply no comparisons")
+    verdicts, judges = comparisons.joined(run.history.verdicts), None
     names = run.info.judges or run.info.settings.judges
-    # Of a pair in both orders each is answered by another person.
-    by_judge = history.verdicts if run.said is None else history.asked
-    if history.alone:
-        why = "items judged alone imply no comparisons"
-        return Misfit(main, None, None, [], why)
-    verdicts = comparisons.joined(history.verdicts)
-    theta = run.scores.main[1]
     several = len(names) > 1 and verdicts.judges is not None
-    judges = None
     if several:
-        judges = misfit.fit_of_judges(comparisons.joined(by_judge), theta, len(names))
+        # Each order of a pair is answered by another person.
+        asked = run.history.verdicts if run.said is None else run.history.asked
+        judges = misfit.fit_of_judges(comparisons.joined(asked), theta, len(names))
+        judges = replace(judges, names=names)
     return Misfit(
         rating=main,
-        judges=judges and replace(judges, names=names),
+        judges=judges,
         items=replace(misfit.fit_of_items(verdicts, theta), names=run.items.ids),
         least_expected=_least_expected(run, verdicts, names if several else None),
     )
@@ -119,15 +120,25 @@ def misfit_of(run: Result) -> Misfit:
 def _least_expected(run: Result, verdicts: Verdicts, names: Sequence[str] | None) -> list[Judgment]:
     surprise = misfit.surprise(verdicts, run.scores.main[1])
     ends = np.cumsum([len(part) for part in run.history.verdicts])
-    judgments = []
-    for at in np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist():
-        judge = None
-        if names is not None and verdicts.judges is not None:
-            judge = names[int(verdicts.judges[at])]
-        round = int(np.searchsorted(ends, at, side="right")) + 1
-        groups = [
-            [run.items.ids[row] for row in group] for group in comparisons.groups_of(verdicts, at)
-        ]
-        partial = verdicts.partial is not None and bool(verdicts.partial[at])
-        judgments.append(Judgment(round, judge, groups, float(surprise[at]), partial))
-    return judgments
+    ids, judges, partial = run.items.ids, verdicts.judges, verdicts.partial
+    return [
+        Judgment(
+            round=int(np.searchsorted(ends, at, side="right")) + 1,
+            judge=None if names is None or judges is None else names[int(judges[at])],
+            groups=[[ids[row] for row in group] for group in comparisons.groups_of(verdicts, at)],
+            surprise=float(surprise[at]),
+            partial=partial is not None and bool(partial[at]),
+        )
+        for at in np.argsort(-surprise, kind="stable")[:LEAST_EXPECTED].tolist()
+    ]
+
+
+def with_length(scores: Scores, texts: Sequence[str], times: int, seed: int) -> Measured:
+    """Spearman's ρ of the main rating with the length of the texts, over judged items, with its 95 %
+    interval from `times` resamples: rewarding length is the commonest fault of judges."""
+    rows = np.flatnonzero(scores.scored)
+    lengths = np.array([*map(len, texts)], dtype=np.float64)[rows]
+    measure = correlation.spearman(scores.main[1][rows], lengths)
+    found = bootstrapped(measure, len(rows), times, seeds.rng(seed, "bootstrap", "length"))
+    why = "all texts are of one length, or all scores equal"
+    return Measured(None, why=why) if found.value is None else found

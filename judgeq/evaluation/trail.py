@@ -1,28 +1,26 @@
-"""The evidence behind scores: the judgments that an item was in, what each says of its place,
-and what is known of two items.
+"""The judgments that an item was in and what each argues for; and what is known of two items.
 
-`gathered` indexes a run's judgments once; then `trails` are of as many items as one likes. Only what
-the ledger holds beside the verdicts is read again (`from_ledger`).
+`gathered` indexes a run's judgments once; `trails` are then of any items.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from itertools import islice
-from typing import Any, ClassVar
+from typing import ClassVar
 
 import numpy as np
 
-from judgeq import prompts
-from judgeq.engine.results import OF_RUN, Result
-from judgeq.errors import RunError
+from judgeq.engine.results import Result
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.people import answers
 from judgeq.rating import comparisons, misfit
-from judgeq.store import Store
 from judgeq.strategies import History
-from judgeq.types import Bools, Call, Floats, Match, Offsets, Verdicts
+from judgeq.types import Bools, Floats, Offsets, Verdicts
+
+NEIGHBOURS = 2
+OUTCOMES = ("as expected", "higher", "lower")
+"""How an item did in a judgment, by the sign of what is unexpected."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +65,12 @@ class Judgment:
         group = next(group for group in self.groups if row in group)
         return len(self.presented) - (len(group) if self.partial else 1)
 
+    def next_to(self, row: int) -> list[int]:
+        """Items placed next above a row, with it and next below, NEIGHBOURS of each place at most."""
+        at = next(at for at, group in enumerate(self.groups) if row in group)
+        near = self.groups[max(at - 1, 0) : at + 2]
+        return [one for group in near for one in [r for r in group if r != row][:NEIGHBOURS]]
+
     def above(self, one: int, other: int) -> float | None:
         """1 where a row is placed above another, 0 below, ½ where they are tied; None where their order
         isn't known."""
@@ -93,6 +97,16 @@ class Appearance:
     wins: float
     expected: float
     residual: float
+    JSON_KEYS: ClassVar = {"outcome": "outcome"}
+
+    @property
+    def outcome(self) -> str | None:
+        """One of OUTCOMES: did it do as well as its rating lets expect? None without a residual."""
+        if np.isnan(self.residual):
+            return None
+        return OUTCOMES[
+            int(np.sign(self.residual)) if abs(self.residual) > misfit.UNEXPECTED else 0
+        ]
 
 
 @dataclass(frozen=True, slots=True)
@@ -281,60 +295,6 @@ def versus(evidence: Evidence, one: int, other: int) -> Versus:
     return Versus(one, other, together, probability, why)
 
 
-# What the ledger holds beside the verdicts
-
-ANSWERED = ("ok", "cached")
-"""The outcomes of calls that brought a verdict."""
-
-
-def answer(calls: Sequence[Call]) -> Call | None:
-    """The call that gave a question's verdict, of those about it; None where none did."""
-    return next((call for call in reversed(calls) if call.outcome in ANSWERED), None)
-
-
-def words(call: Call | None) -> str | None:
-    """The reason that a model gave with its verdict, or a person's note; None where there is none. A
-    stranger's words, to be made safe where they are shown."""
-    if call is None or call.reply is None:
-        return None
-    return prompts.reason(call.reply) if call.judge is None else answers.remark(call)
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Ledger:
-    """Of some items: `elo`, shape (rounds + 1, items), before the first round and after each; by row
-    the questions about it that brought no verdict (`open`: failed, invalid, or still to come); and by
-    job the `calls` that were asked for, in the order in which they ended."""
-
-    rows: tuple[int, ...]
-    elo: Floats
-    open: Mapping[int, Sequence[Match]]
-    calls: Mapping[int, Sequence[Call]]
-
-    @property
-    def reasons(self) -> dict[int, str]:
-        """The reasons, and people's notes, that were given, by job."""
-        given = {job: words(answer(calls)) for job, calls in self.calls.items()}
-        return {job: said for job, said in given.items() if said is not None}
-
-
-async def from_ledger(run: Result, trails: Sequence[Trail], *, replies: bool = False) -> Ledger:
-    """What a run's ledger holds of the items of these trails; the calls about them only with
-    `replies` (raw ones may be long), and where reasons were asked for or people could write notes.
-    Reads while another process goes on. Raises RunError."""
-    rows = tuple(trail.row for trail in trails)
-    store = run.run.store(read_only=True)
-    try:
-        unanswered = await _open(run, store, rows)
-        jobs = {one.judgment.job for trail in trails for one in trail.appearances}
-        jobs |= {match.id for matches in unanswered.values() for match in matches}
-        wanted = replies or run.info.settings.reasons or run.said is not None
-        calls = await store.calls(sorted(jobs)) if wanted else {}
-        return Ledger(rows, elo_by_round(run)[:, list(rows)], unanswered, calls)
-    finally:
-        await store.close()
-
-
 def elo_by_round(run: Result) -> Floats:
     """Before the first round and after each, shape (rounds + 1, all items)."""
     again = History.begin(len(run.scores.ids), None)
@@ -343,85 +303,3 @@ def elo_by_round(run: Result) -> Floats:
         again.add(verdicts)
         ratings.append(again.standings.elo)
     return np.stack(ratings)
-
-
-async def _open(run: Result, store: Store, rows: Collection[int]) -> dict[int, list[Match]]:
-    """By row its questions in the rounds of the result that have no verdict."""
-    answered = {int(job) for part in run.history.asked for job in part.matches.tolist()}
-    unanswered: dict[int, list[Match]] = {row: [] for row in rows}
-    first, n = 0, len(run.scores.ids)
-    for round in range(1, run.rounds_planned + 1):
-        matches = await store.matches(round)
-        if len(matches.items) and not 0 <= int(matches.items.min()) <= int(matches.items.max()) < n:
-            raise RunError(f"{run.run.shown} is damaged: it asks about an item that isn't there.")
-        about = np.flatnonzero(np.isin(matches.items, list(rows)))
-        of = np.unique(np.searchsorted(matches.offsets, about, side="right") - 1)
-        for at in of.tolist():
-            if first + at in answered:
-                continue
-            items = tuple(matches.items[matches.offsets[at] : matches.offsets[at + 1]].tolist())
-            judge = 0 if matches.judges is None else int(matches.judges[at])
-            match = Match(first + at, round, items, judge)
-            for row in unanswered.keys() & set(items):
-                unanswered[row].append(match)
-        first += len(matches)
-    return unanswered
-
-
-# All of it, of one item or two
-
-
-def who(run: Result, call: Call) -> str | None:
-    """The person whose call it is; None of a model's."""
-    if call.judge is None or call.judge >= len(run.judges):
-        return None
-    return run.judges[call.judge]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Explained:
-    """The evidence `about` one item, or two, with what the ledger holds of them; the raw replies only
-    `with_replies`."""
-
-    run: Result
-    about: Trail | Versus = field(metadata=INLINE)
-    ledger: Ledger = field(metadata=LEFT_OUT)
-    with_replies: bool = field(metadata=LEFT_OUT)
-    JSON_KEYS: ClassVar = {
-        **OF_RUN,
-        "items": "items",
-        "elo": "ledger.elo.T",
-        "without_verdict": "without_verdict",
-        "reasons": "ledger.reasons",
-        "replies": "replies",
-    }
-
-    @property
-    def items(self) -> list[dict[str, Any]]:
-        """The items, with the columns of scores.csv."""
-        return self.run.scores.records(self.ledger.rows)
-
-    @property
-    def without_verdict(self) -> list[dict[str, Any]]:
-        """The questions about them that brought no verdict."""
-        names, ids = self.run.judges, self.run.scores.ids
-        matches = {match.id: match for of_item in self.ledger.open.values() for match in of_item}
-        return [
-            {
-                "job": match.id,
-                "round": match.round,
-                "judge": names[match.judge] if 1 < len(names) > match.judge else None,
-                "presented": [ids[row] for row in match.items],
-            }
-            for match in matches.values()
-        ]
-
-    @property
-    def replies(self) -> dict[int, list[dict[str, Any]]] | None:
-        """The calls, by job; `judge` is the person whose call it is (None: a model's)."""
-        if not self.with_replies:
-            return None
-        return {
-            job: [call._asdict() | {"judge": who(self.run, call)} for call in calls]
-            for job, calls in self.ledger.calls.items()
-        }

@@ -31,6 +31,7 @@ import orjson
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
 from judgeq.files import ordinary
+from judgeq.text import listed, several
 from judgeq.types import Verdict, Verdicts
 
 TIE = "tie"
@@ -131,14 +132,13 @@ def _notices(
             '"group" nor "judge", so that they may be of several people: each counts.'
         )
     if unknown:
-        names = ", ".join(
-            f"{_shown(name)} ({times:,} line{'s' * (times > 1)})"
-            for name, times in unknown.most_common(LISTED)
+        named = [
+            f"{_shown(name)} ({several(times, 'line')})" for name, times in unknown.most_common()
+        ]
+        yield (
+            f"keys that aren't known were not read: {', '.join(_first(named))}. "
+            f"Known are {', '.join(sorted(KEYS))}."
         )
-        more = len(unknown) - LISTED
-        names += f" and {more:,} more" if more > 0 else ""
-        known = ", ".join(sorted(KEYS))
-        yield f"keys that aren't known were not read: {names}. Known are {known}."
 
 
 def as_presented(judgment: Judgment) -> bool:
@@ -163,8 +163,13 @@ def without_as_presented(recording: Recording) -> Recording:
     if not kept:
         raise DataError(f"every one of the {dropped:,} judgments is a list ranked as presented.")
     lists = sum(len(judgment.presented) >= LIST for judgment in recording.judgments)
-    text = f"{dropped:,} of {lists:,} lists were ranked exactly as presented: left out."
-    return Recording(renumbered(kept), (*recording.notices, text))
+    return Recording(
+        renumbered(kept),
+        (
+            *recording.notices,
+            f"{dropped:,} of {lists:,} lists were ranked exactly as presented: left out.",
+        ),
+    )
 
 
 def too_many_as_presented(judgments: Iterable[Judgment]) -> str | None:
@@ -195,12 +200,13 @@ def beyond_chance(sizes: Sequence[int], count: int) -> str | None:
 
 
 def _lines(numbers: Sequence[int]) -> str:
-    """ "lines 3, 5 and 7", of which at most LISTED are named."""
-    named = [f"{number:,}" for number in numbers[:LISTED]]
-    if len(numbers) > LISTED:
-        named.append(f"{len(numbers) - LISTED:,} more")
-    *first, last = named
-    return f"lines {', '.join(first)} and {last}" if first else f"line {last}"
+    """ "lines 3, 5 and 7"."""
+    return f"line{'s' * (len(numbers) > 1)} {listed(_first([f'{number:,}' for number in numbers]))}"
+
+
+def _first(names: list[str]) -> list[str]:
+    """The first LISTED of these, and how many more there are."""
+    return [*names[:LISTED], *([f"{len(names) - LISTED:,} more"] if names[LISTED:] else [])]
 
 
 def renumbered(judgments: Sequence[Judgment]) -> list[Judgment]:
@@ -260,8 +266,7 @@ def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
     verdict = Verdict(presented)
     if not _is_of_itself(presented):
         if len(set(presented)) < len(presented):
-            (row, _), *_ = Counter(presented).most_common(1)
-            twice = _shown(given[presented.index(row)])
+            twice = _shown(given[presented.index(max(presented, key=presented.count))])
             raise ValueError(f'"presented" names item {twice} twice.')
         verdict = _verdict(answers[0], fields[answers[0]], presented, given, items)
     return Judgment(round_, presented, verdict, judge, ordered)
@@ -303,10 +308,10 @@ def _verdict(
             f'"{kind}" must name each item that was presented exactly once '
             f"({len(flat)} places for {n} items{which})."
         )
-    if kind == "partial_ranking":
-        return Verdict.of(groups, partial=True)
-    # A tie of two is as a "winner" says it.
-    return Verdict.of([presented] if len(groups) == 1 and n == 2 else groups)
+    partial = kind == "partial_ranking"
+    if len(groups) == 1 and n == 2 and not partial:
+        groups = [[*presented]]  # a tie of two is as a "winner" says it
+    return Verdict.of(groups, partial=partial)
 
 
 class _Items(NamedTuple):
@@ -317,27 +322,27 @@ class _Items(NamedTuple):
 
     def row(self, item: Any) -> int:
         """The row of an item as it is named. Raises ValueError where there is none, or no one."""
+        if type(item) is not int and not isinstance(item, str):
+            raise ValueError(f"an item is a row number or an id in quotes, not {_shown(item)}.")
         named = self.rows.get(str(item))
-        if isinstance(item, str) or (type(item) is int and self.numbers == "ids"):
+        if isinstance(item, str) or self.numbers == "ids":
             if named is None:
                 raise ValueError(f"the dataset has no item with the id {_shown(str(item))}.")
             return named
-        if type(item) is not int:
-            raise ValueError(f"an item is a row number or an id in quotes, not {_shown(item)}.")
         if self.numbers == "rows":
             named = None
-        if 0 <= item < len(self.rows):
-            if named not in (None, item):
-                raise ValueError(
-                    f'{item} may be row {item} or the item in row {named}, whose id is "{item}": '
-                    "--items rows or --items ids says which. (In quotes it is always an id.)"
-                )
-            return item
-        hint = f' But there is an item with the id "{item}": --items ids takes numbers for ids.'
-        raise ValueError(
-            f"the dataset has rows 0 to {len(self.rows) - 1}, and none is {item}."
-            + ("" if named is None else hint)
-        )
+        if not 0 <= item < len(self.rows):
+            hint = f' But there is an item with the id "{item}": --items ids takes numbers for ids.'
+            raise ValueError(
+                f"the dataset has rows 0 to {len(self.rows) - 1}, and none is {item}."
+                + ("" if named is None else hint)
+            )
+        if named not in (None, item):
+            raise ValueError(
+                f'{item} may be row {item} or the item in row {named}, whose id is "{item}": '
+                "--items rows or --items ids says which. (In quotes it is always an id.)"
+            )
+        return item
 
 
 def _shown(value: Any) -> str:
@@ -410,7 +415,7 @@ def checksum(judgments: Iterable[Judgment]) -> str:
     for judgment in judgments:
         round_, presented, verdict, judge, ordered = judgment
         said = [list(group) for group in verdict.groups]
-        fields = [round_, presented, said, verdict.score, judge, *(() if ordered else (False,))]
-        fields += ["partial"] if verdict.partial else []
+        fields = [round_, presented, said, verdict.score, judge]
+        fields += [False] * (not ordered) + ["partial"] * verdict.partial
         digest.update(orjson.dumps(fields) + b"\n")
     return digest.hexdigest()

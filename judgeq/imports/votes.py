@@ -13,13 +13,15 @@ then the order isn't known.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Literal, NamedTuple, TypeAlias
 
+from judgeq.datasets import formats
+from judgeq.datasets.columns import is_empty
+from judgeq.datasets.tables import UNUSABLE, Table, Wanted, shown
 from judgeq.errors import DataError
 from judgeq.imports.recordings import Judgment, Recording, renumbered
-from judgeq.imports.tables import Cells
 from judgeq.types import Verdict
 
 Named: TypeAlias = Literal["text", "side"]
@@ -78,21 +80,32 @@ def read(
 
     Raises DataError naming the table, and the rows of what is wrong.
     """
-    items, best, worst = columns.items, columns.best, columns.worst
-    wanted = dict.fromkeys(items, "--item-columns names the columns of the texts shown.")
-    flags = {
-        best: "--best names the column of the best.",
-        worst: "--worst names that of the worst.",
-    }
-    if columns.ties is not None:
-        flags = {
-            items[0]: "--left names the column of the first text.",
-            items[1]: "--right names the column of the second text.",
-            best: "--winner names the column of the winner.",
-        }
-    wanted |= {column: flag for column, flag in flags.items() if column is not None}
-    cells = Cells(path, wanted, ids, texts, columns.judge, columns.round)
-    return _Answers(cells, columns).recording()
+    if formats.format_of(path) is None:
+        raise DataError(f"{path} is no table of judgments: {formats.SUFFIXES} are read.")
+    known: dict[str, int | None] = {}  # by id or text but for white space; None: of several items
+    for row, text in enumerate(texts or ()):
+        known[text.strip()] = None if text.strip() in known else row
+    known.update((name, row) for row, name in enumerate(ids))
+    table = formats.read(path, Wanted(_wanted(columns)))
+    return _Answers(table, columns, known).recording()
+
+
+def _wanted(columns: Columns) -> dict[str, str]:
+    """The columns to read, each with what names it."""
+    items = columns.items
+    if columns.ties is None:
+        named = [(item, "--item-columns names the columns of the texts shown.") for item in items]
+        named.append((columns.best or "", "--best names the column of the best."))
+        named.append((columns.worst or "", "--worst names that of the worst."))
+    else:
+        named = [
+            (items[0], "--left names the column of the first text."),
+            (items[1], "--right names the column of the second text."),
+            (columns.best or "", "--winner names the column of the winner."),
+        ]
+    named.append((columns.judge or "", "--judge-column names the column of who judged."))
+    named.append((columns.round or "", "--round-column names the column of the round."))
+    return {column: flag for column, flag in named if column}
 
 
 class _Row(NamedTuple):
@@ -106,97 +119,128 @@ class _Row(NamedTuple):
 
 
 class _Answers:
-    """A table of answers on its way to judgments."""
+    """A table of answers on its way to judgments; `known` are the items by id or text."""
 
-    def __init__(self, cells: Cells, columns: Columns) -> None:
-        self._cells = cells
+    def __init__(self, table: Table, columns: Columns, known: Mapping[str, int | None]) -> None:
+        self._table = table
         self._columns = columns
+        self._known = known
         self._votes = columns.ties is not None
         self._kind = VOTES if self._votes else BEST_WORST
-        self._ties = {word.strip().casefold() for word in columns.ties or ()}
-        self._ties |= TIES if self._votes else frozenset()
-        sides = SIDES if self._votes else ((),) * len(columns.items)
-        self._places = {
-            word: column
-            for place, (column, words) in enumerate(zip(columns.items, sides, strict=True), start=1)
-            for word in (str(place), *words)
-        }
-        self._places |= {column.casefold(): column for column in columns.items}
+        self._ties = TIES | {word.strip().casefold() for word in columns.ties or ()}
+        self._places = {column.casefold(): column for column in columns.items}
+        for place, column in enumerate(columns.items):
+            words = (str(place + 1), *(SIDES[place] if self._votes else ()))
+            self._places = dict.fromkeys(words, column) | self._places
 
     def recording(self) -> Recording:
         """The judgments in the order of their rounds, numbered from 1. Raises DataError for bad rows,
         and where there are no judgments."""
-        cells, columns, kind = self._cells, self._columns, self._kind
-        rows = [row for i in range(len(cells.table)) if (row := self._row(i)) is not None]
+        table, columns, kind = self._table, self._columns, self._kind
+        rows = [row for i in range(len(table)) if (row := self._row(i)) is not None]
         says = columns.says or self._says(rows)
-        ordered = columns.best not in columns.items
         judgments = []
-        empty = itself = 0
+        left_out = {kind.empty: 0, "rows that compare a text with itself": 0}
         for row in rows:
             presented = tuple(row.items.values())
             if not row.answers:
-                empty += 1
+                left_out[kind.empty] += 1
             elif len(set(presented)) == 1:
-                itself += 1
+                left_out["rows that compare a text with itself"] += 1
             elif (verdict := self._verdict(row, says)) is not None:
-                of = cells.round(row.i), presented, verdict, cells.judge(row.i), ordered
-                judgments.append(Judgment(*of))
-        cells.table.check()
+                of = self._round(row.i), presented, verdict, self._judge(row.i)
+                judgments.append(Judgment(*of, columns.best not in columns.items))
+        table.bad.check()
         if not judgments:
-            raise DataError(f"{cells.table.name} holds no {kind.name}.")
-        alike = len(judgments) - len(set(judgments))
-        notices = [
-            f"{cells.table.name}: {notice}"
-            for count, notice in (
-                (empty, f"{kind.empty} were left out: {empty:,}."),
-                (itself, f"rows that compare a text with itself were left out: {itself:,}."),
-                (
-                    alike,
-                    f"{alike:,} of the {kind.name} repeat another, by the same judge: each counts.",
-                ),
+            raise DataError(f"{table.name} holds no {kind.name}.")
+        notices = [f"{what} were left out: {n:,}." for what, n in left_out.items() if n]
+        if repeated := len(judgments) - len(set(judgments)):
+            notices.append(
+                f"{repeated:,} of the {kind.name} repeat another, by the same judge: each counts."
             )
-            if count
-        ]
         judgments.sort(key=lambda judgment: judgment.round)
-        return Recording(renumbered(judgments), tuple(notices))
+        named = tuple(f"{table.name}: {notice}" for notice in notices)
+        return Recording(renumbered(judgments), named)
+
+    def _word(self, i: int, column: str) -> str:
+        """A cell as a word: a whole number without a point, as which tables may hold it; "" for none."""
+        cell = self._table.columns[column][i]
+        if isinstance(cell, float) and cell.is_integer():
+            cell = int(cell)
+        return "" if is_empty(cell) or cell is UNUSABLE else str(cell)
+
+    def _wrong(self, i: int, column: str, why: str, remedy: str) -> None:
+        cell = self._table.columns[column][i]
+        self._table.report(i, f"{column} is {shown(cell)}, {why}", remedy)
 
     def _row(self, i: int) -> _Row | None:
         """A row; None where its items aren't as they should, which is reported."""
-        cells, columns = self._cells, self._columns
-        there = [name for name in columns.items if self._votes or cells.word(i, name).strip()]
-        items = {name: item for name in there if (item := cells.item(i, name)) is not None}
-        if len(items) < len(there):
-            return None
+        columns, report = self._columns, self._table.report
+        there = [name for name in columns.items if self._votes or self._word(i, name)]
+        items = {name: item for name in there if (item := self._item(i, name)) is not None}
         found = list(items.values())
         twice = [name for name, item in items.items() if found.count(item) > 1]
+        if len(items) < len(there):
+            return None
         if len(found) < 2:
-            cells.table.report(i, "fewer than two texts are shown", "Leave such rows out.")
-        elif twice and not self._votes:
+            report(i, "fewer than two texts are shown", "Leave such rows out.")
+            return None
+        if twice and not self._votes:
             wrong = f"{' and '.join(twice[:2])} are the same text"
-            cells.table.report(i, wrong, "A text can be shown once in a row.")
-        else:
-            answers = [name for name in (columns.best, columns.worst) if name is not None]
-            words = {name: cells.word(i, name) for name in answers if cells.word(i, name).strip()}
-            tie = any(word.strip().casefold() in self._ties for word in words.values())
-            means = {name: self._means(i, word, items) for name, word in words.items()}
-            return _Row(i, items, means, tie)
-        return None
+            report(i, wrong, "A text can be shown once in a row.")
+            return None
+        answers = filter(None, (columns.best, columns.worst))
+        words = {name: word for name in answers if (word := self._word(i, name))}
+        tie = self._votes and any(word.strip().casefold() in self._ties for word in words.values())
+        return _Row(i, items, {name: self._means(i, words[name], items) for name in words}, tie)
+
+    def _item(self, i: int, column: str) -> int | None:
+        """The item that a row names in a column; None where it names none, which is reported."""
+        name = self._word(i, column)
+        item = self._known.get(name, self._known.get(name.strip()))
+        if item is None and self._table.columns[column][i] is not UNUSABLE:
+            several = name.strip() in self._known
+            which = "the text of several items" if several else "no item's id or text"
+            remedy = "Name texts by the ids that the dataset has (--id-column)."
+            self._wrong(i, column, f"which is {which}", remedy)
+        return item
 
     def _means(self, i: int, cell: str, items: dict[str, int]) -> dict[Named, int | None]:
         """The item that an answer means where it names a text, and where it names a side."""
-        cells, word = self._cells, cell.strip()
-        named = [item for name, item in items.items() if cells.word(i, name).strip() == word]
-        if not named and not self._votes:
-            named = [item for item in items.values() if item == cells.known(cell)]
-        side = items.get(self._places.get(word.casefold(), ""))
-        return {"text": named[0] if named else None, "side": side}
+        word = cell.strip()
+        text = next(
+            (item for name, item in items.items() if self._word(i, name).strip() == word), None
+        )
+        if text is None and not self._votes:
+            item = self._known.get(cell, self._known.get(word))
+            text = item if item in items.values() else None
+        return {"text": text, "side": items.get(self._places.get(word.casefold(), ""))}
+
+    def _judge(self, i: int) -> str | None:
+        column = self._columns.judge
+        name = None if column is None else self._word(i, column).strip()
+        if name == "":
+            self._table.report(
+                i, f"{column} is empty", "Name every judge, or leave --judge-column out."
+            )
+        return name
+
+    def _round(self, i: int) -> int:
+        column = self._columns.round
+        word = "1" if column is None else self._word(i, column)
+        try:
+            return int(word)
+        except ValueError:
+            remedy = "Number the rounds, or leave --round-column out."
+            self._wrong(i, column or "", "which is no whole number", remedy)
+            return 1
 
     def _says(self, rows: Sequence[_Row]) -> Named:
         """What answers name: what all of them that are no ties can be read as, and only that.
 
         Raises DataError where they can be read as both, and the two differ.
         """
-        table = self._cells.table
+        table = self._table
         answers = [
             (means["text"], means["side"], row.i, column)
             for row in rows
@@ -226,12 +270,12 @@ class _Answers:
                 return Verdict.of([tuple(row.items.values())])
             else:
                 why = self._kind.no_text if says == "text" else self._kind.no_place
-                self._cells.wrong(row.i, column, why, self._kind.remedy)
+                self._wrong(row.i, column, why, self._kind.remedy)
                 return None
         best, worst = ends.get(self._columns.best, []), ends.get(self._columns.worst, [])
         if best and best == worst:
             wrong = f"{self._columns.best} and {self._columns.worst} name the same text"
-            self._cells.table.report(row.i, wrong, "Correct the row, or leave it out.")
+            self._table.report(row.i, wrong, "Correct the row, or leave it out.")
             return None
         others = [item for item in row.items.values() if item not in (*best, *worst)]
         return Verdict.of(filter(None, (best, others, worst)), partial=True)

@@ -1,12 +1,17 @@
-"""The seam between judgeq and whatever judges: text in, text out."""
+"""The seams between judgeq and whatever judges: text in, text out, one by one or in batches."""
 
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Mapping
-from typing import Any, NamedTuple, Protocol
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import Any, BinaryIO, Literal, NamedTuple, Protocol
 
+from judgeq.errors import CallError, JudgeError, RateLimitedError
 from judgeq.types import Match, Usage
+
+KEPT: Mapping[str, int] = {"openai": 30, "anthropic": 29}
+"""Days for which a provider keeps a batch's results, by the form of its API."""
 
 
 class Request(NamedTuple):
@@ -28,8 +33,7 @@ class Prepared(NamedTuple):
 
     `key` names everything that decides the reply, for the cache (None: not to be kept). `tokens` is
     about what it takes, for the limiter. `bound` is the most it can cost in dollars; None where the
-    price is unknown. `version` is the backend's when this was made. `lost` is the most that it is
-    taken to have cost if its answer never comes; None: as `bound`.
+    price is unknown. `version` is the backend's when this was made.
     """
 
     body: bytes = b""
@@ -37,7 +41,6 @@ class Prepared(NamedTuple):
     tokens: float = 0.0
     bound: float | None = 0.0
     version: int = 0
-    lost: float | None = None
 
 
 def key_of(*parts: bytes) -> str:
@@ -101,5 +104,109 @@ class Backend(Protocol):
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """One attempt. Raises CallError if another may mend it, JudgeError if none can."""
 
+    def lost(self, prepared: Prepared) -> float | None:
+        """The most in dollars that a request is taken to have cost whose answer never came, by the
+        replies that did; None: all of its bound."""
+
     async def close(self) -> None:
         """Let go of connections."""
+
+
+# In batches: a round goes out as files of lines, each with an id of its own; a day later at most it
+# comes back as files of results, in any order, which may lack lines, hold them twice, or hold errors in
+# their place. Nothing here knows the ledger: what becomes of a result is engine/batch_lines.py's.
+
+
+class Limits(NamedTuple):
+    """What one batch may hold: requests, and bytes in all."""
+
+    lines: int
+    bytes: int
+
+
+class Remote(NamedTuple):
+    """A batch as its provider describes it.
+
+    `status` is in the provider's own words; `stands` what that means for us: the provider still works
+    on it, it ended and may have results, or it was refused as a whole and cost nothing. `problems` says
+    why, line by line where it does; `full`: because too many tokens wait already, which time mends.
+    `results` is where these are read, of no meaning outside the adapter. `made` and `expires` are
+    seconds since the epoch.
+    """
+
+    id: str
+    status: str
+    stands: Literal["working", "ended", "refused"]
+    made: float
+    total: int = 0
+    done: int = 0
+    failed: int = 0
+    expires: float | None = None
+    problems: Sequence[str] = ()
+    full: bool = False
+    results: Sequence[str] = ()
+
+
+class Identified(NamedTuple):
+    """What a provider's list says of a batch that we may have created: it (None: it isn't there); the
+    ids of those that may be it, which can't be said yet."""
+
+    remote: Remote | None
+    doubtful: Sequence[str] = ()
+
+
+class Result(NamedTuple):
+    """One line of a result file. `body` is the answer as it would have come live, with its HTTP
+    `status`; where there is none (status 0) `ended` says why: the batch was cancelled or expired before
+    it was asked, at no cost, or nobody says (None)."""
+
+    custom_id: str
+    status: int
+    body: bytes
+    ended: Literal["cancelled", "expired"] | None = None
+
+
+class BatchAPI(Protocol):
+    """A provider's batch API. All raise CallError where another try may mend it, and JudgeError where
+    none can, as backends do; an error's `cost` is None where the batch may have been created all the
+    same."""
+
+    @property
+    def limits(self) -> Limits:
+        """What one batch may hold."""
+
+    def line(self, custom_id: str, body: bytes) -> bytes:
+        """A request, by its body as it would be sent live, as it stands in a batch's file, whose parts
+        are these and nothing else. Its id has at most 64 letters, digits, - and _."""
+
+    async def create(self, name: str, lines: BinaryIO) -> Remote:
+        """Create a batch of the lines in a file, from its place on; the provider is sent our name for
+        it, if it keeps any."""
+
+    async def get(self, remote: str) -> Remote:
+        """How a batch stands, by the provider's id."""
+
+    async def identify(
+        self, name: str, count: int, since: float, known: Collection[str]
+    ) -> Identified:
+        """The batch of our name with so many lines, made at that time or later, if the provider has
+        it: by its name, or by the ids of its lines (`NAME-…`). `known` are the provider's ids of
+        other batches of ours."""
+
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
+        """Write the results of a batch that ended whole into a folder, as files of their own names, and
+        return them: none where it has none. What is there already was whole, and isn't asked for.
+
+        Raises BrokenResultsError where a line of them can't be one; `as_it_is` leaves such lines empty.
+        """
+
+    def results(self, file: Path) -> Iterator[Result]:
+        """What a file of results says, line by line. Raises RunError for one that is no such file."""
+
+    async def cancel(self, remote: str) -> Remote:
+        """Ask the provider to stop working on a batch. What it has answered by then is billed."""
+
+
+def is_refusal(error: JudgeError) -> bool:
+    """Whether a server refused what it was asked to create, in words: not one that broke down."""
+    return isinstance(error, RateLimitedError) or not isinstance(error, CallError)

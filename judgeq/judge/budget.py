@@ -1,43 +1,167 @@
-"""`--max-cost`: a call reserves the most it can cost before it is sent.
+"""Money: what a call may cost, what may be spent, and who waits for leave to spend it.
 
-So what was spent and what is in flight never exceed the cap together, however many calls run beside
-one another. Amounts are kept in whole nano-dollars: rounding must not let one call too many through.
+A call reserves the most that it can cost before it is sent, so that what was spent and what is in flight
+never exceed the cap together. Amounts are whole nano-dollars: rounding must not let one call too many
+through. What several processes spend of one cap is slices.py's.
 """
 
 from __future__ import annotations
 
-import asyncio
-from collections import deque
+import math
+from collections.abc import Callable
+from decimal import ROUND_CEILING, ROUND_FLOOR, Decimal
 
-from judgeq.errors import BudgetError, StoppedError
-from judgeq.judge.spending import GRANTED, NANO, Grant, OwnSpending, Spending, rounded_up
+from judgeq.errors import BudgetError
+from judgeq.judge.prices import Pricing
+from judgeq.judge.slices import Slices
+from judgeq.judge.turnstile import Turnstile, Wait
+from judgeq.types import Usage
+
+NANO = 1_000_000_000
+OUTPUT_BOUND = 16_384
+"""Tokens that a reply is taken to have at most where no limit is sent to the server."""
+REASON = (15, 80)
+"""Tokens that a reason takes, of one short sentence: from a few plain words to a script with a token a
+letter."""
+REASON_BOUND = 1_024
+"""Tokens that a reason is taken to have at most, beside the rest of its reply: not all are short."""
+HIDDEN = 256
+"""Tokens that a server may add to what it is sent: roles, the schema's frame."""
+RAISE = 2.0
+"""By how much the new bound exceeds the reply that broke the old one."""
+ENOUGH = 20
+"""So many replies say how long the others may be."""
+LONGEST = 4
+"""A lost reply is taken to be at most so many times as long as the longest of those that came."""
+
+
+def rounded_up(dollars: float | None) -> int:
+    """Nano-dollars, rounded up."""
+    return _nano(dollars, ROUND_CEILING) if dollars else 0
+
+
+def rounded_down(dollars: float) -> int:
+    """Nano-dollars, rounded down."""
+    return _nano(dollars, ROUND_FLOOR)
+
+
+def _nano(dollars: float, rounding: str) -> int:
+    """Nano-dollars of the decimal that `dollars` is printed as, which is what was meant by it."""
+    return int((Decimal(repr(dollars)) * NANO).to_integral_value(rounding))
+
+
+def output_bound(reasons: bool) -> int:
+    """Tokens that a reply is taken to have at most where no limit is sent, with a reason or without."""
+    return OUTPUT_BOUND + (REASON_BOUND if reasons else 0)
+
+
+class Bounds:
+    """The most that calls of a model can cost in dollars, by the bytes of their requests; None where the
+    price is unknown.
+
+    `output_limit` is what the server is sent, None if it is sent none: then a reply is taken to have
+    `output_bound` tokens at most. A server need not hold its limit (some count reasoning beside it, some
+    don't know the field): a reply that cost more than its bound raises that of all that follow, and
+    `warn` gets a warning.
+    """
+
+    def __init__(
+        self,
+        pricing: Pricing | None,
+        output_limit: int | None,
+        warn: Callable[[str], None] = lambda _: None,
+        output_bound: int = OUTPUT_BOUND,
+    ) -> None:
+        self._pricing = pricing
+        self._limit = output_limit
+        self._most = output_limit or output_bound
+        self._warn = warn
+        self._factor = 1.0
+        self._replies = 0
+        self._longest = 0
+
+    def most(self, size: int) -> float | None:
+        """The most that a call of `size` bytes can cost."""
+        return self._of(size, self._most)
+
+    def lost(self, size: int) -> float | None:
+        """The most that a call whose answer was lost is taken to have cost, where no limit is sent and
+        enough replies came to say so; None: as `most`."""
+        if self._limit is not None or self._replies < ENOUGH:
+            return None
+        return self._of(size, min(self._most, LONGEST * self._longest))
+
+    def learn(self, size: int, usage: Usage, cost: float | None) -> bool:
+        """A call of `size` bytes took so much, in tokens and dollars. Whether that raised the bounds."""
+        self._replies += 1
+        self._longest = max(self._longest, usage.output)
+        bound = self.most(size)
+        if cost is None or bound is None or cost <= bound * (1 + 1e-9):
+            return False
+        self._factor *= RAISE * cost / bound
+        self._warn(
+            f"A reply cost ${cost:.3g}, more than its bound of ${bound:.3g}: {usage.output:,} output "
+            f"tokens ({usage.reasoning:,} of them reasoning), bounded by {self._most:,}. Later calls "
+            f"reserve {self._factor:,.3g} times their bound; those in flight may exceed --max-cost."
+        )
+        return True
+
+    def _of(self, size: int, output: int) -> float | None:
+        # No tokenizer makes more tokens than there are bytes.
+        if self._pricing is None:
+            return None
+        return self._pricing.bound(size + HIDDEN, output) * self._factor
+
+
+class Allowance:
+    """Dollars that one process may spend in all (`cap`; None: any number); before, `spent` were, and
+    `at_risk` were possibly paid. What batches hold that earlier sessions sent is `reserved`: it will be
+    settled."""
+
+    def __init__(
+        self,
+        cap: float | None = None,
+        spent: float = 0.0,
+        at_risk: float = 0.0,
+        *,
+        reserved: float = 0.0,
+    ) -> None:
+        self.cap = None if cap is None else rounded_down(cap)
+        self.at_risk = rounded_up(at_risk)
+        self.spent = rounded_up(spent) + self.at_risk
+        self.reserved = rounded_up(reserved)
+        self.exhausted = False
+        """The last call that was asked for will never fit."""
+
+    def reserve(self, amount: int) -> float | None:
+        """As Slices.reserve: infinite seconds while calls in flight may turn out cheaper."""
+        if self.cap is None or self.spent + self.reserved + amount <= self.cap:
+            self.reserved += amount
+            return 0.0
+        self.exhausted = not self.reserved
+        return math.inf if self.reserved else None
 
 
 class Budget:
-    """Who waits for leave to spend, the first to come first: of what the run may spend, and of what this
-    process may (`own`), whatever others make of the run's cap. Without either there is no cap."""
+    """Who waits for leave to spend, the first to come first: of what this process may spend, and of what
+    several may together (`shared`)."""
 
-    def __init__(self, spending: Spending | None = None, own: OwnSpending | None = None) -> None:
-        self._spending = spending or OwnSpending()
-        self._own = own or OwnSpending()
-        self._waiting: deque[tuple[int, asyncio.Future[None]]] = deque()
-        self._aborted = False
-        self._timer: asyncio.TimerHandle | None = None
+    def __init__(self, allowance: Allowance | None = None, shared: Slices | None = None) -> None:
+        self._own = allowance or Allowance()
+        self._shared = shared
+        self._turnstile = Turnstile(self._given, self._give_back)
 
     @property
-    def _capped(self) -> list[Spending]:
-        """Those that have a cap."""
-        return [each for each in (self._own, self._spending) if each.cap is not None]
-
-    @property
-    def _decisive(self) -> Spending:
+    def _decisive(self) -> Allowance | Slices:
         """The one whose cap an error is about."""
-        return self._own if self._own.exhausted or self._spending.cap is None else self._spending
+        shared = self._shared
+        return self._own if self._own.exhausted or shared is None or shared.cap is None else shared
 
     @property
     def cap(self) -> float | None:
         """Dollars that may be spent in all."""
-        return None if self._decisive.cap is None else self._decisive.cap / NANO
+        cap = self._decisive.cap
+        return None if cap is None else cap / NANO
 
     async def reserve(self, bound: float | None) -> None:
         """Return when a call that costs at most `bound` dollars may be sent; it is then reserved.
@@ -46,34 +170,14 @@ class Budget:
         Raises BudgetError when none is in flight and it still doesn't fit, StoppedError after a
         stop.
         """
-        if not self._capped:
+        if self._decisive.cap is None:
             return
-        if bound is None:
-            raise ValueError("a cap can't be held without knowing what a call may cost")
-        if self._aborted:
-            raise StoppedError("the run was stopped")
-        amount = rounded_up(bound)
-        if not self._waiting and self._reserve(amount).granted:
-            return
-        future: asyncio.Future[None] = asyncio.get_running_loop().create_future()
-        self._waiting.append((amount, future))
-        self._serve()
-        try:
-            await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self._release(amount)  # granted and cancelled in the same turn
-            self._serve()
-            raise
+        await self._turnstile.enter(_amount(bound))
 
-    def reserve_now(self, bound: float | None) -> Grant:
-        """Reserve for a request that is to be sent later, in a batch; or say when to ask again, without
-        waiting."""
-        if not self._capped:
-            return GRANTED
-        if bound is None:
-            raise ValueError("a cap can't be held without knowing what a call may cost")
-        return self._reserve(rounded_up(bound))
+    def reserve_now(self, bound: float | None) -> float | None:
+        """Reserve for a request that is to be sent later, in a batch, without waiting: as
+        Slices.reserve."""
+        return 0.0 if self._decisive.cap is None else self._take(_amount(bound))
 
     def exceeded(self, bound: float | None) -> BudgetError:
         """The error where a request that costs at most so much can't be paid."""
@@ -81,76 +185,58 @@ class Budget:
 
     def settle(self, bound: float | None, cost: float | None, risk: float | None = None) -> None:
         """A reserved call is over: it cost `cost` dollars; or (None) possibly `risk`, or (None) all of
-        its bound."""
-        lost = rounded_up(bound if risk is None else risk) if cost is None else 0
-        for each in self._capped:
-            each.settle(rounded_up(bound), lost or rounded_up(cost), lost)
-        if self._waiting:
-            self._serve()
+        its bound. Of what several share it is taken once the store has committed it."""
+        own = self._own
+        if own.cap is not None:
+            lost = rounded_up(bound if risk is None else risk) if cost is None else 0
+            own.reserved -= rounded_up(bound)
+            own.spent += lost or rounded_up(cost)
+            own.at_risk += lost
+        self._turnstile.serve()
 
     def release(self, bound: float | None) -> None:
         """A reserved call wasn't sent."""
-        self._release(rounded_up(bound))
-        if self._waiting:
-            self._serve()
+        if self._decisive.cap is not None:
+            self._give_back(rounded_up(bound))
+            self._turnstile.serve()
 
     def abort(self) -> None:
         """A stop was asked for: whoever waits, or comes, gets StoppedError."""
-        self._aborted = True
-        if self._timer is not None:
-            self._timer.cancel()
-        while self._waiting:
-            _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(StoppedError("the run was stopped"))
+        self._turnstile.abort()
 
-    def _reserve(self, amount: int) -> Grant:
-        """Of all that have a cap, or of none."""
-        for number, each in enumerate(self._capped):
-            grant = each.reserve(amount)
-            if not grant.granted:
-                for other in self._capped[:number]:
-                    other.release(amount)
-                return grant
-        return GRANTED
+    def _given(self, amount: int) -> Wait | None:
+        """As Turnstile wants it."""
+        wait = self._take(amount)
+        if wait is None:
+            raise self._exceeded(amount)
+        return Wait(wait) if wait else None
 
-    def _release(self, amount: int) -> None:
-        for each in self._capped:
-            each.release(amount)
+    def _take(self, amount: int) -> float | None:
+        """Reserve of both, or of neither."""
+        wait = self._own.reserve(amount)
+        if wait == 0 and self._shared is not None:
+            wait = self._shared.reserve(amount)
+            if wait != 0:
+                self._own.reserved -= amount
+        return wait
 
-    def _serve(self) -> None:
-        """Let through whoever fits, in order; whoever never can gets the error."""
-        while self._waiting:
-            amount, future = self._waiting[0]
-            if future.done():  # cancelled
-                self._waiting.popleft()
-                continue
-            grant = self._reserve(amount)
-            if grant.granted:
-                future.set_result(None)
-            elif grant.wait is None:
-                future.set_exception(self._exceeded(amount))
-            else:
-                self._ask_again(grant)
-                return
-            self._waiting.popleft()
-
-    def _ask_again(self, grant: Grant) -> None:
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        if grant.wait is not None and grant.wait < float("inf"):
-            self._timer = asyncio.get_running_loop().call_later(grant.wait, self._serve)
+    def _give_back(self, amount: int, _: None = None) -> None:
+        self._own.reserved -= amount
+        if self._shared is not None:
+            self._shared.release(amount)
 
     def _exceeded(self, amount: int) -> BudgetError:
-        lost = self._decisive.at_risk
-        spent = f"${(self._decisive.spent - lost) / NANO:,.6g} is spent"
-        if lost:
-            spent += (
-                f", up to ${lost / NANO:,.6g} more may have been paid for calls of unknown cost"
-            )
+        by = self._decisive
+        spent = f"${(by.spent - by.at_risk) / NANO:,.6g} is spent"
+        if by.at_risk:
+            spent += f", up to ${by.at_risk / NANO:,.6g} more perhaps (calls of unknown cost)"
         return BudgetError(
-            f"the next call might exceed --max-cost {self.cap:,.6g}: {spent}, and a call is reserved "
-            f"with the most that it can cost, ${amount / NANO:,.3g} (a smaller --max-output-tokens "
-            "lowers that)."
+            f"the next call might exceed --max-cost {self.cap:,.6g}: {spent}, and the call may cost up "
+            f"to ${amount / NANO:,.3g}. A smaller --max-output-tokens lowers that."
         )
+
+
+def _amount(bound: float | None) -> int:
+    if bound is None:
+        raise ValueError("a cap can't be held without knowing what a call may cost")
+    return rounded_up(bound)

@@ -1,15 +1,18 @@
 """Ask about one job until there is a verdict, or honestly none.
 
-Make the request (questions.py), look it up in the cache, send it (sending.py), read the reply
-(questions.py); an unusable reply is asked again.
+Make the request, look it up in the cache, send it (sending.py), read the reply; an unusable reply is
+asked again. All replies are read here: fresh ones, those of the cache, and those bought by an estimate.
 """
 
 from __future__ import annotations
 
 import asyncio
+from collections import Counter, deque
+from collections.abc import Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
+from judgeq import prompts
 from judgeq.errors import (
     CallError,
     ContextTooLongError,
@@ -18,11 +21,10 @@ from judgeq.errors import (
     StoppedError,
     UnusableReplyError,
 )
+from judgeq.escaping import plain
 from judgeq.events import CallEnded
 from judgeq.judge.backend import Backend, Cached, Prepared, Reply, Request
-from judgeq.judge.questions import Questions
 from judgeq.judge.sending import Ledger, Sender, Sending
-from judgeq.judge.unusable import Unusable
 from judgeq.types import Call, Job, JobState, Match, Outcome, Verdict
 
 if TYPE_CHECKING:
@@ -31,6 +33,106 @@ if TYPE_CHECKING:
 
 ASKS = 2
 """An unusable reply is asked again once, naming what was wrong; then the job is invalid."""
+FIRST, LAST = 10, 100
+"""A run is stopped when none of so many first replies is usable, or too few of so many last ones."""
+SHOWN = 100  # cells of a reply in an error
+
+_CUT_OFF = (
+    "Give the replies more room (--max-output-tokens; a model that reasons may need thousands), or have "
+    "it reason less (--reasoning-effort)"
+)
+_REFUSED = "Take another model, or other words (--prompt)"
+_OTHERS = (
+    "Take another model, or ask for the form otherwise (--structured schema, json or text; `judgeq "
+    "prompts show` prints what is sent)"
+)
+_ADVICE = {"cut off at the limit": _CUT_OFF, "refused": _REFUSED, "content filter": _REFUSED}
+
+
+@dataclass(frozen=True, slots=True)
+class Questions:
+    """What a judge is asked: a prompt set, and the items' texts and ids by row; with `reasons`, for a
+    reason as well. A judge that reads no text has none of it, and isn't bound by what a prompt set
+    allows."""
+
+    prompt: prompts.PromptSet | None = None
+    texts: Sequence[str] | None = None
+    ids: Sequence[str] = ()
+    reasons: bool = False
+
+    @property
+    def ties(self) -> bool:
+        """Whether a reply may leave items tied."""
+        return self.prompt is None or self.prompt.ties
+
+    def request(
+        self, match: Match, attempt: int = 0, ask: int = 1, problem: str | None = None
+    ) -> Request:
+        """The question about a match; `problem` says what was wrong with the last reply to it."""
+        return Request(match, attempt, ask, lambda: self._messages(match, problem))
+
+    def read(self, reply: Reply, match: Match) -> Verdict:
+        """The verdict that a reply gives. Raises UnusableReplyError, which names what is wrong."""
+        if reply.problem is not None:
+            raise UnusableReplyError(reply.problem)
+        return prompts.parse(reply.text, match, self.ties)
+
+    def longest(self, match: Match) -> str:
+        """Which item of a match is the longest, and what can be done, for an error."""
+        if self.texts is None:
+            return ""
+        longest = max(match.items, key=lambda item: len(self.texts[item]))  # type: ignore[index]
+        name = self.ids[longest] if self.ids else longest
+        return (
+            f" The question was about {len(match.items)} items, the longest being item {name!r} "
+            f"with {len(self.texts[longest]):,} characters: leave it out or shorten it, take "
+            "smaller lists (--k), or a model that reads more."
+        )
+
+    def _messages(self, match: Match, problem: str | None) -> list[dict[str, str]]:
+        if self.prompt is None or self.texts is None:
+            raise JudgeError("the judge reads texts, and there are none.")
+        texts = [self.texts[item] for item in match.items]
+        return prompts.messages(self.prompt, texts, problem, reasons=self.reasons)
+
+
+class Unusable:
+    """Replies of one judge that were no verdicts: each was paid for, and is paid for once more. `most`
+    is the share of the last ones that may be so; 1: all. `problems` holds all that was wrong with
+    replies that this session read."""
+
+    def __init__(self, most: float = 0.5) -> None:
+        self.problems: set[str] = set()
+        self._most = most
+        self._none_usable = True
+        self._last: deque[str | None] = deque(maxlen=LAST)  # what was wrong with each, if anything
+
+    def usable(self) -> None:
+        """A reply was a verdict."""
+        self._none_usable = False
+        self._last.append(None)
+
+    def unusable(self, problem: str, reply: str) -> None:
+        """A reply was none. Raises JudgeError when too many were."""
+        self.problems.add(problem)
+        self._last.append(problem)
+        seen, problems = len(self._last), Counter(filter(None, self._last))
+        none = self._none_usable and seen >= FIRST
+        often = seen == LAST and problems.total() > self._most * LAST
+        if self._most == 1 or not (none or often):
+            return
+        ((usual, times),) = problems.most_common(1)
+        usable = LAST - problems.total()
+        share = f"none of the first {seen}" if none else f"only {usable} of the last {LAST}"
+        what = "what is wrong:" if times == problems.total() else f"mostly ({times}):"
+        began = plain(reply, SHOWN)
+        began = f'"{began}"' if began else "with nothing: it was empty"
+        advice = next((text for words, text in _ADVICE.items() if words in usual), _OTHERS)
+        raise JudgeError(
+            f"{share} replies could be used; {what} {usual} The last one began {began}. "
+            f"{advice}. --max-invalid (now {self._most:g}) sets the share that may be unusable; "
+            "--retry-failed asks these again."
+        )
 
 
 @dataclass(slots=True)
@@ -77,23 +179,26 @@ class Judge:
         if self.cache is None or prepared.key is None:
             return None
         cached = self.cache.get(prepared.key)
-        if cached is None:
-            return None
-        return self.read(Reply(cached.text, cached.usage, cached.cost), request.match)
+        return cached and self.read(request, Reply(cached.text, cached.usage, cached.cost))
 
-    def for_nothing(self, match: Match, attempt: int, reply: Reply, verdict: Verdict) -> Outcome:
+    def keep(self, key: str, model: str, reply: Reply, at: float) -> None:
+        """Keep a reply that gave a verdict for other runs; `at` is when it came."""
+        if self.cache is not None:
+            self.cache.put(key, model, Cached(reply.text, reply.usage, reply.cost, at))
+
+    def read(self, request: Request, reply: Reply) -> tuple[Reply, Verdict] | None:
+        """A reply that was paid for before, with its verdict; None if it gives none."""
+        try:
+            return reply, self.questions.read(reply, request.match)
+        except UnusableReplyError:
+            return None
+
+    def for_nothing(self, request: Request, reply: Reply, verdict: Verdict) -> Outcome:
         """The outcome of a reply that was paid for before."""
         self.sender.emit(CallEnded("ok", reply.usage, reply.cost, 0.0, cached=True))
         at = self.sender.wall_clock()
-        call = Call(attempt, "cached", reply.usage, reply.cost, 0.0, reply.text, at)
-        return Outcome(match.id, JobState.DONE, verdict, (call,))
-
-    def read(self, reply: Reply, match: Match) -> tuple[Reply, Verdict] | None:
-        """A reply that was paid for before, with its verdict; None if it gives none."""
-        try:
-            return reply, self.questions.read(reply, match)
-        except UnusableReplyError:
-            return None
+        call = Call(request.attempt, "cached", reply.usage, reply.cost, 0.0, reply.text, at)
+        return Outcome(request.match.id, JobState.DONE, verdict, (call,))
 
 
 class _Asking:
@@ -117,7 +222,7 @@ class _Asking:
                 outcome = await self._answer(request, prepared)
             else:
                 outcome = await self._known(request, prepared, prepared.key)
-                outcome = outcome or await self._lead(judge.cache, request, prepared, prepared.key)
+                outcome = outcome or await self._lead(request, prepared, prepared.key)
             if outcome is not None:
                 return outcome
             for _ in range(2):  # whoever waited for the same reply comes first
@@ -127,23 +232,16 @@ class _Asking:
         """What the cache knows, or whoever asks the same just now will know; None if nobody does, or if
         it is no verdict under our eyes."""
         judge = self._judge
-        while True:
-            known = judge.recall(request, prepared)
-            if known is None:
-                same = judge.answering.get(key)
-                if same is None:
-                    return None
-                reply = await asyncio.shield(same)
-                if reply is None:
-                    continue  # they had no luck
-                known = judge.read(reply, request.match)
-            if known is None:
-                return None
-            return judge.for_nothing(request.match, self._sending.attempt, *known)
+        known = judge.recall(request, prepared)
+        while known is None and key in judge.answering:
+            reply = await asyncio.shield(judge.answering[key])
+            if reply is not None:
+                known = judge.read(request, reply)
+                break
+            known = judge.recall(request, prepared)  # they had no luck
+        return known and judge.for_nothing(request, *known)
 
-    async def _lead(
-        self, cache: ReplyCache, request: Request, prepared: Prepared, key: str
-    ) -> Outcome | None:
+    async def _lead(self, request: Request, prepared: Prepared, key: str) -> Outcome | None:
         """Ask; jobs with the same question wait for the answer meanwhile."""
         judge = self._judge
         answer: asyncio.Future[Reply | None] = asyncio.get_running_loop().create_future()
@@ -154,8 +252,7 @@ class _Asking:
             if outcome is not None and outcome.verdict is not None:
                 call = outcome.calls[-1]
                 reply = Reply(call.reply or "", call.usage, call.cost)
-                kept = Cached(reply.text, reply.usage, reply.cost, call.at)
-                cache.put(key, judge.backend.name, kept)
+                judge.keep(key, judge.backend.name, reply, call.at)
             return outcome
         finally:
             judge.answering.pop(key, None)
@@ -171,7 +268,7 @@ class _Asking:
         except CallError as error:
             return Outcome(match.id, JobState.FAILED, error=str(error))
         except StoppedError:
-            return self._given_back()
+            return Outcome(match.id, JobState.PENDING, error=sending.problem)
         except ContextTooLongError as error:
             raise ContextTooLongError(f"{error}{judge.questions.longest(match)}") from error
         try:
@@ -192,7 +289,3 @@ class _Asking:
         self._ask += 1
         sending.note(call)
         return None
-
-    def _given_back(self) -> Outcome:
-        """The job isn't done, because of a stop."""
-        return Outcome(self._job.match.id, JobState.PENDING, error=self._sending.problem)

@@ -5,7 +5,9 @@ refuses next to none. How many may be in flight follows what TCP does (Jacobson 
 one, so that a wrong key costs one call, opens quickly, is halved by a refusal (429), and grows slowly
 from there. A refusal slows all workers at once, not only the one that met it.
 
-As long as the server isn't known to answer, all but one wait here: see outage.py.
+As long as the server isn't known to answer, all but one wait here, which is tried ever more seldom. A
+server's words change this in two ways: a refusal slows down, and what its headers say of limits is
+believed.
 """
 
 from __future__ import annotations
@@ -13,12 +15,11 @@ from __future__ import annotations
 import asyncio
 import math
 import time
-from collections import deque
 from collections.abc import Awaitable, Callable
 from typing import NamedTuple
 
-from judgeq.errors import CallError, RateLimitedError, ServerFullError, StoppedError
-from judgeq.judge.outage import Outage
+from judgeq.errors import CallError, RateLimitedError, ServerFullError
+from judgeq.judge.turnstile import Turnstile, Wait
 
 FIRST_WINDOW = 16
 LONGEST_PAUSE = 60.0
@@ -29,18 +30,20 @@ MARGIN = 0.985
 """Of a limit that is used: the network delivers evenly spaced calls a little less evenly."""
 SLACK = 0.2
 """Seconds that a wake-up may be late without the pace being lost."""
+IN_A_ROW = 3
+"""So many failures without an answer between them are an outage."""
+FIRST_WAIT, LONGEST_WAIT = 0.5, 20.0
+"""Seconds between two tries in an outage: the first wait, doubled up to the longest."""
 
 
 class RateHeaders(NamedTuple):
-    """What a server's x-ratelimit headers say: limits a minute, what remains, seconds to the reset;
-    and how many calls may be in flight together."""
+    """What a server's headers say: limits a minute, and what remains of them; and how many calls may be
+    in flight together."""
 
     requests_limit: float | None = None
     requests_remaining: float | None = None
-    requests_reset: float | None = None
     tokens_limit: float | None = None
     tokens_remaining: float | None = None
-    tokens_reset: float | None = None
     calls_limit: float | None = None
 
 
@@ -51,6 +54,54 @@ class Permit(NamedTuple):
     tokens: float
     cuts: int
     tries: bool = False
+
+
+class Outage:
+    """What to do while a server isn't known to answer: try one call at a time.
+
+    So it is at the start (`trying`), and again after IN_A_ROW failures. `failures` are the calls that
+    failed since the last answer; `tries` those of them that were tried alone, and `unmended` those of
+    these that time alone doesn't mend (not CallError.unavailable). No try before `next_try`. `excused`:
+    a job was given up for it.
+    """
+
+    def __init__(self, clock: Callable[[], float]) -> None:
+        self.trying = True
+        self.failures = self.tries = self.unmended = 0
+        self.next_try = -math.inf
+        self.excused = False
+        self._clock = clock
+        self._since = 0.0
+        self._wait = 0.0
+
+    @property
+    def lasts(self) -> float:
+        """Seconds since the first of the `failures`; 0 without any."""
+        return self._clock() - self._since if self.failures else 0.0
+
+    def end(self) -> None:
+        """An answer came."""
+        self.trying = self.excused = False
+        self.failures = self.tries = self.unmended = 0
+        self.next_try = -math.inf
+        self._wait = 0.0
+
+    def failed(self, error: CallError, *, tried: bool) -> None:
+        """A call brought no answer; `tried`: it was the one that was tried."""
+        now = self._clock()
+        if not self.failures:
+            self._since = now
+        self.failures += 1
+        if tried:
+            self.tries += 1
+            self.unmended += not error.unavailable
+        elif self.trying:
+            return  # it was sent before the others, and says nothing new
+        self.trying = self.trying or self.failures >= IN_A_ROW
+        if self.trying:
+            self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
+            asked = min(error.retry_after or 0.0, LONGEST_PAUSE)
+            self.next_try = now + max(asked, self._wait)
 
 
 class Limiter:
@@ -72,17 +123,13 @@ class Limiter:
         processes: Callable[[], int] = lambda: 1,
     ) -> None:
         self._concurrency = concurrency
-        self._given = (rpm, tpm)
         self._clock = clock
-        self._sleep = sleep
         self._notify = notify
         self._processes = processes
         self._pace_at = clock()
-        self._requests, self._tokens = _Bucket(self._pace_at), _Bucket(self._pace_at)
-        self._requests.set_limit(rpm)
-        self._tokens.set_limit(tpm)
+        self._requests, self._tokens = _Bucket(rpm, self._pace_at), _Bucket(tpm, self._pace_at)
         self._believed: tuple[float | None, float | None] = (None, None)
-        self._at_once = math.inf  # calls that the server allows in flight, those of all processes
+        self._at_once = math.inf  # calls that the server takes in flight, those of all processes
         self._window = float(concurrency)
         self._slow_above = float(concurrency)
         self.outage = Outage(clock)
@@ -90,10 +137,7 @@ class Limiter:
         self._cuts = 0
         self._pace = 1.0
         self._paused_until = -math.inf
-        self._waiting: deque[tuple[float, asyncio.Future[Permit]]] = deque()
-        self._timer: asyncio.Task[None] | None = None
-        self._due = math.inf
-        self._aborted = False
+        self._turnstile = Turnstile(self._take, self._give_back, clock, sleep)
         self.in_flight = 0
 
     @property
@@ -101,7 +145,7 @@ class Limiter:
         """Calls that may be in flight now."""
         if self.outage.trying:
             return 1
-        return int(min(self._window, max(1.0, self._at_once / self._processes())))
+        return int(self._allowed())
 
     @property
     def rpm(self) -> float | None:
@@ -115,21 +159,7 @@ class Limiter:
 
     async def acquire(self, tokens: float) -> Permit:
         """Wait for leave to send a call of about so many tokens. Raises StoppedError after `abort`."""
-        if self._aborted:
-            raise StoppedError("the run was stopped")
-        if not self._waiting and self._take(tokens) <= 0:
-            return self._grant(tokens)
-        future: asyncio.Future[Permit] = asyncio.get_running_loop().create_future()
-        self._waiting.append((tokens, future))
-        self._serve()
-        try:
-            return await future
-        except asyncio.CancelledError:
-            if future.done() and not future.cancelled() and future.exception() is None:
-                self.release(future.result(), 0.0)  # granted and cancelled in the same turn
-            else:
-                self._serve()
-            raise
+        return await self._turnstile.enter(tokens)
 
     def release(self, permit: Permit, used: float | None) -> None:
         """The call is over, and took `used` tokens (None: unknown, the estimate stands)."""
@@ -138,8 +168,7 @@ class Limiter:
             self._tries_in_flight -= 1
         if used is not None:
             self._tokens.take(used - permit.tokens)
-        if self._waiting:
-            self._serve()
+        self._turnstile.serve()
 
     def succeeded(self, permit: Permit) -> None:
         """The call was answered: more may be in flight."""
@@ -152,22 +181,19 @@ class Limiter:
                 self._slow_above = max(self._slow_above, self._window)
                 self._window = min(self._window, float(first))
             outage.end()
-        elif self._window >= self._concurrency:
-            return
-        elif self._window < self._slow_above:
-            self._window += 1
-        else:
-            self._window += 1 / self._window
-        self._window = min(self._window, float(self._concurrency))
+        elif self._window < self._concurrency:
+            self._window += 1 if self._window < self._slow_above else 1 / self._window
+            self._window = min(self._window, float(self._concurrency))
 
     def failed(self, permit: Permit, error: CallError) -> None:
         """The call brought no answer, for a reason that may pass."""
-        if isinstance(error, ServerFullError):
-            self.overfull(permit)
-        elif error.too_many:
-            if isinstance(error, RateLimitedError) and error.at_once is not None:
-                self.at_most(error.at_once)
+        if isinstance(error, RateLimitedError) and error.at_once is not None:
+            self._take_at_once(error.at_once)
+        if error.too_many:
+            new, in_flight = permit.cuts >= self._cuts, self.in_flight
             self.slow_down(permit, error.retry_after)
+            if new and isinstance(error, ServerFullError):  # so many are too many for it
+                self._take_at_once((in_flight - 1) * self._processes())
         self.outage.failed(error, tried=permit.tries)
 
     def slow_down(self, permit: Permit, retry_after: float | None) -> None:
@@ -175,91 +201,58 @@ class Limiter:
 
         Once for all calls that were sent before the last time: they say nothing new.
         """
-        if retry_after is not None and retry_after > 0:
-            pause = min(retry_after, LONGEST_PAUSE)
-            self._paused_until = max(self._paused_until, self._clock() + pause)
+        if retry_after is not None:
+            self._pause(min(retry_after, LONGEST_PAUSE))
         if permit.cuts < self._cuts:
             return
         self._cuts += 1
         if not self.outage.trying:
-            self._window = max(1.0, self._window / 2)
-            self._slow_above = self._window
+            self._window = self._slow_above = max(1.0, self._allowed() / 2)
         now = self._clock()
         self._pace = max(LEAST, self._paced(now) * CUT)
         self._pace_at = now
 
-    def at_most(self, calls: float) -> None:
-        """The server allows so many calls in flight together: never have more, from now on.
+    def believe(self, headers: RateHeaders) -> None:
+        """Keep to what a server says of its limits, where that is less than the user's."""
+        if headers.calls_limit:
+            self._take_at_once(headers.calls_limit)
+        limits = (headers.requests_limit, headers.tokens_limit)
+        if limits != self._believed:
+            first, before = self._believed == (None, None), (self.rpm, self.tpm)
+            self._believed = limits
+            self._requests.believe(headers.requests_limit)
+            self._tokens.believe(headers.tokens_limit)
+            if first and (self.rpm, self.tpm) != before:
+                both = ((self.rpm, "requests"), (self.tpm, "tokens"))
+                allowed = [f"{limit:,.0f} {what}" for limit, what in both if limit is not None]
+                self._notify(
+                    f"The server allows {' and '.join(allowed)} a minute; the run keeps to that."
+                )
+        if 0 in (headers.requests_remaining, headers.tokens_remaining):
+            self._pause(SHORT_PAUSE)  # a bucket fills again bit by bit
+
+    def abort(self) -> None:
+        """A stop was asked for: whoever waits, or comes, gets StoppedError."""
+        self._turnstile.abort()
+
+    def _allowed(self) -> float:
+        """Calls that may be in flight while the server answers."""
+        return min(self._window, max(1.0, self._at_once / self._processes()))
+
+    def _take_at_once(self, calls: float) -> None:
+        """The server takes so many calls in flight together: never have more, from now on.
 
         A refusal of what was sent before says nothing new then.
         """
         most = max(1, int(calls))
-        self._at_once = min(self._at_once, most)
-        if most >= self._concurrency:
-            return
-        self._concurrency = most
-        self._slow_above = min(self._slow_above, float(most))
-        if self._window > most:
-            self._window = float(most)
-            self._cuts += 1
-        self._notify(f"The server allows {most:,} calls at once; the run keeps to that.")
+        if most < self._at_once:
+            before, self._at_once = self._allowed(), most
+            self._cuts += self._allowed() < before
+            if most < self._concurrency:
+                self._notify(f"The server allows {most:,} calls at once; the run keeps to that.")
 
-    def overfull(self, permit: Permit) -> None:
-        """The calls in flight are together more than the server can hold: half as many, and never
-        again as many as now."""
-        if permit.cuts >= self._cuts:
-            self._concurrency = min(self._concurrency, max(1, self.in_flight - 1))
-        self.slow_down(permit, None)
-        self._window = min(self._window, float(self._concurrency))
-
-    def believe(self, headers: RateHeaders) -> None:
-        """Keep to what a server says of its limits, where that is less than the user's."""
-        if headers.calls_limit:
-            self.at_most(headers.calls_limit)
-        limits = (headers.requests_limit, headers.tokens_limit)
-        if limits != self._believed:
-            self._adopt(limits)
-        remaining = headers.requests_remaining, headers.tokens_remaining
-        if any(left is not None and left <= 0 for left in remaining):
-            self._pause(headers)
-
-    def abort(self) -> None:
-        """A stop was asked for: whoever waits, or comes, gets StoppedError."""
-        self._aborted = True
-        if self._timer is not None:
-            self._timer.cancel()
-            self._timer = None
-        while self._waiting:
-            _, future = self._waiting.popleft()
-            if not future.done():
-                future.set_exception(StoppedError("the run was stopped"))
-
-    def _pause(self, headers: RateHeaders) -> None:
-        """Nothing remains: wait a moment. A bucket fills again bit by bit, whatever its reset says."""
-        resets = [
-            reset
-            for remaining, reset in (
-                (headers.requests_remaining, headers.requests_reset),
-                (headers.tokens_remaining, headers.tokens_reset),
-            )
-            if remaining is not None and remaining <= 0 and reset is not None
-        ]
-        pause = min(SHORT_PAUSE, max(resets, default=SHORT_PAUSE))
-        self._paused_until = max(self._paused_until, self._clock() + pause)
-
-    def _adopt(self, limits: tuple[float | None, float | None]) -> None:
-        first = self._believed == (None, None)
-        self._believed = limits
-        rpm, tpm = (_lower(*pair) for pair in zip(self._given, limits, strict=True))
-        self._requests.set_limit(rpm)
-        self._tokens.set_limit(tpm)
-        if first and (rpm, tpm) != self._given:
-            said = [
-                f"{limit:,.0f} {what}"
-                for limit, what in ((rpm, "requests"), (tpm, "tokens"))
-                if limit is not None
-            ]
-            self._notify(f"The server allows {' and '.join(said)} a minute; the run keeps to that.")
+    def _pause(self, seconds: float) -> None:
+        self._paused_until = max(self._paused_until, self._clock() + seconds)
 
     def _paced(self, now: float) -> float:
         """The share of the full pace now."""
@@ -276,73 +269,45 @@ class Limiter:
             return 0.0
         return max(self._paused_until, self.outage.next_try) - self._clock()
 
-    def _take(self, tokens: float) -> float:
-        """Take what a call needs from the limits: 0, or the seconds until it may go."""
-        delay = self._delay()
-        if delay > 0:
-            return delay
-        if self._requests.limit is self._tokens.limit is None:
-            return 0.0
-        now = self._clock()
-        pace = self._paced(now) / self._processes()
-        wait = max(self._requests.gather(now, 1.0, pace), self._tokens.gather(now, tokens, pace))
-        if wait <= 0:
-            self._requests.take(1.0)
-            self._tokens.take(tokens)
-        return wait
-
-    def _grant(self, tokens: float) -> Permit:
+    def _take(self, tokens: float) -> Permit | Wait:
+        """Take what a call needs from the limits."""
+        wait = self._delay()
+        if wait <= 0 and not (self._requests.limit is self._tokens.limit is None):
+            now = self._clock()
+            pace = self._paced(now) / self._processes()
+            wait = max(
+                self._requests.gather(now, 1.0, pace), self._tokens.gather(now, tokens, pace)
+            )
+            if wait <= 0:
+                self._requests.take(1.0)
+                self._tokens.take(tokens)
+        if wait > 0:
+            return Wait(wait)
         self.in_flight += 1
         trying = self.outage.trying
         self._tries_in_flight += trying
         return Permit(tokens, self._cuts, trying)
 
-    def _serve(self) -> None:
-        """Grant what may go now, and see to it that the next is granted in time."""
-        while self._waiting and not self._aborted:
-            tokens, future = self._waiting[0]
-            if future.done():  # cancelled
-                self._waiting.popleft()
-                continue
-            delay = self._take(tokens)
-            if delay > 0:
-                self._wake_in(delay)
-                return
-            self._waiting.popleft()
-            future.set_result(self._grant(tokens))
-
-    def _wake_in(self, delay: float) -> None:
-        if delay == math.inf:
-            return  # whoever ends first serves
-        due = self._clock() + delay
-        if self._timer is not None:
-            if due >= self._due - 0.001:
-                return  # it looks again then
-            self._timer.cancel()
-        self._due = due
-        self._timer = asyncio.get_running_loop().create_task(self._wake(delay))
-
-    async def _wake(self, delay: float) -> None:
-        await self._sleep(delay)
-        self._timer = None
-        self._serve()
+    def _give_back(self, tokens: float, permit: Permit) -> None:
+        self.release(permit, 0.0)
 
 
 class _Bucket:
     """So much a minute, evenly (None: any number). `level` is what may go now; it is negative while a
     debt is paid off."""
 
-    __slots__ = ("_at", "_largest", "_level", "limit")
+    __slots__ = ("_at", "_given", "_largest", "_level", "limit")
 
-    def __init__(self, now: float) -> None:
-        self.limit: float | None = None
+    def __init__(self, given: float | None, now: float) -> None:
+        self.limit = self._given = given
         self._largest = 0.0
         self._level = 0.0
         self._at = now
 
-    def set_limit(self, limit: float | None) -> None:
-        """What has gathered under the limit before is kept; None is as before."""
-        self.limit = self.limit if limit is None else limit
+    def believe(self, said: float | None) -> None:
+        """The lower of two limits holds, the user's and the server's: one of 0 is none. What has
+        gathered is kept."""
+        self.limit = min([limit for limit in (self._given, said) if limit], default=self.limit)
 
     def gather(self, now: float, amount: float, pace: float) -> float:
         """Let gather what came until now; seconds until `amount` may go, 0 if it may go now."""
@@ -363,9 +328,3 @@ class _Bucket:
 
     def take(self, amount: float) -> None:
         self._level -= amount
-
-
-def _lower(given: float | None, said: float | None) -> float | None:
-    """The lower of two limits; one that isn't above 0 is none."""
-    limits = [limit for limit in (given, said) if limit is not None and limit > 0]
-    return min(limits, default=None)

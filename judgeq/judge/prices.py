@@ -7,12 +7,12 @@ is imported where it is used.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from importlib.metadata import version
 from operator import itemgetter
-from typing import TYPE_CHECKING, NamedTuple
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from judgeq.settings.model import Price
 from judgeq.types import Usage
@@ -142,11 +142,10 @@ def _from_genai(
     if not hasattr(info.prices, "calc_price"):
         every += [period.prices for period in info.prices]
         by_the_hour = any(hasattr(period.constraint, "start_time") for period in info.prices)
-    values = _values(every[0])
-    price, dearest = _price(values, itemgetter(0)), _price(_values(*every), max)
+    price, dearest = _price(every[:1]), _price(every, max)
     if price is None or dearest is None:
         return None
-    if not by_the_hour and all(len(prices) <= 1 for prices in values.values()):
+    if not by_the_hour and price == _price(every[:1], max) == _price(every[:1], min):
         return Pricing(source, price, dearest)
 
     def exact(usage: Usage) -> float:
@@ -163,30 +162,23 @@ def _from_genai(
     return Pricing(source, price, dearest, exact)
 
 
-def _values(*prices: ModelPrice) -> dict[str, list[float]]:
-    """All prices of each kind of token, the base first, then those of longer calls."""
-    values: dict[str, list[float]] = {}
-    for kind, name in _KINDS.items():
-        of_kind = [price for model in prices if (price := getattr(model, name, None)) is not None]
-        values[kind] = [
-            float(value)
-            for price in of_kind
-            for value in (
-                (price.base, *(tier.price for tier in price.tiers))
-                if hasattr(price, "tiers")
-                else (price,)
-            )
-        ]
-    return values
-
-
 def _price(
-    values: Mapping[str, list[float]], one_of: Callable[[list[float]], float]
+    every: Sequence[ModelPrice], one_of: Callable[[list[float]], float] = itemgetter(0)
 ) -> Price | None:
-    """One price of each kind of token; None unless both directions have one."""
-    if not values["input"] or not values["output"]:
-        return None
-    return Price(**{kind: one_of(prices) for kind, prices in values.items() if prices})
+    """One price of each kind of token, of the base prices and then those of longer calls; None unless
+    both directions have one."""
+    chosen = dict[str, float]()
+    for kind, name in _KINDS.items():
+        values = list[float]()
+        for prices in every:
+            price: Any = getattr(prices, name, None)
+            if hasattr(price, "tiers"):
+                values += map(float, (price.base, *(tier.price for tier in price.tiers)))
+            elif price is not None:
+                values.append(float(price))
+        if values:
+            chosen[kind] = one_of(values)
+    return Price(**chosen) if {"input", "output"} <= chosen.keys() else None
 
 
 class Known(NamedTuple):
@@ -208,7 +200,7 @@ def known(pattern: str | None = None, at: datetime | None = None) -> list[Known]
     models = []
     for provider in get_snapshot().providers:
         for info in provider.models:
-            price = _price(_values(info.get_prices(at)), itemgetter(0))
+            price = _price([info.get_prices(at)])
             name = f"{provider.id}/{info.id}".lower()
             if price is not None and (pattern is None or pattern.lower() in name):
                 dollars = (price.input, price.cached, price.output)

@@ -20,7 +20,7 @@ from tenacity import (
 )
 
 from judgeq.errors import CallError, SteppedDownError
-from judgeq.judge.outage import Outage
+from judgeq.judge.limiter import Outage
 
 T = TypeVar("T")
 

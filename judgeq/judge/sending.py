@@ -7,6 +7,7 @@ ledger, whatever became of it.
 from __future__ import annotations
 
 import asyncio
+import hashlib
 import logging
 import time
 from collections.abc import Awaitable, Callable
@@ -22,11 +23,9 @@ from judgeq.errors import (
 )
 from judgeq.events import CallEnded, CallStarted, Event, Notice
 from judgeq.judge.backend import Backend, Prepared, Reply, Request
-from judgeq.judge.bounds import LONGEST
-from judgeq.judge.budget import Budget
+from judgeq.judge.budget import LONGEST, Budget
 from judgeq.judge.limiter import Limiter, Permit
 from judgeq.judge.retry import Policy, retried
-from judgeq.judge.unusable import kept
 from judgeq.types import Attempt, Call, Job, JobState, Outcome, Usage
 
 logger = logging.getLogger(__name__)
@@ -35,6 +34,18 @@ ALONE = 2
 """A call that fills the server so often with no other in flight is too long for it."""
 REPORTED = 2
 """So many calls that were tried alone and failed are an outage, of which the user is notified."""
+KEPT = 65_536
+"""Bytes that are kept of a reply."""
+
+
+def kept(reply: str) -> str:
+    """A masked reply as the ledger keeps it: its beginning, with a note of its length and checksum where
+    it was cut. It may have megabytes, and a run many like it."""
+    data = reply.encode(errors="replace")
+    if len(data) <= KEPT:
+        return reply
+    begun, digest = data[:KEPT].decode(errors="ignore"), hashlib.sha256(data).hexdigest()
+    return f"{begun}\n[cut here: the reply had {len(data):,} bytes, with the SHA-256 {digest}]"
 
 
 class Ledger(Protocol):
@@ -115,20 +126,17 @@ class Sender:
         All of its bound; or what the replies that came suggest, unless it was longer under way than any
         of them: then it may have been longer, too.
         """
-        bound, lost = prepared.bound, prepared.lost
-        slow = latency > self.slowest
-        risk = bound if lost is None or bound is None or slow else min(lost, bound)
+        bound = prepared.bound
+        lost = None if latency > self.slowest else self.backend.lost(prepared)
+        risk = bound if lost is None or bound is None else min(lost, bound)
         if self.budget.cap is not None and bound and not self._reported_loss:
             self._reported_loss = True
-            counted = f"counts for --max-cost as ${risk:.3g}"
-            if risk == bound:
-                counted += ", the most that it can cost"
-            else:
-                counted += f", {LONGEST} times the longest reply so far, and not as ${bound:.3g}"
+            how = "its bound" if risk == bound else f"{LONGEST} times the longest reply so far"
             self.emit(
                 Notice(
-                    f"A call brought no known cost, and may have been paid for: it {counted}. So do "
-                    "others like it. A small --max-output-tokens keeps that small.",
+                    "A call of unknown cost may have been paid: it counts for --max-cost as "
+                    f"${risk:.3g}, {how}, as do others like it. A smaller --max-output-tokens lowers "
+                    "that.",
                     warning=True,
                 )
             )
@@ -203,7 +211,8 @@ class Sending:
             begun = False
             try:
                 self._check_version()
-                await self._ledger.begin(Attempt(self._job.match.id, prepared.bound))
+                attempt = Attempt(self._job.match.id, prepared.bound, self.attempt + 1)
+                await self._ledger.begin(attempt)
                 self.attempt += 1
                 begun = True
                 used = cost = self._risk = None  # from here on nobody knows, until the answer tells
@@ -237,13 +246,13 @@ class Sending:
             reply = await sender.backend.complete(request, self._prepared)
         except JudgeError as error:
             if error.cost is None:
-                self._risk = self._risk_now(started)
+                self._risk = sender.risk(self._prepared, sender.clock() - started)
             self.note(self.call(error.outcome, error, started), str(error))
             self._failed(permit, error, alone=alone)
             raise
         sender.answered(permit)
         if reply.cost is None:
-            self._risk = self._risk_now(started)
+            self._risk = sender.risk(self._prepared, sender.clock() - started)
         else:
             sender.slowest = max(sender.slowest, sender.clock() - started)
         return Sent(reply, started)
@@ -267,11 +276,3 @@ class Sending:
         sender.limiter.abort()  # the next call would fare no better
         if self._filled >= ALONE:
             raise error
-
-    def _risk_now(self, started: float) -> float | None:
-        """Sender.risk, by the replies that have come by now: the request may have been prepared before
-        the first of them."""
-        sender, prepared = self._sender, self._prepared
-        if prepared.lost is None and prepared.bound is not None:
-            prepared = prepared._replace(lost=sender.backend.prepare(self._request).lost)
-        return sender.risk(prepared, sender.clock() - started)

@@ -1,8 +1,8 @@
-"""A judge that reads no text: it knows the items' latent scores, and errs as a real one would.
+"""Judges that read no text, ask nobody and cost nothing: one that is simulated, one that was recorded.
 
-How it errs is error_model.py's. What it answers to a match depends on the seed and the match alone,
-whatever the attempt: so a call that is tried again, a kill or another order of completion never
-changes a score.
+The simulated one knows the items' latent scores, and errs as a real one would (error_model.py). What it
+answers to a match depends on the seed and the match alone, whatever the attempt: so a call that is tried
+again, a kill or another order of completion never changes a score.
 """
 
 from __future__ import annotations
@@ -11,7 +11,8 @@ import asyncio
 from collections.abc import Awaitable, Callable, Sequence
 
 from judgeq import prompts, seeds
-from judgeq.errors import UsageError
+from judgeq.errors import JudgeError, UsageError
+from judgeq.imports.recordings import Judgment
 from judgeq.judge.backend import Prepared, Reply, Request
 from judgeq.judge.error_model import ErrorModel, latent_scores, seen_scores
 from judgeq.settings import Simulation
@@ -21,13 +22,31 @@ NO_TOKENS = Usage()
 NOTHING = Prepared()
 
 
-class SimulatedJudge:
+class Offline:
+    """What their backends have in common."""
+
+    version = 0
+
+    async def open(self) -> None:
+        """Nothing is needed."""
+
+    def prepare(self, request: Request) -> Prepared:
+        """Nothing is sent, and nothing to be kept in a cache."""
+        return NOTHING
+
+    def lost(self, prepared: Prepared) -> None:
+        """Nothing is lost."""
+
+    async def close(self) -> None:
+        """Nothing is held."""
+
+
+class SimulatedJudge(Offline):
     """The backend. `scores` are the latent scores as seen, shape (items,). Of several `number` says
     which one it is, `latency` how many seconds an answer takes. With `reasons` its replies have one,
     which changes no verdict."""
 
     name = "simulated"
-    version = 0
 
     def __init__(
         self,
@@ -48,13 +67,6 @@ class SimulatedJudge:
         self._answers = seeds.Stream(seed, "judge", *([number] if number else []))
         self._late = seeds.Stream(seed, "latency")
 
-    async def open(self) -> None:
-        """Nothing is needed."""
-
-    def prepare(self, request: Request) -> Prepared:
-        """Nothing is sent, and nothing to be kept in a cache."""
-        return NOTHING
-
     async def complete(self, request: Request, prepared: Prepared) -> Reply:
         """Answer, after the latency. Costs nothing."""
         match = request.match
@@ -64,9 +76,6 @@ class SimulatedJudge:
         verdict = self.judge(match)
         reason = reason_for(verdict, match, self._scores) if self._reasons else None
         return Reply(prompts.reply(verdict, match, reason), NO_TOKENS, 0.0)
-
-    async def close(self) -> None:
-        """Nothing is held."""
 
     def judge(self, match: Match) -> Verdict:
         """The verdict on a match: the same whenever it is asked."""
@@ -116,3 +125,30 @@ def make_simulated(
     scores = source if synthetic else latent_scores(source, settings, seed)
     seen = seen_scores(scores, settings, seed, number)
     return SimulatedJudge(seen, settings, latency, seed, sleep, number, reasons)
+
+
+class RecordedJudge(Offline):
+    """The backend. Answers a match about the same items as a recorded one, whatever their order; of
+    several with one of the match's round, of those with one in the order presented, else the last."""
+
+    def __init__(self, name: str, judgments: Sequence[Judgment]) -> None:
+        self.name = name
+        self._known: dict[frozenset[int], list[Judgment]] = {}
+        for judgment in reversed(judgments):
+            self._known.setdefault(frozenset(judgment.presented), []).append(judgment)
+
+    async def complete(self, request: Request, prepared: Prepared) -> Reply:
+        """The recorded verdict. Raises JudgeError for a match that wasn't recorded."""
+        match = request.match
+        known = self._known.get(frozenset(match.items))
+        if known is None:
+            raise JudgeError(
+                f"{self.name} holds no judgment on the items in rows "
+                f"{', '.join(map(str, sorted(match.items)))}. It can judge only what was asked when "
+                "it was recorded: give the same dataset, strategy and seed, or use `judgeq import`.",
+                cost=0.0,
+            )
+        best = max(
+            known, key=lambda each: (each.round == match.round, each.presented == match.items)
+        )
+        return Reply(prompts.reply(best.verdict, match), NO_TOKENS, 0.0)

@@ -20,8 +20,9 @@ import orjson
 from aiohttp import web
 
 from judgeq.mock_server.batches import Batches
-from judgeq.mock_server.behaviour import Limit, MockSettings, Stats
+from judgeq.mock_server.behaviour import Limit, Stats
 from judgeq.mock_server.chat import Chat, as_json, broke, drop, error, slow_down
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
 Handler = Callable[[web.Request], Awaitable[web.StreamResponse]]

@@ -17,8 +17,9 @@ import orjson
 from aiohttp import web
 
 from judgeq import seeds
-from judgeq.mock_server.behaviour import MockSettings, Stats
+from judgeq.mock_server.behaviour import Stats
 from judgeq.mock_server.chat import Chat, as_json, broke, drop, error, slow_down
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Usage
 
 LARGEST_PAGE = 100

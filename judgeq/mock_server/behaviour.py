@@ -1,4 +1,4 @@
-"""How the mock server behaves, what it saw, and the limits that it enforces exactly."""
+"""What the mock server saw, and the limits that it enforces exactly."""
 
 from __future__ import annotations
 
@@ -6,78 +6,13 @@ import hashlib
 from collections import Counter, deque
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Annotated, Any, Literal, NamedTuple
+from typing import Any, NamedTuple
 
 import orjson
-from pydantic import BaseModel, ConfigDict, Field
 
 from judgeq.types import Usage
 
 WINDOW = 60.0
-FAULTS = (
-    *("rate_limited", "errors", "dropped", "hung", "refused", "cut_off", "filtered"),
-    *("unreadable", "incomplete", "wrapped"),
-)
-
-
-Share = Annotated[float, Field(ge=0, le=1)]
-
-
-class MockSettings(BaseModel):
-    """How the server behaves. Shares (0 to 1) are of requests, and of a batch's lines.
-
-    `structured` replies that it can do: with "ignored" it takes a schema and doesn't keep to it. Of
-    batches, `batch_expire` and `batch_invalid` are shares of batches, `batch_limited` and
-    `batch_unanswered` of requests to create one, `batch_flaky` of all other requests about them,
-    `batch_failing`, `batch_lost` and `batch_doubled` of lines, `batch_broken` of downloads; times are
-    in seconds.
-    """
-
-    model_config = ConfigDict(frozen=True, extra="forbid", allow_inf_nan=False)
-
-    host: str = "127.0.0.1"
-    port: int = Field(8000, ge=0, le=65535)
-    seed: int = Field(0, ge=0)
-    only_model: str | None = None
-    latency: float = Field(0.0, ge=0)
-    rpm: float | None = Field(None, gt=0)
-    tpm: float | None = Field(None, gt=0)
-    rate_limited: Share = 0.0
-    retry_after: float = Field(1.0, ge=0)
-    errors: Share = 0.0
-    dropped: Share = 0.0
-    hung: Share = 0.0
-    unreadable: Share = 0.0
-    incomplete: Share = 0.0
-    refused: Share = 0.0
-    cut_off: Share = 0.0
-    filtered: Share = 0.0
-    wrapped: Share = 0.0
-    key: str | None = None
-    echo_key: bool = False
-    structured: Literal["schema", "ignored", "json", "text"] = "schema"
-    max_input_tokens: int | None = Field(None, ge=1)
-    quota_after: int | None = Field(None, ge=0)
-    reasoning_tokens: int = Field(0, ge=0)
-    reasoning_beside: bool = False
-    cached_share: Share = 0.0
-    usage: bool = True
-    batch_time: float = Field(2.0, ge=0)
-    batch_expire: Share = 0.0
-    batch_invalid: Share = 0.0
-    batch_queue_tokens: int | None = Field(None, ge=1)
-    batch_limited: Share = 0.0
-    batch_unanswered: Share = 0.0
-    batch_flaky: Share = 0.0
-    batch_failing: Share = 0.0
-    batch_lost: Share = 0.0
-    batch_doubled: Share = 0.0
-    batch_broken: Share = 0.0
-
-    @property
-    def failures(self) -> tuple[tuple[str, float], ...]:
-        """The faults that take an answer's place, and their shares."""
-        return tuple((name, getattr(self, name)) for name in FAULTS)
 
 
 @dataclass(slots=True)

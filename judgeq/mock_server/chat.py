@@ -12,11 +12,12 @@ from typing import Any, Literal, NamedTuple
 import orjson
 from aiohttp import web
 
-from judgeq import fences, prompts, seeds
+from judgeq import escaping, prompts, seeds
 from judgeq.judge.error_model import HIGH, LOW, ErrorModel
 from judgeq.judge.simulated import reason_for
-from judgeq.mock_server.behaviour import MockSettings, Stats, question_id
+from judgeq.mock_server.behaviour import Stats, question_id
 from judgeq.settings import Simulation
+from judgeq.settings.mock_server import MockSettings
 from judgeq.types import Match, Usage, Verdict
 
 STRUCTURED = {"json_schema": 2, "json_object": 1}
@@ -176,7 +177,7 @@ class Chat:
 
     def answer(self, asked: Asked) -> str:
         """What the simulated judge says to the texts between the fences."""
-        texts = [text for _, text in fences.texts_in(asked.content)]
+        texts = [text for _, text in escaping.texts_in(asked.content)]
         scores = [self._score(text) for text in texts]
         rng = self._answers.at(int(asked.id[:15], 16))
         match = Match(0, 1, tuple(range(len(texts))))
@@ -255,7 +256,7 @@ def _words(schema: Any) -> list[str]:
 
 
 def _as_fenced(text: str) -> str:
-    texts = fences.texts_in(fences.fenced("A", text))
+    texts = escaping.texts_in(escaping.fenced("A", text))
     return texts[0][1] if texts else text
 
 

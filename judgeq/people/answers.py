@@ -117,7 +117,7 @@ def lease_of(reply: str) -> str:
 
 def remark(call: Call) -> str | None:
     """A person's own words about a question: their note, or why they skipped it. None without any, and
-    of a model's call. To be escaped where it is shown (untrusted.py)."""
+    of a model's call. To be escaped where it is shown (escaping.py)."""
     if call.judge is None:
         return None
     content = _content(call.reply or "")

@@ -13,10 +13,10 @@ from typing import Annotated, Literal, NamedTuple
 from pydantic import Field
 
 from judgeq.errors import UsageError
+from judgeq.escaping import plain
 from judgeq.person import Person, PersonState
 from judgeq.runs import RunPlace
 from judgeq.store import Store
-from judgeq.untrusted import plain
 
 LONGEST = 80
 """Characters of a name."""

@@ -20,9 +20,11 @@ from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 LEVEL = 0.95
 LEAST = 10
+"""Comparisons below which nothing is said of a judge or an item."""
 LISTED = 100
 """So many judges, or items, are in JSON."""
-"""Comparisons below which nothing is said of a judge or an item."""
+UNEXPECTED = 1.6
+"""A surprise that 1 of 20 judgments exceed under the model; and a residual, higher or lower."""
 _AT_ONCE = 8192
 _TINY = 1e-300
 

@@ -199,23 +199,15 @@ def plus(a: Flips, b: Flips) -> Flips:
 
 
 def sentence(slots: Slots) -> str:
-    """What the rates say, and how likely chance alone says as much."""
+    """Whether the judge favours a position, with the probability that chance alone does as much."""
     if slots.chance is None:
-        return "too few matches to tell whether a slot is favoured."
-    often = f"in {_share(slots.chance)} of runs whose judge favours no slot"
+        return "Too few matches to test for position bias."
+    p = "p < 0.001" if slots.chance < 0.001 else f"p = {slots.chance:.2g}"
     claims = [
-        f"slot {slot} is {how}: it wins {slots.rate[slot - 1]:.3f} of its comparisons"
-        for slot, how in ((slots.favoured, "favoured"), (slots.slighted, "slighted"))
+        f"position {slot} wins {how} often than chance ({slots.rate[slot - 1]:.3f} of its comparisons)"
+        for slot, how in ((slots.favoured, "more"), (slots.slighted, "less"))
         if slot is not None
     ]
     if claims:
-        return f"{'; '.join(claims)}. A slot is as far from 0.5 {often}."
-    return f"no slot is favoured. A slot is as far from 0.5 as slot {slots.furthest} {often}."
-
-
-def _share(probability: float) -> str:
-    if probability < 0.001:
-        return "fewer than 1 in 1,000"
-    if probability < 0.01:
-        return f"{probability * 1000:.0f} in 1,000"
-    return f"{probability:.0%}"
+        return f"Position bias: {' and '.join(claims)}, {p}."
+    return f"No position bias found ({p}, largest deviation: position {slots.furthest})."

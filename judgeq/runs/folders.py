@@ -8,11 +8,10 @@ from __future__ import annotations
 import os
 import re
 import socket
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Protocol, TypeVar
 
 from filelock import FileLock, Timeout
 
@@ -20,63 +19,16 @@ from judgeq.datasets import Dataset
 from judgeq.errors import RunError, UsageError
 from judgeq.files import (
     read_start,
-    refuse_linked_folder,
     refuse_links,
     replacing,
-    unwritable,
     write_new,
 )
 from judgeq.runs.info import RunInfo
+from judgeq.runs.place import Place, Places, choose
 from judgeq.store import DATABASE, Store, make_store, open_store
 
 LOCK_WAIT = 1.0
 """Seconds to wait for the lock: longer than `is_running` holds it, shorter than a user's patience."""
-
-
-class _Named(Protocol):
-    @property
-    def id(self) -> str: ...
-
-    def info(self) -> RunInfo: ...
-
-
-P = TypeVar("P", bound=_Named)
-
-
-def id_of(name: str, fingerprint: str) -> str:
-    """The run id of the first run with this fingerprint, which begins with `name`."""
-    name = re.sub(r"[^A-Za-z0-9_.]+", "-", name)[:200]  # file systems allow 255 bytes
-    return f"{name.strip('-.') or 'run'}-{fingerprint[:10]}"
-
-
-def choose(runs: Sequence[P], name: str, where: str, listing: str = "judgeq runs") -> P:
-    """The run meant by its id, a unique beginning of it, or "last", of those listed `where`. Raises
-    RunError when there is none, or several; the command `listing` lists them."""
-    if not runs:
-        raise RunError(f"there are no runs in {where}; `judgeq run --dataset demo` makes one.")
-    if name == "last":
-        return _last(runs)
-    exact = [run for run in runs if run.id == name]
-    meant = exact or [run for run in runs if run.id.startswith(name)]
-    if len(meant) == 1:
-        return meant[0]
-    if not meant:
-        raise RunError(f"there is no run {name!r} in {where}; `{listing}` lists them.")
-    listed = ", ".join(run.id for run in meant[:5]) + (" …" if len(meant) > 5 else "")
-    raise RunError(f"{name!r} begins {len(meant)} runs: {listed}. Give more of the id.")
-
-
-def _last(runs: Sequence[P]) -> P:
-    """The latest run. Raises RunError naming it when it can't be read: another isn't meant."""
-    try:
-        runs[0].info()
-    except RunError as error:
-        hint = f" The latest before it is {runs[1].id}." if len(runs) > 1 else ""
-        raise RunError(
-            f"the last run, {runs[0].id}, can't be read: {error} Name the run that you mean "
-            f"(`judgeq runs` lists them), or move that folder away.{hint}"
-        ) from error
-    return runs[0]
 
 
 def whoami() -> str:
@@ -85,7 +37,7 @@ def whoami() -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class RunFolder:
+class RunFolder(Place):
     """One run's folder. Reading one that can't be read raises RunError."""
 
     path: Path
@@ -100,11 +52,6 @@ class RunFolder:
     def database(self) -> Path:
         """The ledger."""
         return self.path / DATABASE
-
-    @property
-    def scores(self) -> Path:
-        """The scores, once the run is finished or `judgeq rate` was called."""
-        return self.path / "scores.csv"
 
     @property
     def shown(self) -> str:
@@ -236,11 +183,7 @@ class RunFolder:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Hold the run, and make its folder. Raises RunError while another process holds it."""
-        refuse_linked_folder(self.path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+        self.make_folder()
         refuse_links(self.path / "lock")
         lock = FileLock(self.path / "lock")
         try:
@@ -287,7 +230,7 @@ class RunFolder:
 
 
 @dataclass(frozen=True, slots=True)
-class FolderRuns:
+class FolderRuns(Places[RunFolder]):
     """The runs in folders under `root`."""
 
     root: Path
@@ -297,18 +240,16 @@ class FolderRuns:
         """The place, for messages."""
         return str(self.root)
 
-    def place(self, name: str, fingerprint: str, new: bool) -> RunFolder:
-        """The place of the run with this fingerprint: the latest there is, or one to be made.
+    def called(self, name: str) -> RunFolder:
+        """See Places."""
+        return RunFolder(self.root / name)
 
-        `name` begins the run id. Raises RunError when the id's place holds another run.
-        """
-        base = id_of(name, fingerprint)
-        number, folder = 1, RunFolder(self.root / base)
-        while os.path.lexists(folder.path):
-            _check_same(folder, fingerprint, new)
-            number += 1
-            latest, folder = folder, RunFolder(self.root / f"{base}-{number}")
-        return folder if new or number == 1 else latest
+    def holds(self, place: RunFolder, fingerprint: str, new: bool) -> bool:
+        """See Places."""
+        if not os.path.lexists(place.path):
+            return False
+        _check_same(place, fingerprint, new)
+        return True
 
     def all(self) -> list[RunFolder]:
         """All runs, the latest first; also those that can't be read, whose `info` says why."""
@@ -321,8 +262,8 @@ class FolderRuns:
         return sorted(listed, key=lambda folder: (folder.touched(), folder.id), reverse=True)
 
     def find(self, name: str, accept_damage: bool = False) -> RunFolder:
-        """The run a user means: its id, a unique beginning of it, or "last"; read also where it doesn't
-        add up, if that is accepted.
+        """The run a user means: its id, its name, a unique beginning of its id, or "last"; read also
+        where it doesn't add up, if that is accepted.
 
         Raises RunError when there is none, or several.
         """

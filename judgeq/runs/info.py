@@ -42,9 +42,9 @@ class Ended(BaseModel):
     @property
     def sentence(self) -> str:
         """What was known, and by what that was enough."""
-        parts = [f"ρ̂ {self.rho:.3f}"]
+        parts = [f"reliability {self.rho:.3f}"]
         if self.top_share is not None:
-            parts.append(f"{self.top_share:.1%} of the first items settled")
+            parts.append(f"{self.top_share:.0%} of the first items settled")
         return f"{', '.join(parts)} (--until {self.goal})"
 
 
@@ -106,6 +106,13 @@ class RunInfo(BaseModel):
         """Whether the run ended after so many rounds because enough was known, by its goal of now."""
         ended = self.ended
         return ended is not None and (ended.round, ended.goal) == (rounds, self.settings.goal.name)
+
+    @property
+    def feature(self) -> str:
+        """What its texts are compared by, in words; "" where that isn't known."""
+        prompt = self.facts.get("prompt")
+        feature = prompt.get("feature") if isinstance(prompt, dict) else None
+        return feature if isinstance(feature, str) else ""
 
     @property
     def judge_names(self) -> Sequence[str]:

@@ -14,26 +14,22 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-
 from judgeq.datasets import Dataset
 from judgeq.datasets.dataset import content_of
 from judgeq.errors import RunError
-from judgeq.files import refuse_linked_folder, unwritable
-from judgeq.runs.folders import choose, id_of
 from judgeq.runs.info import RunInfo
+from judgeq.runs.place import Place, Places, choose
 from judgeq.store import Store, open_stored
 from judgeq.store.damage import refuse
 from judgeq.store.postgres import runs as rows
 from judgeq.store.postgres.address import Address, parse
-from judgeq.store.postgres.prospects import Lookout
-from judgeq.store.postgres.runs import RunRow
+from judgeq.store.postgres.runs import Lookout, RunRow
 
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,230}")
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRun:
+class StoredRun(Place):
     """One run in a store; see `RunFolder`. `seen` is its row of a moment ago, where it was listed."""
 
     address: Address
@@ -46,11 +42,6 @@ class StoredRun:
     def path(self) -> Path:
         """See RunFolder."""
         return self.root / self.id
-
-    @property
-    def scores(self) -> Path:
-        """See RunFolder."""
-        return self.path / "scores.csv"
 
     @property
     def shown(self) -> str:
@@ -154,25 +145,21 @@ class StoredRun:
     def dataset(self) -> Dataset | None:
         """See RunFolder."""
         row, info = self.row(), self.info()
-        kept = rows.shared(self.address, row.run) if row.texts else None
+        try:
+            kept = rows.shared(self.address, row.run) if row.texts else None
+        except (TypeError, ValueError) as error:
+            raise RunError(f"{self.shown} is damaged: {error}.") from error
         if kept is None:
             return None
-        if content_of(kept.ids, kept.texts) != info.shared:
+        items, texts = kept
+        if content_of(items.ids, texts) != info.shared:
             raise RunError(f"the texts in {self.shown} are not those that the run was begun with.")
-        gold = np.array([np.nan if label is None else label for label in kept.gold])
-        subsets = {}
-        for name, members in kept.subsets.items():
-            subsets[name] = np.zeros(len(kept.ids), dtype=np.bool_)
-            try:
-                subsets[name][np.frombuffer(members, dtype="<i4")] = True
-            except (IndexError, ValueError) as error:
-                raise RunError(f"{self.shown} is damaged: subset {name!r}.") from error
         return Dataset(
             name=info.dataset,
-            ids=kept.ids,
-            texts=kept.texts,
-            gold=None if np.isnan(gold).all() else gold,
-            subsets=subsets,
+            ids=items.ids,
+            texts=texts,
+            gold=items.gold,
+            subsets=dict(items.subsets),
             source=f"the texts shared in {self.address.shown}",
             known_as=str(info.facts.get("dataset")),
             licence=info.licence,
@@ -190,11 +177,7 @@ class StoredRun:
     @contextmanager
     def locked(self) -> Iterator[None]:
         """Make the folder of results. Who leads the run is the store's to say, which knows when."""
-        refuse_linked_folder(self.path)
-        try:
-            self.path.mkdir(parents=True, exist_ok=True)
-        except OSError as error:
-            raise unwritable(self.path, error) from error
+        self.make_folder()
         yield
 
     def caution(self) -> str | None:
@@ -207,11 +190,11 @@ class StoredRun:
         damage = rows.damage(self.address, run)
         if not (read_only and self.accept_damage):
             refuse(self.shown, damage)
-        return open_stored(self.address, run, self.id, read_only=read_only, damage=damage)
+        return open_stored(self.address, run, self.id, damage=damage)
 
 
 @dataclass(frozen=True, slots=True)
-class StoredRuns:
+class StoredRuns(Places[StoredRun]):
     """The runs in a store, whose results go under `root`; see `FolderRuns`."""
 
     address: Address
@@ -227,17 +210,16 @@ class StoredRuns:
         """See FolderRuns."""
         return self.address.shown
 
-    def place(self, name: str, fingerprint: str, new: bool) -> StoredRun:
-        """See FolderRuns."""
-        base = id_of(name, fingerprint)
-        there = {run.id: run for run in self.all()}
-        number, run = 1, StoredRun(self.address, base, self.root)
-        while run.id in there:
-            if (seen := there[run.id].seen) is not None and seen.fingerprint != fingerprint:
-                raise RunError(f"{run.shown} is another run (its fingerprint differs).")
-            number += 1
-            latest, run = run, StoredRun(self.address, f"{base}-{number}", self.root)
-        return run if new or number == 1 else latest
+    def called(self, name: str) -> StoredRun:
+        """See Places."""
+        return StoredRun(self.address, name, self.root)
+
+    def holds(self, place: StoredRun, fingerprint: str, new: bool) -> bool:
+        """See Places."""
+        row = rows.read(self.address, place.id)
+        if row is not None and row.fingerprint != fingerprint:
+            raise RunError(f"{place.shown} is another run (its fingerprint differs).")
+        return row is not None
 
     def all(self) -> list[StoredRun]:
         """See FolderRuns; without rows whose name judgeq doesn't give."""

@@ -48,27 +48,26 @@ def _described(rating: str) -> str:
 class DatasetSpec(Declarations):
     """What to load.
 
-    `dataset` is a known name, "synthetic:<shape>", the path of a .csv, .tsv, .jsonl, .ndjson or
-    .parquet file, or "-": CSV or JSONL on standard input. `n` is for synthetic items; the columns,
-    levels, `delimiter`, `encoding` and `skip_empty` are for tables of the user's, except
-    `latent_column`, which names a numeric column for the simulated judge of known ones too. Without
-    `id_column` the ids are the column "id", where there is one of an id of its own in every row;
-    else the row numbers. Of all datasets, `sample` draws some
-    items at random.
+    `dataset` is a known name, "synthetic:<shape>", the path of a table, or "-": a table on standard
+    input. `n` is for synthetic items; the columns, levels, and how a table is read, are for tables of
+    the user's, except `latent_column`, which names a numeric column for the simulated judge of known
+    ones too. Without `id_column` the ids are the column "id", where there is one of an id of its own
+    in every row; else the row numbers. Of all datasets, `sample` draws some items at random.
     """
 
     dataset: Annotated[
         str,
         setting(
             "A dataset's name, a file's path, or - for standard input. Names are babe, us_vs_them, "
-            "demo and synthetic:normal (linear, bimodal, binary); a file is CSV, TSV, JSONL or "
-            "Parquet; standard input is CSV or JSONL.",
+            "demo and synthetic:normal (linear, bimodal, binary); a file is CSV, TSV, JSON, JSONL, "
+            "Excel (.xlsx), Parquet or .txt (a text a line), also with .gz.",
             DATA, common=True, short="-d", metavar="NAME|PATH|-",
         ),
     ]  # fmt: skip
     text_column: str | None = setting(
-        "A file's column of texts.", DATA, None, common=True, unset="text", metavar="NAME"
-    )
+        "A file's column of texts. Of a JSON object within one its path, as meta.text.", DATA, None,
+        common=True, unset="text", metavar="NAME",
+    )  # fmt: skip
     id_column: str | None = setting(
         "A file's column of ids.", DATA, None,
         common=True, unset="id, else the row number", metavar="NAME",
@@ -78,7 +77,7 @@ class DatasetSpec(Declarations):
     )
     gold_levels: tuple[str, ...] | None = setting(
         "The gold labels, where they are words, from least to most.", DATA, None,
-        common=True, metavar="LOW,…,HIGH",
+        metavar="LOW,…,HIGH",
     )  # fmt: skip
     latent_column: str | None = setting(
         "A column of numbers that the simulated judge answers from.", DATA, None,
@@ -86,15 +85,24 @@ class DatasetSpec(Declarations):
     )  # fmt: skip
     delimiter: str | None = setting(
         "What separates the columns: a character, or tab.", DATA, None,
-        unset="comma; semicolon or tab where a CSV's header has that alone", metavar="CHARACTER",
+        unset="comma; semicolon, tab or | where a CSV's header has that alone", metavar="CHARACTER",
     )  # fmt: skip
     encoding: str | None = setting(
         "A file's encoding, such as windows-1252.", DATA, None,
         unset="UTF-8, or what a byte order mark says", metavar="NAME",
     )  # fmt: skip
+    no_header: bool = setting(
+        "The first line is a row: columns are named by number, from 1.", DATA, False
+    )
     skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
+    merge_duplicates: bool = setting(
+        "Judge equal texts as one item, with the first one's id and gold.", DATA, False
+    )
+    keep_columns: bool = setting(
+        "Carry the table's other columns into scores.csv.", DATA, False, session=True
+    )
     sample: int | None = setting(
-        "Only so many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
+        "Only this many items, drawn at random by --seed: a pilot before you pay for all.", DATA, None,
         common=True, limits={"ge": 2},
     )  # fmt: skip
     n: int | None = setting("How many synthetic items.", DATA, None, unset="1000")
@@ -263,6 +271,10 @@ class Choices(Declarations):
         RUNNING, None, common=True, session=True, unset="when its rounds are over",
         metavar="RHO|topK",
     )  # fmt: skip
+    name: str | None = setting(
+        "A name for the run, next to its id: commands take either.", RUNNING, None,
+        common=True, metavar="NAME",
+    )  # fmt: skip
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
         "results only; '' keeps runs in folders.",
@@ -302,6 +314,15 @@ class Choices(Declarations):
             able = " or ".join(name for name in CHOICES if ESTIMATORS[name].likelihood)
             raise ValueError(f"--unbias-position goes with --rating {able}, not {self.rating}")
         return self
+
+    @field_validator("name")
+    @classmethod
+    def _of_a_run(cls, name: str | None) -> str | None:
+        if name is not None and (
+            name == "last" or not re.fullmatch(r"\w(?:[\w .+-]{0,58}\w)?", name)
+        ):
+            raise ValueError("give up to 60 letters, digits, spaces, and . + - _; not 'last'")
+        return name
 
     @field_validator("until")
     @classmethod

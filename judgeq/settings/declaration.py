@@ -36,6 +36,20 @@ NOT_NEGATIVE: Mapping[str, float] = {"ge": 0}
 SHARE: Mapping[str, float] = {"ge": 0, "le": 1}
 
 
+IN_WORDS = {
+    "greater_than_equal": "give {ge:,.10g} or more",
+    "greater_than": "give more than {gt:,.10g}",
+    "less_than_equal": "give {le:,.10g} or less",
+    "less_than": "give less than {lt:,.10g}",
+    "literal_error": "give {expected}",
+    "int_parsing": "give a whole number",
+    "int_from_float": "give a whole number",
+    "float_parsing": "give a number",
+    "bool_parsing": "give true or false",
+}
+"""What pydantic finds wrong with a value, by its name for it."""
+
+
 @dataclass(frozen=True, slots=True)
 class Declared:
     """What is said of a setting beside its type, default and limits.
@@ -129,3 +143,10 @@ def _setting(name: str, field: Any) -> Setting:
     kind = str if choices else get_origin(kind) or kind
     default = None if field.is_required() else field.get_default(call_default_factory=True)
     return Setting(name, kind, choices, default, field.json_schema_extra["declared"])
+
+
+def in_words(problem: Mapping[str, Any]) -> str:
+    """What pydantic found wrong with a setting, in our words."""
+    words = IN_WORDS.get(problem["type"])
+    message: str = problem["msg"].removeprefix("Value error, ")
+    return message if words is None else words.format(**problem.get("ctx", {}))

@@ -7,11 +7,10 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from judgeq.store import files
 from judgeq.store.protocol import Items as Items
 from judgeq.store.protocol import Spent as Spent
-from judgeq.store.protocol import Store as Store
-from judgeq.store.sqlite import SqliteStore
+from judgeq.store.sql_store import Store as Store
+from judgeq.store.sqlite import SqliteStore, connect, problem
 
 if TYPE_CHECKING:
     from judgeq.store.postgres.address import Address
@@ -35,15 +34,13 @@ def make_store(folder: Path) -> None:
     Raises RunError."""
     path = folder / DATABASE
     try:
-        files.connect(path, read_only=False).close()
+        connect(path, read_only=False).close()
     except (sqlite3.Error, OSError) as error:
-        raise files.problem(path, error) from error
+        raise problem(path, error) from error
 
 
-def open_stored(
-    address: Address, run: int, name: str, *, read_only: bool = False, damage: Sequence[str] = ()
-) -> Store:
+def open_stored(address: Address, run: int, name: str, *, damage: Sequence[str] = ()) -> Store:
     """The store of the run of this number and name in a PostgreSQL database."""
     from judgeq.store.postgres.store import PostgresStore  # not needed for folders
 
-    return PostgresStore(address, run, name=name, read_only=read_only, damage=damage)
+    return PostgresStore(address, run, name=name, damage=damage)

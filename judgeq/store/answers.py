@@ -3,40 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
 
+from judgeq.store.protocol import Columns
 from judgeq.store.rows import MANY, UNKNOWN, unpacked
-from judgeq.types import Bools, Floats, Offsets, Rows, Verdicts
+from judgeq.types import Bools, Offsets, Rows, Verdicts
 
 
-@dataclass(frozen=True, slots=True, eq=False)
-class Columns:
-    """Verdicts as they stand in a store, column by column: shape (verdicts,), or their items one after
-    the other; a score is nan where there is none. `lengths` are those of the rankings and `asked_of`
-    those of their matches, in items."""
-
-    jobs: Offsets
-    ranked: Rows
-    lengths: Offsets
-    asked: Rows
-    asked_of: Offsets
-    ties: NDArray[np.uint8]
-    scores: Floats
-    judges: Rows
-    ordered: Bools
-
-
-def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
-    """The verdicts from (job, ranking, ties, score, the match's items, its judge, whether their order
-    is known), over n items. Raises ValueError as `assembled`."""
+def columns(rows: Sequence[Sequence[Any]]) -> Columns:
+    """The columns of rows (job, ranking, ties, score, the match's items, its judge, whether their order
+    is known). Raises ValueError for a judge that can't be."""
     if not all(type(number) is int and 0 <= number < MANY for number in {row[5] for row in rows}):
         raise ValueError("a judge's number can't be")
     ties = b"".join(row[2] or bytes(len(row[1]) // 4) for row in rows)
-    columns = Columns(
+    return Columns(
         jobs=np.array([row[0] for row in rows], dtype=np.int64),
         ranked=unpacked(b"".join(row[1] for row in rows)),
         lengths=np.array([len(row[1]) // 4 for row in rows], dtype=np.int64),
@@ -47,7 +30,6 @@ def verdicts(rows: Sequence[Sequence[Any]], n: int) -> Verdicts:
         judges=np.array([row[5] for row in rows], dtype=np.int32),
         ordered=np.array([row[6] != 0 for row in rows], dtype=np.bool_),
     )
-    return assembled(columns, n)
 
 
 def assembled(columns: Columns, n: int) -> Verdicts:

@@ -1,4 +1,4 @@
-"""How batches stand in the rows of a store, and the statements of the SQLite file about them.
+"""How batches stand in the rows of a store.
 
 What a provider says of a batch is kept as far as it can be: it must not be what loses a batch. What is
 read back may be anybody's: what can't have been written by us raises ValueError or TypeError.
@@ -9,11 +9,12 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Collection, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
 from judgeq.store import rows
+from judgeq.store.statements import NEVER
 from judgeq.types import Batch, BatchState, Job, Line
 
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,64}")
@@ -21,52 +22,7 @@ _LINE = np.dtype([("job", "<i8"), ("bound", "<f8"), ("size", "<i4")])
 _UNBOUNDED = -1.0
 _MANY = 2**31
 _LATEST = 1e11  # seconds since the epoch
-
-INSERT = """
-INSERT INTO batches (name, judge, api, address, form, made, jobs, reserved, tokens, state, remote,
-                     status, total, done, failed, seen, expires, cost, answered, error, sent)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-NOTE = """
-UPDATE batches SET judge = ?, api = ?, address = ?, form = ?, made = ?, jobs = ?, reserved = ?,
-    tokens = ?, state = ?, remote = ?, status = ?, total = ?, done = ?, failed = ?, seen = ?,
-    expires = ?, cost = ?, answered = ?, error = ?
-WHERE name = ?
-"""
-# The jobs of a batch wait for it, whoever comes and goes.
-GIVE_BACK = """
-UPDATE jobs SET state = 'pending'
-WHERE state = 'running' AND coalesce(worker, '') NOT IN (SELECT name FROM batches)
-"""
-HAND_OVER = """
-UPDATE jobs SET
-    attempts = attempts + 1, open = open + 1, at_risk = at_risk + ?, unbounded = unbounded + ?,
-    worker = ?, lease = NULL
-WHERE id = ? AND state = 'running' AND worker = ?
-"""
-# A line is of 20 bytes.
-LISTED = """
-SELECT name, judge, api, address, form, made, jobs, reserved, tokens, state, remote, status, total, done,
-    failed, seen, expires, cost, answered, error, substr(sent, 1, 20), substr(sent, -20)
-FROM batches ORDER BY id
-"""
-HELD = """
-SELECT worker, count(*), sum(max(at_risk, 0)), sum(max(unbounded, 0)), min(id), max(id) FROM jobs
-WHERE state = 'running' AND worker IN (SELECT name FROM batches) GROUP BY worker
-"""
-OF_BATCH = """
-SELECT id, items, judge, repeat, attempts, unusable, error FROM jobs
-WHERE id BETWEEN ? AND ? AND state = 'running' AND worker = ? ORDER BY id
-"""
-
-
-class Held(NamedTuple):
-    """The jobs that a batch still has: how many, the nano-dollars at risk for them, and how many of
-    their attempts are without a bound."""
-
-    jobs: int = 0
-    at_risk: int = 0
-    unbounded: int = 0
+_COUNTED = ("total", "done", "failed")  # by the provider
 
 
 def taken(batch: Batch, lines: Sequence[Line], gone: Collection[int]) -> Batch:
@@ -81,24 +37,26 @@ def taken(batch: Batch, lines: Sequence[Line], gone: Collection[int]) -> Batch:
     return batch._replace(jobs=len(bounds), reserved=reserved)
 
 
-def row(batch: Batch) -> tuple[Any, ...]:
+def columns(batch: Batch) -> dict[str, Any]:
     """The fields of a batch that a store keeps: all but `left` and `at_risk`."""
-    return (
-        *(batch.name, batch.judge, batch.api, batch.address, batch.form, batch.made, batch.jobs),
-        *(batch.reserved, batch.tokens, BatchState(batch.state).value),
-        *(rows.text(batch.remote), rows.text(batch.status)),
-        *(min(max(0, count), _MANY - 1) for count in (batch.total, batch.done, batch.failed)),
-        batch.seen,
-        batch.expires if batch.expires is not None and 0 <= batch.expires < _LATEST else None,
-        *(batch.cost, batch.answered, rows.text(batch.error)),
-    )
+    expires = batch.expires
+    return {
+        **batch._asdict(),
+        "state": BatchState(batch.state).value,
+        "remote": rows.text(batch.remote),
+        "status": rows.text(batch.status),
+        "error": rows.text(batch.error),
+        **{name: min(max(0, getattr(batch, name)), _MANY - 1) for name in _COUNTED},
+        "expires": expires if expires is not None and 0 <= expires < _LATEST else None,
+    }
 
 
-def read(kept: Sequence[Any], held: Held) -> Batch:
-    """The batch from its `row`. Raises ValueError or TypeError for one that can't be."""
+def read(row: Sequence[Any]) -> Batch:
+    """The batch of a row of statements.BATCHES. Raises ValueError or TypeError for one that can't be."""
+    *kept, first, last, until, left, at_risk, unbounded, lowest, highest = row
     batch = Batch(*kept)
-    if not _NAME.fullmatch(batch.name):
-        raise ValueError("a batch has a name that can't be")
+    if until != NEVER or not _NAME.fullmatch(batch.name):
+        raise ValueError("a batch has no worker, or one that may die, or a name that can't be")
     counts = (batch.judge, batch.jobs, batch.total, batch.done, batch.failed, batch.answered)
     times = (batch.made, batch.seen or 0.0, batch.expires or 0.0)
     amounts = (batch.reserved or 0.0, batch.tokens, batch.cost)
@@ -108,10 +66,10 @@ def read(kept: Sequence[Any], held: Held) -> Batch:
         and all(0 <= amount < math.inf for amount in amounts)
     ):
         raise ValueError(f"the batch {batch.name} has a number that can't be")
+    if left and not _ends(first)[0] <= lowest <= highest <= _ends(last)[1]:
+        raise ValueError(f"the batch {batch.name} has a job that it wasn't given")
     return batch._replace(
-        state=BatchState(batch.state),
-        left=held.jobs,
-        at_risk=None if held.unbounded else held.at_risk / 1e9,
+        state=BatchState(batch.state), left=left, at_risk=None if unbounded else at_risk / 1e9
     )
 
 
@@ -130,7 +88,7 @@ def _number(line: Line) -> int:
     return line.job.match.id
 
 
-def span(sent: bytes) -> tuple[int, int]:
+def _ends(sent: bytes) -> tuple[int, int]:
     """The lowest and the highest number of the jobs in packed lines; (0, -1) without any."""
     if len(sent) % _LINE.itemsize:
         raise ValueError("the lines of a batch are cut off")
@@ -140,22 +98,9 @@ def span(sent: bytes) -> tuple[int, int]:
     return int(ends[0]), int(ends[1])
 
 
-def listed(kept: Sequence[Sequence[Any]], counted: Sequence[Sequence[Any]]) -> list[Batch]:
-    """The batches of LISTED, with what HELD says. Raises ValueError or TypeError as `read`."""
-    held = {name: counts for name, *counts in counted}
-    listed = []
-    for *columns, first, last in kept:
-        *counts, lowest, highest = held.get(columns[0], (0, 0, 0, 0, -1))
-        batch = read(columns, Held(*counts))
-        if batch.left and not span(first)[0] <= lowest <= highest <= span(last)[1]:
-            raise ValueError(f"the batch {batch.name} has a job that it wasn't given")
-        listed.append(batch)
-    return listed
-
-
 def lines(sent: bytes, jobs: Sequence[Job]) -> list[Line]:
     """The lines of these jobs. Raises ValueError where they aren't there, or can't be."""
-    span(sent)  # whole
+    _ends(sent)  # whole
     table = np.frombuffer(sent, _LINE)
     bounds, sizes = table["bound"], table["size"]
     if not np.isfinite(bounds).all() or ((bounds < 0) & (bounds != _UNBOUNDED)).any():

@@ -1,5 +1,4 @@
-"""How people stand in the rows of a store, and the statements of the SQLite file about them: who they
-are, what they have, what they said.
+"""How people stand in the rows of a store: who they are, what they have, what they said.
 
 A store may be anybody's: what can't have been written by us raises ValueError or struct.error.
 """
@@ -20,54 +19,13 @@ _MANY = 2**31
 _LATEST = 1e11  # seconds since the epoch
 _DIGEST = 32
 
-PEOPLE = "SELECT number, name, token, quota, state, since FROM people ORDER BY number"
-PUT_PERSON = """
-INSERT INTO people (number, name, token, quota, state, since) VALUES (?, ?, ?, ?, ?, ?)
-ON CONFLICT (number) DO UPDATE SET name = excluded.name, token = excluded.token,
-    quota = excluded.quota, state = excluded.state
-WHERE people.since = excluded.since
-"""
-HANDED = "SELECT person, lease, at, job, checking FROM handed ORDER BY person"
-HAND_OUT = """
-INSERT OR IGNORE INTO handed (person, lease, at, job, checking)
-SELECT ?1, ?2, ?3, ?4, ?5
-WHERE ?4 IS NULL OR EXISTS (SELECT 1 FROM jobs WHERE id = ?4 AND state = 'pending')
-"""
-TAKE_BACK = "DELETE FROM handed WHERE lease = ?"
-# What a person took back is no verdict any more; that they gave it stays.
-RETRACT = (
-    "DELETE FROM verdicts WHERE job = ? AND answered_by = ?",
-    "UPDATE calls SET outcome = 'undone' WHERE job = ? AND answered_by = ? AND outcome = 'ok'",
-    "UPDATE jobs SET state = 'pending' WHERE id = ? AND state = 'done'",
-)
-SAID = """
-SELECT jobs.id, items, jobs.judge, repeat, 0, 0, NULL,
-    calls.job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at, answered_by
-FROM calls JOIN jobs ON jobs.id = calls.job WHERE answered_by IS NOT NULL ORDER BY calls.id
-"""
-CHECKS = """
-SELECT number, items, person, repeats, known, lease, ranking, ties, score, seconds, at FROM checks
-ORDER BY number
-"""
-PUT_CHECK = """
-INSERT OR REPLACE INTO checks (number, items, person, repeats, known, lease, ranking, ties, score,
-                               seconds, at)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
 
-
-def person_row(person: Person) -> tuple[Any, ...]:
+def person_columns(person: Person) -> dict[str, Any]:
     """A person's row. Raises ValueError for one that can't be kept."""
     if not person.name.strip() or len(person.token) != _DIGEST:
         raise ValueError(f"a person can't be kept as {person.name!r}")
-    return (
-        person.number,
-        rows.text(person.name),
-        person.token,
-        person.quota,
-        PersonState(person.state).value,
-        person.since,
-    )
+    state = PersonState(person.state).value
+    return {**person._asdict(), "name": rows.text(person.name), "state": state}
 
 
 def taken(person: Person) -> RunError:
@@ -105,24 +63,13 @@ def handed(row: Sequence[Any]) -> Handed:
     return read
 
 
-def check_row(check: Check) -> tuple[Any, ...]:
+def check_columns(check: Check) -> dict[str, Any]:
     """A check's row."""
     ranking, ties, score = None, None, None
     if check.verdict is not None:
         _, ranking, ties, score = rows.verdict(0, check.verdict)
-    return (
-        check.number,
-        _packed(check.items),
-        check.person,
-        check.repeats,
-        _packed(check.known),
-        check.lease,
-        ranking,
-        ties,
-        score,
-        check.seconds,
-        check.at,
-    )
+    packed = {"items": _packed(check.items), "known": _packed(check.known)}
+    return {**check._asdict(), **packed, "ranking": ranking, "ties": ties, "score": score}
 
 
 def check(row: Sequence[Any], n: int) -> Check:

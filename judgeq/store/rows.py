@@ -1,26 +1,27 @@
-"""How jobs, calls and verdicts stand in the rows of the SQLite file: the statements that write and add
-them up, and how rows are made and read back.
+"""How items, jobs, calls and verdicts stand in the rows of a store: how rows are made and read back.
 
-A run's file may be anybody's: what can't have been written by us raises TypeError, ValueError or
-struct.error, which the store turns into an error that names the file.
+A store may be anybody's: what can't have been written by us raises TypeError, ValueError or
+struct.error, which the store turns into an error that names it.
 """
 
 from __future__ import annotations
 
 import math
+import operator
 import struct
 from collections.abc import Iterable, Iterator, Sequence
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 
+from judgeq.judge.budget import rounded_up
+from judgeq.store.protocol import Items
 from judgeq.types import (
     Bools,
     Call,
     Failure,
     Floats,
     Job,
-    JobState,
     Match,
     Matches,
     Outcome,
@@ -37,101 +38,32 @@ MANY = 2**31
 UNKNOWN = 2
 """Of `ties`: the order of this item and the one before isn't known (a partial ranking); 1 is a tie."""
 
-INSERT_JOB = "INSERT INTO jobs (id, items, judge, ordered, repeat) VALUES (?, ?, ?, ?, ?)"
-INSERT_CALL = """
-INSERT INTO calls (job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
-                   answered_by)
-VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?, ?)
-"""
-ADD_TO_TOTALS = """
-INSERT INTO totals VALUES (1, ?, ?, ?) ON CONFLICT (id) DO UPDATE SET
-    calls = calls + excluded.calls, tokens = tokens + excluded.tokens, cost = cost + excluded.cost
-"""
-INSERT_VERDICT = (
-    "INSERT INTO verdicts (job, ranking, ties, score, answered_by) VALUES (?, ?, ?, ?, ?)"
-)
-PENDING = """
-SELECT id, items, judge, repeat, attempts, unusable, error FROM jobs
-WHERE state = 'pending' AND {} ORDER BY id LIMIT ?
-"""
-CLAIM = """
-UPDATE jobs SET state = 'running', worker = ?, lease = ? WHERE state = 'pending' AND id <= ? AND {}
-"""
-UPDATE_JOB = """
-UPDATE jobs SET
-    state = CASE WHEN ? OR worker = ? THEN ? ELSE state END, unusable = unusable + ?,
-    open = open - ?, at_risk = at_risk - ?, unbounded = unbounded - ?, error = coalesce(?, error)
-WHERE id = ? AND state IN ('pending', 'running')
-"""
-RELEASE = """
-UPDATE jobs SET open = open - ?, at_risk = at_risk - ?, unbounded = unbounded - ? WHERE id = ?
-"""
-BEGIN = """
-UPDATE jobs SET
-    attempts = attempts + 1, open = open + 1, at_risk = at_risk + ?, unbounded = unbounded + ?
-WHERE id = ?
-"""
-# A stranger's ledger may say that money came in; a cap must not grow by it.
-CALLS = """
-SELECT coalesce(sum(outcome <> 'cached'), 0),
-    coalesce(sum(outcome NOT IN ('ok', 'unusable', 'duplicate', 'cached', 'skipped', 'undone')), 0),
-    coalesce(sum(CASE WHEN outcome <> 'cached' THEN input END), 0),
-    coalesce(sum(CASE WHEN outcome <> 'cached' THEN cached END), 0),
-    coalesce(sum(CASE WHEN outcome <> 'cached' THEN output END), 0),
-    coalesce(sum(CASE WHEN outcome <> 'cached' THEN reasoning END), 0),
-    coalesce(sum(CASE WHEN outcome <> 'cached' THEN max(cost, 0.0) END), 0.0),
-    coalesce(sum(outcome <> 'cached' AND cost IS NULL), 0),
-    coalesce(sum(outcome = 'cached'), 0),
-    coalesce(sum(CASE WHEN outcome = 'cached' THEN cost END), 0.0),
-    coalesce(sum(outcome = 'unusable'), 0),
-    coalesce(sum(outcome IN ('ok', 'unusable', 'duplicate') AND cost IS NULL
-        AND input + cached + output = 0), 0)
-FROM calls
-"""
-SPENT = """
-SELECT jobs.id, items, judge, repeat, 0, 0, NULL, total(max(input, 0)), total(max(cached, 0)),
-    total(max(output, 0)), total(max(reasoning, 0)), total(max(cost, 0.0)), sum(cost IS NULL),
-    total(CASE WHEN outcome <> 'cached' THEN max(latency, 0) END)
-FROM calls JOIN jobs ON jobs.id = job
-WHERE calls.id <= ? AND outcome IN ('ok', 'unusable', 'cached') AND state IN ('done', 'invalid')
-GROUP BY job ORDER BY job
-"""
-JOBS_OF_CALLS = "SELECT id, job FROM calls ORDER BY id"
-CALLS_OF = """
-SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
-    answered_by
-FROM calls
-WHERE id IN ({}) ORDER BY id
-"""
-CALLS_BETWEEN = """
-SELECT job, attempt, outcome, input, cached, output, reasoning, cost, latency, reply, at,
-    answered_by
-FROM calls
-WHERE job BETWEEN ? AND ? ORDER BY id
-"""
-FAILED_CALL = """
-SELECT id, reply, at FROM calls
-WHERE outcome NOT IN ('ok', 'cached', 'unusable', 'duplicate', 'stepped_down', 'skipped', 'undone')
-ORDER BY id DESC LIMIT 1
-"""
-FAILED_SINCE = """
-SELECT count(*) FROM calls WHERE id > coalesce(
-    (SELECT id FROM calls WHERE outcome IN ('ok', 'cached', 'unusable') ORDER BY id DESC LIMIT 1), 0)
-"""
-# A running job's last attempt may still be waited for.
-ATTEMPTS = """
-SELECT coalesce(sum(state = 'running' AND open > 0), 0),
-    coalesce(sum(open - (state = 'running' AND open > 0)), 0),
-    coalesce(sum(max(at_risk, 0)), 0), coalesce(sum(max(unbounded, 0)), 0)
-FROM jobs
-"""
-REOPEN_JOBS = """
-UPDATE jobs SET state = 'pending', unusable = 0, error = NULL WHERE state = ?
-"""
+
+def items(kept: Sequence[Sequence[Any]], subsets: Sequence[Sequence[Any]]) -> Items:
+    """The items of rows (row, id, gold), with subsets (name, their rows packed). Raises ValueError for
+    what can't be."""
+    if [row for row, _, _ in kept] != list(range(len(kept))):
+        raise ValueError("an item is missing, or has a row that can't be")
+    gold = np.array([np.nan if label is None else label for *_, label in kept], dtype=np.float64)
+    masks: dict[str, Bools] = {}
+    for name, members in subsets:
+        which = unpacked(members)
+        if len(which) and not 0 <= which.min() <= which.max() < len(kept):
+            raise ValueError(f"subset {name!r} names no item")
+        masks[str(name)] = mask = np.zeros(len(kept), dtype=np.bool_)
+        mask[which] = True
+    return Items([name for _, name, _ in kept], None if np.isnan(gold).all() else gold, masks)
+
+
+def item_rows(items: Items) -> Iterator[tuple[int, str, float | None]]:
+    """A row for each item."""
+    labels = [None] * len(items.ids) if items.gold is None else items.gold.tolist()
+    for row, (name, label) in enumerate(zip(items.ids, labels, strict=True)):
+        yield row, name, None if label != label else label
 
 
 def job(row: Sequence[Any], round: int, n: int) -> Job:
-    """The job as claimed, from (id, items, judge, repeat, attempts, unusable, error); of n items.
+    """The job of a row (statements.JOB); of n items.
 
     Raises ValueError for one that no strategy makes.
     """
@@ -153,7 +85,7 @@ def jobs(matches: Matches, first: int) -> Iterator[tuple[object, ...]]:
     how often it was asked before."""
     data = matches.items.astype("<i4", copy=False).tobytes()
     bounds = (matches.offsets * 4).tolist()
-    given = ((matches.judges, 0), (matches.ordered, 1), (matches.repeats, 0))
+    given = ((matches.judges, 0), (matches.ordered, True), (matches.repeats, 0))
     columns = [
         [usual] * len(matches) if values is None else values.tolist() for values, usual in given
     ]
@@ -216,68 +148,119 @@ def by(outcome: Outcome) -> int | None:
     return outcome.calls[-1].judge if outcome.calls else None
 
 
-def update(outcome: Outcome, worker: str) -> tuple[object, ...]:
-    """What an outcome says about its job.
-
-    (whether anybody's word, else whose word, gives it this state; state; unusable replies more;
-    open, at risk and unbounded less; error; job). While it goes on nobody's word does: NULL equals
-    no worker.
-    """
+def update(outcome: Outcome, worker: int) -> tuple[object, ...]:
+    """What an outcome says about its job, as statements.SETTLE takes it."""
     return (
+        outcome.job,
+        last_attempt(outcome),
+        worker,
         is_final(outcome),
-        None if outcome.state is JobState.RUNNING else worker,
-        outcome.state,
+        outcome.state.value,
         sum(call.outcome == "unusable" for call in outcome.calls),
         *released(outcome),
-        outcome.error,
-        outcome.job,
+        text(outcome.error),
     )
+
+
+def last_attempt(outcome: Outcome) -> int | None:
+    """The attempt by which an outcome is found that was settled before; None without one."""
+    for call in reversed(outcome.calls):
+        if call.outcome != CACHED and call.judge is None:
+            return call.attempt
+    return None
 
 
 def late(outcome: Outcome) -> Outcome:
     """An outcome for a job that is settled already: paid duplicates, and no verdict."""
-    calls = tuple(
-        call if call.outcome == CACHED else call._replace(outcome="duplicate")
-        for call in outcome.calls
-    )
-    return outcome._replace(verdict=None, calls=calls)
+    calls = [call._replace(outcome="duplicate") for call in outcome.calls if call.outcome != CACHED]
+    return outcome._replace(verdict=None, calls=tuple(calls))
 
 
-def calls(outcome: Outcome) -> list[tuple[object, ...]]:
-    """A row for each call of an outcome."""
+def calls(outcome: Outcome, worker: int) -> list[tuple[object, ...]]:
+    """A row for each call of an outcome, as statements.INSERT_CALL takes it."""
     return [
         (
             outcome.job,
             call.attempt,
-            call.outcome,
+            str(call.outcome),
             *call.usage,
             call.cost,
             call.latency,
-            call.reply,
+            text(call.reply),
             call.at,
             call.judge,
+            worker,
         )
         for call in outcome.calls
     ]
 
 
-def added_up(calls: Sequence[Sequence[Any]]) -> tuple[int, float, float]:
-    """What the rows of calls add to `totals`: calls, tokens, dollars."""
-    tokens = sum(sum(row[3:7]) for row in calls)
-    return len(calls), float(tokens), math.fsum(row[7] or 0.0 for row in calls)
+class Work(NamedTuple):
+    """What changes of a worker's row: counts of jobs done, of calls and of those without an answer, of
+    tokens and answers from the cache; and nano-dollars (schema.py)."""
+
+    done: int = 0
+    calls: int = 0
+    errors: int = 0
+    tokens: int = 0
+    hits: int = 0
+    saved: int = 0
+    spent: int = 0
+    at_risk: int = 0
+    free: int = 0
+
+    def plus(self, other: Work) -> Work:
+        """The sums of both."""
+        return Work(*map(operator.add, self, other))
+
+
+def work(outcomes: Iterable[Outcome]) -> Work:
+    """What outcomes change of their worker's row."""
+    done = calls = errors = tokens = hits = saved = spent = at_risk = free = 0
+    for outcome in outcomes:
+        done += outcome.verdict is not None
+        for call in outcome.calls:
+            tokens += sum(call.usage)
+            cost = 0 if call.cost is None else math.ceil(call.cost * 1e9)
+            if call.outcome == CACHED:
+                hits += 1
+                saved += cost
+                continue
+            calls += 1
+            spent += cost
+            if call.judge is None:
+                errors += call.outcome not in ("ok", "unusable", "duplicate")
+                gone, _ = _released(call)
+                at_risk -= gone
+                free += gone - cost
+    return Work(done, calls, errors, tokens, hits, saved, spent, at_risk, free)
+
+
+def back(outcomes: Iterable[Outcome]) -> tuple[int, int]:
+    """What was reserved for the calls of outcomes, and what of it their worker may spend again, in
+    nano-dollars."""
+    reserved = free = 0
+    for outcome in outcomes:
+        for call in outcome.calls:
+            if call.outcome == CACHED or call.bound is None:
+                continue
+            bound = rounded_up(call.bound)
+            freed = work([outcome._replace(calls=(call,))]).free
+            reserved += bound
+            free += freed - (nano(call.bound)[0] - bound)  # which may be rounded otherwise
+    return reserved, free
 
 
 def calls_by_job(kept: Sequence[Sequence[Any]]) -> dict[int, list[Call]]:
-    """The calls from (job, attempt, outcome, the four counts of tokens, cost, latency, reply, at, the
-    person), by job. Raises ValueError for one that can't be."""
+    """The calls of statements.CALLS_OF, by job. Raises ValueError for one that can't be."""
     by_job: dict[int, list[Call]] = {}
-    for row in kept:
+    for _, *row in kept:
         by_job.setdefault(row[0], []).append(call(row))
     return by_job
 
 
 def call(row: Sequence[Any]) -> Call:
-    """A call as in `calls_by_job`. Raises ValueError for one that can't be."""
+    """The call of a row (statements.CALL_COLUMNS). Raises ValueError for one that can't be."""
     number, attempt, outcome, *usage, cost, latency, reply, at, judge = row
     if not all(map(math.isfinite, (cost or 0.0, latency, at))):
         raise ValueError(f"a call about job {number} can't be")
@@ -309,7 +292,7 @@ def active(bits: bytes, n: int) -> Bools:
     return np.unpackbits(packed, count=n, bitorder="little").astype(np.bool_)
 
 
-def given(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
+def verdicts_of(outcomes: Iterable[Outcome]) -> list[tuple[object, ...]]:
     """A row for each verdict of these outcomes: as `verdict`, and the person who gave it."""
     return [(*verdict(o.job, o.verdict), by(o)) for o in outcomes if o.verdict]
 

@@ -1,114 +1,101 @@
-"""The SQLite schema of a run.
+"""The tables of a store, the same in SQLite and in PostgreSQL.
 
-`user_version` carries its version, `application_id` says whose file it is. Whoever changes SCHEMA raises
-VERSION: a file of another version is refused.
+A run's file holds one run, a PostgreSQL store many. Whoever changes TABLES raises VERSION: a file, or a
+store, of another version is refused.
 """
 
 from __future__ import annotations
 
-import sqlite3
-from pathlib import Path
+VERSION = 9
 
-from judgeq.errors import RunError
-
-LOST = (
-    "the run was begun, and its answers were in this file. Put it back from a backup, or start again "
-    "beside it: the same `judgeq run` with --new. Nothing was changed."
-)
-"""What to do about a ledger that is lost."""
-TOTAL = """
-INSERT INTO totals SELECT 1, count(*), total(input + cached + output + reasoning), total(cost) FROM calls
-"""
-"""Adds up all calls that there are."""
-APPLICATION_ID = 0x6A716462  # "jqdb"
-VERSION = 8
-
-# No STRICT, RETURNING and the like: clusters run Python 3.11 over SQLite 3.26.
-# Row numbers and ratings are little-endian int32 and float64 in blobs; `ties` is one byte a slot:
-# 1 for a tie with the one before it, 2 where the order of the two isn't known.
+# Row numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot: 1 for
+# a tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
+# items could be asked about in it, one bit an item, the first in the lowest bit. Times are seconds since
+# the epoch on the store's clock, but for `calls.at`. Amounts of money are nano-dollars, but for `cost`.
+#
 # Of a job's attempts, `open` have no outcome yet. Those without a known cost, open or not, may have
-# cost `at_risk` nano-dollars more, and `unbounded` of them an unknown amount. Of several judges
-# `judge` is the one that is asked; `repeat` counts the jobs before it that ask it the same. `ordered`
-# is 0 where the order presented isn't known (an import may say so). `active` of a round says which
-# items could be asked about in it, one bit an item, the first in the lowest bit.
-# A batch is a worker that never dies: a running job whose `worker` is a batch's name has no lease, and
-# is nobody else's before it is settled. `sent` are its lines, packed (batches.py).
-# A person's question is handed out by `handed`, and its job stays pending until it is answered.
-# `answered_by` of a call or a verdict is the person who gave it, among all judges. A check is no job:
-# nothing waits for it, and no score knows it; one without a person is a known answer to ask for.
-# `totals` is what all calls add up to, kept in the transactions that write them: a call that was removed
-# or changed afterwards is missed (vetting.py).
-SCHEMA = """
-CREATE TABLE lead (id INTEGER PRIMARY KEY CHECK (id = 1), epoch INTEGER NOT NULL,
-                   holder TEXT NOT NULL, until REAL NOT NULL);
-CREATE TABLE items (row INTEGER PRIMARY KEY, id TEXT NOT NULL, gold REAL);
-CREATE TABLE subsets (name TEXT NOT NULL, row INTEGER NOT NULL,
-                      PRIMARY KEY (name, row)) WITHOUT ROWID;
-CREATE TABLE rounds (round INTEGER PRIMARY KEY, first INTEGER NOT NULL, last INTEGER NOT NULL,
-                     epoch INTEGER NOT NULL, ratings BLOB NOT NULL,
-                     active BLOB NOT NULL);
-CREATE TABLE jobs (id INTEGER PRIMARY KEY, items BLOB NOT NULL,
-                   state TEXT NOT NULL DEFAULT 'pending',
-                   attempts INTEGER NOT NULL DEFAULT 0, unusable INTEGER NOT NULL DEFAULT 0,
-                   worker TEXT, lease REAL, error TEXT,
-                   open INTEGER NOT NULL DEFAULT 0, at_risk INTEGER NOT NULL DEFAULT 0,
-                   unbounded INTEGER NOT NULL DEFAULT 0, judge INTEGER NOT NULL DEFAULT 0,
-                   ordered INTEGER NOT NULL DEFAULT 1, repeat INTEGER NOT NULL DEFAULT 0);
-CREATE INDEX jobs_pending ON jobs (id) WHERE state = 'pending';
-CREATE TABLE calls (id INTEGER PRIMARY KEY, job INTEGER NOT NULL, attempt INTEGER NOT NULL,
-                    outcome TEXT NOT NULL, input INTEGER NOT NULL, cached INTEGER NOT NULL,
-                    output INTEGER NOT NULL, reasoning INTEGER NOT NULL, cost REAL,
-                    latency REAL NOT NULL, reply TEXT, at REAL NOT NULL, answered_by INTEGER);
-CREATE TABLE verdicts (job INTEGER PRIMARY KEY, ranking BLOB NOT NULL, ties BLOB,
-                       score REAL, answered_by INTEGER);
-CREATE TABLE batches (id INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, judge INTEGER NOT NULL,
-                      api TEXT NOT NULL, address TEXT NOT NULL, form TEXT NOT NULL,
-                      made REAL NOT NULL,
-                      jobs INTEGER NOT NULL, reserved REAL, tokens REAL NOT NULL,
-                      state TEXT NOT NULL, remote TEXT, status TEXT NOT NULL,
-                      total INTEGER NOT NULL, done INTEGER NOT NULL, failed INTEGER NOT NULL,
-                      seen REAL, expires REAL, cost REAL NOT NULL, answered INTEGER NOT NULL,
-                      error TEXT, sent BLOB NOT NULL);
-CREATE TABLE people (number INTEGER PRIMARY KEY, name TEXT NOT NULL UNIQUE, token BLOB NOT NULL UNIQUE,
-                     quota INTEGER, state TEXT NOT NULL, since REAL NOT NULL);
-CREATE TABLE handed (person INTEGER PRIMARY KEY, lease TEXT NOT NULL, at REAL NOT NULL,
-                     job INTEGER UNIQUE, checking INTEGER UNIQUE);
-CREATE TABLE checks (number INTEGER PRIMARY KEY, items BLOB NOT NULL, person INTEGER, repeats INTEGER,
-                     known BLOB NOT NULL, lease TEXT NOT NULL, ranking BLOB, ties BLOB, score REAL,
-                     seconds REAL NOT NULL, at REAL NOT NULL);
-CREATE TABLE totals (id INTEGER PRIMARY KEY CHECK (id = 1), calls INTEGER NOT NULL,
-                     tokens REAL NOT NULL, cost REAL NOT NULL);
+# cost `at_risk` more, and `unbounded` of them an unknown amount. Of several judges `judge` is the one
+# that is asked; `repeat` counts the jobs before it that ask it the same. `ordered` is false where the
+# order presented isn't known (an import may say so). An attempt of a job has one call: what is settled
+# again finds it. `answered_by` of a call or a verdict is the person who gave it, among all judges.
+#
+# A worker is one process's work on one run, for as long as its lease holds: `until`. It is `over` when
+# it left or was found dead, and then never again: what it wants to begin or claim is refused. Its money:
+# `spent` on calls whose cost is known, at most `at_risk` on those begun and without a known cost, `free`
+# of the slice of the run's cap that it holds. A call that begins moves its bound from free to at_risk;
+# its outcome moves that to spent, and the rest back to free. So the sum over all workers, without `free`
+# of those that are over, never exceeds `cap`, and only giving a slice out or back changes it. `reserved`
+# is 0 once the worker says that none of its slice may come back: nothing of it is in flight.
+# What a worker's calls came to (and its `hits` of the cache, which `saved` so much) is kept in the
+# transactions that write them: a call that was removed or changed afterwards is missed (damage.py).
+# A batch is a worker that never dies, under its own name alone: its `until` is infinity, which is how it
+# is known. A batch gets its jobs from a worker: their bounds move from that one's free to the batch's
+# at_risk, and into its `handed`, so that its own account of what it holds (RESERVE) adds up. What the
+# outcomes of a batch leave of its at_risk is nobody's: it is the cap's again, for nobody spends from a
+# batch's `free`. `sent` are its lines, packed (batches.py).
+# A person's question is handed out by `handed`, and its job stays pending until it is answered: people
+# are no workers. A check is no job: nothing waits for it, and no score knows it; one without a person is
+# a known answer to ask for.
+TABLES = """
+CREATE TABLE @.runs (
+    run {key}, name text NOT NULL UNIQUE, fingerprint text NOT NULL, info text NOT NULL, prompt text,
+    touched float8 NOT NULL DEFAULT 0, cap bigint, texts boolean NOT NULL DEFAULT false);
+CREATE TABLE @.lead (
+    run int PRIMARY KEY REFERENCES @.runs ON DELETE CASCADE, epoch bigint NOT NULL, holder text NOT NULL,
+    until float8 NOT NULL);
+CREATE TABLE @.workers (
+    worker {key}, run int NOT NULL REFERENCES @.runs ON DELETE CASCADE, name text NOT NULL,
+    host text NOT NULL DEFAULT '', pid int NOT NULL DEFAULT 0, since float8 NOT NULL DEFAULT 0,
+    seen float8 NOT NULL DEFAULT 0, until float8 NOT NULL, over boolean NOT NULL DEFAULT false,
+    done bigint NOT NULL DEFAULT 0, calls bigint NOT NULL DEFAULT 0, errors bigint NOT NULL DEFAULT 0,
+    tokens bigint NOT NULL DEFAULT 0, hits bigint NOT NULL DEFAULT 0, saved bigint NOT NULL DEFAULT 0,
+    spent bigint NOT NULL DEFAULT 0, at_risk bigint NOT NULL DEFAULT 0, free bigint NOT NULL DEFAULT 0,
+    reserved bigint NOT NULL DEFAULT 0, handed bigint NOT NULL DEFAULT 0, UNIQUE (run, name));
+CREATE TABLE @.items (
+    run int NOT NULL, row int NOT NULL, id text NOT NULL, gold float8,
+    PRIMARY KEY (run, row)){clustered};
+CREATE TABLE @.subsets (
+    run int NOT NULL, name text NOT NULL, members bytea NOT NULL, PRIMARY KEY (run, name));
+CREATE TABLE @.rounds (
+    run int NOT NULL, round int NOT NULL, first bigint NOT NULL, last bigint NOT NULL,
+    epoch bigint NOT NULL, ratings bytea NOT NULL, active bytea NOT NULL, PRIMARY KEY (run, round));
+CREATE TABLE @.jobs (
+    run int NOT NULL, id bigint NOT NULL, items bytea NOT NULL, judge int NOT NULL DEFAULT 0,
+    ordered boolean NOT NULL DEFAULT true, repeat int NOT NULL DEFAULT 0,
+    state text NOT NULL DEFAULT 'pending', attempts int NOT NULL DEFAULT 0,
+    unusable int NOT NULL DEFAULT 0, open int NOT NULL DEFAULT 0, unbounded int NOT NULL DEFAULT 0,
+    at_risk bigint NOT NULL DEFAULT 0, worker bigint, error text, PRIMARY KEY (run, id)){clustered};
+CREATE INDEX jobs_pending ON @.jobs (run, id) WHERE state = 'pending';
+CREATE TABLE @.calls (
+    id {counter}, run int NOT NULL, job bigint NOT NULL, attempt int NOT NULL, outcome text NOT NULL,
+    input bigint NOT NULL, cached bigint NOT NULL, output bigint NOT NULL, reasoning bigint NOT NULL,
+    cost float8, latency float8 NOT NULL, reply text, at float8 NOT NULL, answered_by int,
+    worker bigint NOT NULL);
+CREATE UNIQUE INDEX calls_once ON @.calls (run, job, attempt)
+    WHERE outcome <> 'cached' AND answered_by IS NULL;
+CREATE TABLE @.verdicts (
+    run int NOT NULL, job bigint NOT NULL, ranking bytea NOT NULL, ties bytea, score float8,
+    answered_by int, PRIMARY KEY (run, job)){clustered};
+CREATE TABLE @.batches (
+    run int NOT NULL, worker bigint NOT NULL, judge int NOT NULL, api text NOT NULL,
+    address text NOT NULL, form text NOT NULL, made float8 NOT NULL, jobs int NOT NULL, reserved float8,
+    tokens float8 NOT NULL, state text NOT NULL, remote text, status text NOT NULL, total int NOT NULL,
+    done int NOT NULL, failed int NOT NULL, seen float8, expires float8, cost float8 NOT NULL,
+    answered int NOT NULL, error text, sent bytea NOT NULL, PRIMARY KEY (run, worker));
+CREATE TABLE @.people (
+    run int NOT NULL, number int NOT NULL, name text NOT NULL, token bytea NOT NULL, quota int,
+    state text NOT NULL, since float8 NOT NULL, PRIMARY KEY (run, number), UNIQUE (run, name),
+    UNIQUE (run, token));
+CREATE TABLE @.handed (
+    run int NOT NULL, person int NOT NULL, lease text NOT NULL, at float8 NOT NULL, job bigint,
+    checking int, PRIMARY KEY (run, person), UNIQUE (run, job), UNIQUE (run, checking));
+CREATE TABLE @.checks (
+    run int NOT NULL, number int NOT NULL, items bytea NOT NULL, person int, repeats bigint,
+    known bytea NOT NULL, lease text NOT NULL, ranking bytea, ties bytea, score float8,
+    seconds float8 NOT NULL, at float8 NOT NULL, PRIMARY KEY (run, number));
 """
-
-
-def is_empty(connection: sqlite3.Connection) -> bool:
-    """Whether nothing was written into the file yet."""
-    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
-    return bool(_version(connection) == tables == 0)
-
-
-def make(connection: sqlite3.Connection) -> None:
-    """Make the schema in an empty database, in one transaction."""
-    connection.executescript(
-        f"BEGIN IMMEDIATE; {SCHEMA} PRAGMA application_id = {APPLICATION_ID}; "
-        f"PRAGMA user_version = {VERSION}; COMMIT"
-    )
-
-
-def _version(connection: sqlite3.Connection) -> int:
-    return int(connection.execute("PRAGMA user_version").fetchone()[0])
-
-
-def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise RunError unless the file is a run's, of this version."""
-    if is_empty(connection):
-        raise RunError(f"{path} is empty: {LOST}")
-    application = connection.execute("PRAGMA application_id").fetchone()[0]
-    version = _version(connection)
-    if application != APPLICATION_ID or version < 1:
-        raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")
-    if version != VERSION:
-        raise RunError(
-            f"{path} has schema version {version}, and this judgeq writes version {VERSION}: continue "
-            "it with the judgeq that made it, or begin anew with --new. Nothing was changed."
-        )
+OF_A_RUN = (
+    *("items", "subsets", "rounds", "jobs", "calls", "verdicts", "batches", "people", "handed"),
+    *("checks", "workers"),
+)
+"""The tables whose rows belong to a run, but for `lead`."""

@@ -2,45 +2,216 @@
 
 A commit costs tens of microseconds and happens where the results are, on the event loop: a writer
 thread would wait for the interpreter lock of a busy loop. Who groups results into few commits is
-`engine/queue.py`; what makes them survive a power cut is `store/flusher.py`.
+`engine/queue.py`; what makes them survive a power cut is `store/flusher.py`. Whoever put a file there,
+nothing but a run of ours is read, and nothing of it is run.
 """
 
 from __future__ import annotations
 
+import os
+import re
 import sqlite3
 import time
-from collections.abc import AsyncIterator, Callable, Collection, Iterator, Sequence
-from contextlib import asynccontextmanager, contextmanager
+from collections.abc import Awaitable, Callable, Iterable, Sequence
+from functools import cache
 from pathlib import Path
-
-import numpy as np
+from typing import Any, TypeVar
 
 from judgeq.errors import RunError
 from judgeq.events import Event
-from judgeq.person import Check, Handed, Person
-from judgeq.store import batches, people, rows
+from judgeq.files import refuse_links
+from judgeq.store import answers, damage, rows, vetting
+from judgeq.store import statements as sql
 from judgeq.store.flusher import Flusher, Log
-from judgeq.store.protocol import Items
-from judgeq.store.reading import SqliteReader
-from judgeq.types import (
-    Attempt,
-    Batch,
-    Job,
-    JobState,
-    Line,
-    Matches,
-    Outcome,
-    Standings,
-)
+from judgeq.store.protocol import Columns
+from judgeq.store.sql_store import Store
+from judgeq.store.statements import NEVER, Bulk
+from judgeq.types import Matches
+
+T = TypeVar("T")
+_PENDING = f"""
+SELECT {sql.JOB} FROM jobs INDEXED BY jobs_pending
+WHERE run = 1 AND state = 'pending' AND {{}} ORDER BY id LIMIT :n
+"""  # noqa: S608
+_CLAIM = """
+UPDATE jobs INDEXED BY jobs_pending SET state = 'running', worker = :worker
+WHERE run = 1 AND state = 'pending' AND id <= :last AND {}
+"""
+_OVER = "UPDATE @.workers SET over = true WHERE run = @run AND NOT over AND until < :before"
+_COUNTS = """
+SELECT state, count(*) FROM jobs WHERE run = 1 AND id BETWEEN :first AND :last GROUP BY state
+"""
+_VERDICTS = """
+SELECT job, ranking, ties, score, items, coalesce(answered_by, judge), ordered
+FROM verdicts v JOIN jobs ON jobs.run = v.run AND id = job
+WHERE v.run = 1 AND job BETWEEN :first AND :last ORDER BY job
+"""
+_MATCHES = """
+SELECT items, judge FROM jobs WHERE run = 1 AND id BETWEEN :first AND :last ORDER BY id
+"""
 
 
-class SqliteStore(SqliteReader):
-    """See `Store`. The writer's process must hold the run's lock (runs.py) while it is open."""
+@cache
+def text(statement: str) -> str:
+    """A statement as SQLite reads it: of the one run in the file."""
+    for word, ours in (("@.", ""), ("@run", "1"), ("@now", ":now"), ("@lock", ""), ("@rows", "")):
+        statement = statement.replace(word, ours)
+    return statement
+
+
+@cache
+def _numbered(bulk: Bulk) -> str:
+    """A bulk statement, with its values numbered as they stand in a row."""
+    names = [column.split()[0] for column in bulk.columns.split(", ")]
+    return re.sub(r":(\w+)", lambda name: f"?{names.index(name[1]) + 1}", text(bulk.text))
+
+
+class _Reported:
+    """Turns SQLite's errors, and the disk's, into ours, which name the file."""
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+
+    def __enter__(self) -> None:
+        pass
+
+    def __exit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if isinstance(error, sqlite3.Error | OSError):
+            raise problem(self._path, error) from error
+
+
+class _Transaction:
+    """A transaction, or a part of the one that there is. A generator takes several times as long."""
+
+    def __init__(self, database: SqliteDatabase) -> None:
+        self._db = database
+        self._inner = database.inside
+
+    async def __aenter__(self) -> None:
+        if not self._inner:
+            self._db.before()
+            with self._db.reported:
+                self._db.connection.execute("BEGIN IMMEDIATE")
+            self._db.inside = True
+
+    async def __aexit__(self, kind: object, error: BaseException | None, _: object) -> None:
+        if self._inner:
+            return
+        self._db.inside = False
+        with self._db.reported:
+            try:
+                if error is None:
+                    self._db.connection.execute("COMMIT")
+            finally:
+                if self._db.connection.in_transaction:
+                    self._db.connection.execute("ROLLBACK")
+
+
+class SqliteDatabase:
+    """See Database. One process writes, and the loop waits for it: tasks are never in one another's
+    way."""
 
     blocking = True
-    lease = 600.0
-    keeper = None
-    processes = 1
+
+    def __init__(
+        self,
+        path: Path,
+        *,
+        read_only: bool,
+        make: bool,
+        accept_damage: bool,
+        clock: Callable[[], float],
+    ) -> None:
+        self.emit: Callable[[Event], None] = lambda event: None
+        self.hurried = False
+        self.shown = str(path)
+        self.inside = False
+        self.before: Callable[[], None] = lambda: None
+        """Called before each transaction; may raise."""
+        self.reported = _Reported(path)
+        self._clock = clock
+        with self.reported:
+            self.connection = connect(
+                path, read_only=read_only, make=make, accept_damage=accept_damage
+            )
+
+    def transaction(self) -> _Transaction:
+        """See Database."""
+        return _Transaction(self)
+
+    async def again(self, work: Callable[[], Awaitable[T]]) -> T:
+        """See Database. A file is never away."""
+        return await work()
+
+    async def read(self, statement: str, **values: object) -> list[Any]:
+        """See Database."""
+        with self.reported:
+            return self._execute(statement, values).fetchall()
+
+    async def change(self, statement: str, **values: object) -> int:
+        """See Database."""
+        with self.reported:
+            return self._execute(statement, values).rowcount
+
+    def _execute(self, statement: str, values: dict[str, object]) -> sqlite3.Cursor:
+        values["now"] = self._clock()
+        return self.connection.execute(text(statement), values)
+
+    async def each(self, bulk: Bulk, rows: Sequence[tuple[Any, ...]]) -> list[bool]:
+        """See Database."""
+        statement, execute = _numbered(bulk), self.connection.execute
+        with self.reported:
+            if statement.startswith("INSERT"):
+                self.connection.executemany(statement, rows)
+                return [True] * len(rows)
+            return [execute(statement, row).rowcount > 0 for row in rows]
+
+    async def load(self, table: str, columns: Sequence[str], rows: Iterable[Sequence[Any]]) -> None:
+        """See Database."""
+        names, marks = ", ".join(columns), ", ".join("?" * len(columns))
+        insert = f"INSERT INTO {table} (run, {names}) VALUES (1, {marks})"  # noqa: S608
+        with self.reported:
+            self.connection.executemany(insert, rows)
+
+    async def claim(self, worker: int, n: int, judges: Sequence[int] | None) -> list[Any]:
+        """See Database."""
+        ours = "true" if judges is None else f"judge IN ({', '.join(map(str, judges))})"
+        pending = await self.read(_PENDING.format(ours), n=n)
+        # These were the lowest numbers, so up to the last of them nothing else is pending.
+        if pending:
+            await self.change(_CLAIM.format(ours), worker=worker, last=pending[-1][0])
+        return pending
+
+    async def end_dead(self) -> int:
+        """See Database."""
+        return await self.end(self._clock())
+
+    async def end(self, before: float) -> int:
+        """End the workers whose lease ends before that; how many jobs they had."""
+        await self.change(_OVER, before=before)
+        return await self.change(sql.GIVE_BACK)
+
+    async def counts(self, first: int, last: int) -> list[Any]:
+        """See Database."""
+        return await self.read(_COUNTS, first=first, last=last)
+
+    async def verdicts(self, first: int, last: int) -> Columns:
+        """See Database."""
+        return answers.columns(await self.read(_VERDICTS, first=first, last=last))
+
+    async def matches(self, first: int, last: int) -> Matches:
+        """See Database."""
+        return rows.matches(await self.read(_MATCHES, first=first, last=last))
+
+    async def close(self) -> None:
+        """See Database."""
+        self.connection.close()
+
+
+class SqliteStore(Store):
+    """See Store. The writer's process must hold the run's lock (runs/) while it is open."""
+
+    _db: SqliteDatabase
 
     def __init__(
         self,
@@ -51,13 +222,16 @@ class SqliteStore(SqliteReader):
         accept_damage: bool = False,
         clock: Callable[[], float] = time.time,
     ) -> None:
-        """Open `path`; a writer may `make` it. A reader may `accept_damage`. Raises
-        RunError if it can't be."""
-        super().__init__(path, read_only=read_only, make=make, accept_damage=accept_damage)
-        self._clock = clock
+        """Open `path`; a writer may `make` it. A reader may `accept_damage`. Raises RunError if it can't
+        be."""
+        database = SqliteDatabase(
+            path, read_only=read_only, make=make, accept_damage=accept_damage, clock=clock
+        )
+        super().__init__(database)
+        if accept_damage:
+            with database.reported:
+                self.damage = damage_of(database.connection)
         self._flusher: Flusher | None = None
-        self._together = False
-        self._judges: list[int] | None = None
         if read_only:
             return
         self._place, self._log = path.resolve(), Log(path)
@@ -65,243 +239,17 @@ class SqliteStore(SqliteReader):
         self._identity = self._seen()
         self._flusher = Flusher(path, self._log)
         self._flusher.start()
+        database.before = self._check_flusher
 
-    @contextmanager
-    def _transaction(self) -> Iterator[sqlite3.Connection]:
+    def _check_flusher(self) -> None:
         if self._flusher is not None and self._flusher.error is not None:
-            raise RunError(f"{self.path} can't be written to the disk: {self._flusher.error}")
-        if self._together:
-            yield self._db
-            return
-        with self._reported():
-            self._db.execute("BEGIN IMMEDIATE")
-            try:
-                yield self._db
-                self._db.execute("COMMIT")
-            except BaseException:
-                if self._db.in_transaction:
-                    self._db.execute("ROLLBACK")
-                raise
+            raise RunError(f"{self._db.shown} can't be written to the disk: {self._flusher.error}")
 
-    def report_to(self, emit: Callable[[Event], None]) -> None:
-        """See Store. There is nothing to report."""
-
-    def hurry(self) -> None:
-        """See Store. Nothing is ever waited for."""
-
-    def turn(self) -> int:
-        """See Store."""
-        return 0
-
-    @asynccontextmanager
-    async def together(self, worker: str | None = None, turn: int = 0) -> AsyncIterator[None]:
-        """See Store."""
-        self.check()
-        with self._transaction():
-            self._together = True
-            try:
-                yield
-            finally:
-                self._together = False
-
-    # The dataset's edge
-
-    async def set_items(self, items: Items) -> None:
-        """See Store."""
-        n = len(items.ids)
-        gold: Sequence[float | None] = [None] * n
-        if items.gold is not None:
-            gold = [None if value != value else value for value in items.gold.tolist()]
-        with self._transaction() as db:
-            db.executemany(
-                "INSERT INTO items (row, id, gold) VALUES (?, ?, ?) "
-                "ON CONFLICT (row) DO UPDATE SET gold = excluded.gold",
-                zip(range(n), items.ids, gold, strict=True),
-            )
-            db.execute("DELETE FROM subsets")
-            for name, mask in items.subsets.items():
-                db.executemany(
-                    "INSERT INTO subsets VALUES (?, ?)",
-                    ((name, row) for row in np.flatnonzero(mask).tolist()),
-                )
-
-    # The scheduler
-
-    async def lead(self, holder: str, ttl: float) -> int:
-        """See Store. Whoever has the file's lock leads, and all other workers are dead: what they
-        held goes back into the queue at once. Batches aren't."""
-        with self._reading(), self._transaction() as db:
-            before = db.execute("SELECT coalesce(max(epoch), 0) FROM lead").fetchone()[0]
-            if not 0 <= before < 2**62:
-                raise ValueError(f"who led last has the epoch {before}")
-            epoch = before + 1
-            db.execute(
-                "INSERT OR REPLACE INTO lead VALUES (1, ?, ?, ?)",
-                (epoch, holder, self._clock() + ttl),
-            )
-            db.execute(batches.GIVE_BACK)
-        return int(epoch)
-
-    async def renew_lead(self, epoch: int, ttl: float) -> None:
-        """See Store."""
-        with self._transaction() as db:
-            self._check_epoch(epoch)
-            db.execute("UPDATE lead SET until = ?", (self._clock() + ttl,))
-
-    def _check_epoch(self, epoch: int) -> None:
-        current = self._db.execute("SELECT max(epoch) FROM lead").fetchone()[0]
-        if current != epoch:
-            raise RunError(
-                f"{self.path}: another process has taken the run over (epoch {current}, ours was "
-                f"{epoch}); nothing was changed."
-            )
-
-    async def plan_round(
-        self, round: int, epoch: int, standings: Standings, matches: Matches
-    ) -> None:
-        """See Store."""
-        with self._transaction() as db:
-            self._check_epoch(epoch)
-            planned, first = db.execute(
-                "SELECT coalesce(max(round), 0), coalesce(max(last), -1) + 1 FROM rounds"
-            ).fetchone()
-            if round != planned + 1:
-                raise RunError(f"{self.path}: round {round} can't follow round {planned}.")
-            db.execute(
-                "INSERT INTO rounds (round, first, last, epoch, ratings, active) "
-                "VALUES (?, ?, ?, ?, ?, ?)",
-                (round, first, first + len(matches) - 1, epoch, *rows.standings(standings)),
-            )
-            db.executemany(rows.INSERT_JOB, rows.jobs(matches, first))
-
-    async def reopen(self, *states: JobState) -> int:
-        """See Store."""
-        with self._transaction() as db:
-            return sum(db.execute(rows.REOPEN_JOBS, (state,)).rowcount for state in states)
-
-    # The workers
-
-    def claim_for(self, judges: Sequence[int]) -> None:
-        """See Store."""
-        self._judges = list(judges)
-
-    async def claim(self, worker: str, n: int, lease: float) -> list[Job]:
-        """See Store."""
-        ours, judges = "1", self._judges or []
-        if self._judges is not None:
-            ours = f"judge IN ({', '.join('?' * len(judges))})"
-        with self._reading(), self._transaction() as db:
-            pending = db.execute(rows.PENDING.format(ours), (*judges, n)).fetchall()
-            # These were the lowest numbers, so up to the last of them nothing else is pending.
-            last = pending[-1][0] if pending else -1
-            taken = (worker, self._clock() + lease, last, *judges)
-            db.execute(rows.CLAIM.format(ours), taken)
-            rounds = self._rounds_of([row[0] for row in pending])
-            n = self._n()
-            return [rows.job(row, round, n) for row, round in zip(pending, rounds, strict=True)]
-
-    async def recover(self, worker: str, turn: int, jobs: Collection[int]) -> set[int] | None:
-        """See Store. What raised was not committed."""
-        return None
-
-    async def begin(self, worker: str, attempts: Sequence[Attempt]) -> Collection[int]:
-        """See Store. One process has the run: no job is ever lost."""
-        with self._transaction() as db:
-            db.executemany(
-                rows.BEGIN, [(*rows.nano(attempt.bound), attempt.job) for attempt in attempts]
-            )
-        return ()
-
-    async def settle(self, worker: str, outcomes: Sequence[Outcome]) -> None:
-        """See Store."""
-        with self._transaction() as db:
-            db.execute("SAVEPOINT settle")
-            updates = [rows.update(outcome, worker) for outcome in outcomes]
-            if db.executemany(rows.UPDATE_JOB, updates).rowcount < len(outcomes):
-                # Some job was settled meanwhile, by another worker: ask which, one by one.
-                db.execute("ROLLBACK TO settle")
-                kept = [db.execute(rows.UPDATE_JOB, update).rowcount > 0 for update in updates]
-                gone = [o for o, ok in zip(outcomes, kept, strict=True) if not ok]
-                db.executemany(rows.RELEASE, [(*rows.released(o), o.job) for o in gone])
-                outcomes = [o if ok else rows.late(o) for o, ok in zip(outcomes, kept, strict=True)]
-            calls = [row for o in outcomes for row in rows.calls(o)]
-            db.executemany(rows.INSERT_CALL, calls)
-            db.execute(rows.ADD_TO_TOTALS, rows.added_up(calls))
-            db.executemany(rows.INSERT_VERDICT, rows.given(outcomes))
-
-    async def hand_over(self, worker: str, batch: Batch, lines: Sequence[Line]) -> Collection[int]:
-        """See Store."""
-        given = [(*rows.nano(line.bound), batch.name, line.job.match.id, worker) for line in lines]
-        with self._transaction() as db:
-            if db.execute("SELECT 1 FROM batches WHERE name = ?", (batch.name,)).fetchone():
-                raise RunError(f"{self.path}: there is a batch {batch.name!r} already.")
-            gone: set[int] = set()
-            db.execute("SAVEPOINT hand_over")
-            if db.executemany(batches.HAND_OVER, given).rowcount < len(lines):
-                # Some job is no longer this worker's: ask which, one by one.
-                db.execute("ROLLBACK TO hand_over")
-                gone = {job[-2] for job in given if not db.execute(batches.HAND_OVER, job).rowcount}
-            if len(gone) < len(lines):
-                taken = batches.row(batches.taken(batch, lines, gone))
-                db.execute(batches.INSERT, (*taken, batches.packed(lines, gone)))
-        return gone
-
-    async def note_batch(self, batch: Batch) -> None:
-        """See Store."""
-        with self._transaction() as db:
-            name, *known = batches.row(batch)
-            if not db.execute(batches.NOTE, (*known, name)).rowcount:
-                raise RunError(f"{self.path} has no batch {name!r}.")
-
-    async def put_person(self, person: Person) -> None:
-        """See Store."""
-        with self._transaction() as db:
-            try:
-                put = db.execute(people.PUT_PERSON, people.person_row(person)).rowcount > 0
-            except sqlite3.IntegrityError as error:
-                raise RunError(
-                    f"{self.path} has a person named {person.name!r} already."
-                ) from error
-            if not put:
-                raise people.taken(person)
-
-    async def hand_out(self, handed: Handed) -> bool:
-        """See Store."""
-        with self._transaction() as db:
-            return db.execute(people.HAND_OUT, handed).rowcount > 0
-
-    async def take_back(self, lease: str) -> bool:
-        """See Store."""
-        with self._transaction() as db:
-            return db.execute(people.TAKE_BACK, (lease,)).rowcount > 0
-
-    async def retract(self, job: int, judge: int) -> bool:
-        """See Store."""
-        verdict, call, open_again = people.RETRACT
-        with self._transaction() as db:
-            if not db.execute(verdict, (job, judge)).rowcount:
-                return False
-            db.execute(call, (job, judge))
-            db.execute(open_again, (job,))
-        return True
-
-    async def put_check(self, check: Check) -> None:
-        """See Store."""
-        with self._transaction() as db:
-            db.execute(people.PUT_CHECK, people.check_row(check))
-
-    async def renew(self, worker: str, lease: float) -> None:
-        """See Store."""
-        with self._transaction() as db:
-            db.execute(
-                "UPDATE jobs SET lease = ? WHERE state = 'running' AND worker = ?",
-                (self._clock() + lease, worker),
-            )
-
-    async def reap(self) -> int:
-        """See Store."""
-        with self._transaction() as db:
-            return db.execute(f"{batches.GIVE_BACK} AND lease < ?", (self._clock(),)).rowcount
+    async def _take_over(self) -> None:
+        """Whoever has the file's lock leads, and all other workers are dead: what they held goes back
+        into the queue at once. Batches aren't."""
+        await self._db.change("UPDATE lead SET until = 0")
+        await self._db.end(NEVER)
 
     def _seen(self) -> tuple[int, int] | None:
         try:
@@ -311,29 +259,120 @@ class SqliteStore(SqliteReader):
         return stat.st_dev, stat.st_ino
 
     def check(self) -> None:
-        """See Store. SQLite would go on writing to a file that was deleted or moved."""
+        """See SqlWorkers. SQLite would go on writing to a file that was deleted or moved."""
         if self._seen() == self._identity:
             return
         folder = self._place.parent
         if self._log.is_deleted():
             raise RunError(
-                f"{folder} was deleted, or its run.db replaced, while the run was going on: it is "
-                "stopped, and its ledger is lost, with the answers that were in flight. Replies are "
-                "still in the cache, unless --no-cache was given: the same command begins anew with "
-                "them."
+                f"{folder} was deleted during the run, or its run.db replaced. The run is stopped, and "
+                "its record is lost. Unless --no-cache was given the cache has the replies: the same "
+                "command starts again with them."
             )
         raise RunError(
-            f"{folder} was moved while the run was going on: it is stopped. Nothing is lost: all that "
-            "was answered is in it, also what was in flight. Move it back, or go on with `judgeq resume "
-            "PATH`."
+            f"{folder} was moved during the run, which is stopped. All answers so far are saved. Move "
+            "it back, or continue with `judgeq resume PATH`."
         )
 
     async def close(self) -> None:
-        """See Store. The log is synced, moved into the database and removed."""
+        """See SqlWorkers. The log is synced, moved into the database and removed."""
         try:
             if self._flusher is not None:
-                with self._reported():
+                with self._db.reported:
                     self._flusher.stop()
-                    self._db.execute("PRAGMA wal_checkpoint(TRUNCATE)")
+                    self._db.connection.execute("PRAGMA wal_checkpoint(TRUNCATE)")
         finally:
-            self._db.close()
+            await self._db.close()
+
+
+def damage_of(connection: sqlite3.Connection) -> list[str]:
+    """What doesn't add up in a run's file."""
+    return damage.found(damage.Counts(*connection.execute(text(sql.ADDED_UP)).fetchone()))
+
+
+def connect(
+    path: Path, *, read_only: bool, make: bool = True, accept_damage: bool = False
+) -> sqlite3.Connection:
+    """A connection to `path`, which a writer may `make`.
+
+    Raises RunError for a file that is no run's, or was changed by another program, or, unless that is
+    accepted, doesn't add up; and OSError or sqlite3.Error as they come.
+    """
+    files = [path.with_name(path.name + more) for more in ("", "-wal", "-shm")]
+    refuse_links(*files)
+    make = make and not read_only
+    if not make:
+        _refuse_lost(path)
+    if not read_only:
+        _refuse_journal(path)
+    address = (path.parent.resolve() / path.name).as_uri() + (_read_only(path) if read_only else "")
+    connection = sqlite3.connect(address, uri=True, isolation_level=None, timeout=10)
+    try:
+        connection.execute("PRAGMA trusted_schema = OFF")
+        connection.execute("PRAGMA cell_size_check = ON")
+        # Before anything is written: the file may be another program's.
+        empty = vetting.is_empty(connection)
+        if not make or not empty:
+            vetting.check(connection, path)
+            if not accept_damage:
+                damage.refuse(str(path), damage_of(connection))
+        if not read_only:
+            refuse_links(*files)  # nobody put one there meanwhile
+            _make_writable(connection, empty)
+    except BaseException:
+        connection.close()
+        raise
+    return connection
+
+
+def _refuse_lost(path: Path) -> None:
+    """SQLite would take a file of no bytes for a new database, and delete the log beside it."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        log = path.with_name(path.name + "-wal")
+        old = f" Move {log.name} away first: it belongs to the lost file." if log.exists() else ""
+        raise RunError(f"{path} is missing: {vetting.LOST}{old}") from None
+    if not size:
+        raise RunError(f"{path} is empty: {vetting.LOST}")
+
+
+def _make_writable(connection: sqlite3.Connection, empty: bool) -> None:
+    if empty:  # a kill must leave no journal behind: see _refuse_journal
+        connection.execute("PRAGMA journal_mode = MEMORY")
+    connection.execute("PRAGMA journal_mode = WAL")
+    connection.execute("PRAGMA synchronous = NORMAL")
+    connection.execute("PRAGMA wal_autocheckpoint = 0")
+    connection.execute("PRAGMA temp_store = MEMORY")  # a file more might be one too many
+    connection.execute("PRAGMA secure_delete = ON")  # a forgotten name isn't left in the file
+    if empty:
+        vetting.make(connection)
+
+
+def _refuse_journal(path: Path) -> None:
+    """SQLite plays a rollback journal back when the database is opened, and deletes any file that it
+    names. We leave none behind."""
+    journal = path.with_name(path.name + "-journal")
+    if os.path.lexists(journal):
+        raise RunError(
+            f"{journal} is a journal that judgeq doesn't make: another program wrote to the run, or "
+            "somebody put it there. Remove it if you don't know it; nothing was changed."
+        )
+
+
+def _read_only(path: Path) -> str:
+    """How to open a file for reading: where nobody may write, it can't change either, and SQLite
+    must not try to keep its log there."""
+    log = path.with_name(path.name + "-wal")
+    settled = not os.access(path.parent, os.W_OK) and not log.exists()
+    return "?mode=ro&immutable=1" if settled else "?mode=ro"
+
+
+def problem(path: Path, error: Exception) -> RunError:
+    """Our error for one of SQLite's, or of the disk's, which names the file."""
+    hint = ""
+    if "full" in str(error):
+        hint = " Free some space; nothing committed is lost, and the run can be resumed."
+    elif "not a database" in str(error) or "malformed" in str(error):
+        hint = " The file is damaged or not a judgeq run."
+    return RunError(f"{path}: {error}.{hint}")

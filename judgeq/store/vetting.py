@@ -1,4 +1,4 @@
-"""Is a run's database what judgeq wrote? Its schema to the last object, and the type of every cell.
+"""Is a run's file what judgeq wrote? Its version, its schema to the last object, the type of every cell.
 
 A run's file may be a stranger's. A trigger in it would run with our statements, and SQLite puts any
 value into any column: text in `attempts`, a blob in `cost`.
@@ -21,7 +21,36 @@ Object = tuple[str, str, tuple[str, ...]]
 index that SQLite made by itself)."""
 
 _TOKEN = re.compile(r"'[^']*'|\"[^\"]*\"|\w+|[^\s\w]")
-_STORED = {"INTEGER": "integer", "REAL": "real", "TEXT": "text", "BLOB": "blob"}
+_STORED = {"float8": "real", "text": "text", "bytea": "blob"}  # and all others are integers
+APPLICATION_ID = 0x6A716462  # "jqdb"
+LOST = (
+    "the run was begun, and its answers were in this file. Put it back from a backup, or start again "
+    "beside it: the same `judgeq run` with --new. Nothing was changed."
+)
+"""What to do about a ledger that is lost."""
+
+
+def make(connection: sqlite3.Connection) -> None:
+    """Make the tables in an empty database, and the row of its one run, in one transaction."""
+    words = {"{key}": "INTEGER PRIMARY KEY", "{counter}": "INTEGER PRIMARY KEY"}
+    script = schema.TABLES.replace("@.", "")
+    for word, ours in (words | {"{clustered}": " WITHOUT ROWID"}).items():
+        script = script.replace(word, ours)
+    connection.executescript(
+        f"BEGIN IMMEDIATE; {script} "  # noqa: S608
+        "INSERT INTO runs (name, fingerprint, info) VALUES ('', '', ''); "
+        f"PRAGMA application_id = {APPLICATION_ID}; PRAGMA user_version = {schema.VERSION}; COMMIT"
+    )
+
+
+def is_empty(connection: sqlite3.Connection) -> bool:
+    """Whether nothing was written into the file yet."""
+    tables = connection.execute("SELECT count(*) FROM sqlite_master").fetchone()[0]
+    return bool(_version(connection) == tables == 0)
+
+
+def _version(connection: sqlite3.Connection) -> int:
+    return int(connection.execute("PRAGMA user_version").fetchone()[0])
 
 
 def objects(connection: sqlite3.Connection) -> list[Object]:
@@ -33,20 +62,35 @@ def objects(connection: sqlite3.Connection) -> list[Object]:
 def expected() -> list[Object]:
     """What the schema holds, as judgeq makes it."""
     with closing(sqlite3.connect(":memory:", isolation_level=None)) as connection:
-        schema.make(connection)
+        make(connection)
         return objects(connection)
 
 
 def check(connection: sqlite3.Connection, path: Path) -> None:
-    """Raise RunError unless schema and cells are such as judgeq writes.
+    """Raise RunError unless version, schema and cells are such as judgeq writes.
 
     Reads every table once, but not the long texts in it.
     """
+    _check_version(connection, path)
     ours = expected()
     _check_schema(objects(connection), ours, path)
     for kind, name, _ in ours:
         if kind == "table":
             _check_cells(connection, name, path)
+
+
+def _check_version(connection: sqlite3.Connection, path: Path) -> None:
+    if is_empty(connection):
+        raise RunError(f"{path} is empty: {LOST}")
+    application = connection.execute("PRAGMA application_id").fetchone()[0]
+    version = _version(connection)
+    if application != APPLICATION_ID or version < 1:
+        raise RunError(f"{path} is no judgeq run: it is another program's SQLite file.")
+    if version != schema.VERSION:
+        raise RunError(
+            f"{path} has schema version {version}, and this judgeq writes version {schema.VERSION}: "
+            "continue it with the judgeq that made it, or begin anew with --new. Nothing was changed."
+        )
 
 
 def _check_schema(there: list[Object], ours: list[Object], path: Path) -> None:
@@ -88,5 +132,5 @@ def _check_cells(connection: sqlite3.Connection, table: str, path: Path) -> None
 def _wrong(connection: sqlite3.Connection, table: str) -> Iterator[tuple[str, str]]:
     """Each column, and the condition under which it holds what it can't."""
     for _, column, kind, not_null, *_ in connection.execute(f"PRAGMA table_info({table})"):
-        stored = f"typeof({column}) <> '{_STORED[kind]}'"
+        stored = f"typeof({column}) <> '{_STORED.get(kind.lower(), 'integer')}'"
         yield column, stored if not_null else f"({column} IS NOT NULL AND {stored})"

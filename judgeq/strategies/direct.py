@@ -18,11 +18,7 @@ class Direct(Strategy):
 
     kind: ClassVar[str] = "direct"
     name: ClassVar[str] = "direct"
-
-    @property
-    def pairs(self) -> bool:
-        """Whether it asks about pairs."""
-        return False
+    pairs: ClassVar[bool] = False
 
     def check(self, n: int) -> None:
         """Raise UsageError when there is nothing to judge."""
@@ -34,14 +30,6 @@ class Direct(Strategy):
         rows = history.rows
         return Matches(items=rows, offsets=np.arange(len(rows) + 1, dtype=np.int64))
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of the one round over n items."""
-        return n
-
-    def calls(self, n: int) -> int:
-        """Questions asked over n items."""
-        return n
-
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items: ½ an item, as k/2 a list of k."""
-        return n / 2
+    def asked(self, round: int, n: int) -> tuple[int, int]:
+        """A question an item."""
+        return n, n

@@ -8,7 +8,6 @@ from typing import ClassVar
 import numpy as np
 
 from judgeq.errors import UsageError
-from judgeq.strategies import matchmaking
 from judgeq.strategies.direct import Direct
 from judgeq.strategies.listwise import Listwise
 from judgeq.strategies.strategy import History
@@ -42,15 +41,6 @@ class Hybrid(Listwise):
         """Lists over all, before anything is known of them."""
         return Listwise.next_round(self, history, rng)
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of a round over n active items."""
-        return n if round == 1 else Listwise.calls_of(self, round, n)
-
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds."""
-        return n + (self.rounds - 1) * len(matchmaking.list_sizes(n, self.k, self.overlap))
-
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds: ½ an item alone, k/2 a list of k."""
-        lists = float(matchmaking.list_sizes(n, self.k, self.overlap).sum()) / 2
-        return n / 2 + (self.rounds - 1) * lists
+    def asked(self, round: int, n: int) -> tuple[int, int]:
+        """The questions of a round, and the items in them."""
+        return (n, n) if round == 1 else Listwise.asked(self, round, n)

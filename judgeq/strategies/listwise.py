@@ -26,6 +26,7 @@ class Listwise(Strategy):
     matchmaking: matchmaking.Matchmaking = "similar"
 
     kind: ClassVar[str] = "listwise"
+    pairs: ClassVar[bool] = False
 
     @property
     def name(self) -> str:
@@ -39,11 +40,6 @@ class Listwise(Strategy):
         """Whether earlier answers decide what is asked later: all start with the same rating."""
         return self.matchmaking == "similar" and self.rounds > 1
 
-    @property
-    def pairs(self) -> bool:
-        """Whether it asks about pairs."""
-        return False
-
     def check(self, n: int) -> None:
         """Raise UsageError when n items can't be judged so: a list can't be larger than they are."""
         if n < self.k:
@@ -51,7 +47,14 @@ class Listwise(Strategy):
                 f"--strategy {self.name}: a list of {self.k} is larger than the dataset, which has "
                 f"{n} items: give {self.kind}{n} or smaller."
             )
-        check_implied(self.name, n, self.k, self.overlap)
+        lists, _ = self.asked(1, n)
+        implied = lists * (self.k * (self.k - 1) // 2)
+        if implied > MOST_IMPLIED:
+            raise UsageError(
+                f"--strategy {self.name}: a round of {lists:,} lists of {self.k:,} implies {implied:,} "
+                f"comparisons, more than {MOST_IMPLIED:,}, which could not be rated. Give shorter "
+                "lists, or less overlap."
+            )
 
     def next_round(self, history: History, rng: np.random.Generator) -> Matches:
         """The next round's lists over the active items."""
@@ -60,27 +63,7 @@ class Listwise(Strategy):
             return Matches.none()
         return matchmaking.lists(elo, rows, self.k, self.overlap, self.matchmaking, rng)
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of a round over n active items."""
+    def asked(self, round: int, n: int) -> tuple[int, int]:
+        """The lists of a round, and the items in them."""
         k = min(self.k, n)
-        return len(matchmaking.list_sizes(n, k, min(self.overlap, k - 1))) if n > 1 else 0
-
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds."""
-        return self.rounds * len(matchmaking.list_sizes(n, self.k, self.overlap))
-
-    def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds: k/2 a list of k."""
-        return self.rounds * float(matchmaking.list_sizes(n, self.k, self.overlap).sum()) / 2
-
-
-def check_implied(name: str, n: int, k: int, overlap: int = 0) -> None:
-    """Raise UsageError where a round of lists of k over n items implies more comparisons than can be
-    rated; `name` is the strategy's."""
-    lists = -(-(n - overlap) // (k - overlap))  # as list_sizes, which would take memory for each
-    implied = lists * (k * (k - 1) // 2)
-    if implied > MOST_IMPLIED:
-        raise UsageError(
-            f"--strategy {name}: a round of {lists:,} lists of {k:,} implies {implied:,} comparisons, "
-            f"more than {MOST_IMPLIED:,}, which could not be rated. Give shorter lists, or less overlap."
-        )
+        return matchmaking.lists_of(n, k, min(self.overlap, k - 1)) if n > 1 else (0, 0)

@@ -146,16 +146,20 @@ def list_sizes(n: int, k: int, overlap: int = 0) -> Offsets:
     n can't be had without a single item: there the first list has 3.
     Raises ValueError unless 2 ≤ k ≤ n and 0 ≤ overlap < k.
     """
-    if not (2 <= k <= n and 0 <= overlap < k):
-        raise ValueError(f"no lists of {k} with overlap {overlap} over {n} items")
-    lists = math.ceil((n - overlap) / (k - overlap))
-    slots = n + overlap * (lists - 1)
-    if slots // lists < 2:
-        lists = n // 2
-    size, longer = divmod(slots, lists)
-    sizes = np.full(lists, size, dtype=np.int64)
+    count, slots = lists_of(n, k, overlap)
+    size, longer = divmod(slots, count)
+    sizes = np.full(count, size, dtype=np.int64)
     sizes[:longer] += 1
     return sizes
+
+
+def lists_of(n: int, k: int, overlap: int = 0) -> tuple[int, int]:
+    """How many lists a round has, and how many items all of them together. Raises as `list_sizes`."""
+    if not (2 <= k <= n and 0 <= overlap < k):
+        raise ValueError(f"no lists of {k} with overlap {overlap} over {n} items")
+    count = math.ceil((n - overlap) / (k - overlap))
+    slots = n + overlap * (count - 1)
+    return (n // 2 if slots // count < 2 else count), slots
 
 
 def lists(

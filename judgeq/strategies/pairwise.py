@@ -37,14 +37,6 @@ class Pairwise(Strategy):
         """The next round's pairs over the active items; none when fewer than two are active."""
         return matchmaking.pairs(history.standings.elo, history.rows, self.matchmaking, rng)
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of a round over n active items."""
-        return n // 2
-
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds."""
-        return self.rounds * (n // 2)
-
 
 def _check_leaving(strategy: Pairwise, after: int, why: str) -> None:
     """Raise UsageError where the first item could leave only after round `after`, for that would
@@ -177,13 +169,9 @@ class Tail(Pairwise):
             return 0
         return min(max(1, active * self.p // 100), (active - 2) // 2 if active > 2 else 0)
 
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds."""
-        pairs = 0
-        for round in range(1, self.rounds + 1):
-            pairs += n // 2
-            n -= 2 * self._leave(round, n)
-        return pairs
+    def left(self, round: int, n: int) -> int:
+        """How many of n active items are left after a round."""
+        return n - 2 * self._leave(round, n)
 
 
 @dataclass(frozen=True, slots=True)
@@ -208,9 +196,10 @@ class Complete(Strategy):
     def check(self, n: int) -> None:
         """Raise UsageError for a number of calls that can't be meant."""
         Strategy.check(self, n)
-        if self.calls(n) > self.most_calls:
+        calls = self.m * self.calls_of(1, n)
+        if calls > self.most_calls:
             raise UsageError(
-                f"--strategy {self.name} over {n:,} items is {self.calls(n):,} calls, more than "
+                f"--strategy {self.name} over {n:,} items is {calls:,} calls, more than "
                 f"{self.most_calls:,}: all pairs are for a few hundred items. listwise10 ranks "
                 f"nearly as well with {3 * -(-n // 10):,}."
             )
@@ -234,10 +223,6 @@ class Complete(Strategy):
             offsets=np.arange(len(couples) + 1, dtype=np.int64) * 2,
         )
 
-    def calls_of(self, round: int, n: int) -> int:
-        """Questions of a round over n active items."""
-        return n * (n - 1) // 2
-
-    def calls(self, n: int) -> int:
-        """Questions asked over n items in all rounds."""
-        return self.m * (n * (n - 1) // 2)
+    def asked(self, round: int, n: int) -> tuple[int, int]:
+        """All pairs."""
+        return n * (n - 1) // 2, n * (n - 1)

@@ -37,12 +37,13 @@ class Strategy:
     """What the runner asks of a strategy: a frozen dataclass of its parameters. By default it asks
     about pairs, and no item leaves early.
 
-    `kind` is the registered name; `prunes` says whether items may leave early; `mixed` whether the first
-    round asks about items alone, and those after it compare.
+    `kind` is the registered name; `pairs` says whether it asks about pairs; `prunes` whether items may
+    leave early; `mixed` whether the first round asks about items alone, and those after it compare.
     """
 
     __slots__ = ()
     kind: ClassVar[str]
+    pairs: ClassVar[bool] = True
     prunes: ClassVar[bool] = False
     mixed: ClassVar[bool] = False
 
@@ -55,11 +56,6 @@ class Strategy:
     def rounds(self) -> int:
         """How many rounds there will be, at most."""
         return 1
-
-    @property
-    def pairs(self) -> bool:
-        """Whether it asks about pairs."""
-        return True
 
     @property
     def adaptive(self) -> bool:
@@ -98,17 +94,32 @@ class Strategy:
         """Which items stay active after the rounds so far, shape (items,)."""
         return history.standings.active
 
+    def asked(self, round: int, n: int) -> tuple[int, int]:
+        """How many questions a round over n active items has, and how many items all of them together;
+        by default those of pairs."""
+        return n // 2, n // 2 * 2
+
+    def left(self, round: int, n: int) -> int:
+        """How many of n active items are left after a round, at most."""
+        return n
+
     def calls_of(self, round: int, n: int) -> int:
         """Questions of a round over n active items."""
-        raise NotImplementedError
+        return self.asked(round, n)[0]
 
     def calls(self, n: int) -> int:
         """Questions asked over n items in all rounds, at most."""
-        raise NotImplementedError
+        return sum(questions for questions, _ in self._asked(n))
 
     def cost(self, n: int) -> float:
-        """Cost-equivalent calls over n items in all rounds, at most: 1 a pair, k/2 a list of k."""
-        return float(self.calls(n))
+        """Cost-equivalent calls over n items in all rounds, at most: 1 a pair, k/2 a list of k, ½ for an
+        item alone."""
+        return sum(items for _, items in self._asked(n)) / 2
+
+    def _asked(self, n: int) -> Iterator[tuple[int, int]]:
+        for round in range(1, self.rounds + 1):
+            yield self.asked(round, n)
+            n = self.left(round, n)
 
 
 @dataclass(slots=True, eq=False)

@@ -19,14 +19,15 @@ import numpy as np
 
 from judgeq import config
 from judgeq.datasets import Dataset, download
-from judgeq.engine import importing, results
+from judgeq.engine import import_run, results
 from judgeq.engine.results import Result
 from judgeq.errors import DataError
-from judgeq.evaluation.evaluate import Plan, evaluate, gold_for
+from judgeq.evaluation.evaluate import evaluate
+from judgeq.evaluation.gold import Plan, gold_for
+from judgeq.files import user_cache
 from judgeq.imports import recordings
 from judgeq.imports.recordings import Judgment, Recording
 from judgeq.json_marks import LEFT_OUT
-from judgeq.paths import user_cache
 from judgeq.runs import RunPlace
 from judgeq.types import Floats, Verdict
 
@@ -208,7 +209,7 @@ def _reproduced(
         return Recording(judgments, ())
 
     settings = config.settle({"dataset": source.dataset, "data_dir": data_dir, "rating": "bt-mm"})
-    run, *_ = importing.import_judgments(settings, read, runs_dir)
+    run, *_ = import_run.import_judgments(settings, read, runs_dir)
     report(f"{source.dataset}: rating {run.id} by Elo and bt-mm until it converges")
     opened = asyncio.run(results.read(run, settings))
     if opened.items.gold is None:

@@ -278,7 +278,7 @@ def study(
     except BrokenProcessPool as error:
         raise StoppedError(
             f"a process of the study was killed, perhaps for want of memory. What was simulated is "
-            f"kept in {folder}: the same command goes on, and --jobs 1 needs less."
+            f"kept in {folder}: the same command continues, and --jobs 1 needs less."
         ) from error
     return scored([row for case in cases for row in done[case]], alpha)
 

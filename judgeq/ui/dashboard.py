@@ -1,8 +1,4 @@
-"""What a run shows while it goes: a dashboard, plain lines where there is no terminal, or quiet.
-
-A face is called with every event and only folds it (progress.py); what costs, the drawing,
-is done by `draw_forever`, a task beside the workers that takes little of the time. A terminal that
-goes away takes the face with it, never the run.
+"""What a run shows while it goes: a picture at the foot of the terminal, or the lines of lines.py.
 
 Ids, texts, judge names and notices come from outside: all of them pass through `plain`, and none is
 ever read as rich markup.
@@ -11,88 +7,38 @@ ever read as rich markup.
 from __future__ import annotations
 
 import asyncio
-import math
 import time
-from collections.abc import Callable, Sequence
-from typing import Self, TypeAlias
+from collections.abc import Sequence
+from typing import Self, TextIO
 
 from rich.cells import cell_len, set_cell_size
 from rich.console import Console, Group, RenderableType
 from rich.constrain import Constrain
 from rich.live import Live
-from rich.progress_bar import ProgressBar
+from rich.progress_bar import ProgressBar as Bar
 from rich.table import Table
 from rich.text import Text
 
-from judgeq.events import (
-    BatchesOpen,
-    CallEnded,
-    Event,
-    JobEnded,
-    JobStarted,
-    Notice,
-    RoundRated,
-    RunStarted,
-    Stopping,
-)
-from judgeq.text import count, duration, percent, rate, several
-from judgeq.ui.progress import Progress
-from judgeq.ui.text import (
-    batches_out,
-    certainty,
-    failing,
-    moved,
-    people,
-    progress_line,
-    rating,
-    round_line,
-    spent,
-    start_line,
+from judgeq.escaping import plain
+from judgeq.events import Notice
+from judgeq.text import LINE, count, percent, wrapped
+from judgeq.ui.lines import (
+    Clock,
+    Face,
+    Part,
+    PlainLines,
+    ProgressBar,
+    Quiet,
+    figures,
+    notice_text,
     stopping_line,
 )
-from judgeq.untrusted import plain
-
-Clock: TypeAlias = Callable[[], float]
-Part: TypeAlias = tuple[str, str]  # words and their style
+from judgeq.ui.progress import Progress
 
 SHARE = 0.02  # of the time may go into drawing
 LONGEST_PAUSE = 5.0  # seconds: one slow frame must not freeze the picture
-SELDOM = 1800.0  # seconds: a log of a day that is waited for batches stays short
-NOTICE_WIDTH = 1000
-
-_FREQUENT = frozenset({JobStarted, CallEnded, JobEnded})
-_OF_CALLS = ("jobs", "calls", "failing", "cost", "tokens")  # nothing where only people answer
-
-
-class Face:
-    """What shows a run: enter it, call it with every event, run `draw_forever` beside the work. This
-    one folds the events and shows nothing."""
-
-    every = 0.25
-    """Seconds between two drawings."""
-
-    def __init__(self, clock: Clock = time.monotonic) -> None:
-        self.progress = Progress()
-        self._clock = clock
-
-    def __call__(self, event: Event) -> None:
-        """Take an event in; cheap."""
-        self.progress.fold(event, self._clock())
-
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(self, *exc: object) -> None:
-        self.draw()
-
-    def draw(self) -> None:
-        """Show what there is to show now."""
-
-    async def draw_forever(self) -> None:
-        """Draw again and again until cancelled."""
-        while True:
-            self.draw()
-            await asyncio.sleep(self.every)
+WIDTH = 100
+"""Cells of the picture, at most: a wider one is harder to read."""
 
 
 def choose(console: Console, *, quiet: bool) -> Face:
@@ -104,6 +50,18 @@ def choose(console: Console, *, quiet: bool) -> Face:
         return Quiet(console)
     live = console.is_interactive and not console.is_dumb_terminal and console.file.isatty()
     return Dashboard(console) if live else PlainLines(console)
+
+
+def choose_bar(stream: TextIO | None, wanted: bool | None) -> Face:
+    """The face for a script or a notebook: a bar on a terminal and in a notebook. Elsewhere plain lines
+    if `wanted`, and nothing if that is None."""
+    drawn = stream is not None and (
+        stream.isatty() or type(stream).__module__.startswith("ipykernel")
+    )
+    if stream is None or wanted is False or (wanted is None and not drawn):
+        return Quiet(Console(quiet=True))
+    console = Console(file=stream, width=LINE)
+    return ProgressBar(console) if drawn else PlainLines(console)
 
 
 class Dashboard(Face):
@@ -133,6 +91,7 @@ class Dashboard(Face):
 
     def __exit__(self, *exc: object) -> None:
         self.draw()
+        self._live.transient = self.progress.started is None  # nothing began
         try:
             self._live.stop()
         except OSError:
@@ -173,83 +132,12 @@ class Dashboard(Face):
             busy = (self._cpu_clock() - used) / passed if passed > 0 else 1.0
 
 
-class PlainLines(Face):
-    """A log of plain lines for where there is no terminal: no colour, no control codes. It is written
-    also while nothing moves: a silent log looks like a dead run."""
-
-    def __init__(
-        self, console: Console, *, clock: Clock = time.monotonic, every: float = 5.0
-    ) -> None:
-        super().__init__(clock)
-        self.every = min(every, 0.5)
-        self._console = console
-        self._between = every
-        self._written = -math.inf  # when the last line about progress was
-        self._batches: object = ()  # as they stood then
-
-    def __call__(self, event: Event) -> None:
-        """Fold the event; write a line for those that come once in a while."""
-        now, progress = self._clock(), self.progress
-        was_stopping = progress.stopping
-        progress.fold(event, now)
-        if type(event) in _FREQUENT:
-            return
-        match event:
-            case RunStarted():
-                self._write(start_line(progress), now)
-            case RoundRated():
-                self._write(round_line(progress), now)
-            case BatchesOpen():
-                state = tuple((one.name, one.status, one.done) for one in progress.batches)
-                if state != self._batches or now - self._written >= SELDOM:
-                    self._batches = state
-                    self._write(progress_line(progress, now), now)
-            case Stopping() if not was_stopping:
-                self._write(stopping_line(progress), self._written)
-            case _:
-                pass
-
-    def __exit__(self, *exc: object) -> None:
-        write_notices(self._console, self.progress)
-        if self.progress.rated < self.progress.round:  # cut short: say how far it came
-            self._write(progress_line(self.progress, self._clock()), self._clock())
-
-    def draw(self) -> None:
-        """Write the notices that came, and how far the run is if no line lately said so."""
-        write_notices(self._console, self.progress)
-        now = self._clock()
-        moving = self.progress.round and not self.progress.batches
-        if moving and now - self._written >= self._between:
-            self._write(progress_line(self.progress, now), now)
-
-    def _write(self, line: str, now: float) -> None:
-        write_notices(self._console, self.progress)
-        self._written = now
-        write(self._console, line)
-
-
-class Quiet(Face):
-    """Only warnings and what is needed to go on, as they come."""
-
-    def __init__(self, console: Console) -> None:
-        super().__init__()
-        self._console = console
-
-    def __call__(self, event: Event) -> None:
-        """Write the event if it is such a notice."""
-        if isinstance(event, Notice) and (event.warning or event.needed):
-            write(self._console, _notice(event).plain)
-
-
-# The picture
-
-
 def picture(progress: Progress, now: float, width: int, height: int) -> RenderableType:
     """The dashboard's picture for a terminal of this size: what matters least gives way first.
 
     Two columns stay free, so that the ^C a terminal echoes doesn't wrap and shift the picture.
     """
-    width = max(16, width - 2)
+    width = max(16, min(width - 2, WIDTH))
     room = max(4, height - 1)
     if progress.started is None:
         return _line().append("judgeq", "bold").append(" · starting", "dim")
@@ -272,13 +160,12 @@ def picture(progress: Progress, now: float, width: int, height: int) -> Renderab
     ][:room]
     room -= len(rows)
     gap: list[RenderableType] = [""] if room > 0 else []
-    ends = _ends(progress, label, width)
-    below: list[RenderableType] = ["", *ends] if ends and room - 1 > len(ends) else []
-    return Constrain(Group(title, bars, *gap, *rows, *below, *foot), width)
+    ends = _ends(progress, label, width, (room - 3) // 2)
+    return Constrain(Group(title, bars, *gap, *rows, *ends, *foot), width)
 
 
 def _bars(progress: Progress, label: int) -> Table:
-    """What is under way: the round, and the run, of whose jobs "~" so many are only expected."""
+    """What is under way: the round, and the run; "~" marks a total that is only expected."""
     grid = Table.grid(padding=(0, 1), expand=True)
     grid.add_column(no_wrap=True, width=label - 1)
     grid.add_column(ratio=1, no_wrap=True)
@@ -289,80 +176,22 @@ def _bars(progress: Progress, label: int) -> Table:
     if progress.round:
         rows.insert(0, (progress.place(progress.round), progress.done, progress.total, ""))
     for name, done, total, about in rows:
-        bar = ProgressBar(max(total, 1), done, complete_style="cyan", finished_style="green")
+        bar = Bar(max(total, 1), done, complete_style="cyan", finished_style="green")
         share = Text(f"{percent(done, total)} %", "bold")
         grid.add_row(Text(name), bar, Text(f"{count(done)}/{about}{count(total)}"), share)
     return grid
 
 
-def figures(progress: Progress, now: float) -> dict[str, list[Part]]:
-    """The numbers of this moment, by name."""
-    of_run = progress.of_run
-    took = duration(now - (progress.started or now))
-    clock = [(f"{took} so far", "")]
-    left = progress.time_left(now)
-    if left and not progress.stopping:
-        clock.append((f"about {duration(left)} left", ""))
-    rows: dict[str, list[Part]] = {
-        "answers": [_amount(of_run.done, "given"), *((part, "") for part in people(progress))],
-        "jobs": [
-            _amount(of_run.done, "done"),
-            _amount(of_run.failed, "failed", style="bold red"),
-            _amount(of_run.invalid, "invalid", style="bold yellow"),
-        ],
-        "calls": [
-            (count(progress.calls), ""),
-            (f"{rate(progress.call_rate(now))} calls/s", ""),
-            _amount(progress.in_flight, "in flight"),
-            _amount(progress.retries, "retry", "retries"),
-            _amount(progress.cache_hits, "cache hit", "cache hits"),
-            *([(f"{count(progress.unusable)} unusable", "yellow")] if progress.unusable else []),
-        ],
-        "batches": [(batches_out(progress, now), "")] if progress.batches else [],
-        "failing": [(failing(progress), "bold red")] if progress.unanswered else [],
-        "cost": [(text, "yellow" if progress.unpriced else "") for text in spent(progress)],
-        "time": clock,
-        "tokens": _tokens(progress),
-    }
-    if progress.moved is not None:
-        rows["ranking"] = [(moved(progress, progress.moved), "")]
-    if progress.known is not None:
-        rows["known"] = [(part, "") for part in certainty(progress.known, people=progress.people)]
-    left_out = _OF_CALLS if progress.people else ("answers",)
-    return {name: parts for name, parts in rows.items() if parts and name not in left_out}
-
-
-def _tokens(progress: Progress) -> list[Part]:
-    """What was read and written, as far as the replies said so."""
-    output = _amount(progress.output, "out")
-    if progress.reasoning:
-        output = (f"{output[0]} ({count(progress.reasoning)} reasoning)", "")
-    parts = [_amount(progress.input, "in"), _amount(progress.cached, "cached"), output]
-    if not progress.uncounted:
-        return parts
-    replies = several(progress.uncounted, "reply", "replies")
-    unknown = (f"unknown for {replies} without usage", "yellow")
-    known = progress.input or progress.cached or progress.output
-    return [*parts, unknown] if known else [unknown]
-
-
-def _amount(n: int, one: str, more: str = "", style: str = "") -> Part:
-    return several(n, one, more or one), style if n else "dim"
-
-
 def _rows(label: str, parts: Sequence[Part], width: int) -> list[Text]:
     """Parts after a label, joined by dots; where the line ends, the next one begins with a part."""
     lines = [_line().append(label, "dim")]
-    used = len(label)
     for index, (words, style) in enumerate(parts):
-        if index and used + 3 + len(words) > width:
-            lines.append(_line().append(" " * len(label)))
-            used = len(label)
-        elif index:
-            lines[-1].append(" · ", "dim")
-            used += 3
-        lines[-1].append(words, style)
-        used += len(words)
+        for place, piece in enumerate(wrapped(words, max(8, width - len(label)))):
+            if place or (index and lines[-1].cell_len + 3 + cell_len(piece) > width):
+                lines.append(_line().append(" " * len(label)))
+            elif index:
+                lines[-1].append(" · ", "dim")
+            lines[-1].append(piece, style)
     return lines
 
 
@@ -370,40 +199,25 @@ def _line() -> Text:
     return Text(no_wrap=True, overflow="ellipsis")
 
 
-def _ends(progress: Progress, label: int, width: int) -> list[Text]:
-    """The items at both ends of the ranking; as lines, for a table would cost half the frame."""
-    ends = (("top", progress.top), ("bottom", progress.bottom))
-    ids = [plain(item.id, max(8, min(24, width // 4))) for _, placed in ends for item in placed]
+def _ends(progress: Progress, label: int, width: int, most: int) -> list[Text]:
+    """The highest and the lowest items, `most` of each at most, and by which rating."""
+    if most < 1 or not progress.top:
+        return []
+    ends = {"highest": progress.top[:most], "lowest": progress.bottom[-most:]}
+    ids = [plain(item.id, max(8, min(24, width // 4))) for part in ends.values() for item in part]
     column = max(map(cell_len, ids), default=0)
+    elo = progress.rating == "elo"
+    by = "by Elo for now; the final scores are fitted at the end" if elo else "by the scores so far"
     lines: list[Text] = []
-    for name, placed in ends:
+    for name, placed in ends.items():
         for index, item in enumerate(placed):
             line = _line().append(("" if index else name).ljust(label), "dim")
-            line.append(f"{rating(item):>4} ")
+            line.append(f"{item.rating:.{0 if elo else 2}f}".rjust(4)).append(" ")
             line.append(set_cell_size(ids[len(lines)], column), "cyan")
             room = max(1, width - line.cell_len - 1)
             lines.append(line.append(f" {plain(item.text or '', room)}", "dim"))
-    return lines
+    return [Text(), _line().append(by, "dim"), *lines]
 
 
 def _notice(notice: Notice) -> Text:
-    text = plain(notice.text, NOTICE_WIDTH)
-    return Text(f"warning: {text}", "yellow") if notice.warning else Text(text)
-
-
-def write_notices(console: Console, progress: Progress) -> None:
-    """Write the notices that came."""
-    for notice in progress.take_notices():
-        write(console, _notice(notice).plain)
-
-
-def write(console: Console, line: str, end: str = "\n") -> None:
-    """Write a line as it is; rich would wrap it, and end the process at a closed pipe. A stream that
-    can't be written to any longer is left alone."""
-    if console.quiet:
-        return
-    try:
-        console.file.write(f"{line}{end}")
-        console.file.flush()
-    except (OSError, ValueError):
-        console.quiet = True
+    return Text(notice_text(notice), "yellow" if notice.warning else "")

@@ -16,9 +16,9 @@ from typing import TYPE_CHECKING, Any
 
 import orjson
 
-from judgeq.ui import drawing
+from judgeq.escaping import escaped, multiline, plain
+from judgeq.ui import figures
 from judgeq.ui.sections import LONGEST, Picture, Section
-from judgeq.untrusted import escaped, multiline, plain
 
 if TYPE_CHECKING:
     from jinja2 import Environment
@@ -38,7 +38,7 @@ def _environment() -> Environment:
     from markupsafe import Markup
 
     def svg(picture: Picture) -> Markup:
-        return Markup(drawing.inline(picture.draw(), picture.name))  # noqa: S704  (of Matplotlib)
+        return Markup(figures.inline(picture.draw(), picture.name))  # noqa: S704  (of Matplotlib)
 
     def one_line(text: str) -> str:
         return plain(text, LONGEST)

@@ -22,8 +22,8 @@ import numpy as np
 from pydantic import BaseModel
 
 from judgeq.errors import UsageError
+from judgeq.escaping import for_spreadsheet
 from judgeq.json_marks import INLINE, LEFT_OUT
-from judgeq.untrusted import for_spreadsheet
 
 
 def plain(value: Any) -> Any:

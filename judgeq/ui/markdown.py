@@ -8,8 +8,8 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Iterator, Sequence
 
+from judgeq.escaping import escaped, multiline, plain
 from judgeq.ui.sections import Chapter, Section
-from judgeq.untrusted import escaped, multiline, plain
 
 _ACTIVE = re.compile(r"([\\`*_\[\]<>|~&$@])|:(?=//)|(?<=www)\.", re.IGNORECASE)
 _AT_START = re.compile(r"^(\d*)([.)#=+-])")
@@ -44,6 +44,7 @@ def _sections(sections: Iterable[Section], pictures: str) -> Iterator[str]:
             yield from (text(caption), _fenced(multiline(block)))
         yield from (text(note) for note in section.notes)
         yield from (f"> **{text(warning)}**" for warning in section.warnings)
+        yield from map(text, section.good)
 
 
 def _table(section: Section) -> str:

@@ -9,7 +9,6 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass, field
-from operator import attrgetter
 
 from judgeq.certainty import Certainty
 from judgeq.events import (
@@ -34,7 +33,6 @@ SLOT = 0.5  # seconds; calls a second are looked at over the last SLOTS of them
 SLOTS = 16
 NOTICES = 100  # kept until a face takes them; a flood must not fill the memory
 IN_A_ROW = 3  # calls without an answer that are worth a line
-ENDS = 3  # items shown from each end of the ranking
 
 _REPLIED = ("ok", "unusable")
 _DONE, _INVALID, _FAILED = JobState.DONE, JobState.INVALID, JobState.FAILED
@@ -93,6 +91,7 @@ class Progress:
     rated_at: float | None = None
     moved: float | None = None
     known: Certainty | None = None
+    rating: str = "elo"
     top: tuple[Placed, ...] = ()
     bottom: tuple[Placed, ...] = ()
 
@@ -280,12 +279,11 @@ class Progress:
                 self._planned[event.round], self.total = counts, counts.total
                 self.done, self.invalid, self.failed = counts.done, counts.invalid, counts.failed
             case RoundRated():
-                rating = attrgetter("rating")
                 self.rated, self.rated_at, self.moved = event.round, now, event.moved
                 self.known = event.known or self.known
                 self.batches = ()
-                self.top = tuple(sorted(event.top, key=rating, reverse=True)[:ENDS])
-                self.bottom = tuple(sorted(event.bottom, key=rating)[:ENDS][::-1])
+                self.rating = event.rating
+                self.top, self.bottom = tuple(event.top), tuple(event.bottom)
             case EndedEarly():
                 self.rounds = event.rounds
             case PeopleHere():

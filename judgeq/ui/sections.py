@@ -8,25 +8,25 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from itertools import zip_longest
 from typing import TYPE_CHECKING, Any, ClassVar
 
-from rich.box import SIMPLE_HEAD
 from rich.cells import cell_len
-from rich.console import RenderableType
-from rich.table import Table
 from rich.text import Text
 
+from judgeq.escaping import escaped, plain
 from judgeq.evaluation.metrics import Measured
 from judgeq.json_marks import LEFT_OUT
-from judgeq.text import count
-from judgeq.untrusted import escaped, plain
+from judgeq.text import count, wrapped
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 WIDTH = 100
+"""Prose is set no wider than so many cells, however wide the terminal is."""
 LONGEST = 10_000  # cells of one value
+GAP = "  "
 
 Cell = str | int | float | Measured | None
 
@@ -37,8 +37,9 @@ class Column:
 
     `show` turns a cell into text (default `shown`); on a terminal that is cut after `at_most` cells,
     kept on one line where it is `whole`, and has the colour that `colours` gives it. Where the terminal
-    is too narrow for the table, it may be cut to `least` cells; where that doesn't do, columns that are
-    `spare` are left out, the most spare first.
+    is too narrow for the table, it may be cut to `least` cells; if that isn't enough, columns that are
+    `spare` are left out, the most spare first, and the text of others is wrapped between words. On a
+    page, measured cells are drawn on an `axis` from the one value to the other.
     """
 
     name: str
@@ -49,6 +50,7 @@ class Column:
     spare: int = 0
     show: Callable[[Any], str] | None = None
     colours: Mapping[str, str] | None = None
+    axis: tuple[float, float] | None = None
 
     def text(self, cell: Cell, at_most: int = LONGEST) -> str:
         """The cell as it is shown, on one line of so many cells at most."""
@@ -70,9 +72,11 @@ class Picture:
 @dataclass(frozen=True, slots=True)
 class Section:
     """A part of what is shown, in this order: a title, facts (a name and what is so named), a figure, a
-    table, blocks (a caption, and a text to the letter), notes and warnings, a sentence each.
+    table, blocks (a caption, and a text to the letter), notes, warnings, and what is `good`, a sentence
+    each.
 
     Rows hold plain values. `close`: it belongs to the section before it, without a blank line.
+    `folded`: a page shows its title only, until it is opened.
     """
 
     title: str = ""
@@ -84,6 +88,8 @@ class Section:
     close: bool = field(default=False, metadata=LEFT_OUT)
     picture: Picture | None = None
     blocks: Sequence[tuple[str, str]] = ()
+    good: Sequence[str] = ()
+    folded: bool = field(default=False, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {"columns": "names", "picture": "pictured"}
 
     @property
@@ -132,89 +138,95 @@ def shown(cell: Cell) -> str:
     return cell if isinstance(cell, str) else f"{cell:z.3f}"
 
 
-def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[RenderableType]:
-    """For rich, from top to bottom, on a terminal so wide. Nothing in a section is markup or can act on
-    the terminal."""
+def terminal(sections: Iterable[Section], width: int = 1000) -> Iterator[Text]:
+    """The lines for a terminal so wide, from top to bottom. Nothing in a section is markup or can act on
+    the terminal. Lines break between words only: what has none, such as a path, may be longer."""
+    prose = min(width, WIDTH)
     for place, section in enumerate(sections):
         if place and not section.close:
             yield Text()
-        if section.title and not section.columns:
-            yield Text(escaped(section.title), "bold")
-        if section.facts:
-            yield _grid(section.facts)
+        if section.title:
+            yield from _lines(section.title, prose, "bold")
+        names = max((cell_len(name) for name, _ in section.facts), default=0)
+        for name, value in section.facts:
+            lines = wrapped(plain(value, LONGEST), max(20, prose - names - len(GAP)))
+            for label, line in zip_longest([plain(name, LONGEST)], lines, fillvalue=""):
+                yield Text.assemble((label.ljust(names), "dim"), GAP, line)
         if section.columns:
-            yield _table(section, width)
+            yield from _table(section, width)
         for caption, text in section.blocks:
-            yield Text(escaped(caption), "dim")
+            yield from _lines(caption, prose, "dim")
             yield from (Text(escaped(line)) for line in text.splitlines())
-        yield from (Text(escaped(note)) for note in section.notes)
-        yield from (Text(escaped(warning), "yellow") for warning in section.warnings)
+        for note in section.notes:
+            yield from _lines(note, prose)
+        for warning in section.warnings:
+            yield from _lines(warning, prose, "yellow")
+        for line in section.good:
+            yield from _lines(line, prose, "green")
 
 
-def _grid(facts: Sequence[tuple[str, str]]) -> Table:
-    grid = Table.grid(padding=(0, 2))
-    for name, value in facts:
-        grid.add_row(Text(plain(name, LONGEST), "dim"), Text(plain(value, LONGEST)))
-    return grid
+def _lines(text: str, width: int, style: str = "") -> Iterator[Text]:
+    return (Text(line, style) for line in wrapped(escaped(text), width))
 
 
-def _table(section: Section, width: int) -> Table:
-    """As narrow as it must be to fit into WIDTH columns, if it can, and into those that there are."""
-    places, columns = _fitting(section, width)
-    rows = [
-        [column.text(row[at], column.at_most) for at, column in zip(places, columns, strict=True)]
-        for row in section.rows
-    ]
-    table = Table(box=SIMPLE_HEAD, title_justify="left", title_style="")
-    table.title = Text(escaped(section.title)) if section.title else None
-    if sum(_widths(columns, rows)) + 3 * len(columns) + 1 > min(WIDTH, width):
-        table.padding = (0, 1, 0, 0)
-    for column in columns:
-        table.add_column(
-            Text(column.name),
-            justify="right" if column.right else "left",
-            no_wrap=column.whole,
-            overflow="fold",
-        )
-    for row in rows:
-        table.add_row(
-            *(
-                Text(text, (column.colours or {}).get(text, ""))
-                for column, text in zip(columns, row, strict=True)
-            )
-        )
-    return table
+@dataclass(slots=True)
+class _Part:
+    """A column on its way to the terminal, with its cells as text, the head first."""
+
+    column: Column
+    cells: list[str]
+    width: int
+
+    @property
+    def cut(self) -> int:
+        """How many of its cells may be cut off."""
+        least = max(self.column.least, cell_len(self.column.name))
+        return max(0, self.width - least)
+
+    @property
+    def wrap(self) -> int:
+        """By how many cells it is narrower where its text is wrapped; 0 where it isn't."""
+        if self.column.whole or self.column.right:
+            return 0
+        return self.width - max(cell_len(word) for cell in self.cells for word in cell.split(" "))
 
 
-def _fitting(section: Section, width: int) -> tuple[list[int], list[Column]]:
-    """The columns that are shown on a terminal so wide, and their places in a row."""
-    columns = list(section.columns)
-    rows = [
-        [column.text(cell, column.at_most) for column, cell in zip(columns, row, strict=True)]
-        for row in section.rows
-    ]
-    widths = _widths(columns, rows)
-    kept = list(range(len(columns)))
-    while (over := sum(widths[at] + 2 for at in kept) + 2 - width) > 0:
-        spare = max(kept, key=lambda at: columns[at].spare)
-        if columns[spare].spare and over > sum(
-            widths[at] - _least(columns[at], widths[at]) for at in kept
-        ):
-            kept.remove(spare)
-            continue
-        for at in reversed(kept):
-            cut = min(over, widths[at] - _least(columns[at], widths[at]))
-            columns[at] = replace(columns[at], at_most=min(columns[at].at_most, widths[at] - cut))
-            over -= cut
-        break
-    return kept, [columns[at] for at in kept]
+def _table(section: Section, width: int) -> Iterator[Text]:
+    """A table, its columns cut, left out or wrapped where the terminal is too narrow for it."""
+    parts = _fitted(section, width)
+    for place, row in enumerate(zip(*(part.cells for part in parts), strict=True)):
+        cells = [wrapped(cell, part.width) for cell, part in zip(row, parts, strict=True)]
+        for line in zip_longest(*cells, fillvalue=""):
+            text = Text()
+            for part, piece in zip(parts, line, strict=True):
+                blank = " " * (part.width - cell_len(piece))
+                style = (part.column.colours or {}).get(piece, "") if place else "dim"
+                padded = f"{blank}{piece}" if part.column.right else f"{piece}{blank}"
+                text.append(padded, style).append(GAP)
+            text.rstrip()
+            yield text
 
 
-def _least(column: Column, width: int) -> int:
-    """To how many cells a column so wide may be cut."""
-    return min(max(column.least, cell_len(column.name)), width)
+def _fitted(section: Section, width: int) -> list[_Part]:
+    """The columns that are shown on a terminal so wide."""
+    parts = []
+    for at, column in enumerate(section.columns):
+        cells = [column.name, *(column.text(row[at], column.at_most) for row in section.rows)]
+        parts.append(_Part(column, cells, max(map(cell_len, cells))))
 
+    def over() -> int:
+        return sum(part.width + len(GAP) for part in parts) - len(GAP) - width
 
-def _widths(columns: Sequence[Column], rows: Sequence[Sequence[str]]) -> list[int]:
-    heads = [column.name for column in columns]
-    return [max(map(cell_len, cells)) for cells in zip(heads, *rows, strict=True)]
+    while over() > sum(part.cut for part in parts):
+        spare = max(parts, key=lambda part: part.column.spare)
+        if not spare.column.spare:
+            break
+        parts.remove(spare)
+    for part in reversed(parts):
+        cut = min(part.cut, max(0, over()))
+        if cut:
+            part.width -= cut
+            part.cells = [plain(cell, part.width) for cell in part.cells]
+    while over() > 0 and (widest := max(parts, key=lambda part: part.wrap)).wrap > 0:
+        widest.width -= 1
+    return parts

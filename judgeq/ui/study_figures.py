@@ -16,14 +16,14 @@ from typing import TYPE_CHECKING, NamedTuple, TypeVar
 
 import numpy as np
 
+from judgeq.escaping import plain
 from judgeq.files import replacing
 from judgeq.judge.error_model import probability_correct
 from judgeq.rating import ESTIMATORS
 from judgeq.settings import Simulation
 from judgeq.study.simulation import StudyRow
-from judgeq.ui import drawing
-from judgeq.ui.drawing import FAINT, GRID, PALETTE
-from judgeq.untrusted import plain
+from judgeq.ui import figures
+from judgeq.ui.figures import FAINT, GRID, PALETTE
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -36,7 +36,6 @@ AXES = {
     "implied_pairs": "Comparisons that the answers imply",
 }
 RHO = "Spearman’s ρ against the latent order"
-HEADS = ["Strategy", "Parameters", "Rating", "ρ", "s.e.", "Pairs", "Lists", "Cost", "Score", "Runs"]
 GAPS = np.arange(601.0)  # at which the win curve is drawn
 LABEL = 28  # characters of a row's text that are shown
 
@@ -79,21 +78,18 @@ class _Point(NamedTuple):
 
 def win_curve(judge: Simulation) -> Figure:
     """P(correct) of a simulated judge by gap, with the point that it is calibrated to."""
-    from matplotlib.figure import Figure
+    return figures.figure((_win_curve, judge))
 
+
+def _win_curve(axes: Axes, judge: Simulation) -> None:
     distance, accuracy = judge.sim_distance, judge.sim_accuracy
-    with drawing.style():
-        figure = Figure(figsize=(5, 3.4), layout="constrained")
-        axes = figure.subplots()
-        axes.axhline(judge.sim_pmax, color=FAINT, linestyle="--", linewidth=1)
-        axes.plot(GAPS, probability_correct(GAPS, judge), color=PALETTE[0], linewidth=2)
-        axes.plot(distance, accuracy, "o", color=PALETTE[1], ms=8, mec="white", clip_on=False)
-        axes.text(distance + 12, accuracy - 0.03, f"calibrated to {accuracy:g} at {distance:g}")
-        axes.text(GAPS[-1], judge.sim_pmax + 0.01, f"pmax = {judge.sim_pmax:g}", ha="right")
-        axes.set(xlabel="Gap between the two items", ylabel="Probability of a correct answer")
-        axes.set(xlim=(0, max(GAPS[-1], distance)), ylim=(0.5, 1.04))
-        figure.draw_without_rendering()  # ticks take their style when first drawn
-    return figure
+    figures.label(axes, "Gap between the two items", "Probability of a correct answer")
+    axes.set(xlim=(0, max(GAPS[-1], distance)), ylim=(0.5, 1.04))
+    axes.axhline(judge.sim_pmax, color=FAINT, linestyle="--", linewidth=1)
+    axes.plot(GAPS, probability_correct(GAPS, judge), color=PALETTE[0], linewidth=2)
+    axes.plot(distance, accuracy, "o", color=PALETTE[1], ms=8, mec="white", clip_on=False)
+    axes.text(distance + 12, accuracy - 0.03, f"calibrated to {accuracy:g} at {distance:g}")
+    axes.text(GAPS[-1], judge.sim_pmax + 0.01, f"pmax = {judge.sim_pmax:g}", ha="right")
 
 
 def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
@@ -116,52 +112,28 @@ def ranked(rows: Sequence[StudyRow]) -> list[Ranked]:
     )
 
 
-def ranked_table(ranked: Sequence[Ranked], most: int = 20) -> Figure:
-    """The first `most` of them as a table."""
-    from matplotlib.figure import Figure
-
-    rows = [
-        [
-            *(plain(one.strategy, LABEL), plain(one.parameters, LABEL), _rating(one.rating)),
-            *(f"{one.rho:z.3f}", "–" if one.rho_se is None else f"{one.rho_se:.4f}"),
-            *(f"{mean:,.0f}" for mean in (one.pairs, one.lists, one.cost)),
-            *(f"{one.score:z.3f}", f"{one.runs:,}"),
-        ]
-        for one in ranked[:most]
-    ]
-    with drawing.style():
-        figure = Figure(figsize=(4, 0.3))  # the table is larger, and is drawn whole
-        axes = figure.subplots()
-        axes.set_axis_off()
-        table = axes.table(rows, colLabels=HEADS, loc="center", edges="horizontal")
-        table.auto_set_font_size(False)
-        table.scale(1, 1.4)
-        table.auto_set_column_width(list(range(len(HEADS))))
-    return figure
-
-
 def write(rows: Sequence[StudyRow], folder: Path, judge: Simulation) -> list[Path]:
-    """Draw all figures into the folder, each as .png, .svg and .csv; the paths in order.
+    """Draw all figures into the folder, each as .png, .svg and .csv, and write the ranking as .csv; the
+    paths in order.
 
     `judge` is the simulated one. Nothing is written unless all could be drawn, and no file is ever half
-    written. Raises RunError where one can't be.
+    written. Raises RunError if one can't be.
     """
-    order = ranked(rows)
-    places = [field.name for field in fields(Ranked)]
+    axes = {"rho_by_cost": "cost", "rho_by_pairs": "implied_pairs"}
+    drawn = {name: panels(rows, x) for name, x in axes.items()}
+    drawn["win_probability"] = win_curve(judge)
+    tables: dict[str, Iterable[Iterable[object]]] = {
+        name: [(*_Point._fields[:-2], x, "rho"), *points(rows, x)] for name, x in axes.items()
+    }
     chances = zip(GAPS.astype(int).tolist(), probability_correct(GAPS, judge).tolist(), strict=True)
-    drawings: list[tuple[str, Figure, Sequence[str], Iterable[Iterable[object]]]] = [
-        (f"rho_by_{name}", panels(rows, x), [*_Point._fields[:-2], x, "rho"], points(rows, x))
-        for name, x in (("cost", "cost"), ("pairs", "implied_pairs"))
-    ]
-    drawings += [
-        ("win_probability", win_curve(judge), ["gap", "probability"], chances),
-        ("ranking", ranked_table(order), places, map(astuple, order)),
-    ]
-    contents: dict[str, bytes] = {}
-    for name, figure, header, data in drawings:
-        contents[f"{name}.png"] = drawing.content(figure, "png")
-        contents[f"{name}.svg"] = drawing.content(figure, "svg")
-        contents[f"{name}.csv"] = _csv(header, data)
+    tables["win_probability"] = [("gap", "probability"), *chances]
+    tables["ranking"] = [[field.name for field in fields(Ranked)], *map(astuple, ranked(rows))]
+    contents = {
+        f"{name}.{kind}": figures.content(figure, kind)
+        for name, figure in drawn.items()
+        for kind in ("png", "svg")
+    }
+    contents |= {f"{name}.csv": _csv(table) for name, table in tables.items()}
     folder.mkdir(parents=True, exist_ok=True)
     for name, content in contents.items():
         with replacing(folder / name) as file:
@@ -224,7 +196,7 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
     entries += [(_rating(one), MARKERS.get(one, OTHER_MARKER), FAINT, 6.0) for one in ratings]
     entries += [(f"{bias:,} items seen wrongly", "o", FAINT, sizes[bias]) for bias in biases]
     entries.append(("mean over these and seeds", MEAN_MARKER, FAINT, MEAN_SIZE))
-    with drawing.style():
+    with figures.style():
         height = max(2.8 * lines, 0.2 * len(entries)) + 0.4
         figure = Figure(figsize=(3 * columns + 2.4, height), layout="constrained")
         grid = figure.subplots(lines, columns, sharex=True, sharey=True, squeeze=False).ravel()
@@ -236,7 +208,7 @@ def panels(rows: Sequence[StudyRow], x: str) -> Figure:
             axes.set_title(plain(distribution, LABEL), fontsize=9)
             _scatter(axes, inside, colours, sizes)
         if 0 < 10 * min(point.x for point in drawn) <= max(point.x for point in drawn):
-            drawing.logarithmic(figure.axes[0], (1, 3))
+            figures.logarithmic(figure.axes[0], (1, 3))
         handles = [
             Line2D([], [], ls="", marker=m, c=c, ms=size, mew=0) for _, m, c, size in entries
         ]
@@ -280,8 +252,8 @@ def _scatter(
         axes.scatter(across, up, size**2, shades, linewidths=0.6, **look)  # type: ignore[arg-type]
 
 
-def _csv(header: Sequence[str], data: Iterable[Iterable[object]]) -> bytes:
+def _csv(table: Iterable[Iterable[object]]) -> bytes:
     """None is an empty cell; floats with all their digits, as csv writes their repr."""
     content = StringIO()
-    csv.writer(content, lineterminator="\n").writerows([header, *data])
+    csv.writer(content, lineterminator="\n").writerows(table)
     return content.getvalue().encode("utf-8", "backslashreplace")

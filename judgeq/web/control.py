@@ -21,8 +21,7 @@ from pydantic import BaseModel, ConfigDict, Field, TypeAdapter, ValidationError
 
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
-from judgeq.files import problems, read_start, write_private
-from judgeq.paths import remembered
+from judgeq.files import problems, read_start, remembered, write_private
 from judgeq.people.people import People
 from judgeq.people.registry import Change, Changed, with_links
 from judgeq.runs import RunPlace

@@ -23,8 +23,8 @@ from aiohttp import web
 from aiohttp.http_exceptions import HttpProcessingError
 
 from judgeq.errors import UsageError
+from judgeq.escaping import multiline
 from judgeq.ui import html
-from judgeq.untrusted import multiline
 
 HEADERS = {
     "Cache-Control": "private, no-store",

@@ -24,15 +24,14 @@ from judgeq.engine import results, status
 from judgeq.engine.status import State, Unreadable
 from judgeq.engine.stopping import signals
 from judgeq.errors import JudgeqError, NoVerdictsError, RunError
+from judgeq.escaping import plain
 from judgeq.evaluation import record
-from judgeq.evaluation.evaluate import Plan
+from judgeq.evaluation.gold import Plan
 from judgeq.runs import RunPlace, Runs
 from judgeq.ui import html
 from judgeq.ui.report import page, texts
 from judgeq.ui.sections import Section, words
-from judgeq.ui.show import lists as show_lists
-from judgeq.ui.show import run as show_run
-from judgeq.untrusted import plain
+from judgeq.ui.show import status as show_status
 from judgeq.web.guard import Guard, RefusedError, listening, logger
 
 ASSETS = {
@@ -121,7 +120,7 @@ class Server:
             "runs.html",
             "All runs",
             where=self._runs.shown,
-            runs=[html.linked(show_lists.runs(readable), "run", links)] if readable else [],
+            runs=[html.linked(show_status.runs(readable), "run", links)] if readable else [],
             unreadable=html.sections(unreadable),
         )
 
@@ -134,7 +133,7 @@ class Server:
         return _page(
             "run.html",
             run.id,
-            sections=html.sections(show_run.status(state)),
+            sections=html.sections(show_status.status(state)),
             running=state.running,
             judged=state.counts.done > 0,
             home=f"/runs/{key_of(run)}",
@@ -146,7 +145,7 @@ class Server:
         state = await self._state(await self._find(request))
         if not state.running:
             return web.Response(status=205)
-        return _html(str(html.sections(show_run.status(state))))
+        return _html(str(html.sections(show_status.status(state))))
 
     async def _report(self, request: web.Request) -> web.Response:
         """A run's report, of its judgments so far."""

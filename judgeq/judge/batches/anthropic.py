@@ -14,8 +14,16 @@ from typing import Any, BinaryIO, Literal
 import orjson
 
 from judgeq.errors import BatchGoneError, CallTimeoutError, ConnectionFailedError
-from judgeq.judge.batches import Identified, Limits, Remote, Result, downloads, fields
-from judgeq.judge.batches.adapter import PAGE, PIECE, Explain, ProviderBatches, gone
+from judgeq.judge.backend import Identified, Limits, Remote, Result
+from judgeq.judge.batches import provider
+from judgeq.judge.batches.provider import (
+    PAGE,
+    ProviderBatches,
+    count,
+    encoded,
+    object_from,
+    seconds,
+)
 from judgeq.judge.http.connection import Passed, read_all
 
 PATH = "messages/batches"
@@ -61,7 +69,7 @@ class AnthropicBatches(ProviderBatches):
         length, pieces = framed(BEFORE, lines, AFTER, b",")
         body, sent = passed.through(pieces), {"Content-Length": str(length)}
         try:
-            return self.remote(await self.asked("POST", url, self.none_here, body, sent, passed))
+            return self.remote(await self.asked("POST", url, "", body, sent, passed))
         except (ConnectionFailedError, CallTimeoutError) as error:
             if passed.total_bytes < length:  # and nobody makes a batch of a part of it
                 error.cost = 0.0
@@ -69,34 +77,35 @@ class AnthropicBatches(ProviderBatches):
 
     async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
         """See ProviderBatches."""
-        explain, url = gone(f"the batch {remote}"), self.url(f"{PATH}/{remote}")
+        url, batch = self.url(f"{PATH}/{remote}"), f"the batch {remote}"
         if what == "cancel":
-            return await self.asked("POST", f"{url}/cancel", explain)
-        return await self.asked("GET", url, explain)
+            return await self.asked("POST", f"{url}/cancel", batch)
+        return await self.asked("GET", url, batch)
 
     async def page(self, after: str) -> dict[str, Any]:
         """See ProviderBatches."""
         more = f"&after_id={after}" if after else ""
-        return await self.asked("GET", self.url(PATH, f"limit={PAGE}{more}"), self.none_here)
+        return await self.asked("GET", self.url(PATH, f"limit={PAGE}{more}"))
 
     async def asked(
         self,
         method: str,
         url: str,
-        explain: Explain,
+        what: str = "",
         body: bytes | AsyncIterator[bytes] | None = None,
         sent: Mapping[str, str] | None = None,
         passed: Passed | None = None,
     ) -> dict[str, Any]:
-        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body."""
+        """The JSON object that an address of the API gives; `passed` counts the bytes of a long body.
+        Raises as ProviderBatches.refusal."""
         async with (
             self._connection.watched(url, passed),
             self._connection.request(method, url, body, sent) as response,
         ):
             if not 200 <= response.status < 300:
                 error = await self._connection.refused(response, url)
-                raise explain(response.status, error)
-            return fields.object_in(await read_all(response), url)
+                raise self.refusal(response.status, error, what)
+            return object_from(await read_all(response), url)
 
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
@@ -121,26 +130,26 @@ class AnthropicBatches(ProviderBatches):
 
     async def _first(self, remote: str) -> str:
         """The id of the first line in a batch's results."""
-        async with self.content(remote) as parts, aclosing(downloads.lines(parts)) as lines:
+        async with self.content(remote) as parts, aclosing(provider.lines(parts)) as lines:
             async for line in lines:
-                said = fields.object_in(line, self.url(f"{PATH}/{remote}/results"))
+                said = object_from(line, self.url(f"{PATH}/{remote}/results"))
                 return str(said.get("custom_id"))
         return ""
 
     def remote(self, batch: Mapping[str, Any]) -> Remote:
         """See ProviderBatches."""
-        mask, counts = self._connection.mask, batch.get("request_counts")
-        name, made = self.known(batch.get("id")), fields.seconds(batch.get("created_at"))
+        counts = batch.get("request_counts")
+        name, made = self.known(batch.get("id")), seconds(batch.get("created_at"))
         ended = batch.get("processing_status") == "ended"
         return Remote(
             id=name,
-            status=fields.shown(batch.get("processing_status"), mask, 40),
+            status=self.words(batch.get("processing_status"), 40),
             stands="ended" if ended else "working",
             made=self._connection.now() if made is None else made,
-            total=sum(fields.count(counts, state) for state in _COUNTS),
-            done=fields.count(counts, "succeeded"),
-            failed=fields.count(counts, "errored"),
-            expires=fields.seconds(batch.get("expires_at")),
+            total=sum(count(counts, state) for state in _COUNTS),
+            done=count(counts, "succeeded"),
+            failed=count(counts, "errored"),
+            expires=seconds(batch.get("expires_at")),
             results=[name] if ended else [],
         )
 
@@ -149,15 +158,15 @@ class AnthropicBatches(ProviderBatches):
         result: Any = line.get("result")
         kind = result.get("type") if isinstance(result, dict) else None
         if kind == "succeeded" and isinstance(result.get("message"), dict):
-            return Result(custom_id, 200, fields.encoded(result["message"]))
+            return Result(custom_id, 200, encoded(result["message"]))
         if kind == "errored" and isinstance(error := result.get("error"), dict):
             inner = error["error"] if isinstance(error.get("error"), dict) else error
             word = inner.get("type")
             word = word.removesuffix("_error") if isinstance(word, str) else ""
-            body = fields.encoded({"type": "error", "error": inner})
+            body = encoded({"type": "error", "error": inner})
             return Result(custom_id, _STATUS.get(word, 500), body)
         ended = _ENDED.get(kind) if isinstance(kind, str) else None
-        return Result(custom_id, 0, b"" if ended else fields.encoded(result), ended)
+        return Result(custom_id, 0, b"" if ended else encoded(result), ended)
 
 
 def framed(
@@ -171,9 +180,9 @@ def framed(
 
     async def pieces() -> AsyncIterator[bytes]:
         yield before
-        piece = lines.read(PIECE)
+        piece = lines.read(provider.PIECE)
         while piece:
-            following = lines.read(PIECE)
+            following = lines.read(provider.PIECE)
             yield (piece if following else piece.removesuffix(b"\n")).replace(b"\n", between)
             piece = following
         yield after

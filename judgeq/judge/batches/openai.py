@@ -17,11 +17,18 @@ from urllib.parse import parse_qsl, urlsplit
 import orjson
 
 from judgeq.errors import ConnectionFailedError, JudgeError
-from judgeq.judge.batches import Identified, Limits, Remote, Result, fields
-from judgeq.judge.batches.adapter import PAGE, Explain, ProviderBatches, gone, is_refusal
+from judgeq.judge.backend import Identified, Limits, Remote, Result, is_refusal
+from judgeq.judge.batches.provider import (
+    PAGE,
+    ProviderBatches,
+    count,
+    encoded,
+    object_from,
+    seconds,
+)
 from judgeq.judge.http.connection import Passed, bounded
 from judgeq.judge.http.model_backend import ModelBackend
-from judgeq.judge.http.openai_chat import is_azure
+from judgeq.judge.http.openai import is_azure
 
 if TYPE_CHECKING:
     from openai import AsyncOpenAI
@@ -74,7 +81,7 @@ class OpenAIBatches(ProviderBatches):
         """See BatchAPI. A file of which no batch was made is deleted again, once that is certain."""
         file = await self._upload(name, lines)
         try:
-            async with self._client("batches", self.none_here) as client:
+            async with self._client("batches") as client:
                 made = client.batches.with_streaming_response.create(
                     input_file_id=file,
                     endpoint=self._endpoint,  # type: ignore[arg-type]  # Azure's has no version in it
@@ -93,7 +100,7 @@ class OpenAIBatches(ProviderBatches):
         """The id of a file with the lines, once it can be used. Raises errors of no cost."""
         passed = Passed()
         try:
-            async with self._client("files", self.none_here, passed) as client:
+            async with self._client("files", passed=passed) as client:
                 rest = io.BufferedReader(_Rest(lines, passed))
                 made = client.files.with_streaming_response.create(
                     file=(f"{name}.jsonl", rest, "application/jsonl"), purpose="batch"
@@ -113,24 +120,24 @@ class OpenAIBatches(ProviderBatches):
 
     async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
         """See ProviderBatches."""
-        async with self._client(f"batches/{remote}", gone(f"the batch {remote}")) as client:
+        async with self._client(f"batches/{remote}", f"the batch {remote}") as client:
             batches = client.batches.with_streaming_response
             asked = batches.cancel if what == "cancel" else batches.retrieve
             return await self._said(asked(remote))
 
     async def page(self, after: str) -> dict[str, Any]:
         """See ProviderBatches."""
-        async with self._client("batches", self.none_here) as client:
+        async with self._client("batches") as client:
             more = {"after": after} if after else None
             batches = client.batches.with_streaming_response
             return await self._said(batches.list(limit=PAGE, extra_query=more))
 
     @asynccontextmanager
     async def _client(
-        self, path: str, explain: Explain = lambda _, error: error, passed: Passed | None = None
+        self, path: str, what: str = "", passed: Passed | None = None
     ) -> AsyncIterator[AsyncOpenAI]:
         """The package's client for one call: our key and headers, proxy, certificates and time limit,
-        no redirect and no second try. Raises as `explain` makes of refusals, as the live calls else."""
+        no redirect and no second try. Raises as ProviderBatches.refusal, and as live calls."""
         import httpx2  # openai's own, which comes with it
         from openai import AsyncOpenAI, DefaultAsyncHttpxClient, OpenAIError
 
@@ -149,7 +156,7 @@ class OpenAIBatches(ProviderBatches):
                 data = connection.mask.body(await bounded(response.aiter_bytes()))
                 headers = connection.mask.headers(response.headers)
                 refused = connection.refusal(response.status_code, headers, data, url)
-                raise explain(response.status_code, refused)
+                raise self.refusal(response.status_code, refused, what)
 
         parts = urlsplit(self._address)
         async with connection.watched(url, passed), AsyncOpenAI(
@@ -183,7 +190,7 @@ class OpenAIBatches(ProviderBatches):
     async def _said(self, asked: AbstractAsyncContextManager[Any]) -> dict[str, Any]:
         """The JSON object of an answer."""
         async with asked as response:
-            return fields.object_in(await bounded(response.iter_bytes()), str(response.url))
+            return object_from(await bounded(response.iter_bytes()), str(response.url))
 
     async def identify(
         self, name: str, count: int, since: float, known: Collection[str]
@@ -202,12 +209,11 @@ class OpenAIBatches(ProviderBatches):
 
     def remote(self, batch: Mapping[str, Any]) -> Remote:
         """See ProviderBatches."""
-        mask, connection = self._connection.mask, self._connection
-        status = fields.shown(batch.get("status"), mask, 40)
-        counts, made = batch.get("request_counts"), fields.seconds(batch.get("created_at"))
+        status = self.words(batch.get("status"), 40)
+        counts, made = batch.get("request_counts"), seconds(batch.get("created_at"))
         files = [batch.get(name) for name in ("output_file_id", "error_file_id")]
         results = [self.known(file) for file in files if file]
-        done = fields.count(counts, "completed")
+        done = count(counts, "completed")
         stands = _STANDS.get(status, "working")
         if stands == "refused" and (results or done):
             stands = "ended"  # other servers' word for one that broke down half-way
@@ -220,21 +226,21 @@ class OpenAIBatches(ProviderBatches):
             id=self.known(batch.get("id")),
             status=status,
             stands=stands,
-            made=connection.now() if made is None else made,
-            total=fields.count(counts, "total"),
+            made=self._connection.now() if made is None else made,
+            total=count(counts, "total"),
             done=done,
-            failed=fields.count(counts, "failed"),
-            expires=fields.seconds(batch.get("expires_at")),
+            failed=count(counts, "failed"),
+            expires=seconds(batch.get("expires_at")),
             problems=[self._problem(part) for part in problems[:20]],
             full=any(part.get("code") == "token_limit_exceeded" for part in problems),
             results=results,
         )
 
     def _problem(self, error: Mapping[str, Any]) -> str:
-        mask, line = self._connection.mask, error.get("line")
+        line = error.get("line")
         where = f"line {line}: " if type(line) is int and 0 <= line < 2**53 else ""
-        message = fields.shown(error.get("message"), mask) or "no reason given"
-        code = fields.shown(error.get("code"), mask, 60)
+        message = self.words(error.get("message")) or "no reason given"
+        code = self.words(error.get("code"), 60)
         return f"{where}{message}{f' ({code})' if code else ''}"
 
     async def looked_at(self, batch: Mapping[str, Any]) -> Remote:
@@ -260,10 +266,10 @@ class OpenAIBatches(ProviderBatches):
         if isinstance(response, dict):
             status = response.get("status_code")
             if type(status) is int and 100 <= status < 600:
-                return Result(custom_id, status, fields.encoded(response.get("body")))
+                return Result(custom_id, status, encoded(response.get("body")))
         code = error.get("code") if isinstance(error, dict) else None
         ended = _ENDED.get(code) if isinstance(code, str) else None
-        body = b"" if error is None else fields.encoded({"error": error})
+        body = b"" if error is None else encoded({"error": error})
         return Result(custom_id, 0, body, ended)
 
 

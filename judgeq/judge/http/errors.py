@@ -26,6 +26,7 @@ from judgeq.errors import (
     UnusableReplyError,
 )
 from judgeq.judge.http import headers as head
+from judgeq.settings.model import LIMIT_FIELDS
 
 SHOWN = 300
 FLAGS = {
@@ -38,10 +39,6 @@ FLAGS = {
     "service_tier": "--extra-body",
     "effort": "--reasoning-effort",
 }
-_LIMIT_FIELDS: tuple[Literal["max_tokens", "max_completion_tokens"], ...] = (
-    "max_tokens",
-    "max_completion_tokens",
-)
 # Behind a gateway that gave up, or a server that ran out of time, the model may have worked.
 _PERHAPS_PAID = (408, 502, 504, 520, 524)
 # No server behind the gateway, or one that is starting or overloaded.
@@ -96,7 +93,6 @@ _NO_MODEL = re.compile(
 )
 # Anthropic names the field first: "max_tokens: 9000 > 8192, which is …".
 _FIELD_FIRST = re.compile(r"([a-z_]+(?:\.\w+)*): ")
-_NO_SUCH_ADDRESS = re.compile(r"unexpected endpoint", re.IGNORECASE)
 _KEY = re.compile(
     r"no connected db"  # LiteLLM without a database knows no key but its master's
     r"|api[ _-]?key[ _](is )?(not|in)[ _]?valid|(invalid|incorrect|wrong|missing|no)[ _]api[ _-]?key"
@@ -114,15 +110,26 @@ _REFUSING = re.compile(
     re.IGNORECASE,
 )
 _TOO_MUCH_OUTPUT = re.compile(r"(max_(?:completion_)?tokens)['\"`]? is too (?:large|high)", re.I)
-_NEW_LIMIT = re.compile(
-    r"max_tokens.{0,80}(not supported|unsupported).{0,200}max_completion_tokens", re.S
-)
-_OLD_LIMIT = re.compile(
-    r"(unknown|unrecognized|unexpected|extra|not (permitted|supported|allowed)|unsupported)"
-    r".{0,80}max_completion_tokens|max_completion_tokens.{0,80}"
-    r"(unknown|unrecognized|unexpected|extra|not (permitted|supported|allowed)|unsupported)",
-    re.S | re.I,
-)
+# By the name that is refused; the other is to be sent.
+_OTHER_NAME: Mapping[Literal["max_tokens", "max_completion_tokens"], re.Pattern[str]] = {
+    "max_tokens": re.compile(
+        r"max_tokens.{0,80}(not supported|unsupported).{0,200}max_completion_tokens", re.S
+    ),
+    "max_completion_tokens": re.compile(
+        r"(unknown|unrecognized|unexpected|extra|not (permitted|supported|allowed)|unsupported)"
+        r".{0,80}max_completion_tokens|max_completion_tokens.{0,80}"
+        r"(unknown|unrecognized|unexpected|extra|not (permitted|supported|allowed)|unsupported)",
+        re.S | re.I,
+    ),
+}
+# What an error without a status would have had, by its words.
+_STATUS = {
+    re.compile(r"rate.?limit|too many requests", re.I): 429,
+    re.compile(r"unexpected endpoint", re.I): 404,
+    re.compile(r"overloaded", re.I): 529,
+    **dict.fromkeys((_TOO_LONG, _FILTERED, _NO_MODEL, _KEY), 400),
+    re.compile(r"invalid_?request|bad_?request|validation", re.I): 400,
+}
 
 
 class Said(NamedTuple):
@@ -138,15 +145,21 @@ class Said(NamedTuple):
         """All that may tell what it is about."""
         return " ".join((self.code, self.kind, self.message[:4000]))
 
+    def names(self, words: re.Pattern[str]) -> bool:
+        """Whether it is about what these words stand for."""
+        return words.search(self.all) is not None
+
 
 class _Answer(NamedTuple):
-    """A refusal: its status, what was said, and to what; `words` are for the user."""
+    """A refusal: its status, what was said, and to what; `words` are for the user. The server asked to
+    `wait` so many seconds."""
 
     status: int
     said: Said
     words: str
     model: str
     url: str
+    wait: float | None
 
 
 def error_for(
@@ -160,28 +173,21 @@ def error_for(
 ) -> JudgeError:
     """The error that this answer means: never raises. `now` is seconds since the epoch, for dates in
     headers. Its `cost` is 0, but None where the model may have worked before it was given up."""
-    said = read(body)
-    number = head.request_id(headers)
+    said, number = read(body), head.request_id(headers)
     quoted = f" (request {_one_line(number)})" if number else ""
-    answer = _Answer(
-        status, said, f"the server answered {status}: {_shown(said)}{quoted}", model, url
-    )
+    words = f"the server answered {status}: {_shown(said)}{quoted}"
     if 300 <= status < 400:
         where = next((value for name, value in headers.items() if name.lower() == "location"), "")
         where = _one_line(where)[:200] or "elsewhere"
-        return RefusedRequestError(f"{url} has moved to {where}: set --base-url. ({answer.words})")
-    error = _named(answer)
-    if isinstance(error, RateLimitedError) and (
-        error.at_once is not None or head.is_about_parallel(headers)
-    ):
-        return error
-    if isinstance(error, RateLimitedError | ServerFailedError):
-        asked = head.retry_after(headers, now)
-        error.retry_after = _in_words(said.message) if asked is None else asked
-    return error
+        return RefusedRequestError(f"{url} has moved to {where}: set --base-url. ({words})")
+    wait = head.retry_after(headers, now)
+    wait = _in_words(said.message) if wait is None else wait
+    if head.is_about_parallel(headers):
+        wait = None
+    return _named(_Answer(status, said, words, model, url, wait))
 
 
-def error_in(answer: Mapping[str, Any], *, model: str, url: str, now: float) -> JudgeError | None:
+def error_in(answer: Mapping[str, Any], *, model: str, url: str) -> JudgeError | None:
     """The error that an answer with status 200 holds, or None.
 
     OpenRouter sends one when the model failed at its work (openrouter.ai/docs/api/reference/errors-
@@ -191,11 +197,9 @@ def error_in(answer: Mapping[str, Any], *, model: str, url: str, now: float) -> 
         return None
     said = _from(answer)
     status = _status(said)
-    named = f"error {said.code}" if said.code == str(status) else "an error"
-    words = f"the server answered 200 with {named}: {_shown(said)}"
-    error = _named(_Answer(status, said, words, model, url))
-    if isinstance(error, RateLimitedError | ServerFailedError):
-        error.retry_after = _in_words(said.message)
+    which = f"error {said.code}" if said.code == str(status) else "an error"
+    words = f"the server answered 200 with {which}: {_shown(said)}"
+    error = _named(_Answer(status, said, words, model, url, _in_words(said.message)))
     if isinstance(error, ServerFailedError):
         error.cost = None
     return error
@@ -287,57 +291,41 @@ def _status(said: Said) -> int:
     """The status that an error without one would have had."""
     if code := re.match(r"([45]\d\d)(\d\d)?$", said.code, re.ASCII):  # FastChat has 40303 and such
         return int(code[1])
-    if re.search(r"rate.?limit|too many requests", said.all, re.IGNORECASE):
-        return 429
-    if _NO_SUCH_ADDRESS.search(said.all):
-        return 404
-    if "overloaded" in said.kind:
-        return 529
-    known = (_TOO_LONG, _FILTERED, _NO_MODEL, _KEY)
-    if any(pattern.search(said.all) for pattern in known) or re.search(
-        r"invalid_?request|bad_?request|validation", said.all, re.IGNORECASE
-    ):
-        return 400
-    return 500
+    return next((status for words, status in _STATUS.items() if said.names(words)), 500)
 
 
 def _named(answer: _Answer) -> JudgeError:
-    status, said, words = answer.status, answer.said, answer.words
+    """By its status; by its words, where a status is used for several things."""
+    status, said, words, _, _, wait = answer
     # Gemini says "quota" of a limit a minute, and when to come again.
-    passing = (
-        status == 429
-        and "insufficient_quota" not in (said.code, said.kind)
-        and _in_words(said.message) is not None
-    )
-    if status == 402 or (_QUOTA.search(said.all) and not passing):
+    passing = status == 429 and "insufficient_quota" not in (said.code, said.kind)
+    passing = passing and _in_words(said.message) is not None
+    if status == 402 or (said.names(_QUOTA) and not passing):
         return QuotaError(
             f"{words} The account's money or quota is used up: see to it at the provider's."
         )
     if status in (429, 498):  # 498: Groq has no capacity for flex
-        if _TOO_LARGE.search(said.message):
+        if said.names(_TOO_LARGE):
             return _too_long(answer)
         together = _AT_ONCE.search(said.message)
-        at_once = int(together[1][:9]) if together else None
-        return RateLimitedError(words, cost=0.0, at_once=at_once)
+        if together:
+            return RateLimitedError(words, cost=0.0, at_once=int(together[1][:9]))
+        return RateLimitedError(words, cost=0.0, retry_after=wait)
+    if status in (500, 501):
+        if said.names(_UNREADABLE):
+            return UnusableReplyError(f"the server couldn't read the answer. ({words})", cost=None)
+        if said.names(_FULL):
+            shared = f"{words} All calls in flight share its context."
+            return ServerFullError(shared, retry_after=wait)
+        if said.names(_TOO_LONG):
+            return _too_long(answer)
+        if said.names(_STRUCTURED) and said.names(_CANT):
+            return SteppedDownError(words, what="structured")
     if status in (408, 409, 425) or status >= 500:
-        if status in (500, 501):
-            if _UNREADABLE.search(said.message):
-                return UnusableReplyError(
-                    f"the server couldn't read the answer. ({words})", cost=None
-                )
-            if _FULL.search(said.message):
-                return ServerFullError(f"{words} All calls in flight share its context.")
-            if _TOO_LONG.search(said.all):
-                return _too_long(answer)
-            if _STRUCTURED.search(said.all) and _CANT.search(said.all):
-                return SteppedDownError(words, what="structured")
-        return ServerFailedError(
-            words,
-            cost=None if status in _PERHAPS_PAID else 0.0,
-            unavailable=status in _UNAVAILABLE,
-        )
+        cost, unavailable = None if status in _PERHAPS_PAID else 0.0, status in _UNAVAILABLE
+        return ServerFailedError(words, retry_after=wait, cost=cost, unavailable=unavailable)
     if status < 300:
-        return ServerFailedError(f"{words} That is no completion.", cost=None)
+        return ServerFailedError(f"{words} That is no completion.", retry_after=wait, cost=None)
     return _refused(answer)
 
 
@@ -349,25 +337,23 @@ def _too_long(answer: _Answer) -> ContextTooLongError:
 
 def _refused(answer: _Answer) -> JudgeError:
     """What a refusal in the 400s means. What is more particular is looked for first."""
-    status, said, words, model, url = answer
-    output = said.parameter in _LIMIT_FIELDS or _TOO_MUCH_OUTPUT.search(said.message)
-    if status == 413 or (_TOO_LONG.search(said.all) and not output):
+    status, said, words, model, url, _ = answer
+    output = said.parameter in LIMIT_FIELDS or _TOO_MUCH_OUTPUT.search(said.message)
+    if status == 413 or (said.names(_TOO_LONG) and not output):
         return _too_long(answer)
-    limit = _limit_field(said)
+    limit, parameter = _limit_field(said), _parameter(said)
     if limit is not None:
         return SteppedDownError(words, what=limit)
-    no_model = _NO_MODEL.search(said.all) is not None or (
-        status == 404 and said.parameter == "model"
-    )
+    no_model = said.names(_NO_MODEL) or (status == 404 and said.parameter == "model")
     if no_model and (status == 404 or said.code.lower() == "model_not_found"):
         return _unknown_model(answer)
-    if _NO_JSON_CAME.search(said.all):
+    if said.names(_NO_JSON_CAME):
         return UnusableReplyError(f"the model's answer was no JSON. ({words})", cost=None)
-    if status not in (401, 403) and _structured(said):
+    structured = said.parameter.startswith("response_format") or said.names(_STRUCTURED)
+    if structured and status not in (401, 403):
         return SteppedDownError(words, what="structured")
-    if _FILTERED.search(said.all) and not no_model:
+    if said.names(_FILTERED) and not no_model:
         return UnusableReplyError(f"the provider's content filter refused the question. ({words})")
-    parameter = _parameter(said)
     if parameter is not None:
         return RefusedRequestError(
             f"{words} {model} won't take {parameter} like that: change {FLAGS[parameter]}, or leave "
@@ -375,7 +361,7 @@ def _refused(answer: _Answer) -> JudgeError:
         )
     if no_model and status in (400, 422):
         return _unknown_model(answer)
-    if status in (401, 403) or _KEY.search(said.all):
+    if status in (401, 403) or said.names(_KEY):
         return KeyRefusedError(
             f"{words} The server doesn't accept the API key, or doesn't let it use this: see "
             "--api-key-env and --api-key-file."
@@ -393,20 +379,15 @@ def _unknown_model(answer: _Answer) -> UnknownModelError:
     )
 
 
-def _structured(said: Said) -> bool:
-    return said.parameter.startswith("response_format") or bool(_STRUCTURED.search(said.all))
-
-
 def _limit_field(said: Said) -> Literal["max_tokens", "max_completion_tokens"] | None:
     """Which name of the limit on output is refused, if that is what it is about."""
     if "unsupported value" in said.message.lower():
         return None  # the name is known
-    if _NEW_LIMIT.search(said.message):
-        return "max_tokens"
-    if _OLD_LIMIT.search(said.message):
-        return "max_completion_tokens"
-    if _REFUSING.search(said.message):
-        return next((name for name in _LIMIT_FIELDS if name == said.parameter), None)
+    for name, words in _OTHER_NAME.items():
+        if words.search(said.message) or (
+            name == said.parameter and _REFUSING.search(said.message)
+        ):
+            return name
     return None
 
 
@@ -415,12 +396,12 @@ def _parameter(said: Said) -> str | None:
     name = re.split(r"[.\[]", said.parameter.removeprefix("output_config."))[0]
     if name in FLAGS:
         return name
-    if named := _TOO_MUCH_OUTPUT.search(said.message):
-        return named[1].lower()
     if "does not support thinking" in said.message:  # Ollama
         return "reasoning_effort"
-    named = _PARAMETER.search(said.message) if _REFUSING.search(said.message) else None
-    return None if named is None else named[1]
+    named = _TOO_MUCH_OUTPUT.search(said.message)
+    if named is None and _REFUSING.search(said.message):
+        named = _PARAMETER.search(said.message)
+    return None if named is None else named[1].lower()
 
 
 def _in_words(message: str) -> float | None:

@@ -24,16 +24,15 @@ from judgeq.errors import (
     SteppedDownError,
     UnusableReplyError,
 )
-from judgeq.judge.backend import Memory, Prepared, Reply, Request, key_of
-from judgeq.judge.batches import Result
-from judgeq.judge.bounds import Bounds
+from judgeq.judge.backend import Memory, Prepared, Reply, Request, Result, key_of
+from judgeq.judge.budget import REASON, Bounds, output_bound
 from judgeq.judge.http import errors as http_errors
 from judgeq.judge.http import headers
 from judgeq.judge.http.connection import Connection
-from judgeq.judge.http.replies import Answer
+from judgeq.judge.http.replies import Answer, object_in
 from judgeq.judge.limiter import RateHeaders
-from judgeq.judge.model import REASON, api_key, output_bound
 from judgeq.judge.prices import Pricing
+from judgeq.judge.secrets import api_key
 from judgeq.settings.model import Access, Model
 from judgeq.types import Usage
 
@@ -83,7 +82,6 @@ class ModelBackend(ABC):
         self.schema = partial(prompts.schema, ties=ties, reasons=reasons)
         self._memory = memory
         self._believe = believe
-        self._wall_clock = wall_clock
         self.address = model.address_of(name)
         self._url = beside(self.address, self.path)
         self._server = f"{self.address} {name}"
@@ -171,8 +169,11 @@ class ModelBackend(ABC):
             tokens=size * self._tokens_a_byte + output,
             bound=self._bounds.most(size * self.reading),
             version=self.version,
-            lost=self._bounds.lost(size * self.reading),
         )
+
+    def lost(self, prepared: Prepared) -> float | None:
+        """See Backend."""
+        return self._bounds.lost(len(prepared.body) * self.reading)
 
     def _key(self, body: bytes, repeat: int) -> str:
         """What the reply is kept under. What is asked again on purpose has a key of its own."""
@@ -203,7 +204,7 @@ class ModelBackend(ABC):
                 f"the batch was {result.ended} before this was asked.", cost=0.0
             )
         if result.status == 0:
-            raise ServerFailedError("the batch's results don't say what became of this request.")
+            raise ServerFailedError("the batch has no result for this request.")
         try:
             return self._reply(result.status, {}, result.body, size, form == self.form)
         except CallError as error:
@@ -238,16 +239,13 @@ class ModelBackend(ABC):
 
     def _read(self, data: bytes, size: int) -> Reply:
         """The reply in a successful answer, which may still hold an error."""
-        try:
-            answer = orjson.loads(data)
-        except orjson.JSONDecodeError:
-            answer = None
-        if not isinstance(answer, dict):
+        answer = object_in(data)
+        if answer is None:
             raise ServerFailedError(
                 f"{self._url} answered with something other than JSON: "
                 f"{data[:100].decode(errors='replace')!r}. Is --base-url right?"
             )
-        error = http_errors.error_in(answer, model=self.name, url=self._url, now=self._wall_clock())
+        error = http_errors.error_in(answer, model=self.name, url=self._url)
         if error is not None:
             raise error
         usage, text, problem, more = self.read(answer)
@@ -325,12 +323,7 @@ def beside(base: str, name: str, query: str = "") -> str:
 
 def _names(data: bytes) -> list[str]:
     """The ids in a list of models; none where it is no such list."""
-    try:
-        answer = orjson.loads(data)
-    except orjson.JSONDecodeError:
-        return []
-    models = answer.get("data") if isinstance(answer, dict) else None
-    if not isinstance(models, list):
-        return []
+    models = (object_in(data) or {}).get("data")
+    models = models if isinstance(models, list) else []
     ids = [model.get("id") for model in models if isinstance(model, dict)]
     return [name for name in ids if isinstance(name, str)]

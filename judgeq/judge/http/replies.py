@@ -36,25 +36,35 @@ def read_usage(usage: Any) -> Usage | None:
     """
     if not isinstance(usage, dict):
         return None
-    prompt, output = _count(usage, "prompt_tokens"), _count(usage, "completion_tokens")
+    prompt, output = count_in(usage, "prompt_tokens"), count_in(usage, "completion_tokens")
     if prompt is None or output is None:
         return None
-    cached = _count(usage.get("prompt_tokens_details"), "cached_tokens")
+    cached = count_in(usage.get("prompt_tokens_details"), "cached_tokens")
     if cached is None:
-        cached = _count(usage, "prompt_cache_hit_tokens") or 0  # DeepSeek's name
+        cached = count_in(usage, "prompt_cache_hit_tokens") or 0  # DeepSeek's name
     cached = min(cached, prompt)
-    reasoning = _count(usage.get("completion_tokens_details"), "reasoning_tokens")
+    reasoning = count_in(usage.get("completion_tokens_details"), "reasoning_tokens")
     if reasoning is None:
-        reasoning = _count(usage, "reasoning_tokens") or 0  # Perplexity's place
-    total = _count(usage, "total_tokens") or 0
+        reasoning = count_in(usage, "reasoning_tokens") or 0  # Perplexity's place
+    total = count_in(usage, "total_tokens") or 0
     if reasoning > output or total != prompt + output:
         output = max(output + reasoning, total - prompt)
     return Usage(prompt - cached, cached, output, reasoning)
 
 
-def _count(fields: Any, name: str) -> int | None:
+def count_in(fields: Any, name: str) -> int | None:
+    """A number of something; None where it doesn't say."""
     value = fields.get(name) if isinstance(fields, dict) else None
     return value if type(value) is int and 0 <= value < 2**53 else None
+
+
+def object_in(data: bytes) -> dict[str, Any] | None:
+    """A JSON object; None for anything else."""
+    try:
+        value = orjson.loads(data)
+    except orjson.JSONDecodeError:
+        return None
+    return value if isinstance(value, dict) else None
 
 
 def read_choice(answer: Mapping[str, Any]) -> tuple[str, str | None]:
@@ -126,15 +136,15 @@ def _message_usage(usage: Any) -> tuple[Usage | None, int]:
     """Tokens of a message, and how many more it is billed as for writing to the cache."""
     if not isinstance(usage, dict):
         return None, 0
-    read, output = _count(usage, "input_tokens"), _count(usage, "output_tokens")
+    read, output = count_in(usage, "input_tokens"), count_in(usage, "output_tokens")
     if read is None or output is None:
         return None, 0
-    cached = _count(usage, "cache_read_input_tokens") or 0
-    briefly = _count(usage.get("cache_creation"), "ephemeral_5m_input_tokens") or 0
-    written = _count(usage, "cache_creation_input_tokens") or 0
+    cached = count_in(usage, "cache_read_input_tokens") or 0
+    briefly = count_in(usage.get("cache_creation"), "ephemeral_5m_input_tokens") or 0
+    written = count_in(usage, "cache_creation_input_tokens") or 0
     written = max(
-        written, briefly + (_count(usage.get("cache_creation"), "ephemeral_1h_input_tokens") or 0)
+        written, briefly + (count_in(usage.get("cache_creation"), "ephemeral_1h_input_tokens") or 0)
     )
-    thought = _count(usage.get("output_tokens_details"), "thinking_tokens") or 0
+    thought = count_in(usage.get("output_tokens_details"), "thinking_tokens") or 0
     more = written - briefly + (briefly + 3) // 4
     return Usage(read + written, cached, output, min(thought, output)), more

@@ -11,6 +11,13 @@ import re
 from typing import TYPE_CHECKING, Any, NamedTuple
 from urllib.parse import parse_qsl, quote, unquote, urlencode, urlsplit
 
+from tenacity import (
+    retry,
+    retry_if_exception_type,
+    stop_after_attempt,
+    wait_random,
+)
+
 from judgeq.errors import RunError, StoreAwayError, UsageError
 
 if TYPE_CHECKING:
@@ -120,6 +127,15 @@ def in_schema(statement: str, schema: str) -> str:
     return statement.replace("@.", f'"{schema}".')
 
 
+retried = retry(
+    retry=retry_if_exception_type(StoreAwayError),
+    stop=stop_after_attempt(3),
+    wait=wait_random(0.05, 0.5),
+    reraise=True,
+)
+"""What opens a connection of its own, and may be done twice, is done again where that broke."""
+
+
 def connect(address: Address) -> psycopg.Connection[Any]:
     """A connection on which each statement is a transaction of its own unless one is begun.
 
@@ -127,14 +143,7 @@ def connect(address: Address) -> psycopg.Connection[Any]:
     """
     client = _psycopg()
     try:
-        connection: psycopg.Connection[Any] = client.connect(
-            address.conninfo,
-            autocommit=True,
-            prepare_threshold=None,
-            application_name="judgeq",
-            client_encoding="utf8",
-            **_timeouts(address),
-        )
+        connection: psycopg.Connection[Any] = client.connect(**_arguments(address))
         if _escapes(connection):
             connection.execute(_NO_ESCAPES)
     except client.Error as error:
@@ -148,12 +157,7 @@ async def connect_async(address: Address) -> psycopg.AsyncConnection[Any]:
     client = _psycopg()
     try:
         connection: psycopg.AsyncConnection[Any] = await client.AsyncConnection.connect(
-            address.conninfo,
-            autocommit=True,
-            prepare_threshold=None,
-            application_name="judgeq",
-            client_encoding="utf8",
-            **_timeouts(address),
+            **_arguments(address)
         )
         if _escapes(connection):
             await connection.execute(_NO_ESCAPES)
@@ -168,8 +172,9 @@ def _escapes(connection: psycopg.BaseConnection[Any]) -> bool:
     return connection.info.parameter_status("standard_conforming_strings") == "off"
 
 
-def _timeouts(address: Address) -> dict[str, int]:
-    """When a silent network counts as broken, unless the address says so itself."""
+def _arguments(address: Address) -> dict[str, Any]:
+    """How a connection is made: also when a silent network counts as broken, unless the address says so
+    itself."""
     given = dict(_asked(urlsplit(address.conninfo).query))
     usual = {
         "connect_timeout": CONNECT_TIMEOUT,
@@ -178,7 +183,14 @@ def _timeouts(address: Address) -> dict[str, int]:
         "keepalives_count": 3,
         "tcp_user_timeout": 30_000,
     }
-    return {name: value for name, value in usual.items() if name not in given}
+    return {
+        "conninfo": address.conninfo,
+        "autocommit": True,
+        "prepare_threshold": None,
+        "application_name": "judgeq",
+        "client_encoding": "utf8",
+        **{name: value for name, value in usual.items() if name not in given},
+    }
 
 
 def problem(address: Address, error: psycopg.Error) -> RunError:

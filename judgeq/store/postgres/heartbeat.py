@@ -13,14 +13,19 @@ from contextlib import suppress
 from typing import TYPE_CHECKING, Any
 
 from judgeq.errors import JudgeqError
-from judgeq.store.postgres import statements
-from judgeq.store.postgres.address import Address, connect, in_schema
+from judgeq.store import statements as sql
+from judgeq.store.postgres.address import Address, connect
+from judgeq.store.postgres.dialect import END_DEAD, sent
 
 if TYPE_CHECKING:
     import psycopg
 
 PART = 4
 """Leases are renewed when this part of them has passed."""
+PROCESSES = """
+SELECT greatest(1, count(DISTINCT (host, pid)))::int FROM @.workers
+WHERE NOT over AND until > @now AND until < 'infinity'
+"""
 SOON = 1.0
 """Seconds until they are for the first time."""
 
@@ -98,11 +103,12 @@ class Heartbeat:
         with self._lock:
             workers, epoch = sorted(self._workers), self._epoch
         lease = self._address.lease
+        for worker in workers:
+            self._execute(connection, sql.RENEW, worker=worker, lease=lease)
         if workers:
-            connection.execute(self._sql(statements.RENEW), (lease, workers))
-            ((self.processes,),) = connection.execute(self._sql(statements.PROCESSES)).fetchall()
+            ((self.processes,),) = self._execute(connection, PROCESSES)
         if epoch is not None:
-            connection.execute(self._sql(statements.RENEW_LEAD), (lease, self._run, epoch))
+            self._execute(connection, sql.RENEW_LEAD, ttl=lease, epoch=epoch)
 
     def _reap(self, connection: psycopg.Connection[Any]) -> None:
         """Put dead workers' jobs back, unless we were away ourselves a moment ago: whatever kept us from
@@ -112,7 +118,10 @@ class Heartbeat:
             self._steady = now
         self._last = now
         if now - self._steady >= 2 * part:
-            connection.execute(self._sql(statements.REAP), (self._run, 2 * part, self._run))
+            self._execute(connection, END_DEAD, grace=2 * part)
 
-    def _sql(self, statement: str) -> str:
-        return in_schema(statement, self._address.schema).replace("@now", "now()")
+    def _execute(
+        self, connection: psycopg.Connection[Any], statement: str, **values: object
+    ) -> psycopg.Cursor[Any]:
+        query: Any = sent(statement, self._address, self._run)
+        return connection.execute(query, values or None)

@@ -1,4 +1,4 @@
-"""The runs that a store holds: the rows of `runs`, their shared texts, and a run taken out.
+"""The runs that a store holds: the rows of `runs`, their shared texts, which have work, a run taken out.
 
 Each function opens a connection of its own, for one short transaction, and raises RunError where the
 database can't be used. Where that connection breaks it is done again: each may be done twice.
@@ -6,39 +6,62 @@ database can't be used. Where that connection breaks it is done again: each may 
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
-from functools import wraps
-from typing import TYPE_CHECKING, Any, ClassVar, Concatenate, NamedTuple, ParamSpec, TypeVar
+from typing import TYPE_CHECKING, Any, ClassVar, NamedTuple
 
-from judgeq.errors import RunError, StoreAwayError
+from judgeq.errors import RunError
 from judgeq.json_marks import LEFT_OUT
+from judgeq.store import rows, statements
 from judgeq.store.damage import Counts, found
-from judgeq.store.postgres import schema, statements
-from judgeq.store.postgres.address import Address, connect, in_schema, problem, unreachable
+from judgeq.store.postgres import schema
+from judgeq.store.postgres.address import Address, connect, problem, retried, unreachable
+from judgeq.store.postgres.connection import PostgresDatabase
+from judgeq.store.postgres.dialect import sent
+from judgeq.store.protocol import Items
+from judgeq.store.schema import OF_A_RUN
 
 if TYPE_CHECKING:
     import psycopg
 
-P = ParamSpec("P")
-T = TypeVar("T")
-BREAKS = 2
-"""So often a connection may break in what is done on it."""
 BLOCK = 50_000
 """Rows that are deleted in one transaction."""
 _ROWS = """
-SELECT r.run, r.name, r.fingerprint, r.info, r.prompt, extract(epoch FROM least('9999-01-01', greatest(
-    '1970-01-01', r.touched, (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run))))::float8,
+SELECT r.run, r.name, r.fingerprint, r.info, r.prompt, greatest(0, least(253402300799, greatest(
+    r.touched, (SELECT max(w.seen) FROM @.workers w WHERE w.run = r.run)))),
     (SELECT regexp_replace(l.holder, ' [(][^(]*[)]$', '') FROM @.lead l
-     WHERE l.run = r.run AND l.until > now()), r.texts,
-    (SELECT count(*) FROM @.workers w WHERE w.run = r.run AND NOT w.over AND w.until > now()
+     WHERE l.run = r.run AND l.until > @now), r.texts,
+    (SELECT count(*) FROM @.workers w WHERE w.run = r.run AND NOT w.over AND w.until > @now
      AND w.until < 'infinity')
-FROM @.runs r
+FROM @.runs r WHERE
+"""
+_INSERT = """
+INSERT INTO @.runs (name, fingerprint, info, prompt, touched)
+VALUES (:name, :fingerprint, :info, :prompt, @now) ON CONFLICT (name) DO NOTHING
 """
 # A block of a run's rows, whatever the table's key is.
 _DELETE = """
-DELETE FROM @.{table} WHERE ctid IN (SELECT ctid FROM @.{table} WHERE run = %s LIMIT %s)
+DELETE FROM @.{table} WHERE ctid IN (SELECT ctid FROM @.{table} WHERE run = @run LIMIT :block)
+"""
+_TAKE = """
+INSERT INTO @.lead (run, epoch, holder, until) VALUES (@run, 1, 'judgeq store drop-run', @now + 86400)
+ON CONFLICT (run) DO UPDATE SET epoch = lead.epoch + 1, holder = excluded.holder, until = excluded.until
+WHERE lead.until <= @now OR lead.holder = excluded.holder OR :force
+"""
+_SHARED = """
+SELECT i.row, i.id, t.text, i.gold FROM @.items i JOIN @.texts t USING (run, row)
+WHERE run = @run ORDER BY row
+"""
+# Each EXISTS reads one entry of a partial index, however many jobs there are.
+_PROSPECTS = """
+SELECT r.name, r.fingerprint,
+    EXISTS (SELECT FROM @.jobs j WHERE j.run = r.run AND j.state = 'pending'),
+    EXISTS (SELECT FROM @.jobs j WHERE j.run = r.run AND j.state = 'running'),
+    coalesce(d.round, 0), coalesce(d.last < d.first, false)
+FROM @.runs r LEFT JOIN LATERAL (
+    SELECT round, first, last FROM @.rounds WHERE run = r.run ORDER BY round DESC LIMIT 1) d ON true
+ORDER BY r.run
 """
 
 
@@ -97,68 +120,67 @@ def opened(address: Address) -> Iterator[psycopg.Connection[Any]]:
         connection.close()
 
 
-def _again(
-    work: Callable[Concatenate[Address, P], T],
-) -> Callable[Concatenate[Address, P], T]:
-    """`work`, done again where its connection broke and another can be had."""
-
-    @wraps(work)
-    def done(address: Address, /, *given: P.args, **more: P.kwargs) -> T:
-        for _ in range(BREAKS):
-            try:
-                return work(address, *given, **more)
-            except StoreAwayError:
-                connect(address).close()  # raises where the database can't be reached: so do we
-        return work(address, *given, **more)
-
-    return done
+def execute(
+    connection: psycopg.Connection[Any],
+    address: Address,
+    statement: str,
+    run: int = 0,
+    **values: object,
+) -> psycopg.Cursor[Any]:
+    """A statement of a run, or of all, run on a connection."""
+    query: Any = sent(statement, address, run)
+    return connection.execute(query, values or None)
 
 
-@_again
+@retried
 def listed(address: Address) -> list[RunRow]:
     """All runs; none where the schema isn't there yet."""
     with opened(address) as connection:
         if not schema.made(connection, address):
             return []
-        rows = connection.execute(in_schema(_ROWS, address.schema))
-        return [RunRow(*row) for row in rows]
+        return [RunRow(*row) for row in execute(connection, address, f"{_ROWS} true")]
 
 
-@_again
+@retried
 def read(address: Address, name: str) -> RunRow | None:
     """The run of this name, if there is one."""
     with opened(address) as connection:
-        if not schema.made(connection, address):
-            return None
-        return _read(connection, address, name)
+        return _read(connection, address, name) if schema.made(connection, address) else None
 
 
 def _read(connection: psycopg.Connection[Any], address: Address, name: str) -> RunRow | None:
-    statement: Any = in_schema(f"{_ROWS} WHERE r.name = %s", address.schema)
-    row = connection.execute(statement, (name,)).fetchone()
+    row = execute(connection, address, f"{_ROWS} r.name = :name", name=name).fetchone()
     return None if row is None else RunRow(*row)
 
 
-@_again
+@retried
 def write(address: Address, name: str, fingerprint: str, info: str, prompt: str | None) -> RunRow:
     """The run of this name, made unless it is there: of several that make it at once one does.
 
     Raises RunError where the name is that of a run with another fingerprint.
     """
-    insert: Any = in_schema(
-        "INSERT INTO @.runs (name, fingerprint, info, prompt) VALUES (%s, %s, %s, %s) "
-        "ON CONFLICT (name) DO NOTHING",
-        address.schema,
-    )
     with connected(address, write=True) as connection:
-        connection.execute(insert, (name, fingerprint, info, prompt))
+        insert(connection, address, name, fingerprint, info, prompt)
         row = _read(connection, address, name)
     if row is None or row.fingerprint != fingerprint:
         raise RunError(f"{address.shown}#{name} is another run (its fingerprint differs).")
     return row
 
 
-@_again
+def insert(
+    connection: psycopg.Connection[Any],
+    address: Address,
+    name: str,
+    fingerprint: str,
+    info: str,
+    prompt: str | None,
+) -> bool:
+    """Put the row of a run in; False where its name is taken."""
+    values: dict[str, Any] = {"name": name, "info": info, "prompt": prompt}
+    return execute(connection, address, _INSERT, fingerprint=fingerprint, **values).rowcount > 0
+
+
+@retried
 def damage(address: Address, run: int) -> list[str]:
     """What doesn't add up in the ledger of a run, in words."""
     with connected(address) as connection:
@@ -167,74 +189,51 @@ def damage(address: Address, run: int) -> list[str]:
 
 def damage_in(connection: psycopg.Connection[Any], address: Address, run: int) -> list[str]:
     """As `damage`, on a connection."""
-    query: Any = in_schema(statements.ADDED_UP, address.schema)
-    (counts,) = connection.execute(query, {"run": run}).fetchall()
+    (counts,) = execute(connection, address, statements.ADDED_UP, run).fetchall()
     return found(Counts(*counts))
 
 
-@_again
+@retried
 def rewrite(address: Address, run: int, info: str) -> None:
     """Put another text in place of what a run is."""
-    update: Any = in_schema(
-        "UPDATE @.runs SET info = %s, touched = now() WHERE run = %s", address.schema
-    )
+    update = "UPDATE @.runs SET info = :info, touched = @now WHERE run = @run"
     with connected(address, write=True) as connection:
-        connection.execute(update, (info, run))
+        execute(connection, address, update, run, info=info)
 
 
-@_again
+@retried
 def share(address: Address, run: int, texts: Sequence[str]) -> None:
     """Put the run's texts into the store, unless they are there. Raises RunError for a text that
     PostgreSQL can't keep."""
-    mark: Any = in_schema(
-        "UPDATE @.runs SET texts = true WHERE run = %s AND NOT texts", address.schema
-    )
-    copy: Any = in_schema("COPY @.texts (run, row, text) FROM STDIN", address.schema)
+    mark = "UPDATE @.runs SET texts = true WHERE run = @run AND NOT texts"
+    copy: Any = sent("COPY @.texts (run, row, text) FROM STDIN", address, run)
     row = 0
     try:
         with connected(address, write=True) as connection, connection.transaction():
-            if not connection.execute(mark, (run,)).rowcount:
+            if not execute(connection, address, mark, run).rowcount:
                 return
             with connection.cursor().copy(copy) as copying:
                 for row, text in enumerate(texts):
-                    copying.write_row((run, row, _kept(text)))
+                    if "\0" in text:
+                        raise ValueError("it holds a zero character")
+                    copying.write_row((run, row, text))
     except ValueError as error:  # UnicodeEncodeError, too
         raise RunError(
             f"--share-texts: the text of row {row} can't be kept in PostgreSQL ({error})."
         ) from error
 
 
-def _kept(text: str) -> str:
-    if "\0" in text:
-        raise ValueError("it holds a zero character")
-    return text
-
-
-class Shared(NamedTuple):
-    """A run's items: ids, texts, gold labels; and row numbers (int32) by subset."""
-
-    ids: list[str]
-    texts: list[str]
-    gold: list[float | None]
-    subsets: dict[str, bytes]
-
-
-@_again
-def shared(address: Address, run: int) -> Shared | None:
-    """The items of a run with their texts, where all of these are there."""
-    select: Any = in_schema(
-        "SELECT i.row, i.id, t.text, i.gold FROM @.items i JOIN @.texts t USING (run, row) "
-        "WHERE run = %s ORDER BY row",
-        address.schema,
-    )
-    members: Any = in_schema("SELECT name, members FROM @.subsets WHERE run = %s", address.schema)
+@retried
+def shared(address: Address, run: int) -> tuple[Items, list[str]] | None:
+    """The items of a run, and their texts, where all of these are there. Raises ValueError for a subset
+    that can't be."""
     with connected(address) as connection:
-        rows = connection.execute(select, (run,)).fetchall()
-        subsets = connection.execute(members, (run,)).fetchall()
-    numbers, ids, texts, gold = map(list, zip(*rows, strict=True)) if rows else ([], [], [], [])
-    if not rows or numbers != list(range(len(rows))):
+        kept = execute(connection, address, _SHARED, run).fetchall()
+        subsets = execute(connection, address, statements.SUBSETS, run).fetchall()
+    if not kept or [row for row, *_ in kept] != list(range(len(kept))):
         return None
-    return Shared(ids, texts, gold, dict(subsets))
+    items = rows.items([(row, name, gold) for row, name, _, gold in kept], subsets)
+    return items, [text for _, _, text, _ in kept]
 
 
 def drop(address: Address, row: RunRow, *, force: bool = False) -> int:
@@ -247,34 +246,60 @@ def drop(address: Address, row: RunRow, *, force: bool = False) -> int:
     deleted = 0
     with connected(address, write=True) as connection:
         _hold(connection, address, row, force)
-        for table in (*schema.TABLES[1:], "lead"):  # the lead last: nobody takes it meanwhile
-            statement: Any = in_schema(_DELETE.format(table=table), address.schema)
-            while count := connection.execute(statement, (row.run, BLOCK)).rowcount:
+        for table in (*OF_A_RUN, "texts", "lead"):  # the lead last: nobody takes it meanwhile
+            delete = _DELETE.format(table=table)
+            while count := execute(connection, address, delete, row.run, block=BLOCK).rowcount:
                 deleted += count
-        last: Any = in_schema("DELETE FROM @.runs WHERE run = %s", address.schema)
-        deleted += connection.execute(last, (row.run,)).rowcount
-    return deleted
+        last = "DELETE FROM @.runs WHERE run = @run"
+        return deleted + execute(connection, address, last, row.run).rowcount
 
 
 def _hold(connection: psycopg.Connection[Any], address: Address, row: RunRow, force: bool) -> None:
     """Lead the run for a day, so that nobody else begins to. Raises RunError while a process leads it or
     works on it."""
-    take: Any = in_schema(
-        "INSERT INTO @.lead (run, epoch, holder, until) VALUES (%s, 1, 'judgeq store drop-run', "
-        "now() + interval '1 day') ON CONFLICT (run) DO UPDATE SET epoch = lead.epoch + 1, "
-        "holder = excluded.holder, until = excluded.until "
-        "WHERE lead.until <= now() OR lead.holder = excluded.holder OR %s",
-        address.schema,
-    )
-    over: Any = in_schema("UPDATE @.workers SET over = true WHERE run = %s", address.schema)
     with connection.transaction():
         by = f"led by {row.leader or 'another process'}"
         if not row.leader and row.workers:
             by = f"worked on by {row.workers:,} {'worker' if row.workers == 1 else 'workers'}"
         idle = force or not row.workers
-        if not idle or not connection.execute(take, (row.run, force)).rowcount:
+        if not idle or not execute(connection, address, _TAKE, row.run, force=force).rowcount:
             raise RunError(
                 f"run {row.name} is {by} just now: stop that first, or give --force. Nothing was "
                 "deleted."
             )
-        connection.execute(over, (row.run,))
+        over = "UPDATE @.workers SET over = true WHERE run = @run"
+        execute(connection, address, over, row.run)
+
+
+class Prospect(NamedTuple):
+    """A run: whether jobs of it wait, or are held; how many rounds are planned, and whether the last
+    of them says that no more come."""
+
+    name: str
+    fingerprint: str
+    pending: bool
+    running: bool
+    planned: int
+    ended: bool
+
+
+class Lookout:
+    """Asks a store which of its runs have work now, on a connection that is there as long as somebody
+    waits for work."""
+
+    def __init__(self, address: Address) -> None:
+        self._db = PostgresDatabase(address, 0)
+        self._db.hurried = True  # whoever waits may be stopped, and looks again
+
+    async def look(self) -> list[Prospect]:
+        """All runs, the first that was begun first; none where the schema isn't there yet. Raises
+        RunError while the database can't be used."""
+        there = "SELECT to_regclass(:table) IS NOT NULL"
+        table = f'"{self._db.address.schema}".rounds'
+        if not (await self._db.read(there, table=table))[0][0]:
+            return []
+        return [Prospect(*row) for row in await self._db.read(_PROSPECTS)]
+
+    async def close(self) -> None:
+        """Let go of the connection; the next look makes another."""
+        await self._db.close()

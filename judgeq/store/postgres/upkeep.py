@@ -8,8 +8,9 @@ from typing import Any, ClassVar, NamedTuple
 
 from judgeq.json_marks import LEFT_OUT
 from judgeq.store.postgres import schema
-from judgeq.store.postgres.address import Address, in_schema
+from judgeq.store.postgres.address import Address, in_schema, retried
 from judgeq.store.postgres.runs import opened
+from judgeq.store.schema import VERSION
 
 MOST_SKEW = 5.0
 """Seconds that a machine's clock may be off the database's before it is worth a warning."""
@@ -62,6 +63,7 @@ class Overview:
         return sum(table.bytes for table in self.tables)
 
 
+@retried
 def check(address: Address) -> Overview:
     """Look at a store. Raises as `connected`."""
     with opened(address) as connection:
@@ -74,7 +76,7 @@ def check(address: Address) -> Overview:
         return Overview(
             address=address,
             server=f"PostgreSQL {server}",
-            version=schema.VERSION if made else None,
+            version=VERSION if made else None,
             may_create=on_schema if made else may_create,
             may_write=on_schema or (made and _may_write(connection, address)),
             ahead=ahead,

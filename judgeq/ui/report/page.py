@@ -1,8 +1,8 @@
-"""A report as one HTML page that needs nothing else, or as Markdown with its figures beside it."""
+"""A report as one HTML page that needs nothing else, as Markdown with its figures, or as JSON."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from importlib.metadata import version
 from pathlib import Path
 
@@ -11,9 +11,9 @@ import orjson
 from judgeq.errors import UsageError
 from judgeq.evaluation.record import Record
 from judgeq.files import refuse_linked_folder, replacing, unwritable
-from judgeq.ui import drawing, html, markdown
+from judgeq.ui import figures, html, markdown
 from judgeq.ui.json import plain
-from judgeq.ui.report import chapters
+from judgeq.ui.report import chapters, result
 from judgeq.ui.report.texts import Texts
 from judgeq.ui.sections import Chapter
 
@@ -28,22 +28,16 @@ def check(kind: str) -> None:
         raise UsageError(f"--format {kind}: give {', '.join(FORMATS)}.")
 
 
-def title(record: Record) -> str:
-    """What the report is called."""
-    return f"{record.evaluation.run.info.dataset}: {record.evaluation.run.run.id}"
-
-
-def page(record: Record, texts: Texts, home: str | None = None) -> str:
-    """The whole page; where it is served, it leads back `home`."""
+def page(record: Record, texts: Texts | None, home: str | None = None) -> str:
+    """The whole page, or of an appendix that without `texts`; if it is served, it leads back `home`."""
     style, script = html.asset("style.css"), html.asset("table.js")
     return html.rendered(
         "report.html",
-        title=title(record),
+        title=result.title(record),
         home=home,
-        chapters=chapters.chapters(record),
+        chapters=_chapters(record, texts),
         sections=html.sections,
-        texts=texts,
-        data=html.embedded(texts.data),
+        data=None if texts is None else html.embedded(texts.data),
         style=html.trusted(style),
         script=html.trusted(script),
         policy=html.policy(style=style, script=script),
@@ -51,35 +45,38 @@ def page(record: Record, texts: Texts, home: str | None = None) -> str:
     )
 
 
-def write(record: Record, texts: Texts, folder: Path, kind: str) -> list[Path]:
-    """Write the report into a folder, one of FORMATS; the paths of what was written, the report first.
-    Each file is written whole or not at all. Raises RunError where one can't be."""
-    for place in (folder, folder / FIGURES):
+def write(record: Record, texts: Texts | None, folder: Path, kind: str) -> list[Path]:
+    """Write the report, without `texts` the appendix, into a folder in one of FORMATS; the paths, the
+    report first. Each file is written whole or not at all. Raises RunError if one can't be."""
+    pictures = folder / FIGURES if kind == "md" else folder
+    for place in (folder, pictures):
         refuse_linked_folder(place)
     try:
-        (folder / FIGURES if kind == "md" else folder).mkdir(parents=True, exist_ok=True)
+        pictures.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
+    path = folder / f"{'appendix' if texts is None else 'report'}.{kind}"
     if kind == "html":
-        return [_written(folder / "report.html", page(record, texts).encode())]
-    made = chapters.chapters(record)
-    if kind == "json":
-        values = {"title": title(record), "chapters": plain(made), "texts": texts.data}
-        content = orjson.dumps(values, option=orjson.OPT_INDENT_2)
-        return [_written(folder / "report.json", content)]
-    return _markdown(title(record), made, folder)
+        return [_written(path, page(record, texts).encode())]
+    title, made = result.title(record), _chapters(record, texts)
+    if kind == "md":
+        document = markdown.document(title, made, f"{FIGURES}/")
+        return [_written(path, document.encode()), *_pictures(made, pictures)]
+    others = [chapter for chapter in made if texts is None or chapter != texts.chapter]
+    values = {"title": title, "chapters": plain(others), "texts": texts and texts.data}
+    return [_written(path, orjson.dumps(values, option=orjson.OPT_INDENT_2))]
 
 
-def _markdown(name: str, made: Sequence[Chapter], folder: Path) -> list[Path]:
-    document = markdown.document(name, made, f"{FIGURES}/")
-    pictures = [
-        section.picture for chapter in made for section in chapter.sections if section.picture
-    ]
-    figures = [
-        _written(folder / FIGURES / f"{picture.name}.png", drawing.content(picture.draw(), "png"))
-        for picture in pictures
-    ]
-    return [_written(folder / "report.md", document.encode()), *figures]
+def _chapters(record: Record, texts: Texts | None) -> list[Chapter]:
+    return chapters.appendix(record) if texts is None else chapters.chapters(record, texts.chapter)
+
+
+def _pictures(made: Sequence[Chapter], folder: Path) -> Iterator[Path]:
+    for chapter in made:
+        for section in chapter.sections:
+            if section.picture is not None:
+                image = figures.content(section.picture.draw(), "png")
+                yield _written(folder / f"{section.picture.name}.png", image)
 
 
 def _written(path: Path, content: bytes) -> Path:

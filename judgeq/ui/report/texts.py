@@ -1,29 +1,29 @@
-"""A report's texts, in a table that opens to the judgments behind each score: which items are in it,
-and what the page's script is given of them.
+"""A report's table of ranked texts, which opens to the judgments behind each score: its rows, and the
+data from which the page's script draws it.
 """
 
 from __future__ import annotations
 
 import math
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
 
-from judgeq import seeds
 from judgeq.engine.results import Result
-from judgeq.engine.scores import Scores
-from judgeq.evaluation import items, trail
+from judgeq.escaping import multiline, plain
+from judgeq.evaluation import explanation, items, trail
 from judgeq.evaluation.record import Record
 from judgeq.evaluation.trail import Appearance, Judgment, Trail
-from judgeq.types import Floats, Offsets
-from judgeq.untrusted import multiline, plain
+from judgeq.types import Offsets
+from judgeq.ui.sections import Chapter, Section
+from judgeq.ui.show import items as show_items
 
 MOST = 2_000
-"""Of more items than these a part is in the table."""
+"""Of more items than these, some are in the table."""
 LISTED = 100
-"""So many judgments of an item are listed: of more those that argue most against its place."""
+"""Judgments of an item that are listed; of more, those that argue most against its place."""
 LONGEST = 20_000
 """Characters of a text that are shown."""
 REASON = 500
@@ -31,62 +31,56 @@ REASON = 500
 
 @dataclass(frozen=True, slots=True)
 class Texts:
-    """The items in the table, by row, and `why` these; as plain JSON what the script shows of them."""
+    """The items in the table: as a section, and as plain JSON from which the script draws it."""
 
-    rows: Sequence[int]
-    why: str | None
+    table: Section
     data: Mapping[str, Any]
 
+    @property
+    def chapter(self) -> Chapter:
+        """The table as one that can't be sorted or opened, for readers without a script."""
+        texts = any(column.name == "text" for column in self.table.columns)
+        title = "The ranked texts" if texts else "The ranked items"
+        return Chapter("texts", title, [self.table])
 
-def chosen(scores: Scores, most: int, seed: int) -> tuple[Offsets, str | None]:
-    """The rows of the table, in the order of the ranking; and a sentence where they aren't all."""
-    values = np.where(scores.judged, scores.main[1], -np.inf)
-    order = np.argsort(-values, kind="stable")
-    n = len(order)
+
+def chosen(order: Offsets, most: int) -> tuple[Offsets, str | None]:
+    """Which rows are in the table, of all in the order of the ranking; and a sentence if some aren't."""
+    n, end = len(order), most // 4
     if n <= most:
         return order, None
-    part = most // 5
-    middle = max(0, n // 2 - part // 2)
-    errors = np.where(np.isnan(scores.se), -1.0, scores.se)
-    kept = np.zeros(n, dtype=np.bool_)
-    for rows in (
-        order[:part],
-        order[n - part :],
-        order[middle : middle + part],
-        np.argsort(-errors, kind="stable")[:part],
-    ):
-        kept[rows] = True
-    others = seeds.rng(seed, "report").permutation(np.flatnonzero(~kept))
-    kept[others[: most - int(kept.sum())]] = True
-    why = (
-        f"{most:,} of {n:,} items: the {part:,} with the highest scores, the {part:,} with the lowest, "
-        f"{part:,} in the middle, the {part:,} that are least certain, and others drawn at random. "
-        "--texts N lists more."
+    between = np.linspace(end, n - end - 1, most - 2 * end).round().astype(np.int64)
+    at = np.concatenate([np.arange(end), between, np.arange(n - end, n)])
+    which = (
+        f"Listed are {most:,} of {n:,} texts: the {end:,} highest, the {end:,} lowest, and others "
+        "in between. scores.csv has all; judgeq report --texts N lists more."
     )
-    return order[kept[order]], why
+    return order[at], which
 
 
 async def gathered(record: Record, most: int = MOST) -> Texts:
     """The table's items with their judgments; reasons only with the texts, which they may quote. Raises
     RunError."""
     run = record.evaluation.run
-    rows, why = chosen(run.scores, most, run.info.settings.seed)
+    values = np.where(run.scores.judged, run.scores.main[1], -np.inf)
+    rows, partial = chosen(np.argsort(-values, kind="stable"), most)
     trails = trail.trails(record.evidence, rows.tolist())
     listed = [_listed(one) for one in trails]
     jobs = {one.judgment.job for part in listed for one in part}
     reasons = {} if record.texts is None else await _reasons(run, jobs)
-    return Texts(rows.tolist(), why, _data(run, trails, listed, record.texts, reasons))
+    columns, cells = show_items.table(replace(run.scores, texts=record.texts), rows.tolist())
+    table = Section(columns=columns, rows=cells, notes=[] if partial is None else [partial])
+    return Texts(table, _data(run, trails, listed, record.texts, reasons))
 
 
 def _listed(one: Trail) -> Sequence[Appearance]:
-    if len(one.appearances) <= LISTED:
-        return one.appearances
     most = {id(appearance) for appearance in one.against[:LISTED]}
-    return [appearance for appearance in one.appearances if id(appearance) in most]
+    few = len(one.appearances) <= LISTED
+    return [appearance for appearance in one.appearances if few or id(appearance) in most]
 
 
 async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
-    """The reasons, and people's notes, that were given, by job."""
+    """The reasons, and people's notes, by job."""
     if not (run.info.settings.reasons or run.said is not None) or not jobs:
         return {}
     store = run.run.store(read_only=True)
@@ -94,12 +88,8 @@ async def _reasons(run: Result, jobs: Collection[int]) -> dict[int, str]:
         calls = await store.calls(sorted(jobs))
     finally:
         await store.close()
-    reasons = {}
-    for job, of_job in calls.items():
-        reason = trail.words(trail.answer(of_job))
-        if reason is not None:
-            reasons[job] = plain(reason, REASON)
-    return reasons
+    reasons = {job: explanation.words(explanation.answer(of_job)) for job, of_job in calls.items()}
+    return {job: plain(reason, REASON) for job, reason in reasons.items() if reason is not None}
 
 
 def _data(
@@ -109,26 +99,31 @@ def _data(
     texts: Sequence[str] | None,
     reasons: Mapping[int, str],
 ) -> dict[str, Any]:
+    """Items and judgments name one another by number: items by their place in the table, then in
+    `others`."""
     scores = run.scores
-    name, values = scores.main
-    sure, rank = scores.intervals, scores.rank
-    measure, contested = _contested(run)
+    (name, values), sure, rank = scores.main, scores.intervals, scores.rank
+    measures = items.contested(run, 0).measures
+    measure = next(
+        (one for one in ("z", "spread") if not np.isnan(measures.get(one, np.nan)).all()), None
+    )
     place = {one.row: at for at, one in enumerate(trails)}
     numbers: dict[int, int] = {}
     judgments: list[dict[str, Any]] = []
 
-    def named(row: int) -> int:
-        return place.setdefault(row, len(place))
-
     def number(judgment: Judgment) -> int:
         if judgment.job not in numbers:
             numbers[judgment.job] = len(judgments)
-            judgments.append(_judgment(judgment, named, reasons.get(judgment.job)))
+            groups = [
+                [place.setdefault(row, len(place)) for row in part] for part in judgment.groups
+            ]
+            about = {"groups": groups, "reason": reasons.get(judgment.job)}
+            judgments.append(_judgment(judgment) | about)
         return numbers[judgment.job]
 
     listing = []
     for one, appearances in zip(trails, listed, strict=True):
-        row = one.row
+        row, text = one.row, None if texts is None else texts[one.row]
         listing.append(
             {
                 "id": plain(scores.ids[row], 200),
@@ -137,10 +132,10 @@ def _data(
                 "low": None if sure is None else _rounded(sure.low[row]),
                 "high": None if sure is None else _rounded(sure.high[row]),
                 "gold": _rounded(scores.gold[row]),
-                "contested": _rounded(contested[row]),
+                "contested": None if measure is None else _rounded(measures[measure][row]),
                 "matches": int(scores.matches[row]),
-                "text": None if texts is None else multiline(texts[row][:LONGEST]),
-                "cut": texts is not None and len(texts[row]) > LONGEST,
+                "text": None if text is None else multiline(text[:LONGEST]),
+                "cut": text is not None and len(text) > LONGEST,
                 "judgments": [
                     [number(seen.judgment), seen.slot, _rounded(seen.residual)]
                     for seen in appearances
@@ -158,28 +153,14 @@ def _data(
     }
 
 
-def _contested(run: Result) -> tuple[str | None, Floats]:
-    """How much the judgments of each item contradict one another, as `judgeq show --contested` has it:
-    the name of the measure, None where there is none, and its values, shape (n,)."""
-    n = len(run.scores.ids)
-    measures = items.contested(run, 0).measures
-    for name in ("z", "spread"):
-        if name in measures and not np.isnan(measures[name]).all():
-            return name, measures[name]
-    return None, np.full(n, np.nan)
-
-
-def _judgment(judgment: Judgment, named: Any, reason: str | None) -> dict[str, Any]:
-    """What is shown of a judgment; items by their place in the table, then among the others."""
+def _judgment(judgment: Judgment) -> dict[str, Any]:
     return {
         "job": judgment.job,
         "round": judgment.round,
         "judge": None if judgment.judge is None else plain(judgment.judge, 80),
-        "groups": [[named(row) for row in group] for group in judgment.groups],
         "partial": judgment.partial,
         "score": _rounded(judgment.score),
         "surprise": _rounded(judgment.surprise),
-        "reason": reason,
     }
 
 

@@ -14,17 +14,17 @@ from judgeq.evaluation.evaluate import (
     DETECTION,
     FOLDS,
     Assessment,
-    Plan,
+    Evaluation,
     apart,
 )
-from judgeq.evaluation.gold import Gold
+from judgeq.evaluation.gold import Gold, Plan
 from judgeq.evaluation.metrics import LEVEL, Measured
-from judgeq.evaluation.whole import Evaluation
-from judgeq.text import count, listed, several
+from judgeq.rating import position_bias
+from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
 from judgeq.ui.show import people as show_people
 from judgeq.ui.show import quality as show_quality
-from judgeq.ui.show.run import cautions
+from judgeq.ui.show.run import cautions, rating
 
 NAMES: Mapping[str, str] = {
     "pearson": "Pearson",
@@ -45,60 +45,88 @@ NAMES: Mapping[str, str] = {
 POSITIVE, BOTH = DETECTION[:3], DETECTION[3:]
 PAPER = ("recall", "accuracy", "precision", "f1", "macro_f1", "auc", *CORRELATION)
 SHORT = {**NAMES, "f1": "F1", "auc": "AUC"}
-LEFT_OUT = 6
-"""So many ratings are named that lack the score of an item."""
 RULES = {
+    "default": "the default of each rating",
     "best": f"chosen by {FOLDS}-fold cross-validation for the highest F1",
     "mixture": "where two Gaussian components of the scores cross (the gold isn't used)",
 }
 
 Runs = Sequence[Sequence[Assessment]]
-"""The assessments of each run; of several runs their numbers stand beside the ratings."""
+"""The assessments of each run."""
 
 
 def evaluation(evaluation: Evaluation) -> Iterator[Section]:
-    """One run against gold, and how well its judges agree."""
+    """One run: the answers, what to be careful about, then all numbers behind them."""
     run, gold = evaluation.run, evaluation.gold
     note = apart(run.scores)
-    yield Section(f"{run.run.id}: {run.state}", warnings=[] if note is None else [note])
-    if gold is None:
-        note = "There are no gold labels to hold the scores against: --gold names a file of them."
-        yield Section(notes=[note], close=True)
-    else:
+    yield Section(
+        f"{run.run.id}: {run.state}",
+        [*answers(evaluation)],
+        warnings=[] if note is None else [note],
+    )
+    yield from cautions(run)
+    if gold is not None:
         facts = gold_facts(gold, evaluation.plan, [evaluation.assessments])
-        yield Section(facts=[*facts], close=True)
+        yield Section("Gold labels", [*facts])
         yield from against_gold(evaluation)
+    yield Section("Scores", [*rating(run)])
+    yield show_quality.reliability(evaluation.reliability, run.known)
+    yield from show_quality.order(run)
+    yield from show_quality.misfit(evaluation.misfit)
     if evaluation.judges is not None:
         yield from agreement_of_judges(evaluation.judges)
     yield from people(evaluation)
-    yield show_quality.reliability(evaluation.reliability)
-    yield from show_quality.misfit(evaluation.misfit)
-    yield from show_quality.order(run)
+
+
+def answers(evaluation: Evaluation) -> Iterator[tuple[str, str]]:
+    """A line for each question: does it agree with gold, is it reliable, what distorts it?"""
+    run, gold, misfit = evaluation.run, evaluation.gold, evaluation.misfit.items
+    if gold is None:
+        yield "Gold labels", "There are no gold labels. Compare the scores with some: --gold FILE."
+    main = (one for one in evaluation.assessments if one.rating == run.scores.main[0])
+    if (one := next(main, None)) is not None and gold is not None:
+        of = f"({one.rating}, n = {count(one.n)})"
+        yield "Gold labels", f"{_measures_of(one, ('spearman', 'pearson'))} {of}"
+        if gold.positive is not None:
+            rates = ", ".join(f"{name} {shown(one.measures[name].value)}" for name in POSITIVE[:2])
+            yield "Detection", f"{_measures_of(one, ['f1'])}, {rates} ({gold.classes})"
+    yield "Reliability", show_quality.reliability_line(run, evaluation.reliability)
+    if run.slots is not None and len(run.slots.rate):
+        yield "Positions", position_bias.sentence(run.slots)
     if evaluation.length is not None:
-        yield length(run.scores.main[0], evaluation.length)
-    yield from cautions(run)
+        yield "Length", _length(evaluation.length)
+    if misfit is not None and misfit.known.any():
+        yield "Misfit", f"texts: {show_quality.misfits(misfit)}"
+    if evaluation.judges is not None:
+        yield "Judges", _alpha(evaluation.judges)
+    if evaluation.people is not None:
+        yield from (("People", show_people.sentence(model)) for model in evaluation.people.models)
+
+
+def _measures_of(assessment: Assessment, names: Sequence[str]) -> str:
+    return ", ".join(f"{NAMES[name]} {shown(assessment.measures[name])}" for name in names)
 
 
 def people(evaluation: Evaluation) -> Iterator[Section]:
-    """How well people who judged agree, models with them, and each of them."""
+    """How well the people who judged agree, models with them, and each of them."""
     if evaluation.people is not None:
         yield from show_people.people(evaluation.people)
-        yield show_people.listed(evaluation.run.run, evaluation.people.each)
+        yield show_people.listed(evaluation.run.run, evaluation.people.people)
 
 
 def against_gold(evaluation: Evaluation) -> Iterator[Section]:
-    """Detection and correlation, where there is gold."""
+    """Correlation and detection of each rating, if there is gold."""
     gold, runs = evaluation.gold, [evaluation.assessments]
     if gold is None:
         return
-    detected = gold.positive is not None
-    if detected:
-        yield _measures("Detection: the positive items", POSITIVE, runs, close=False)
-        yield _measures("Detection: both classes", BOTH, runs)
+    yield _measures("Correlation with the gold labels", CORRELATION, runs)
+    yield from _within(runs)
+    if gold.positive is not None:
+        yield _measures("Detection of the positive items", POSITIVE, runs)
+        yield _measures("Detection of both classes", BOTH, runs)
         columns = numbers(*(NAMES[name] for name in COUNTS), "n")
         yield _table("Confusion counts", columns, runs, lambda one: (*_values(one, COUNTS), one.n))
-    yield _measures("Correlation with the gold labels", CORRELATION, runs, close=detected)
-    yield from _within(runs)
+        yield from _thresholds(runs)
     yield _reasons(runs)
 
 
@@ -107,32 +135,23 @@ def _table(
     columns: Sequence[Column],
     runs: Runs,
     cells: Callable[[Assessment], Sequence[Cell]],
-    *,
-    close: bool = True,
 ) -> Section:
-    """A row each rating (and run, or items, where there are several), with cells under the columns."""
-    several_runs = len(runs) > 1
-    with_items = not several_runs and any(one.items != "all" for one in runs[0])
-    left = {"run": several_runs, "items": with_items, "rating": True}
-    names = [name for name, there in left.items() if there]
-    rows = []
-    for at, of_run in enumerate(runs, start=1):
-        for one in of_run:
-            labels = {"run": str(at), "items": one.items, "rating": one.rating}
-            rows.append((*(labels[name] for name in names), *cells(one)))
-    return Section(title, columns=[*words(*names, whole=True), *columns], rows=rows, close=close)
+    """A row for each rating, with the number of its run, or its items, if there are several."""
+    by_run = len(runs) > 1
+    by_items = not by_run and any(one.items != "all" for one in runs[0])
+    first = ["run"] if by_run else ["items"] if by_items else []
+    rows = [
+        (*([str(at)] if by_run else [one.items] if by_items else []), one.rating, *cells(one))
+        for at, of_run in enumerate(runs, start=1)
+        for one in of_run
+    ]
+    return Section(title, columns=[*words(*first, "rating", whole=True), *columns], rows=rows)
 
 
-def _measures(title: str, names: Sequence[str], runs: Runs, *, close: bool = True) -> Section:
-    """A column each measure with its interval."""
+def _measures(title: str, names: Sequence[str], runs: Runs) -> Section:
+    """A column for each measure with its interval."""
     columns = numbers(*(NAMES[name] for name in names), "n")
-    return _table(
-        title,
-        columns,
-        runs,
-        lambda one: (*(one.measures[name] for name in names), one.n),
-        close=close,
-    )
+    return _table(title, columns, runs, lambda one: (*(one.measures[of] for of in names), one.n))
 
 
 def _values(assessment: Assessment, names: Sequence[str]) -> list[float | None]:
@@ -141,125 +160,136 @@ def _values(assessment: Assessment, names: Sequence[str]) -> list[float | None]:
 
 
 def _within(runs: Runs) -> Iterator[Section]:
-    """Correlation within components, where there are several."""
+    """Correlation within groups of items that were never compared, if there are several."""
     parts = [[one for one in of_run if one.within_components is not None] for of_run in runs]
+    names = ("pearson", "spearman", "components", "n")
     if any(parts):
         yield _table(
-            "Correlation within components (their mean, weighted by items)",
-            numbers("Pearson", "Spearman", "components", "n"),
+            "Correlation within groups of compared items (mean, weighted by items)",
+            numbers("Pearson", "Spearman", "groups", "n"),
             parts,
-            lambda one: (
-                ()
-                if (within := one.within_components) is None
-                else (within.pearson, within.spearman, within.components, within.n)
-            ),
+            lambda one: [getattr(one.within_components, name) for name in names],
         )
 
 
 def length(rating: str, measured: Measured) -> Section:
+    """Whether longer texts score higher, by the main rating."""
+    return Section(notes=[f"{_length(measured)} ({rating})."])
+
+
+def _length(measured: Measured) -> str:
     """Whether longer texts score higher."""
     if measured.value is None:
-        return Section(notes=[f"Length of the texts: {measured.why}."])
-    said = f"Spearman's correlation of the scores ({rating}) with the length of the texts:"
-    if measured.low is None:
-        means = "no interval was computed"
-    elif zero_outside(measured):
-        rewarded = "longer" if measured.value > 0 else "shorter"
-        means = f"{rewarded} texts score higher, which may be the judge's fault or the texts' own"
-    else:
-        means = "none that chance wouldn't give"
-    return Section(notes=[f"{said} {shown(measured)}; {means}."])
+        return f"not measured: {measured.why}"
+    text = f"Spearman {shown(measured)} with text length"
+    if measured.low is not None and not zero_outside(measured):
+        return f"{text}: no more than chance gives"
+    rewarded = "longer" if measured.value > 0 else "shorter"
+    return f"{text}: {rewarded} texts score higher" if measured.low is not None else text
+
+
+def _alpha(judges: PanelAgreement) -> str:
+    """How well all judges agree, in a line."""
+    what = "items" if judges.kendall.keys() == {"direct"} else "pairs"
+    if not judges.judged_by_several:
+        return "no agreement measured: they judged nothing in common"
+    of = f"{count(judges.judged_by_several)} {what} that several judged"
+    return f"Krippendorff's α {shown(judges.krippendorff_alpha)}, over {of}"
 
 
 def agreement_of_judges(judges: PanelAgreement) -> Iterator[Section]:
     """How well several judges of a run agree: a matrix for each rating."""
     places = range(len(judges.names))
-    for rating, matrix in judges.kendall.items():
+    notes = [f"{_alpha(judges)}."]
+    if judges.others:
+        others = f"{several(judges.others, 'other judge')} gave {count(judges.others_verdicts)}"
+        notes.append(f"Listed are those with the most verdicts; {others}. α is of all.")
+    for name, matrix in judges.kendall.items():
         yield Section(
-            f"Kendall's τ-b between the judges' ratings ({rating})",
+            f"Agreement of the judges: Kendall's τ-b of their ratings ({name})",
             columns=[
                 *words(""),
                 *words("judge", whole=True, at_most=24),
-                *numbers(*(str(place) for place in places[1:]), whole=True),
+                *numbers("verdicts", *(str(place) for place in places[1:]), whole=True),
             ],
             rows=[
                 (
-                    *(str(place + 1), judges.names[place]),
+                    *(str(place + 1), judges.names[place], judges.verdicts[place]),
                     *(float(matrix[place, at]) if at < place else "" for at in places[:-1]),
                 )
                 for place in places
             ],
+            notes=notes,
         )
-    direct = judges.kendall.keys() == {"direct"}
-    what = "items" if direct else "pairs of items, which their answers imply"
-    alpha = shown(judges.alpha) if judges.shared else "– (they judged nothing in common)"
-    by = [
-        f"{count(verdicts)} by {name}"
-        for name, verdicts in zip(judges.names, judges.verdicts, strict=True)
-    ]
-    notes = [f"Krippendorff's α {alpha}, on {count(judges.shared)} {what}, judged by several."]
-    if judges.others:
-        by.append(f"{count(judges.others_verdicts)} by {several(judges.others, 'other judge')}")
-        notes.append(f"Listed are the {len(judges.names)} with the most verdicts; α is of all.")
-    yield Section(notes=[*notes, f"Verdicts: {listed(by)}."], close=True)
+        notes = []
 
 
 def comparison(compared: Comparison) -> Iterator[Section]:
-    """Several runs side by side, their differences to the first, and how alike they rank."""
+    """Several runs: which is better and do they rank alike, then all numbers."""
     runs, gold, assessments = compared.runs, compared.gold, compared.assessments
-    yield Section(warnings=compared.notices)
     over = "" if compared.items == "all" else f', "{compared.items}" only'
+    yield Section(warnings=compared.notices)
     yield Section(
         f"{len(runs)} runs over {count(len(runs[0].items.ids))} items{over}",
-        [(f"run {at}", f"{run.run.id}: {run.state}") for at, run in enumerate(runs, start=1)],
+        [
+            *_verdicts(compared),
+            *((f"run {at}", f"{run.run.id}: {run.state}") for at, run in enumerate(runs, start=1)),
+        ],
         close=True,
     )
-    yield Section(facts=[*gold_facts(gold, compared.plan, assessments)])
+    yield from cautions(*runs)
+    names = ("kendall", "spearman")
+    title = "Do they rank alike? (needs no gold labels)"
+    yield _pairs(title, numbers("Kendall", "Spearman", "n"), compared.agreement, names, "&")
+    if gold is None:
+        return
+    yield Section("Gold labels", [*gold_facts(gold, compared.plan, assessments)])
+    parts: list[Sequence[str]] = [CORRELATION]
     if gold.positive is None:
-        columns, parts = numbers(*(NAMES[name] for name in CORRELATION)), [CORRELATION]
-        title = "Correlation with the gold labels"
-        yield _table(
-            title,
-            columns,
-            assessments,
-            lambda one: [one.measures[name] for name in CORRELATION],
-            close=False,
-        )
+        yield _measures("Correlation with the gold labels", CORRELATION, assessments)
     else:  # the paper's table: nine measures leave no room for intervals
-        columns, parts = numbers(*(SHORT[name] for name in PAPER)), [POSITIVE, BOTH, CORRELATION]
-        title = "Detection of, and correlation with, the gold labels"
-        yield _table(title, columns, assessments, lambda one: _values(one, PAPER), close=False)
+        parts = [POSITIVE, BOTH, CORRELATION]
+        columns, title = numbers(*(SHORT[name] for name in PAPER)), "Detection and correlation"
+        yield _table(title, columns, assessments, lambda one: _values(one, PAPER))
+        yield from _thresholds(assessments)
     yield from _within(assessments)
     if compared.differences:
         title = "Differences to run 1"
         if compared.plan.resamples:
-            title += " (paired: the same items are drawn for both; *: 0 is outside the interval)"
-        yield Section(notes=[title], close=True)
-        for names in parts:
-            columns = numbers(*(NAMES[name] for name in names), show=difference)
-            yield _pairs("", columns, compared.differences, names, "−")
-    if compared.agreement:
-        title, names = "Do they rank alike? (gold is no matter)", ("kendall", "spearman")
-        yield _pairs(title, numbers("Kendall", "Spearman", "n"), compared.agreement, names, "and")
+            title += " (paired by resample; *: 0 is outside the interval)"
+        for at, part in enumerate(parts):
+            columns = numbers(*(NAMES[name] for name in part), show=difference)
+            yield _pairs("" if at else title, columns, compared.differences, part, "−")
     yield _reasons(assessments)
-    yield from cautions(*runs)
+
+
+def _verdicts(compared: Comparison) -> Iterator[tuple[str, str]]:
+    """Of each other run in a line: does it rank like the first, and is it better? By main ratings."""
+    better = {pair.number: pair.measures["spearman"] for pair in compared.differences}
+    alike = {pair.number: pair for pair in compared.agreement if pair.against_number == 1}
+    for number, pair in alike.items():
+        text = f"ranks like run 1: Spearman {shown(pair.measures['spearman'])}"
+        gap = better.get(number)
+        if gap is not None and gap.value is not None:
+            how = "better" if gap.value > 0 else "worse"
+            how = how if zero_outside(gap) else "no clear difference"
+            text += f"; with gold {difference(gap).rstrip(' *')} ({how})"
+        yield f"run {number}", text
 
 
 def _pairs(
     title: str, columns: Sequence[Column], pairs: Sequence[Pair], names: Sequence[str], sign: str
 ) -> Section:
-    """A row each two ratings that are held together: these measures, and n where it has a column."""
+    """A row for each pair of ratings with these measures, and n if it has a column."""
     rows: list[Sequence[Cell]] = []
     for pair in pairs:
-        one, other = (pair.number, pair.rating), (pair.against_number, pair.against_rating)
-        if sign == "and":
-            one, other = other, one
-        rating = one[1] if one[1] == other[1] else f"{one[1]} {sign} {other[1]}"
-        cells: list[Cell] = [pair.measures[name] for name in names]
-        cells += [pair.n] if len(columns) > len(cells) else []
-        rows.append((f"{one[0]} {sign} {other[0]}", rating, *cells))
-    heads = [*words("runs" if title else "run", "rating", whole=True), *columns]
-    return Section(title, columns=heads, rows=rows, close=True)
+        rating = pair.rating
+        if rating != pair.against_rating:
+            rating += f" {sign} {pair.against_rating}"
+        cells: list[Cell] = [*(pair.measures[name] for name in names), pair.n]
+        rows.append((f"{pair.number} {sign} {pair.against_number}", rating, *cells[: len(columns)]))
+    heads = [*words("runs", "rating", whole=True), *columns]
+    return Section(title, columns=heads, rows=rows, close=not title)
 
 
 def gold_facts(gold: Gold, plan: Plan, runs: Runs) -> Iterator[tuple[str, str]]:
@@ -267,51 +297,36 @@ def gold_facts(gold: Gold, plan: Plan, runs: Runs) -> Iterator[tuple[str, str]]:
     labelled = int((~np.isnan(gold.values)).sum())
     others = f"; {several(gold.others, 'row')} of it not in the run" if gold.others else ""
     yield "gold", f"{several(labelled, 'label')} of {gold.source}{others}"
-    all_of = [
-        (one, one.rating if len(runs) == 1 else f"run {at}, {one.rating}")
-        for at, of_run in enumerate(runs, start=1)
-        for one in of_run
-        if one.items == of_run[0].items
-    ]
     if gold.positive is None:
         yield "detection", f"none: {gold.classes}"
     else:
-        yield "positive", gold.classes
-        thresholds = [_threshold(one, name) for one, name in all_of]
-        yield from (("threshold", said) for said in dict.fromkeys(thresholds))
-        rule = RULES.get(str(plan.threshold))
-        yield from [] if rule is None else [("", rule)]
+        rule = RULES.get(str(plan.threshold), str(plan.threshold))
+        yield "positive", f"{gold.classes}; threshold of the score: {rule}"
     if plan.resamples:
         how = f"percentile bootstrap over items, {several(plan.resamples, 'resample')}"
         yield "intervals", f"{LEVEL * 100:g} %, {how}"
-    unlabelled = all_of[0][0].without_gold
-    left = [f"{several(unlabelled, 'item')} without a gold label"] if unlabelled else []
-    lacking = [
-        f"{several(one.without_score, 'item')} without a score ({name})"
-        for one, name in all_of
-        if one.without_score
-    ]
-    left += lacking[:LEFT_OUT]
-    if len(lacking) > LEFT_OUT:
-        left.append(f"items of {several(len(lacking) - LEFT_OUT, 'rating')} more")
+    all_of = [one for of_run in runs for one in of_run if one.items == of_run[0].items]
+    lacking = {
+        "gold label": max(one.without_gold for one in all_of),
+        "score": max(one.without_score for one in all_of),
+    }
+    left = [f"{several(n, 'item')} without a {what}" for what, n in lacking.items() if n]
     if left:
         yield "left out", "; ".join(left)
 
 
-def _threshold(assessment: Assessment, name: str) -> str:
-    """Over which score an item is positive; `name` is the rating's, with its run."""
-    threshold = assessment.threshold
-    if threshold is None:
-        return f"{name}: none"
-    if threshold.value is None:
-        return f"{name}: none: {threshold.why}"
-    if threshold.rule not in RULES:
-        given = " (given)" if threshold.rule == "given" else ""
-        return f"{assessment.rating} > {threshold.value:g}{given}"
-    if threshold.low is None:
-        return f"{name}: {threshold.value:.5g}"
-    reach = f"from {threshold.low:.5g} to {threshold.high:.5g}"
-    return f"{name}: median {threshold.value:.5g}, {reach}"
+def _thresholds(runs: Runs) -> Iterator[Section]:
+    """The score over which an item is positive, by rating; of several folds the median and the range."""
+    if any(one.threshold is not None for of_run in runs for one in of_run):
+        yield _table("Thresholds", words("positive over"), runs, lambda one: [_threshold(one)])
+
+
+def _threshold(one: Assessment) -> str:
+    at = one.threshold
+    if at is None or at.value is None:
+        return f"none: {'nothing is detected' if at is None else at.why}"
+    reach = "" if at.low is None else f" (median of the folds, from {at.low:.5g} to {at.high:.5g})"
+    return f"{at.value:.5g}{reach}"
 
 
 def difference(measured: Measured) -> str:

@@ -1,57 +1,30 @@
-"""What there is, as sections: runs, datasets, strategies, prompt sets, models, the reply cache, and a
-doctor's checks."""
+"""What there is, as sections: datasets, strategies, prompt sets, models, the reply cache, a
+PostgreSQL store, and a doctor's checks."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import replace
 from datetime import UTC, datetime
 from typing import TYPE_CHECKING, Any
 
 import orjson
 
 from judgeq.datasets import DatasetInfo
-from judgeq.engine.status import State, Unreadable
 from judgeq.errors import UsageError
 from judgeq.prompts import PromptSet
+from judgeq.runs.stored import StoredRun
+from judgeq.store.postgres.upkeep import MOST_SKEW
 from judgeq.strategies import REGISTRY
 from judgeq.text import count, money, several
 from judgeq.ui.sections import Column, Section, numbers, words
-from judgeq.ui.show.run import cost
 
 if TYPE_CHECKING:
     from judgeq.doctor import Check
     from judgeq.judge.cache import Overview
     from judgeq.judge.prices import Known
+    from judgeq.store.postgres.upkeep import Overview as Upkeep
 
 COLOURS = {"ok": "green", "warning": "yellow", "failed": "red"}
-
-
-def runs(states: Sequence[State | Unreadable]) -> Section:
-    """The runs, a line each; dataset, strategy and judge are in the id, which outlasts all else."""
-    return Section(
-        columns=[
-            Column("run"),
-            Column("state", whole=True, spare=1),
-            Column("begun", whole=True, spare=4),
-            Column("items", right=True, whole=True, spare=5),
-            Column("jobs done", right=True, whole=True, spare=3),
-            Column("cost", right=True, whole=True, spare=2),
-        ],
-        rows=[
-            (state.run.id, "unreadable", "", "", "", "")
-            if isinstance(state, Unreadable)
-            else (
-                state.run.id,
-                state.word,
-                f"{state.info.created.astimezone():%Y-%m-%d %H:%M}",
-                state.info.items,
-                f"{count(state.counts.done)}/{count(state.counts.total)}",
-                cost(replace(state.totals, saved=0)),  # `judgeq status` says what the cache saved
-            )
-            for state in states
-        ],
-    )
 
 
 def datasets(infos: Sequence[DatasetInfo]) -> Iterator[Section]:
@@ -132,8 +105,7 @@ def strategies(n: int) -> Iterator[Section]:
         most = "at most " if row["prunes"] else ""
         by_default = row["refused"] or (
             f"over {count(n)} items by default: {most}{several(row['calls'], 'call')} in "
-            f"{most}{several(row['rounds'], 'round')}, {row['cost_equivalent_calls']:,.0f} "
-            "cost-equivalent"
+            f"{most}{several(row['rounds'], 'round')}"
         )
         yield Section(row["usage"], [*facts, ("cost", by_default)])
 
@@ -156,10 +128,9 @@ def prompts(prompt_sets: Sequence[PromptSet]) -> Section:
 def messages(request: Sequence[Mapping[str, str]], schema: Mapping[str, Any]) -> Iterator[Section]:
     """The messages of a question, as they would be sent, and the schema that goes with them where
     the server takes one."""
-    for message in request:
-        yield Section(f"── {message['role']} ──", notes=message["content"].split("\n"), close=True)
-    title = "── response_format (json_schema, strict) ──"
-    yield Section(title, notes=[orjson.dumps(schema).decode()], close=True)
+    blocks = [(f"── {message['role']} ──", message["content"]) for message in request]
+    answer = "── response_format (json_schema, strict) ──"
+    yield Section(blocks=[*blocks, (answer, orjson.dumps(schema).decode())])
 
 
 def checks(checks: Sequence[Check]) -> Section:
@@ -218,3 +189,61 @@ def cache(cache: Overview) -> Iterator[Section]:
 
 def _day(at: float) -> str:
     return f"{datetime.fromtimestamp(at, UTC).astimezone():%Y-%m-%d %H:%M}"
+
+
+def store(overview: Upkeep, runs: Sequence[StoredRun]) -> Iterator[Section]:
+    """A store's state, and its runs."""
+    facts = [
+        ("server", overview.server),
+        ("schema", _schema(overview)),
+        ("rights", _rights(overview)),
+        ("clock", f"{overview.ahead:+.3f} s from this machine's"),
+        ("size", f"{overview.bytes / 1e6:,.1f} MB"),
+        ("runs", f"{len(runs):,}"),
+    ]
+    warnings = []
+    if abs(overview.ahead) > MOST_SKEW:
+        warnings.append(
+            "This machine's clock is off. Leases are on the database's, but times of calls aren't."
+        )
+    yield Section(overview.address.shown, facts, warnings=warnings)
+    if overview.tables:
+        yield Section(
+            columns=[*words("table"), *numbers("rows, about", "MB", "dead rows")],
+            rows=[
+                (table.name, table.rows, f"{table.bytes / 1e6:,.1f}", table.dead)
+                for table in overview.tables
+            ],
+        )
+    if runs:
+        names = words("last written", "led by", "texts", whole=True)
+        yield Section(
+            columns=[*words("run"), *names, *numbers("workers")], rows=[_run(run) for run in runs]
+        )
+
+
+def _run(run: StoredRun) -> tuple[str, str, str, str, int]:
+    row = run.row()
+    texts = "shared" if row.texts else ""
+    return run.id, _moment(row.touched), row.leader or "", texts, row.workers
+
+
+def _schema(overview: Upkeep) -> str:
+    if overview.version is None:
+        return f"{overview.address.schema}: not there yet; the first `judgeq run --store` makes it"
+    return f"{overview.address.schema}, version {overview.version}"
+
+
+def _rights(overview: Upkeep) -> str:
+    if overview.version is None:
+        if overview.may_create:
+            return "may make the schema"
+        return (
+            "may not make the schema: have somebody who may run "
+            f'CREATE SCHEMA "{overview.address.schema}" AUTHORIZATION this user'
+        )
+    return "may write" if overview.may_write else "may read only"
+
+
+def _moment(seconds: float) -> str:
+    return datetime.fromtimestamp(seconds, UTC).strftime("%Y-%m-%d %H:%M:%S UTC")

@@ -1,12 +1,10 @@
-"""The people who judge a run, what became of them, and how they agree with one another, and models with
-them, as sections."""
+"""The people who judge a run: what they did, how well they agree, and models with them, as sections."""
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 
-from judgeq.evaluation.people import PersonRecord, Share
-from judgeq.evaluation.yardstick import Held, Yardstick
+from judgeq.evaluation.people import ModelAgreement, PersonRecord, Share, Yardstick
 from judgeq.people.checks import remarks
 from judgeq.people.registry import Change, Changed
 from judgeq.runs import RunPlace
@@ -14,12 +12,12 @@ from judgeq.text import count, several
 from judgeq.ui.sections import Cell, Column, Section, numbers, shown, words
 
 SLOTS = 4
-"""Of longer lists the share of one slot is shown, and not of each."""
+"""Of longer lists the share of one position is shown, and not of each."""
 NOTES = {
-    "first by slot": "First by slot: how often the text of each place presented came first.",
-    "infit [expected]": "Infit over the range expected: judges less regularly than the others.",
-    "with others": "With others: the share of pairs of texts ordered alike on questions in common.",
-    "repeats alike": "Repeats: questions asked again, turned round, that were answered alike.",
+    "first by position": "First by position: how often the text in each position came first.",
+    "infit [expected]": "Infit above the range expected: less consistent than the others.",
+    "with others": "With others: the share of pairs of texts ordered alike in questions in common.",
+    "repeats alike": "Repeats: questions asked again in reversed order, and answered alike.",
 }
 
 
@@ -31,23 +29,23 @@ def changed(
     *,
     here: bool = False,
 ) -> Section:
-    """What became of people of a run whose page is open, or isn't; `here`: their links lead to this
+    """What a change did to people of a run; `served`: its page is open; `here`: their links lead to this
     machine."""
     if change.what == "add":
         width = max(len(one.name) for one in people)
         notes = [f"{one.name:<{width}}  {one.link}" for one in people]
-        notes.append("Each link is shown this once: whoever has it judges under that name.")
+        notes.append("Each link is shown only now. Whoever has it judges under that name.")
         if not served:
-            notes.append(f"They open the page while `judgeq annotate {place.argument}` runs there.")
+            notes.append(f"They can judge while `judgeq annotate {place.argument}` runs there.")
         if here:
             notes.append(
-                "They lead to this machine, where the page is: for judges elsewhere give `judgeq "
-                "annotate`, and this command, --url-prefix (the address of a reverse proxy) or --host."
+                "The links work on this machine only. For judges elsewhere give `judgeq annotate` and "
+                "this command --host, or --url-prefix for a reverse proxy."
             )
     elif change.what == "forget":
         notes = [
             f"Forgotten; called {', '.join(one.name for one in people)} from now on.",
-            "Reports and exports that were made before still have the names: they are files of yours.",
+            "Reports and exports made before still have the names: change these files yourself.",
         ]
     else:
         notes = [f"{one.name} is {one.state}." for one in people]
@@ -55,146 +53,139 @@ def changed(
 
 
 def listed(place: RunPlace, people: Sequence[PersonRecord]) -> Section:
-    """The people who judge a run: how far they are, how they do."""
+    """The people who judge a run: how far they are, and how they do."""
     if not people:
-        return Section(
-            notes=[
-                f"Nobody judges it yet: `judgeq judges add {place.argument} NAME` adds somebody."
-            ]
-        )
-    models = list(people[0].models)
+        note = f"Nobody judges it yet. Add somebody: `judgeq judges add {place.argument} NAME`."
+        return Section(notes=[note])
+    models = list(people[0].agreement_with_models)
     percent = "{:.0%}".format
     columns = [
         Column("judge", at_most=40),
         Column("state"),
         *numbers("done", "quota", "skipped"),
         Column("median time", right=True, show="{:.1f} s".format, spare=1),
-        Column("first by slot", right=True, spare=5),
+        Column("first by position", right=True, spare=5),
         Column("infit [expected]", right=True, spare=4),
         Column("with others", right=True, show=percent, spare=2),
-        *(
-            Column(f"with {model}", right=True, show=percent, spare=3, at_most=30)
-            for model in models
-        ),
+        *(Column(f"with {one}", right=True, show=percent, spare=3, at_most=30) for one in models),
         *(Column(name, right=True, spare=2) for name in ("repeats alike", "known right")),
     ]
     rows: list[list[Cell]] = [
         [
-            person.name,
-            str(person.state),
-            person.done,
-            person.quota,
-            person.skipped or None,
-            person.seconds,
-            _slots(person.first),
-            None if person.infit.value is None else person.infit,
-            person.others.share,
-            *(person.models[model].share for model in models),
+            one.name,
+            str(one.state),
+            one.done,
+            one.quota,
+            one.skipped or None,
+            one.seconds,
+            _positions(one.first_by_slot),
+            None if one.infit.value is None else one.infit,
+            one.agreement.share,
+            *(one.agreement_with_models[model].share for model in models),
             *(
-                f"{round(share.count, 1):g} of {share.of}" if share.of else None
-                for share in (person.repeats, person.known)
+                f"{round(share.count, 1):g} of {share.total}" if share.total else None
+                for share in (one.repeats, one.known)
             ),
         ]
-        for person in people
+        for one in people
     ]
-    columns, rows = _filled(columns, rows)
+    columns, rows = _without_empty(columns, rows)
     names = {column.name for column in columns}
-    return Section(
-        several(len(people), "judge"),
-        columns=columns,
-        rows=rows,
-        notes=[words for name, words in NOTES.items() if name in names],
-        warnings=[
-            text for one in people for text in remarks(one.name, one.done, one.seconds, one.first)
-        ],
-    )
+    notes = [note for name, note in NOTES.items() if name in names]
+    warnings = [
+        text
+        for one in people
+        for text in remarks(one.name, one.done, one.seconds, one.first_by_slot)
+    ]
+    title = several(len(people), "judge")
+    return Section(title, columns=columns, rows=rows, notes=notes, warnings=warnings)
 
 
-def _filled(
+def _without_empty(
     columns: Sequence[Column], rows: Sequence[Sequence[Cell]]
 ) -> tuple[list[Column], list[list[Cell]]]:
-    """Without the columns of which all cells are None."""
+    """Without the columns whose cells are all None."""
     kept = [at for at in range(len(columns)) if any(row[at] is not None for row in rows)]
     return [columns[at] for at in kept], [[row[at] for at in kept] for row in rows]
 
 
-def _slots(first: Sequence[float]) -> str | None:
+def _positions(first: Sequence[float]) -> str | None:
     if len(first) > SLOTS:
         most = max(range(len(first)), key=first.__getitem__)
-        return f"{first[most]:.0%} in slot {most + 1} of {len(first)}"
+        return f"{first[most]:.0%} in position {most + 1} of {len(first)}"
     return " / ".join(f"{share:.0%}" for share in first) or None
 
 
-def people(yardstick: Yardstick) -> Iterator[Section]:
-    """People among themselves as the yardstick, models held against it, and what checks say."""
-    models, alike = yardstick.models, yardstick.alike
-    tau = yardstick.tau_all if models else None
+def people(found: Yardstick) -> Iterator[Section]:
+    """How well people agree with one another, models with them, and questions that check them."""
+    models, two = found.models, found.agreement
+    tau = found.kendall_with_all if models else None
     rows: list[list[Cell]] = [
-        ["two people", alike, yardstick.questions, yardstick.alpha, None, tau],
+        ["two people", two, found.questions, found.krippendorff_alpha, None, tau],
         *(
             [
-                f"{held.name} and a person",
-                held.alike,
-                held.questions,
-                held.alpha,
-                held.tau,
-                held.tau_all,
+                f"{one.name} and a person",
+                one.agreement,
+                one.questions,
+                one.krippendorff_alpha,
+                one.kendall_with_people,
+                one.kendall_with_all,
             ]
-            for held in models
+            for one in models
         ),
     ]
-    if yardstick.alpha_models is not None:
-        rows.append(["the models among themselves", None, None, yardstick.alpha_models, None, None])
+    if found.krippendorff_alpha_of_models is not None:
+        alpha = found.krippendorff_alpha_of_models
+        rows.append(["the models among themselves", None, None, alpha, None, None])
     heads = numbers("ordered alike", "questions", "α", "τ people", "τ all")
-    columns, rows = _filled([*words("", at_most=40), *heads], rows)
-    gave = f"{several(yardstick.persons, 'person', 'people')} gave "
-    gave += several(yardstick.verdicts, "answer")
+    columns, rows = _without_empty([*words("", at_most=40), *heads], rows)
+    gave = f"{several(found.n, 'person', 'people')} gave {several(found.verdicts, 'answer')}"
     of = "α: Krippendorff's, of people"
     if models:
-        of += " and the model; τ: Kendall's τ-b of the ratings by it and by people, and by all"
-    reasons = dict.fromkeys(why for why in (alike.why, *(one.alike.why for one in models)) if why)
+        of += " and the model; τ: Kendall's τ-b of its ratings with those by people, and by all"
+    reasons = dict.fromkeys(why for why in (two.why, *(one.agreement.why for one in models)) if why)
     yield Section(
-        "People as the yardstick: the share of pairs of items ordered alike",
+        "Agreement of people: the share of pairs of texts ordered alike",
         columns=columns,
         rows=rows,
         notes=[f"{gave}. {of}.", *map(sentence, models), *(f"–: {why}." for why in reasons)],
     )
-    facts = [*_checks(yardstick.each)]
-    if facts:
+    if facts := [*_checks(found.people)]:
         yield Section("Questions that check people", facts=facts)
 
 
-def sentence(held: Held) -> str:
+def sentence(model: ModelAgreement) -> str:
     """Whether a model is as good as one more person."""
-    gap, questions = held.difference, several(held.questions, "question")
+    gap, questions = model.difference, several(model.questions, "question")
     if gap.value is None or gap.low is None or gap.high is None:
-        why = f"{questions} in common are too few"
-        if gap.value is None:
-            why = gap.why or "there are no questions in common"
-        return f"Whether {held.name} is as good as one more person can't be told: {why}."
+        why = gap.why or "there are no questions in common"
+        if gap.value is not None:
+            why = f"{questions} in common are too few"
+        return f"Unknown whether {model.name} is as good as one more person: {why}."
     if gap.low <= 0 <= gap.high:
         means = "as good as one more person, as far as these questions can tell"
     elif gap.high < 0:
         means = "not as good as one more person"
     else:
         means = "in closer agreement with people than they are with one another"
-    difference = f"{gap.value:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}]"
     return (
-        f"{held.name} is {means}: with a person it orders {shown(held.alike.value)} of the pairs alike, "
-        f"two people {shown(held.people.value)}, on the same {questions} (difference {difference})."
+        f"{model.name} is {means}: it orders {shown(model.agreement.value)} of the pairs as a person "
+        f"does, two people {shown(model.people_agreement.value)}, on the same {questions} (difference "
+        f"{gap.value:+z.3f} [{gap.low:+z.3f}, {gap.high:+z.3f}])."
     )
 
 
-def _checks(each: Sequence[PersonRecord]) -> Iterator[tuple[str, str]]:
-    """What repeated questions and known answers say of all people together."""
-    repeats = sum((one.repeats for one in each), Share())
-    place = sum((one.same_place for one in each), Share())
-    known = sum((one.known for one in each), Share())
-    if repeats.of:
-        of = several(repeats.of, "repeated question")
-        yield "repeats", f"{shown(repeats.measured)} answered alike, of {of}, turned round"
-    if place.of:
-        times = f"{count(round(place.count))} of {several(place.of, 'time')}"
-        yield "", f"the same place came first {times}: a habit, where it is often"
-    if known.of:
-        yield "known answers", f"{shown(known.measured)} right, of {count(known.of)}"
+def _checks(people: Sequence[PersonRecord]) -> Iterator[tuple[str, str]]:
+    """What repeated questions and known answers show of all people together."""
+    repeats, place, known = (
+        Share(sum(share.count for share in of), sum(share.total for share in of))
+        for of in zip(*((one.repeats, one.same_place, one.known) for one in people), strict=True)
+    )
+    if repeats.total:
+        of = several(repeats.total, "repeated question")
+        yield "repeats", f"{shown(repeats.measured)} answered alike, of {of} in reversed order"
+    if place.total:
+        times = f"{count(round(place.count))} of {several(place.total, 'time')}"
+        yield "", f"the same position came first {times}: often means a habit"
+    if known.total:
+        yield "known answers", f"{shown(known.measured)} right, of {count(known.total)}"

@@ -1,4 +1,4 @@
-"""What a simulation study and a reproduction came to, as sections."""
+"""What a simulation study and a reproduction found, as sections."""
 
 from __future__ import annotations
 
@@ -7,11 +7,16 @@ from pathlib import Path
 
 from judgeq.study.reproduction import Reproduced
 from judgeq.study.simulation import Grid, StudyRow
-from judgeq.text import several
+from judgeq.text import count, several
 from judgeq.ui.sections import Section, numbers, words
 from judgeq.ui.study_figures import Ranked
 
 SHOWN = 12
+ELO = {
+    None: "",
+    True: "; all Elo ratings equal the published ones to the last bit",
+    False: "; the Elo ratings differ from the published ones",
+}
 
 
 def study(
@@ -21,76 +26,63 @@ def study(
     table: Path,
     figures: Path | None,
 ) -> Iterator[Section]:
-    """The best of a study, by score_α, and where all of it lies."""
-    cases = several(len(rows) // len(grid.ratings), "case")
-    yield Section(f"{cases}, each rated by {' and '.join(grid.ratings)}")
-    notes = [f"Table {table}  (a line a case and rating)"]
+    """The best strategies of a study, by score_α, and its files."""
+    notes = [f"Table {table}  (a line for each case and rating)"]
     if len(ranked) > SHOWN:
-        best = f"The best {SHOWN} of {len(ranked)}; means over distributions, biases and seeds."
-        notes.insert(0, best)
+        what = "means over distributions, biases and seeds"
+        notes.insert(0, f"The best {SHOWN} of {count(len(ranked))}; {what}.")
     if figures is not None:
-        notes.append(f"Figures {figures}  (PNG, SVG, and the CSV behind each)")
+        notes.append(f"Figures {figures}  (PNG, SVG, and the data as CSV)")
+    cases = several(len(rows) // len(grid.ratings), "case")
+    columns = [
+        *words("strategy", "parameters", "rating"),
+        *numbers("ρ", "s.e.", whole=True),
+        *numbers("cost", whole=True, show="{:,.0f}".format),
+        *numbers("score", whole=True),
+    ]
     yield Section(
-        columns=[
-            *words("strategy", "parameters", "rating"),
-            *numbers("ρ", "s.e.", whole=True),
-            *numbers("cost", whole=True, show=lambda cost: f"{cost:,.0f}"),
-            *numbers("score", whole=True),
-        ],
+        f"The best strategies, over {cases} rated by {' and '.join(grid.ratings)}",
+        columns=columns,
         rows=[
-            (
-                *(best.strategy, best.parameters, best.rating),
-                *(best.rho, best.rho_se, best.cost, best.score),
-            )
-            for best in ranked[:SHOWN]
+            (one.strategy, one.parameters, one.rating, one.rho, one.rho_se, one.cost, one.score)
+            for one in ranked[:SHOWN]
         ],
         notes=notes,
-        close=True,
     )
 
 
 def reproduction(parts: Sequence[Reproduced]) -> Iterator[Section]:
-    """The published numbers beside ours, and why some differ."""
-    reasons: dict[str, int] = {}
-    rows = []
-    for part in parts:
-        for number in part.numbers:
-            mark = "exact" if number.exact else "differs"
-            if number.why and not number.exact:
-                mark = f"[{reasons.setdefault(number.why, len(reasons) + 1)}]"
-            rows.append(
-                (
-                    *(number.dataset, number.row),
-                    "F1 (positive)" if number.measure == "f1" else number.measure,
-                    *(number.published, number.ours, number.theirs, mark),
-                )
+    """How many published numbers were reproduced, each of them, and why some differ."""
+    every = [number for part in parts for number in part.numbers]
+    whys = [one.why for one in every if one.why and not one.exact]
+    reasons = {why: f"[{at}]" for at, why in enumerate(dict.fromkeys(whys), start=1)}
+    exact = sum(one.exact for one in every)
+    yield Section(
+        f"{exact} of {several(len(every), 'published number')} reproduced exactly",
+        columns=[
+            *words("dataset", "row", "measure", whole=True),
+            *numbers("published", "ours", "their θ, by us", whole=True),
+            *words(""),
+        ]
+        if every
+        else (),
+        rows=[
+            (
+                *(one.dataset, one.row),
+                "F1 (positive)" if one.measure == "f1" else one.measure,
+                *(one.published, one.ours, one.theirs),
+                "exact" if one.exact else reasons.get(one.why, "differs"),
             )
-    if rows:
-        yield Section(
-            columns=[
-                *words("dataset", "row", "measure", whole=True),
-                *numbers("published", "ours", "their θ, by us", whole=True),
-                *words(""),
-            ],
-            rows=rows,
-        )
-    notes = [f"[{mark}] {why}." for why, mark in reasons.items()]
-    notes.append('The paper\'s tables call the F1 of the positive class "Macro F1".')
-    yield Section(notes=notes, close=True)
+            for one in every
+        ],
+        notes=[
+            *(f"{mark} {why}." for why, mark in reasons.items()),
+            'The paper\'s tables call the F1 of the positive class "Macro F1".',
+        ],
+    )
     for part in parts:
         if part.run is None:
-            missing = f"{part.dataset}: missing. {part.missing}"
-            yield Section(warnings=[missing], close=True)
+            yield Section(warnings=[f"{part.dataset}: missing. {part.missing}"], close=True)
             continue
-        equal = {
-            None: "",
-            True: "; Elo ratings equal to the published ones, to the last bit",
-            False: "; Elo ratings not the published",
-        }
-        yield Section(
-            notes=[
-                f"{part.dataset}: run {part.run.id}{equal[part.elo_equal]}",
-                f"{part.dataset}: checked: {part.checked}.",
-            ],
-            close=True,
-        )
+        run = f"{part.dataset}: run {part.run.id}{ELO[part.elo_equal]}"
+        yield Section(notes=[run, f"{part.dataset}: checked: {part.checked}."], close=True)

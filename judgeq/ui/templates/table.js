@@ -5,7 +5,7 @@
   const data = JSON.parse(document.getElementById("data").textContent);
   const place = document.getElementById("table");
   const PAGE = 50;
-  const SHORT = 160;
+  const SHORT = 120;
 
   function make(name, attributes = {}, ...children) {
     const element = document.createElement(name);
@@ -18,30 +18,35 @@
     return element;
   }
 
-  const number = (value, digits = 3) => (value === null ? "–" : value.toFixed(digits));
+  const number = (value, digits = 2) => (value === null ? "–" : value.toFixed(digits).replace("-", "−"));
   const idOf = (at) => (at < data.items.length ? data.items[at].id : data.others[at - data.items.length]);
   const short = (text) => {
     const line = text.replace(/\s+/g, " ").trim();
     return line.length > SHORT ? line.slice(0, SHORT) + "…" : line;
   };
 
+  const contested = ({ contested: value }) => {
+    if (value === null || data.contested !== "z") return number(value);
+    return (value > 2 ? "yes" : "no") + " (" + (value > 0 ? "+" : "") + number(value, 1) + ")";
+  };
+
   const items = data.items.map((item, at) => ({
     ...item, at, searched: (item.id + "\n" + (item.text ?? "")).toLowerCase(),
     width: item.low === null || item.high === null ? null : item.high - item.low,
   }));
-  const there = (key) => items.some((item) => item[key] !== null);
+  const there = (key) => items.some((item) => item[key] !== null && (key !== "matches" || item[key] !== items[0][key]));
   const columns = [
     { key: "rank", name: "Rank", show: (item) => (item.rank === null ? "–" : item.rank.toLocaleString("en")) },
     { key: "id", name: "Item" },
     { key: "score", name: "Score (" + data.rating + ")", show: (item) => number(item.score) },
     { key: "width", name: "95 % interval", less: true, show: (item) => number(item.low) + " to " + number(item.high) },
     { key: "gold", name: "Gold", less: true, show: (item) => (item.gold === null ? "–" : String(item.gold)) },
-    { key: "contested", name: "Contested", less: true, show: (item) => (data.contested === "z" && item.contested > 0 ? "+" : "") + number(item.contested, data.contested === "z" ? 1 : 3) },
+    { key: "contested", name: "Contested", less: true, show: contested },
     { key: "matches", name: "Judgments", less: true, show: (item) => item.matches.toLocaleString("en") },
     { key: "text", name: "Text", show: (item) => short(item.text ?? "") },
   ].filter((column) => there(column.key));
 
-  const state = { sort: "rank", down: false, page: 0, words: "", gold: "", open: new Set() };
+  const state = { sort: "rank", down: false, page: 0, printing: false, words: "", gold: "", open: new Set() };
   const compare = (a, b) => {
     const [x, y] = [a[state.sort], b[state.sort]];
     if (x === null || y === null) return x === y ? a.at - b.at : x === null ? 1 : -1;
@@ -61,7 +66,7 @@
     const line = make("li");
     const facts = ["round " + one.round];
     if (one.judge !== null) facts.push("by " + one.judge);
-    if (slot !== null && one.groups.flat().length > 1) facts.push("shown in slot " + slot);
+    if (slot !== null && one.groups.flat().length > 1) facts.push("shown in position " + slot);
     if (one.score !== null) facts.push("score " + number(one.score));
     if (residual !== null) facts.push("argues " + (residual > 0 ? "+" : "") + residual.toFixed(1));
     line.append(facts.join(", ") + ": ");
@@ -108,7 +113,7 @@
           text: item.id || "(no id)",
           on: { click: () => { open ? state.open.delete(item.at) : state.open.add(item.at); draw("[data-item='" + item.at + "']"); } },
         });
-        return make("td", { class: "id", dir: "auto" }, button);
+        return make("td", { class: item.id.length > 24 ? "id" : "id short", dir: "auto" }, button);
       }
       return make("td", { class: key === "text" ? "text" : less ? "number less" : "number", dir: "auto", text: show(item) });
     });
@@ -138,15 +143,15 @@
     const rows = listed();
     const last = Math.max(0, Math.ceil(rows.length / PAGE) - 1);
     state.page = Math.min(state.page, last);
-    const begin = state.page * PAGE;
-    const shown = rows.slice(begin, begin + PAGE);
+    const begin = state.printing ? 0 : state.page * PAGE;
+    const shown = rows.slice(begin, state.printing ? rows.length : begin + PAGE);
     table.replaceChildren(
       make("thead", {}, heads()),
       make("tbody", {}, ...shown.flatMap(row)),
     );
     const all = rows.length.toLocaleString("en");
-    count.textContent = rows.length ? (begin + 1).toLocaleString("en") + " to " + (begin + shown.length).toLocaleString("en") + " of " + all : "No item matches.";
-    printed.textContent = shown.length < items.length ? "Printed are " + shown.length.toLocaleString("en") + " of " + items.length.toLocaleString("en") + " items. To see the others, open this page in a browser; scores.csv in the run's folder lists all." : "";
+    count.textContent = rows.length ? (begin + 1).toLocaleString("en") + " to " + (begin + shown.length).toLocaleString("en") + " of " + all : "No text matches.";
+    printed.textContent = shown.length < items.length ? "Printed are " + shown.length.toLocaleString("en") + " of " + items.length.toLocaleString("en") + " texts: those that the search found. scores.csv lists all." : "";
     const turn = (by) => ({ click: () => { state.page += by; draw("[data-turn='" + by + "']"); } });
     pages.replaceChildren(
       make("button", { type: "button", "data-turn": -1, disabled: state.page === 0, text: "Earlier", on: turn(-1) }),
@@ -159,8 +164,8 @@
   }
 
   const CONTESTED = {
-    z: "Contested: how much more the comparisons of an item contradict one another than those of the others (infit, standardised: 1 of 40 is above 2 by chance).",
-    spread: "Contested: the standard deviation of the scores that an item was given.",
+    z: "Contested: yes if the comparisons of a text contradict one another more than chance explains (standardised infit above 2).",
+    spread: "Contested: the standard deviation of the scores that a text was given.",
   };
   const search = make("input", { type: "search", on: { input: (event) => { state.words = event.target.value; state.page = 0; draw(); } } });
   const controls = make("div", { class: "controls" }, make("label", {}, "Search ids and texts", search));
@@ -171,6 +176,12 @@
     controls.append(make("label", {}, "Gold label", select));
   }
   const help = columns.some(({ key }) => key === "contested") ? [make("p", { class: "note", text: CONTESTED[data.contested] })] : [];
+  // On paper all are there: no page can be turned.
+  const print = matchMedia("print");
+  const paper = (on) => () => { state.printing = on ?? print.matches; draw(); };
+  addEventListener("beforeprint", paper(true));
+  addEventListener("afterprint", paper(false));
+  print.addEventListener("change", paper());
   place.append(...help, controls, count, make("div", { class: "wide", tabindex: 0, role: "region", "aria-label": "The items" }, table), printed, pages);
   draw();
 

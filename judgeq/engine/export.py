@@ -1,0 +1,200 @@
+"""A run as tables for other programs: its scores, the comparisons they are made of, and its calls.
+
+Made in batches, so that a large run needs no object for each of its rows at once. Items are named by
+their ids; no texts, no prompts.
+"""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Iterator, Sequence
+from itertools import count
+from typing import Any
+
+import numpy as np
+
+from judgeq import prompts
+from judgeq.config import Settings
+from judgeq.datasets.table_writer import Batch, Table
+from judgeq.engine import results
+from judgeq.engine.scores import cells
+from judgeq.errors import RunError
+from judgeq.people import answers
+from judgeq.rating import comparisons
+from judgeq.runs import RunPlace
+from judgeq.store import Store
+from judgeq.types import Call, Rows, Verdicts
+
+ROWS = 1 << 16
+"""About so many rows are made at once."""
+ANSWERED = frozenset({"ok", "unusable", "cached", "duplicate", "undone"})
+"""The outcomes of calls that brought a reply; of the others the error is kept."""
+COMPARISONS = {
+    "winner": str,
+    "loser": str,
+    "weight": float,
+    "round": int,
+    "judge": str,
+    "job": int,
+}
+CALLS = {
+    "job": int,
+    "round": int,
+    "judge": str,
+    "attempt": int,
+    "outcome": str,
+    "input_tokens": int,
+    "cached_tokens": int,
+    "output_tokens": int,
+    "reasoning_tokens": int,
+    "cost": float,
+    "latency": float,
+    "at": float,
+    "error": str,
+}
+REPLIES = {"reply": str, "reason": str}
+
+
+async def scores(run: RunPlace, settings: Settings) -> Table:
+    """A row for each item: the columns of scores.csv but the texts, rated as the settings say.
+
+    Raises NoVerdictsError where nothing was judged, and RunError.
+    """
+    rated = (await results.read(run, settings)).scores
+    columns = rated.numbers
+    kinds: dict[str, type] = {"id": str}
+    for name, column in columns.items():
+        kinds[name] = float if column.dtype.kind == "f" else int
+
+    async def batches() -> AsyncIterator[Batch]:
+        for rows in _spans(len(rated.ids)):
+            part = slice(rows.start, rows.stop)
+            numbers = (cells(name, column[part]) for name, column in columns.items())
+            yield [[rated.ids[row] for row in rows], *numbers]
+
+    return Table(kinds, batches())
+
+
+async def comparisons_of(run: RunPlace) -> Table:
+    """A row for each comparison that the verdicts imply: k(k−1)/2 for a ranking of k, job by job; a tie
+    is two, one each way, of weight ½, and of an order that a partial ranking doesn't know there is
+    none. Of pairs asked in both orders those that are rated: the couples, a flip being a tie. Raises
+    RunError.
+    """
+    info = run.info()
+    store = run.store(read_only=True)
+    try:
+        ids = (await store.items()).ids
+        rounds = (await results.replayed(info, store)).verdicts
+        judges = (await results.with_people(info, store)).judge_names
+    finally:
+        await store.close()
+
+    async def batches() -> AsyncIterator[Batch]:
+        for round, verdicts in enumerate(rounds, start=1):
+            for winner, loser, weight, verdict in _implied(verdicts):
+                asked = 0 if verdicts.judges is None else verdicts.judges[verdict]
+                yield [
+                    [ids[row] for row in winner.tolist()],
+                    [ids[row] for row in loser.tolist()],
+                    weight,
+                    np.full(len(weight), round),
+                    [judges[judge] for judge in np.broadcast_to(asked, len(weight)).tolist()],
+                    verdicts.matches[verdict],
+                ]
+
+    return Table(COMPARISONS, batches())
+
+
+def _implied(verdicts: Verdicts) -> Iterator[tuple[Rows, Rows, Any, Any]]:
+    """Winners, losers, weights, and the verdicts that imply them, some thousands at a time."""
+    sizes = np.diff(verdicts.offsets)
+    block = np.cumsum(sizes * (sizes - 1) // 2) // ROWS
+    for number in np.unique(block):
+        part = verdicts.where(block == number)
+        first, second, tie = comparisons.pairs_of(part)
+        twice = np.zeros(len(first), np.bool_) if tie is None else tie
+        turned = np.repeat([False, True], [len(first), twice.sum()])
+        tied = np.concatenate([twice, twice[twice]])
+        first, second = (np.concatenate([column, column[twice]]) for column in (first, second))
+        order = np.lexsort((second, first))  # stable: the second way of a tie follows the first
+        verdict = np.flatnonzero(block == number)[np.searchsorted(part.offsets, first, "right") - 1]
+        for rows in _spans(len(order)):
+            one = order[rows.start : rows.stop]
+            winner = np.where(turned[one], second[one], first[one])
+            loser = np.where(turned[one], first[one], second[one])
+            weight = np.where(tied[one], 0.5, 1.0)
+            yield part.items[winner], part.items[loser], weight, verdict[one]
+
+
+async def calls(run: RunPlace, *, replies: bool = False) -> Table:
+    """A row for each call, job by job, in the order in which a job's ended; with `replies` the raw reply
+    and the reason in it, or a person's note. Raises RunError.
+
+    `judge` is the person who answered, where one did; `error` why they skipped a question.
+    Times are in seconds, `at` since the epoch. `cost` is in dollars, None where it is unknown. Of a
+    "cached" call, which the cache answered, tokens and cost are what it once took.
+    """
+
+    async def batches() -> AsyncIterator[Batch]:
+        store = run.store(read_only=True)
+        try:
+            judges = (await results.with_people(run.info(), store)).judge_names
+            round_of, judge_of = await _asked(store)
+            if judge_of.max(initial=0) >= len(judges) or judge_of.min(initial=0) < 0:
+                raise RunError(
+                    f"{run.shown} is damaged: a question is for a judge that isn't there."
+                )
+            for jobs in _spans(len(round_of)):
+                rows = [
+                    (
+                        *(job, int(round_of[job]), _name(judges, call, judge_of[job])),
+                        *_cells(call, replies),
+                    )
+                    for job, ended in sorted((await store.calls(jobs)).items())
+                    for call in ended
+                ]
+                if rows:
+                    yield list(zip(*rows, strict=True))
+        finally:
+            await store.close()
+
+    return Table(CALLS | (REPLIES if replies else {}), batches())
+
+
+async def _asked(store: Store) -> tuple[Rows, Rows]:
+    """The round and the judge of each job, shape (jobs,): they are numbered from 0, round by round."""
+    rounds, judges = [np.empty(0, np.int32)], [np.empty(0, np.int32)]
+    for round in count(1):
+        counts = await store.round_state(round)
+        if counts is None:
+            break
+        asked = (await store.matches(round)).judges
+        rounds.append(np.full(counts.total, round, np.int32))
+        judges.append(np.zeros(counts.total, np.int32) if asked is None else asked)
+    return np.concatenate(rounds), np.concatenate(judges)
+
+
+def _name(judges: Sequence[str], call: Call, asked: int) -> str:
+    """Who answered, where the judge of this number was asked."""
+    return judges[asked if call.judge is None or call.judge >= len(judges) else call.judge]
+
+
+def _cells(call: Call, replies: bool) -> Sequence[Any]:
+    """From `attempt` on."""
+    text = call.reply or None
+    answered = call.outcome in ANSWERED
+    if call.outcome == "skipped":
+        text = answers.remark(call)
+    cells = [call.attempt, call.outcome, *call.usage, call.cost, call.latency, call.at]
+    cells.append(None if answered else text)
+    if not replies:
+        return cells
+    reply = text if answered else None
+    if call.judge is not None:
+        return [*cells, reply, answers.remark(call) if answered else None]
+    return [*cells, reply, None if reply is None else prompts.reason(reply)]
+
+
+def _spans(n: int) -> Iterator[range]:
+    """The numbers below n, so many at a time."""
+    return (range(begin, min(begin + ROWS, n)) for begin in range(0, n, ROWS))

@@ -1,0 +1,144 @@
+"""A finished run made out of recorded judgments."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import Callable, Sequence
+from itertools import groupby
+from pathlib import Path
+from typing import NamedTuple
+
+import numpy as np
+
+from judgeq import config, datasets, runs, trust
+from judgeq.config import Settings
+from judgeq.datasets import Dataset
+from judgeq.engine import rounds
+from judgeq.files import refuse_linked_folder
+from judgeq.imports import recordings, votes
+from judgeq.imports.recordings import Judgment, Numbers, Recording
+from judgeq.runs import RunFolder, RunInfo, RunPlace, copying, whoami
+from judgeq.store import Items
+from judgeq.types import JobState, Matches, Outcome
+
+Read = Callable[[Dataset], Recording]
+
+
+class Imported(NamedTuple):
+    """The run that was made; whether it was there before; sentences that the user should read."""
+
+    folder: RunPlace
+    before: bool
+    notices: tuple[str, ...]
+
+
+def import_file(
+    settings: Settings,
+    path: Path,
+    root: Path,
+    *,
+    numbers: Numbers | None = None,
+    columns: votes.Columns | None = None,
+    drop_identity: bool = False,
+    new: bool = False,
+) -> Imported:
+    """As `import_judgments`, of a file: a table of votes or of best-worst answers with these `columns`;
+    else a recording, and `numbers` as in `recordings.read`.
+
+    Raises DataError naming its line of what is wrong.
+    """
+
+    def read(dataset: Dataset) -> Recording:
+        if columns is not None:
+            return votes.read(path, columns, dataset.ids, dataset.texts)
+        return recordings.read(path, dataset.ids, numbers)
+
+    imported = import_judgments(settings, read, root, drop_identity=drop_identity, new=new)
+    folder = imported.folder
+    trust.remember(folder, folder.info().fingerprint, settings.rooted())
+    return imported
+
+
+def import_judgments(
+    settings: Settings, read: Read, root: Path, *, drop_identity: bool = False, new: bool = False
+) -> Imported:
+    """The run of the judgments that `read` gives on `settings.dataset`.
+
+    With `drop_identity` lists that were ranked exactly as presented are left out, and it is the run of
+    those that remain; else there is a notice where they are more than chance allows. The run appears in
+    its place whole or not at all. Raises DataError or UsageError for a dataset that can't be had.
+    """
+    settings = settings.rooted()
+    dataset = datasets.load(settings, seed=settings.seed)
+    recording = read(dataset)
+    if drop_identity:
+        recording = recordings.without_as_presented(recording)
+    elif warning := recordings.too_many_as_presented(recording.judgments):
+        recording = recording._replace(notices=(*recording.notices, warning))
+    judgments, notices = recording
+    notices = (*dataset.notices, *notices)
+    facts = {
+        "version": 1,
+        "dataset": dataset.content,
+        "labels": dataset.labels,  # kept in the run, and what it is evaluated by
+        "recording": recordings.checksum(judgments),
+    }
+    name = f"{dataset.name}-imported"
+    folder = runs.runs_in(root, settings.store).place(name, config.fingerprint(facts), new)
+    refuse_linked_folder(folder.path)
+    if folder.taken:
+        return Imported(folder, True, notices)
+    with copying.beside(root, folder.id) as made:
+        names = _judges(judgments)
+        info = RunInfo.begun(
+            settings,
+            dataset,
+            facts,
+            strategy="imported",
+            rounds=judgments[-1].round,
+            imported=True,
+            judges=() if names == [None] else tuple(name or "" for name in names),
+        )
+        asyncio.run(_fill(made, info, dataset, judgments))
+        # False: another process has just imported the same.
+        return Imported(folder, not copying.put(made, folder), notices)
+
+
+def _judges(judgments: Sequence[Judgment]) -> list[str | None]:
+    """The judges, in the order of their first judgments."""
+    return list(dict.fromkeys(judgment.judge for judgment in judgments))
+
+
+async def _fill(
+    folder: RunFolder, info: RunInfo, dataset: Dataset, judgments: Sequence[Judgment]
+) -> None:
+    folder.write_info(info)
+    store = folder.store()
+    numbers = {name: number for number, name in enumerate(_judges(judgments))}
+    history = rounds.begin(len(dataset), None, info.settings)
+    first = 0
+    try:
+        epoch = await store.lead(whoami(), store.lease)
+        await store.set_items(Items(dataset.ids, dataset.gold, dataset.subsets))
+        for round_, group in groupby(judgments, key=lambda judgment: judgment.round):
+            of_round = list(group)
+            await store.plan_round(round_, epoch, history.standings, _matches(of_round, numbers))
+            outcomes = [
+                Outcome(first + place, JobState.DONE, judgment.verdict)
+                for place, judgment in enumerate(of_round)
+            ]
+            await store.settle(whoami(), outcomes)
+            first += len(of_round)
+            await rounds.fold(history, store, len(numbers))
+    finally:
+        await store.close()
+
+
+def _matches(judgments: Sequence[Judgment], numbers: dict[str | None, int]) -> Matches:
+    sizes = [len(judgment.presented) for judgment in judgments]
+    return Matches(
+        items=np.array([row for one in judgments for row in one.presented], dtype=np.int32),
+        offsets=np.cumsum([0, *sizes], dtype=np.int64),
+        judges=np.array([numbers[one.judge] for one in judgments], dtype=np.int32),
+        ordered=np.array([one.ordered for one in judgments], dtype=np.bool_),
+    )

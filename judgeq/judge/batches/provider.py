@@ -1,0 +1,288 @@
+"""What the batch APIs of all providers have in common; see judge/backend.py for what they are for.
+
+A provider's server may be anybody's: what it says is checked, its words are masked, and nothing of it
+decides where the key goes. Results come through the backend's own session, and are written whole or not
+at all; no key reaches the disk, whatever the server puts into a file.
+"""
+
+from __future__ import annotations
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Mapping
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any, BinaryIO, ClassVar, Literal
+
+import orjson
+
+from judgeq.errors import (
+    BatchGoneError,
+    BrokenResultsError,
+    JudgeError,
+    RefusedRequestError,
+    RunError,
+    ServerFailedError,
+)
+from judgeq.escaping import plain
+from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
+from judgeq.judge.backend import Remote, Result
+from judgeq.judge.http.connection import LARGEST_REPLY, Passed, parts_of
+from judgeq.judge.http.headers import moment
+from judgeq.judge.http.model_backend import ModelBackend, beside
+from judgeq.judge.http.replies import count_in, object_in
+
+PAGE, MOST_PAGES = 100, 1_000
+PIECE = 262_144
+"""Bytes of a file of requests that are read at once."""
+LARGEST_FILE = 4 * 1024**3
+LARGEST_LINE = LARGEST_REPLY + 65_536
+PROBLEM = 300
+"""Cells of a terminal that a server's words may take."""
+_MAYBE_DONE = (408, 409, 425, 429, 498)
+"""Refusals that don't prove that nothing was done: a gateway may have tried twice, and says how the
+second try ended. What the others are about (the key, the address, the request) fails every time."""
+_ID = re.compile(r"[A-Za-z0-9_-]{1,128}")
+_CUSTOM_ID = re.compile(r"[A-Za-z0-9_-]{1,64}")
+
+
+class ProviderBatches(ABC):
+    """See BatchAPI."""
+
+    results_path: ClassVar[str]
+    """Where results are, by their name, from the base URL on."""
+
+    def __init__(self, backend: ModelBackend) -> None:
+        self._connection = backend.connection
+        self._address = backend.address
+
+    @abstractmethod
+    def remote(self, batch: Mapping[str, Any]) -> Remote:
+        """A batch as Remote. Raises ServerFailedError for what is none."""
+
+    @abstractmethod
+    def result(self, custom_id: str, line: Mapping[str, Any]) -> Result:
+        """What became of a request, by its line in the results. Status 0 stands also for what is not as
+        documented."""
+
+    async def looked_at(self, batch: Mapping[str, Any]) -> Remote:
+        """A batch that was asked about."""
+        return self.remote(batch)
+
+    @abstractmethod
+    async def one(self, what: Literal["get", "cancel"], remote: str) -> dict[str, Any]:
+        """A batch as the provider says it. Raises BatchGoneError where it doesn't know it."""
+
+    @abstractmethod
+    async def page(self, after: str) -> dict[str, Any]:
+        """A page of the list of batches, newest first, after this one ("": from the first on)."""
+
+    async def get(self, remote: str) -> Remote:
+        """See BatchAPI. Raises BatchGoneError where the provider doesn't know it."""
+        return await self.looked_at(await self.one("get", self.known(remote)))
+
+    async def cancel(self, remote: str) -> Remote:
+        """See BatchAPI: one that has ended can't be cancelled, and that is no error."""
+        try:
+            return await self.looked_at(await self.one("cancel", self.known(remote)))
+        except (RefusedRequestError, ServerFailedError):
+            now = await self.get(remote)
+            if now.stands == "working":
+                raise
+            return now
+
+    async def listed(self, since: float) -> AsyncIterator[dict[str, Any]]:
+        """The batches that were made since, newest first, over all pages."""
+        after, seen = "", set[str]()
+        for _ in range(MOST_PAGES):
+            page = await self.page(after)
+            data = page.get("data")
+            if not isinstance(data, list):
+                raise ServerFailedError(f"{self._address} answered with no list of batches.")
+            batches = [batch for batch in data if isinstance(batch, dict)]
+            for batch in batches:
+                yield batch
+            made = [seconds(batch.get("created_at")) for batch in batches]
+            if all(at is not None and at < since for at in made) or page.get("has_more") is False:
+                return
+            after = self.known(batches[-1].get("id"))
+            if after in seen:  # it knows no pages
+                return
+            seen.add(after)
+        raise ServerFailedError(f"{self._address} lists batches without an end.")
+
+    async def download(self, remote: Remote, folder: Path, *, as_it_is: bool = False) -> list[Path]:
+        """See BatchAPI. Raises BatchGoneError for results that the provider has deleted, and RunError
+        where they can't be written."""
+        paths = {name: folder / f"{self.known(name)}.jsonl" for name in remote.results}
+        for name, path in paths.items():
+            if _is_there(path):
+                continue
+            with replacing(path) as file:
+                async with (
+                    self.content(name) as parts,
+                    aclosing(lines(parts, as_it_is)) as all_of_it,
+                ):
+                    async for line in all_of_it:
+                        _write(file.buffer, self._masked(line, as_it_is), path)
+        return list(paths.values())
+
+    def _masked(self, line: bytes, as_it_is: bool) -> bytes:
+        """A line as it may be kept. Raises BrokenResultsError for one that can't be one of results; or
+        (`as_it_is`) it is empty."""
+        given = object_in(line)
+        if given is not None and isinstance(given.get("custom_id"), str):
+            masked = self._connection.mask.body(line)
+            return masked if masked == line or object_in(masked) is not None else b""
+        if as_it_is:
+            return b""
+        raise BrokenResultsError(
+            "a file of results came broken: a line of it is no JSON object with a custom_id."
+        )
+
+    @asynccontextmanager
+    async def content(self, name: str) -> AsyncIterator[AsyncIterator[bytes]]:
+        """Results, from the address we were given: never from one that the server names, for the key
+        goes with it."""
+        url, passed = self.url(self.results_path.format(self.known(name))), Passed()
+        async with (
+            self._connection.watched(url, passed),
+            self._connection.request("GET", url) as response,
+        ):
+            if not 200 <= response.status < 300:
+                error = await self._connection.refused(response, url)
+                raise self.refusal(response.status, error, f"the results in {name}")
+            yield passed.through(parts_of(response))
+
+    def results(self, file: Path) -> Iterator[Result]:
+        """See BatchAPI. Lines without an id that can be ours are left out."""
+        for line in read(file):
+            custom_id = line.get("custom_id")
+            if isinstance(custom_id, str) and _CUSTOM_ID.fullmatch(custom_id):
+                yield self.result(custom_id, line)
+
+    def refusal(self, status: int, error: JudgeError, what: str = "") -> JudgeError:
+        """What a refusal means of `what` was there once, or of what every server has that has batches.
+        Where it broke down, or asked for a pause, what it was asked to create may be there."""
+        if what and status in (404, 410):
+            return BatchGoneError(
+                f"the provider doesn't have {what}, or not for this key: it was deleted, or made with "
+                f"the key of another project. ({error})",
+                cost=None,
+            )
+        if not what and status in (404, 405):
+            return RefusedRequestError(
+                f"the server at {self._address} has no batch API, as it seems: leave --batch out, and "
+                f"each question is sent by itself. ({error})"
+            )
+        if not what and (status >= 500 or status in _MAYBE_DONE):
+            error.cost = None
+        return error
+
+    def known(self, name: Any) -> str:
+        """A provider's id of a batch or file, which may stand in an address and in a file's name. Raises
+        ServerFailedError for what is none."""
+        if isinstance(name, str) and _ID.fullmatch(name) and not self._connection.mask.holds(name):
+            return name
+        raise ServerFailedError(
+            "the server named a batch, or a file, by an id that can't be one: up to 128 letters, "
+            "digits, - and _ are expected. Is --base-url right?"
+        )
+
+    def words(self, value: Any, width: int = PROBLEM) -> str:
+        """A server's words on one line: masked, then cut."""
+        return plain(self._connection.mask.text(value), width) if isinstance(value, str) else ""
+
+    def url(self, path: str, query: str = "") -> str:
+        """An address of the API."""
+        return beside(self._address, path, query)
+
+
+def object_from(data: bytes, url: str) -> dict[str, Any]:
+    """A JSON object. Raises ServerFailedError for anything else, of unknown cost."""
+    fields = object_in(data)
+    if fields is None:
+        raise ServerFailedError(
+            f"{url} answered with something other than a JSON object. Is --base-url right?"
+        )
+    return fields
+
+
+def count(fields: Any, name: str) -> int:
+    """A number of lines; 0 where it doesn't say."""
+    return count_in(fields, name) or 0
+
+
+def seconds(value: Any) -> float | None:
+    """A moment in seconds since the epoch, given as such or as a date (RFC 3339); None for neither."""
+    if isinstance(value, str) and len(value) <= 60:
+        value = moment(value)
+    return float(value) if type(value) in (int, float) and 0 <= value < 2**53 else None
+
+
+def encoded(value: Any) -> bytes:
+    """A part of a line as JSON; nothing for what nests too deep to be an answer."""
+    try:
+        return orjson.dumps(value)
+    except TypeError:
+        return b""
+
+
+def _is_there(path: Path) -> bool:
+    """Whether a file is there; where not, its folder is, without what killed processes left of it."""
+    refuse_linked_folder(path.parent)
+    refuse_links(path)
+    if path.exists():
+        return True
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        for left in path.parent.glob(f".{path.name}.*"):
+            left.unlink(missing_ok=True)
+    except OSError as error:
+        raise unwritable(path.parent, error) from error
+    return False
+
+
+async def lines(parts: AsyncIterator[bytes], as_it_is: bool = False) -> AsyncGenerator[bytes, None]:
+    """The lines of a stream, without their ends. Raises BrokenResultsError for what is too long; or
+    (`as_it_is`) ends there, with a line that is none."""
+    pending, size = b"", 0
+    async for part in parts:
+        size += len(part)
+        *whole, pending = (pending + part).split(b"\n")
+        for line in filter(bytes.strip, whole):
+            yield line
+        if size > LARGEST_FILE or len(pending) > LARGEST_LINE:
+            if as_it_is:
+                yield b"cut off"
+                return
+            raise BrokenResultsError("the server's file of results is longer than any can be.")
+    if pending.strip():
+        yield pending
+
+
+def _write(file: BinaryIO, line: bytes, path: Path) -> None:
+    try:
+        file.write(line + b"\n")
+    except OSError as error:  # before it is taken for one of the connection's
+        raise unwritable(path, error) from error
+
+
+def read(path: Path) -> Iterator[dict[str, Any]]:
+    """The lines of a file of results. Raises RunError for one that can't have been downloaded."""
+    refuse_links(path)
+    try:
+        with path.open("rb") as file:
+            number = 0
+            while line := file.readline(LARGEST_LINE + 1):
+                number += 1
+                given = object_in(line)
+                if given is not None:
+                    yield given
+                elif line.strip():
+                    raise RunError(
+                        f"{path}, line {number}: that is no result of a batch. Remove the file, and "
+                        "it is downloaded again."
+                    )
+    except OSError as error:
+        raise RunError(f"{path} can't be read: {error.strerror}.") from error

@@ -1,0 +1,238 @@
+"""What a run may spend where several processes spend it: each holds a slice of the cap.
+
+No call waits for the store: a slice is about what a second takes, and one task of each process gets
+the next before it is used up. What a process holds when it dies lapses, or counts as possibly paid.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+import time
+from collections.abc import Callable
+from contextlib import suppress
+from typing import NamedTuple, Protocol
+
+from judgeq.errors import RunError
+
+POLL = 0.02
+"""Seconds until a call asks again for what is being reserved."""
+LOOK, IDLE = 5.0, 2.0
+"""Seconds between two questions at most, without a cap and with one: somebody may have changed it, and
+money that nobody wanted since the last is given back."""
+AGAIN = 0.3
+"""Seconds until money that wasn't left is asked for again."""
+LOW, SOON = 0.5, 0.1
+"""Seconds between two slices: once half of one is used, and while a call waits."""
+MORE = 1.25
+"""So many times what a second takes is held."""
+FIRST_WAIT, LONGEST_WAIT = 0.25, 5.0
+"""Seconds between two questions while the store can't be reached: the first wait, doubled up to the
+longest."""
+
+
+class Slice(NamedTuple):
+    """Of the run's cap, `granted` nano-dollars more are this worker's. It `held` (with what it spent)
+    so many in all then; None: it is over, or not yet there. What all workers `spent`, of which `at_risk`
+    isn't certain. `pending`: others hold some that may come back."""
+
+    granted: int
+    held: int | None
+    cap: int | None
+    spent: int
+    at_risk: int
+    pending: bool
+
+
+class Keeper(Protocol):
+    """A store that keeps for several processes what they may spend together. Raises RunError where it
+    can't be reached; what was asked may then have been done or not."""
+
+    @property
+    def worker(self) -> int | None:
+        """The worker whose money this process spends; None before it has one."""
+
+    async def set_cap(self, cap: int | None) -> None:
+        """The run may cost so many nano-dollars from now on (None: any number)."""
+
+    def on_settled(self, settled: Callable[[int, int], None]) -> None:
+        """Have `settled` called when outcomes were committed, with the nano-dollars that had been
+        reserved for their calls, and those of them that are the worker's to spend again."""
+
+    async def reserve(self, held: int | None, least: int, wanted: int, reserved: int) -> Slice:
+        """Give the worker, which has `held` so many nano-dollars in all by now, `wanted` more of the
+        cap, or as many as are left, but nothing where that is under `least`. It has `reserved` so many
+        for calls that aren't settled."""
+
+    async def close(self) -> None:
+        """Let go."""
+
+
+class Slices:
+    """The money that this process holds, in nano-dollars, and the task that gets more of it. `notify`
+    gets a sentence when the store can't be reached."""
+
+    def __init__(
+        self,
+        keeper: Keeper,
+        *,
+        clock: Callable[[], float] = time.monotonic,
+        notify: Callable[[str], None] = lambda _: None,
+    ) -> None:
+        self.cap: int | None = None
+        """What all processes may spend in all; None: any number."""
+        self.spent = self.at_risk = 0  # by all of them, as far as known here
+        self.free = self.reserved = 0  # for calls to come, and for those that aren't settled
+        self._held: int | None = None  # both, and what is spent
+        self._keeper = keeper
+        self._clock = clock
+        self._notify = notify
+        self._wake = asyncio.Event()
+        self._task: asyncio.Task[None] | None = None
+        self._worker: int | None = None
+        # Since the last question, which was at `_asked_at`:
+        self._taken = 0
+        self._largest = 0
+        self._needed = 0  # by the call that waits
+        self._interval = LOOK  # until the next
+        self._asked_at = self._not_before = -math.inf
+        self._enough = 0  # a slice for a second
+        self._never: int | None = None  # so much won't be had
+        self._wait = 0.0
+        keeper.on_settled(self.settled)
+
+    def reserve(self, amount: int) -> float | None:
+        """Set so much apart for a call: 0 if that is done, else the seconds until to ask again; None:
+        it will never fit."""
+        if self.cap is None:
+            return 0.0
+        if amount <= max(0, self.free):
+            self.free -= amount
+            self.reserved += amount
+            self._taken += amount
+            self._largest = max(self._largest, amount)
+            if self.free < self._enough / 2:
+                self._ask_within(LOW)
+            return 0.0
+        if self._never is not None and amount >= self._never:
+            self._never = None  # the next one asks for itself
+            return None
+        self._needed = amount
+        self._ask_within(SOON)
+        return max(POLL, min(self._not_before - self._clock(), SOON))
+
+    def release(self, amount: int) -> None:
+        """A call for which so much was reserved wasn't sent."""
+        self.settled(amount, amount)
+
+    def settled(self, reserved: int, freed: int) -> None:
+        """Outcomes of calls were committed."""
+        if self.cap is not None:
+            self.reserved = max(0, self.reserved - reserved)
+            self.free += freed
+
+    async def open(self) -> None:
+        """Learn the run's cap, and begin. Raises RunError where the store can't be reached."""
+        self._answered(await self._keeper.reserve(None, 0, 0, 0), 0)
+        self._task = asyncio.create_task(self._run(), name="judgeq-slices")
+
+    async def close(self) -> None:
+        """Give back what is left; where the store can't be reached, it lapses."""
+        if self._task is not None:
+            self._task.cancel()
+            with suppress(asyncio.CancelledError):
+                await self._task
+        with suppress(RunError):
+            if self.cap is not None and self.free > 0:
+                self._give_back()
+                await self._keeper.reserve(self._held, 0, 0, self.reserved)
+        await self._keeper.close()
+
+    def due(self) -> float:
+        """When the store is to be asked next."""
+        return max(self._not_before, self._asked_at + self._interval)
+
+    async def ask(self) -> None:
+        """Ask the store for the next slice."""
+        now, worker = self._clock(), self._keeper.worker
+        if worker != self._worker:
+            if self._worker is not None:
+                self._forget()
+            self._worker = worker
+        least, wanted = self._wanted(now - self._asked_at)
+        self._asked_at, self._interval = now, LOOK if self.cap is None else IDLE
+        self._taken = self._needed = 0  # whoever still waits says so again
+        try:
+            given = await self._keeper.reserve(self._held, least, wanted, self.reserved)
+        except RunError as error:
+            if not self._wait:
+                self._notify(f"{error} Calls wait for it once what is allowed by now is used up.")
+            self._wait = min(max(FIRST_WAIT, 2 * self._wait), LONGEST_WAIT)
+            self._not_before, self._interval = self._clock() + self._wait, 0.0
+            return
+        self._wait = 0.0
+        self._answered(given, least)
+
+    async def _run(self) -> None:
+        while True:
+            self._wake.clear()
+            delay = self.due() - self._clock()
+            if delay > 0:
+                with suppress(TimeoutError):
+                    await asyncio.wait_for(self._wake.wait(), delay)
+            else:
+                await self.ask()
+
+    def _ask_within(self, interval: float) -> None:
+        if interval < self._interval:
+            self._interval = interval
+            self._wake.set()
+
+    def _wanted(self, seconds: float) -> tuple[int, int]:
+        """What to ask for, at least and at best, after so many seconds.
+
+        While nothing is in flight what is held is given back, and all that is needed asked for: so two
+        that have too little each never wait for one another.
+        """
+        needed, idle = self._needed, not (self._taken or self._needed)
+        rate = self._taken / min(max(seconds, SOON), 60.0)
+        self._enough = max(math.ceil(rate * MORE), 2 * self._largest)
+        if idle or not self.reserved or self.free > 4 * self._enough + needed:
+            self._give_back()
+        if idle:
+            return 0, 0
+        least = max(0, needed - self.free) if needed else 0
+        return least, max(least, self._enough - self.free)
+
+    def _answered(self, given: Slice, least: int) -> None:
+        """The keeper gave so much to one who needed at least so much."""
+        now, before, self.cap = self._clock(), self.cap, given.cap
+        self.spent, self.at_risk = given.spent, given.at_risk
+        self._never, self._not_before = None, now
+        if before is None or given.cap is None:
+            self._forget()
+        if given.cap is None:
+            return
+        self._held = given.held
+        if given.held is None:
+            self.free, self._not_before = 0, now + AGAIN
+            return
+        self.free += given.granted
+        if before not in (None, given.cap):
+            self._give_back()  # it was held under another cap
+            self._ask_within(0.0)
+        elif least and not given.granted:
+            if self.reserved or given.pending:
+                self._not_before = now + AGAIN
+            else:
+                self._never = least
+
+    def _give_back(self) -> None:
+        """Hold nothing for calls to come; the next question says so. A debt stays."""
+        if self._held is not None:
+            self._held -= max(0, self.free)
+        self.free = min(0, self.free)
+
+    def _forget(self) -> None:
+        """What was held is no more: another worker's, or of no use."""
+        self._held, self.free, self.reserved = None, 0, 0

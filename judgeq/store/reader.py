@@ -1,0 +1,240 @@
+"""The reading side of a store: items, rounds, verdicts, batches, people, and what the ledger adds up to.
+
+A store may be anybody's: what can't have been written by us raises RunError.
+"""
+
+from __future__ import annotations
+
+import struct
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import fields
+from typing import Any
+
+import numpy as np
+
+from judgeq.errors import RunError
+from judgeq.events import Event
+from judgeq.person import Check, Handed, Person
+from judgeq.store import answers, batches, people, rows
+from judgeq.store import statements as sql
+from judgeq.store.protocol import Database, Items, Spent
+from judgeq.types import (
+    Batch,
+    Bools,
+    Call,
+    Counts,
+    Failure,
+    Floats,
+    Job,
+    JobState,
+    Line,
+    Match,
+    Matches,
+    Totals,
+    Usage,
+    Verdicts,
+)
+
+_EVERY = (0, 2**62)
+_NONE = (0, -1)
+_AT_ONCE = 10_000
+"""So many numbers stand in one statement."""
+
+
+class SqlReader:
+    """What a store reads. What doesn't add up in the ledger, in words, is its `damage`, where that was
+    accepted."""
+
+    def __init__(self, database: Database, damage: Sequence[str] = ()) -> None:
+        self._db = database
+        self.damage = damage
+        self._items = 0  # how many there are, once that is known
+        self._ends: list[int] = []  # the last job of each round that is known
+
+    @property
+    def blocking(self) -> bool:
+        """Whether operations keep the event loop until they are done, so that nothing runs meanwhile."""
+        return self._db.blocking
+
+    def report_to(self, emit: Callable[[Event], None]) -> None:
+        """Have the user notified of what they should know of the store, from now on."""
+        self._db.emit = emit
+
+    def hurry(self) -> None:
+        """A stop was asked for: from now on don't wait for long where the store can't be reached."""
+        self._db.hurried = True
+
+    @contextmanager
+    def _reading(self) -> Iterator[None]:
+        """Say so where a row holds what we never wrote."""
+        try:
+            yield
+        except (TypeError, ValueError, struct.error, OverflowError) as error:
+            raise RunError(f"{self._db.shown} is damaged: {error}.") from error
+
+    async def _one(self, statement: str, **values: object) -> Any:
+        """The first row of a statement, or None."""
+        found = await self._db.read(statement, **values)
+        return found[0] if found else None
+
+    async def _n(self) -> int:
+        """How many items there are; it never changes once there are any."""
+        if not self._items:
+            self._items = (await self._one(sql.N))[0]
+        return self._items
+
+    async def _rounds_of(self, jobs: Sequence[int]) -> list[int]:
+        """The rounds that jobs belong to; those that are planned don't change."""
+        if jobs and (not self._ends or max(jobs) > self._ends[-1]):
+            self._ends = [last for (last,) in await self._db.read(sql.ENDS)]
+        rounds: list[int] = (np.searchsorted(self._ends, jobs) + 1).tolist()
+        return rounds
+
+    async def _jobs(self, kept: Sequence[Sequence[Any]]) -> list[Job]:
+        """The jobs of rows that begin with statements.JOB."""
+        with self._reading():
+            rounds, n = await self._rounds_of([row[0] for row in kept]), await self._n()
+            return [rows.job(row[:7], round, n) for row, round in zip(kept, rounds, strict=True)]
+
+    async def _span(self, round: int) -> tuple[int, int] | None:
+        """The first and the last job of a round; None before it is planned."""
+        found = await self._one(sql.SPAN, round=round)
+        return None if found is None else (int(found[0]), int(found[1]))
+
+    async def items(self) -> Items:
+        """The items as they were put in; none (n = 0) before `set_items`."""
+        kept, subsets = await self._db.read(sql.ITEMS), await self._db.read(sql.SUBSETS)
+        with self._reading():
+            return rows.items(kept, subsets)
+
+    async def round_state(self, round: int) -> Counts | None:
+        """The round's jobs by state (the barrier: `left` is 0); None before it is planned."""
+        span = await self._span(round)
+        return None if span is None else await self._count(span)
+
+    async def counts(self) -> Counts:
+        """The jobs of all planned rounds by state."""
+        return await self._count(_EVERY)
+
+    async def _count(self, span: tuple[int, int]) -> Counts:
+        counted = await self._db.counts(*span)
+        with self._reading():
+            numbers = dict.fromkeys((field.name for field in fields(Counts)), 0)
+            for state, count in counted:
+                numbers[JobState(state)] += count
+            if min(numbers.values()) < 0:
+                raise ValueError("its rounds have fewer jobs than there are")
+            return Counts(**numbers)
+
+    async def left(self, round: int) -> list[Match]:
+        """The matches of a planned round that have no outcome yet."""
+        first, last = await self._span(round) or _NONE
+        kept = await self._db.read(sql.LEFT, first=first, last=last)
+        return [job.match for job in await self._jobs(kept)]
+
+    async def matches(self, round: int) -> Matches:
+        """A planned round's questions, with their judges; none before it is planned."""
+        span = await self._span(round) or _NONE
+        with self._reading():
+            return await self._db.matches(*span)
+
+    async def verdicts(self, round: int | None = None) -> Verdicts:
+        """The verdicts of one round, or of all, in match order.
+
+        Raises RunError when they don't fit the matches they answer (a damaged file).
+        """
+        span = _EVERY if round is None else await self._span(round) or _NONE
+        n = await self._n()
+        with self._reading():
+            return answers.assembled(await self._db.verdicts(*span), n)
+
+    async def ratings(self, round: int) -> Floats | None:
+        """The ratings that a planned round was made from; None before it is planned."""
+        kept, n = await self._one(sql.RATINGS, round=round), await self._n()
+        with self._reading():
+            return None if kept is None else rows.ratings(kept[0], n)
+
+    async def active(self, round: int) -> Bools | None:
+        """The items that could be asked about in a planned round, shape (n,); None before it is
+        planned."""
+        kept, n = await self._one(sql.ACTIVE, round=round), await self._n()
+        with self._reading():
+            return None if kept is None else rows.active(kept[0], n)
+
+    async def totals(self) -> Totals:
+        """What the ledger adds up to."""
+        calls, attempts = await self._one(sql.CALLS), await self._one(sql.ATTEMPTS)
+        with self._reading():
+            return rows.totals(calls, attempts)
+
+    async def spent(self, n: int) -> list[Spent]:
+        """What the replies to the questions with an outcome took, in match order; of about the first n
+        calls."""
+        kept = await self._db.read(sql.SPENT, n=n)
+        return [
+            Spent(job.match, Usage(*row[7:11]), None if row[12] else row[11], row[13])
+            for job, row in zip(await self._jobs(kept), kept, strict=True)
+        ]
+
+    async def calls(self, jobs: Sequence[int]) -> Mapping[int, Sequence[Call]]:
+        """The calls about these jobs, by job, in the order in which they ended, without what their
+        attempts were begun with; nothing for a job that had none. `reply` is raw, and says of a call
+        without an answer why: replies may be long, and only those asked for are read. Raises RunError
+        for calls that can't be."""
+        if isinstance(jobs, range) and jobs.step == 1:
+            spans = [f"job BETWEEN {jobs.start} AND {jobs.stop - 1}"]
+        else:
+            numbers = list(map(int, jobs))
+            parts = [numbers[at : at + _AT_ONCE] for at in range(0, len(numbers), _AT_ONCE)]
+            spans = [f"job IN ({', '.join(map(str, part))})" for part in parts]
+        kept = [row for span in spans for row in await self._db.read(sql.CALLS_OF.format(span))]
+        with self._reading():
+            return rows.calls_by_job(kept)
+
+    async def last_failure(self) -> Failure | None:
+        """The last call that brought no answer; None if there was none."""
+        last = await self._one(sql.LAST_FAILURE)
+        with self._reading():
+            return None if last is None else rows.failure(*last)
+
+    async def batches(self) -> list[Batch]:
+        """All batches, in the order in which they were made. Raises RunError for one that can't be."""
+        kept = await self._db.read(sql.BATCHES)
+        with self._reading():
+            return [batches.read(row) for row in kept]
+
+    async def lines(self, batch: str) -> list[Line]:
+        """The jobs that a batch still has, by number, with just what they were given with. They are
+        settled in the batch's name, as its worker; a PENDING outcome gives one back."""
+        kept = await self._one(sql.SENT, name=batch)
+        if kept is None:
+            return []
+        jobs = await self._jobs(await self._db.read(sql.OF_BATCH, worker=kept[0]))
+        with self._reading():
+            return batches.lines(kept[1], jobs)
+
+    async def people(self) -> list[Person]:
+        """All of them, by number. Raises RunError for one that can't be."""
+        kept = await self._db.read(sql.PEOPLE)
+        with self._reading():
+            return people.everybody(kept)
+
+    async def handed(self) -> list[Handed]:
+        """What people have now."""
+        kept = await self._db.read(sql.HANDED)
+        with self._reading():
+            return [people.handed(row) for row in kept]
+
+    async def said(self) -> list[tuple[Match, Call]]:
+        """All calls of people, in the order in which they came, each with what it is about."""
+        kept = await self._db.read(sql.SAID)
+        jobs = await self._jobs(kept)
+        with self._reading():
+            return [(job.match, rows.call(row[7:])) for job, row in zip(jobs, kept, strict=True)]
+
+    async def checks(self) -> list[Check]:
+        """All checks, by number."""
+        kept, n = await self._db.read(sql.CHECKS), await self._n()
+        with self._reading():
+            return [people.check(row, n) for row in kept]

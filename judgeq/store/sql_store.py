@@ -1,0 +1,187 @@
+"""The store of one run in the tables of a database: what the scheduler writes, and whoever keeps people.
+
+A store holds one run: its items, rounds, jobs, calls and verdicts. The scheduler (`lead`, `plan_round`,
+`round_state`, `verdicts`) and the workers (`claim`, `begin`, `settle`, `renew`) are the same code on
+every database; nothing else writes. Every operation is one transaction: it happened whole, or not at
+all.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from judgeq.errors import LedError, RunError
+from judgeq.person import Check, Handed, Person
+from judgeq.store import people, rows
+from judgeq.store import statements as sql
+from judgeq.store.crew import Crew
+from judgeq.store.protocol import Items
+from judgeq.store.workers import SqlWorkers
+from judgeq.types import JobState, Matches, Standings
+
+
+class Store(SqlWorkers):
+    """The operations. The time is always the store's own clock; rounds count from 1."""
+
+    # The dataset's edge
+
+    async def set_items(self, items: Items) -> None:
+        """Put the items in, or change the gold and subsets of those that are there."""
+
+        async def put() -> None:
+            async with self._db.transaction():
+                await self._db.each(sql.PUT_ITEM, list(rows.item_rows(items)))
+                await self._db.change(sql.DROP_SUBSETS)
+                for name, mask in items.subsets.items():
+                    members = np.flatnonzero(mask).astype("<i4").tobytes()
+                    await self._db.change(sql.PUT_SUBSET, name=name, members=members)
+                await self._db.change(sql.TOUCH)
+
+        await self._db.again(put)
+
+    # The scheduler
+
+    async def lead(self, holder: str, ttl: float) -> int:
+        """Become the scheduler for `ttl` seconds; the epoch returned fences off earlier ones. Workers go
+        on meanwhile: what they hold stays theirs.
+
+        Raises LedError while another process leads.
+        """
+        name = f"{holder} ({self._token})"
+
+        async def take() -> int:
+            async with self._db.transaction():
+                await self._take_over()
+                before = await self._one(sql.LEADER)
+                with self._reading():
+                    if before is not None and not 0 <= before[0] < 2**62:
+                        raise ValueError(f"who led last has the epoch {before[0]}")
+                taken = await self._db.change(sql.LEAD, holder=name, ttl=ttl)
+                epoch, other, until, _ = await self._one(sql.LEADER)
+            if not taken:
+                raise LedError(f"{self._db.shown} is led by {plain(other)}.", until=until)
+            return int(epoch)
+
+        return await self._db.again(take)
+
+    async def _take_over(self) -> None:
+        """Before this process leads: what a database knows of others that did."""
+
+    async def renew_lead(self, epoch: int, ttl: float) -> None:
+        """Stay the scheduler for `ttl` seconds from now. Raises RunError when the epoch is over."""
+
+        async def renew() -> None:
+            async with self._db.transaction():
+                if not await self._db.change(sql.RENEW_LEAD, ttl=ttl, epoch=epoch):
+                    await self._check_epoch(epoch)
+
+        await self._db.again(renew)
+
+    async def _check_epoch(self, epoch: int) -> None:
+        """Raise RunError unless the epoch is in force; it is then until the transaction ends."""
+        row = await self._one(f"{sql.LEADER} @lock")
+        if row is None or row[0] != epoch:
+            by = f"; it is led by {plain(row[1])}" if row else ""
+            raise RunError(
+                f"{self._db.shown}: another process has taken the run over (epoch "
+                f"{row and row[0]}, ours was {epoch}){by}; nothing was changed."
+            )
+
+    async def plan_round(
+        self, round: int, epoch: int, standings: Standings, matches: Matches
+    ) -> None:
+        """In one transaction: the ratings and active items that the round was made from, its matches,
+        its jobs.
+
+        Matches get the next canonical numbers, which are their jobs' ids. Raises RunError when the
+        epoch is over, or the round is planned already or out of turn.
+        """
+        tried = False
+
+        async def plan() -> None:
+            nonlocal tried
+            async with self._db.transaction():
+                planned, first, by = await self._one(sql.PLANNED, round=round)
+                if tried and by == epoch:  # the first try was committed, and nobody said so
+                    return
+                tried = True
+                if round == planned + 1:
+                    ratings, active = rows.standings(standings)
+                    await self._db.change(
+                        sql.INSERT_ROUND,
+                        round=round,
+                        first=first,
+                        last=first + len(matches) - 1,
+                        epoch=epoch,
+                        ratings=ratings,
+                        active=active,
+                    )
+                    await self._db.load(*sql.JOBS, rows.jobs(matches, first))
+                    await self._db.change(sql.TOUCH)
+                # Only now: meanwhile the lease must be renewed.
+                await self._check_epoch(epoch)
+                if round != planned + 1:
+                    raise RunError(f"{self._db.shown}: round {round} can't follow round {planned}.")
+
+        await self._db.again(plan)
+
+    async def reopen(self, *states: JobState) -> int:
+        """Put all jobs in these states (INVALID, FAILED) back in the queue; how many they were."""
+
+        async def reopen() -> int:
+            async with self._db.transaction():
+                return sum([await self._db.change(sql.REOPEN, state=str(s)) for s in states])
+
+        return await self._db.again(reopen)
+
+    # People: who has which question is written down here, and by one process. The job of one that is
+    # out stays pending: workers claim the jobs of other judges (`claim_for`). What a person says is
+    # settled as any outcome, by a call that names them as its judge
+
+    async def put_person(self, person: Person) -> None:
+        """Add a person, or change one: all but when they came, by which it is known to be the same.
+        Raises RunError where another has the number, the name or the token, and ValueError for one that
+        can't be kept."""
+        values = people.person_columns(person)
+        async with self._db.transaction():
+            if await self._db.read(sql.SAME_PERSON, **values):
+                raise RunError(f"{self._db.shown} has a person named {person.name!r} already.")
+            if not await self._db.change(sql.PUT_PERSON, **values):
+                raise people.taken(person)
+
+    async def hand_out(self, handed: Handed) -> bool:
+        """Hand a question to a person, unless they have one, somebody has it, or its job isn't
+        pending."""
+        async with self._db.transaction():
+            return await self._db.change(sql.HAND_OUT, **handed._asdict()) > 0
+
+    async def take_back(self, lease: str) -> bool:
+        """Whether a question was out under this lease, which is over now."""
+        async with self._db.transaction():
+            return await self._db.change(sql.TAKE_BACK, lease=lease) > 0
+
+    async def retract(self, job: int, judge: int) -> bool:
+        """Undo the verdict that a person (by their number among all judges) gave on a job, which is
+        pending again; the call stays, as "undone". False where there is none."""
+        async with self._db.transaction():
+            if not await self._db.change(sql.RETRACT, job=job, judge=judge):
+                return False
+            await self._db.change(sql.UNDO, job=job, judge=judge)
+            await self._db.change(sql.OPEN_AGAIN, job=job)
+        return True
+
+    async def put_check(self, check: Check) -> None:
+        """Add a check, or change one."""
+        async with self._db.transaction():
+            await self._db.change(sql.PUT_CHECK, **people.check_columns(check))
+
+    # The end
+
+    async def crew(self) -> Crew | None:
+        """Who works on the run, and what they share; None where only one process can."""
+        return None
+
+
+def plain(holder: str) -> str:
+    """The name of a leader or worker, without what tells it from its namesakes."""
+    return holder.rpartition(" (")[0] or holder

@@ -1,0 +1,394 @@
+"""A run as tables: scores, comparisons and calls, in CSV, JSONL and Parquet."""
+
+from __future__ import annotations
+
+import asyncio
+import csv
+import io
+import json
+import sqlite3
+import sys
+from collections import Counter
+from collections.abc import AsyncIterator
+from itertools import count
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+
+from judgeq import api
+from judgeq.datasets import table_writer
+from judgeq.datasets.table_writer import Batch, Table
+from judgeq.engine import export, results
+from judgeq.engine.results import Result
+from judgeq.errors import UsageError
+from judgeq.imports import recordings
+from judgeq.types import Verdicts
+from tests.build import verdicts
+from tests.cli import judgeq, query
+from tests.fakes import ADDING_UP, faults
+from tests.postgres import new_store
+
+pytestmark = pytest.mark.usefixtures("rated_once")
+
+HOSTILE = [
+    "=cmd()",
+    "+1",
+    "-2",
+    "@me",
+    "\tx",
+    "＝SUM(A1)",
+    "'=",
+    'say "hi",\n\r',
+    "\x1b[31m",
+    "é\u202e",
+]
+
+
+@pytest.fixture(autouse=True)
+def _offline(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("JUDGEQ_OFFLINE", "1")
+    monkeypatch.delenv("JUDGEQ_DATA", raising=False)
+
+
+def run(folder: Path, dataset: str = "demo", **settings: Any) -> Result:
+    return api.run(dataset, runs_dir=folder / "runs", **settings)
+
+
+def rows(folder: Path, name: str, *flags: str) -> list[dict[str, Any]]:
+    """A table's rows, exactly."""
+    told = judgeq(folder, "export", "--table", name, "--format", "jsonl", *flags).stdout
+    return [json.loads(line) for line in told.splitlines()]
+
+
+def same_in_all_formats(folder: Path, name: str, *flags: str) -> list[dict[str, Any]]:
+    """The rows, once CSV and Parquet were found to hold the same."""
+    parquet = pytest.importorskip("pyarrow.parquet")
+    exact = rows(folder, name, *flags)
+    judgeq(folder, "export", "--table", name, "--out", "t.parquet", *flags)
+    assert parquet.read_table(folder / "t.parquet").to_pylist() == exact
+    judgeq(folder, "export", "--table", name, "--out", "t.csv", *flags)
+    for line, row in zip(cells(folder / "t.csv"), exact, strict=True):
+        assert list(line) == list(row)
+        for cell, value in zip(line.values(), row.values(), strict=True):
+            if isinstance(value, float | int):
+                assert float(cell) == value
+            elif value is None:
+                assert cell == ""
+            else:
+                assert cell in (value, f"'{value}")
+    return exact
+
+
+def cells(path: Path) -> list[dict[str, str]]:
+    with path.open(newline="", encoding="utf-8") as file:
+        return list(csv.DictReader(file))
+
+
+def wins(rows: list[dict[str, Any]]) -> dict[str, float]:
+    won: Counter[str] = Counter()
+    for row in rows:
+        won[row["winner"]] += row["weight"]
+    return dict(won)
+
+
+# Scores
+
+
+@pytest.mark.parametrize("strategy", ["listwise10x1", "direct", "hybrid10", "streak"])
+def test_scores_are_those_of_scores_csv(tmp_path: Path, strategy: str) -> None:
+    result = run(tmp_path, strategy=strategy)
+    scores, exact = result.scores, same_in_all_formats(tmp_path, "scores")
+    assert list(exact[0]) == [name for name in scores.columns if name != "text"]
+    assert [row["id"] for row in exact] == list(scores.ids)
+    assert [row["rank"] or 0 for row in exact] == scores.rank.tolist()
+    for name, values in scores.ratings.items():
+        given = [np.nan if row[name] is None else row[name] for row in exact]
+        np.testing.assert_array_equal(given, values)
+    for line, row in zip(cells(result.run.scores), exact, strict=True):
+        for name, value in row.items():
+            assert (line.get(name, "") == "") == (value is None), name
+            if isinstance(value, float):
+                assert float(line[name]) == round(value, 4)
+
+
+def test_scores_are_rated_as_asked(tmp_path: Path) -> None:
+    run(tmp_path, strategy="pairwise2")
+    assert "bt-mm" not in rows(tmp_path, "scores")[0]
+    flags = ("--rating", "bt", "--sigma", "1")
+    tight, wide = (rows(tmp_path, "scores", *flags[:3], sigma) for sigma in ("1", "5"))
+    assert list(tight[0])[2:4] == ["elo", "bt"]
+    assert max(row["bt"] for row in tight) < max(row["bt"] for row in wide)
+
+
+# Comparisons
+
+
+@pytest.mark.parametrize(
+    "settings",
+    [
+        {"strategy": "pairwise2"},
+        {"strategy": "listwise10x1"},
+        {"strategy": "listwise7x2", "judge": ["simulated", "simulated"], "ensemble": "each"},
+        {"strategy": "hybrid10"},
+        {"strategy": "pairwise2", "both_orders": True},
+        {"strategy": "listwise10x1", "unreadable": 0.5},
+    ],
+)
+def test_comparisons_are_those_that_are_rated(tmp_path: Path, settings: dict[str, Any]) -> None:
+    with faults(unreadable=settings.pop("unreadable", 0.0)):
+        result = run(tmp_path, **settings)
+    exact = same_in_all_formats(tmp_path, "comparisons")
+    won = wins(exact)
+    assert [won.get(name, 0) for name in result.scores.ids] == result.scores.wins.tolist()
+    assert [row["job"] for row in exact] == sorted(row["job"] for row in exact)
+    assert {row["judge"] for row in exact} == set(result.judges)
+    assert {row["round"] for row in exact} <= {1, 2, 3}
+    (jobs,) = query(result.run.path, "SELECT count(*) FROM verdicts JOIN jobs ON id = job "
+                    "WHERE length(items) > 4")  # fmt: skip
+    if "both_orders" not in settings:
+        assert len({row["job"] for row in exact}) == jobs[0]
+    else:
+        assert {row["weight"] for row in exact} == {0.5, 1.0}
+
+
+def test_ties_are_a_comparison_each_way(tmp_path: Path) -> None:
+    lines = [
+        {"round": 1, "presented": [3, 1, 2], "ranking": [1, [3, 2]], "judge": "=me"},
+        {"round": 1, "presented": [0, 4], "winner": "tie", "judge": "you"},
+        {"round": 2, "presented": [4, 0], "winner": 4},
+    ]
+    (tmp_path / "r.jsonl").write_text("".join(f"{json.dumps(line)}\n" for line in lines))
+    judgeq(tmp_path, "import", "-d", "synthetic:linear", "--n", "5", "r.jsonl", "--quiet")
+    exact = same_in_all_formats(tmp_path, "comparisons")
+    assert [tuple(row.values()) for row in exact] == [
+        ("1", "3", 1.0, 1, "=me", 0),
+        ("1", "2", 1.0, 1, "=me", 0),
+        ("3", "2", 0.5, 1, "=me", 0),
+        ("2", "3", 0.5, 1, "=me", 0),
+        ("0", "4", 0.5, 1, "you", 1),
+        ("4", "0", 0.5, 1, "you", 1),
+        ("4", "0", 1.0, 2, "unnamed", 2),
+    ]
+    assert rows(tmp_path, "calls") == []
+
+
+def test_texts_judged_alone_are_in_no_comparison(tmp_path: Path) -> None:
+    run(tmp_path, strategy="direct")
+    head = "winner,loser,weight,round,judge,job\n"
+    assert judgeq(tmp_path, "export", "--table", "comparisons").stdout == head
+    assert same_in_all_formats(tmp_path, "comparisons") == []
+
+
+@pytest.mark.parametrize("at_once", [1, 5, 10**6])
+def test_batches_of_any_size_hold_the_same(monkeypatch: pytest.MonkeyPatch, at_once: int) -> None:
+    said = verdicts([[3, [1, 2]], [0, 4], [2, 0, 1, 4], [[3, 4]], [1], [4, 3, 2, 1, 0]])
+
+    def implied(said: Verdicts) -> list[tuple[int, int, float, int]]:
+        parts = [[column.tolist() for column in part] for part in export._implied(said)]
+        assert all(len(part[0]) <= export.ROWS for part in parts)
+        return [row for part in parts for row in zip(*part, strict=True)]
+
+    whole = implied(said)
+    assert len(whole) == 4 + 1 + 6 + 2 + 0 + 10
+    assert [row[3] for row in whole] == sorted(row[3] for row in whole)
+    monkeypatch.setattr(export, "ROWS", at_once)
+    assert implied(said) == whole
+    assert implied(verdicts([])) == []
+
+
+# Calls
+
+
+def test_calls_are_those_of_the_ledger(tmp_path: Path) -> None:
+    with faults(rate_limited=0.2, unreadable=0.1):
+        result = run(tmp_path, strategy="pairwise2")
+    exact = same_in_all_formats(tmp_path, "calls")
+    assert len(exact) == result.totals.calls
+    assert [row["job"] for row in exact] == sorted(row["job"] for row in exact)
+    outcomes = Counter(row["outcome"] for row in exact)
+    assert outcomes["rate_limited"] == result.totals.retries > 0
+    assert outcomes["unusable"] == result.totals.unusable > 0
+    for row in exact:
+        assert (row["error"] is None) == (row["outcome"] != "rate_limited")
+        assert row["round"] == (1 if row["job"] < 120 else 2)
+        assert row["judge"] == "simulated"
+    assert "reply" not in exact[0]
+
+
+def test_replies_and_their_reasons_on_demand(tmp_path: Path) -> None:
+    with faults(rate_limited=0.3):
+        run(tmp_path, strategy="listwise10x1", reasons=True)
+    exact = same_in_all_formats(tmp_path, "calls", "--replies")
+    for row in exact:
+        if row["outcome"] == "ok":
+            assert json.loads(row["reply"])["reason"] == row["reason"]
+        else:
+            assert row["reply"] is row["reason"] is None
+            assert "rate" in row["error"]
+
+
+def test_the_calls_of_many_jobs_are_read_in_batches(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    run(tmp_path, strategy="pairwise2")
+    whole = rows(tmp_path, "calls")
+    monkeypatch.setattr(export, "ROWS", 7)
+    assert rows(tmp_path, "calls") == whole
+    assert len(rows(tmp_path, "scores")) == 240
+
+
+# Hostile, partial, empty, elsewhere
+
+
+def test_what_a_spreadsheet_would_run_is_defused_in_csv_alone(tmp_path: Path) -> None:
+    result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
+    database = sqlite3.connect(result.run.ledger)
+    with database:  # as a stranger's may be: ids are refused where they hold control characters
+        named = zip(HOSTILE, count(), strict=False)
+        database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
+        database.execute("UPDATE calls SET reply = ? WHERE job = 0", ("=cmd()\0 \x1b[2J",))
+    database.close()
+    ids = [row["id"] for row in same_in_all_formats(tmp_path, "scores")]
+    assert ids == HOSTILE
+    for line, name in zip(cells(tmp_path / "t.csv"), ids, strict=True):
+        assert line["id"] == (f"'{name}" if name[0] in "=+-@\t＝" else name)
+    assert {row["winner"] for row in same_in_all_formats(tmp_path, "comparisons")} < set(ids)
+    assert rows(tmp_path, "calls", "--replies")[0]["reply"] == "=cmd()\0 \x1b[2J"
+    assert ",'=cmd()" in judgeq(tmp_path, "export", "--table", "calls", "--replies").stdout
+
+
+def test_an_excel_file_holds_the_same_and_runs_nothing(tmp_path: Path) -> None:
+    openpyxl = pytest.importorskip("openpyxl")
+    result = run(tmp_path, dataset="synthetic:linear", n=len(HOSTILE), strategy="pairwise1")
+    database = sqlite3.connect(result.run.ledger)
+    with database:
+        named = zip(HOSTILE, count(), strict=False)
+        database.executemany("UPDATE items SET id = ? WHERE row = ?", named)
+    database.close()
+    judgeq(tmp_path, "export", "--table", "scores", "--out", "s.xlsx")
+    sheet = openpyxl.load_workbook(tmp_path / "s.xlsx").active
+    header, *lines = sheet.iter_rows(values_only=True)
+    there = [dict(zip(header, line, strict=True)) for line in lines]
+    exact = rows(tmp_path, "scores")
+    for cells, row in zip(there, exact, strict=True):
+        name = openpyxl.cell.cell.ILLEGAL_CHARACTERS_RE.sub("", row["id"]).replace("\r", "\n")
+        safe = f"'{name}" if name[0] in "=+-@\t＝" else name
+        assert cells.pop("id") == safe
+        for key, cell in cells.items():
+            assert cell is row[key] is None or cell == pytest.approx(row[key], rel=1e-14)
+    assert {cell.data_type for (cell,) in sheet.iter_rows(max_col=1)} == {"s"}
+
+
+def test_what_no_excel_sheet_holds_is_refused(monkeypatch: pytest.MonkeyPatch) -> None:
+    pytest.importorskip("openpyxl")
+    monkeypatch.setattr(table_writer, "MOST_ROWS", 3)
+
+    async def batches(cells: list[str]) -> AsyncIterator[Batch]:
+        yield [cells]
+
+    for cells, fits in ((["a", "b"], True), (["a"] * 3, False), (["a" * 40_000], False)):
+        table = Table({"text": str}, batches(cells))
+        if fits:
+            asyncio.run(table_writer.write(table, "xlsx", io.BytesIO()))
+            continue
+        with pytest.raises(UsageError, match="An Excel sheet holds"):
+            asyncio.run(table_writer.write(table, "xlsx", io.BytesIO()))
+
+
+def test_half_a_character_is_no_obstacle(tmp_path: Path) -> None:
+    async def batches() -> AsyncIterator[Batch]:
+        yield [["a\ud800", None], np.array([0.1, np.nan])]
+
+    for kind in table_writer.FORMATS:
+        if kind in ("parquet", "xlsx"):
+            pytest.importorskip("pyarrow" if kind == "parquet" else "openpyxl")
+        file = io.BytesIO()
+        table = Table({"text": str, "number": float}, batches())
+        asyncio.run(table_writer.write(table, kind, file))
+        if kind == "csv":
+            assert file.getvalue() == b"text,number\na?,0.1\n,\n"
+        elif kind == "jsonl":
+            first, second = map(json.loads, file.getvalue().splitlines())
+            assert first == {"text": "a\ud800", "number": 0.1}
+            assert second == {"text": None, "number": None}
+
+
+def test_a_run_without_a_verdict_and_one_that_was_stopped(tmp_path: Path) -> None:
+    result = run(tmp_path, strategy="pairwise2")
+    database = sqlite3.connect(result.run.ledger)
+    with database:
+        database.execute("DELETE FROM verdicts WHERE job >= 20")
+        database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 20")
+    done = judgeq(tmp_path, "export", "--table", "comparisons")
+    assert "this is what there is so far" in done.stderr
+    assert len(done.stdout.splitlines()) == 21
+    with database:
+        database.execute("UPDATE jobs SET state = 'pending'")
+        database.execute("DELETE FROM verdicts")
+        database.execute("DELETE FROM calls")
+        for statement in ADDING_UP:
+            database.execute(statement)
+    database.close()
+    for name in ("comparisons", "calls"):
+        assert len(judgeq(tmp_path, "export", "--table", name).stdout.splitlines()) == 1
+    refused = judgeq(tmp_path, "export", "--table", "scores", "--out", "s.csv", expect=7)
+    assert "no verdict" in refused.stderr
+    assert not (tmp_path / "s.csv").exists()
+
+
+def test_tables_of_a_run_in_a_store(tmp_path: Path) -> None:
+    judgeq(tmp_path, "run", "-d", "demo", "-s", "pairwise2", "--quiet", "--seed", "5")
+    plain = [rows(tmp_path, name) for name in ("scores", "comparisons", "calls")]
+    store = ("--store", new_store())
+    judgeq(tmp_path, "run", "-d", "demo", "-s", "pairwise2", "--quiet", "--seed", "5", *store)
+    stored = [rows(tmp_path, name, *store) for name in ("scores", "comparisons", "calls")]
+    for table in (plain[2], stored[2]):
+        for row in table:
+            del row["latency"], row["at"]
+    assert stored == plain
+
+
+def test_a_recording_is_what_is_written_where_no_table_is_asked_for(tmp_path: Path) -> None:
+    result = run(tmp_path, strategy="pairwise1")
+    ids, rounds, judges = asyncio.run(results.judgments(result.run))
+    lines = list(recordings.lines(recordings.of(rounds, judges), ids))
+    assert judgeq(tmp_path, "export").stdout.splitlines() == lines
+    assert judgeq(tmp_path, "export", "--out", "-").stdout.splitlines() == lines
+    assert not (tmp_path / "-").exists()
+    done = judgeq(tmp_path, "export", "--out", "scores.csv")
+    assert "scores.csv is a recording, in JSONL: --table writes tables" in done.stderr
+    assert (tmp_path / "scores.csv").read_text().splitlines() == lines
+
+
+def test_a_table_is_written_whole_or_not_at_all(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    result = run(tmp_path, strategy="pairwise1")
+    wrong = {
+        ("--table", "score"): "--table 'score': give scores, comparisons, calls",
+        ("--format", "ods"): "--format 'ods': give csv, jsonl, parquet, xlsx",
+        ("--table", "scores", "--out", "s.ods"): "--out s.ods: its name ends in none of csv, jsonl",
+        ("--replies",): "go with --table",
+        ("--table", "scores", "--replies"): "--replies goes with --table calls",
+        ("--table", "calls", "--by", "id"): "--by goes with a recording",
+        ("--table", "calls", "--sigma", "2"): "go with --table scores",
+        ("--table", "scores", "--out", "no/where.csv"): "--out no/where.csv can't be written",
+        ("--table", "scores", "--out", str(result.run.path / "x.csv")): "is in a run's folder",
+    }
+    for flags, message in wrong.items():
+        assert message in judgeq(tmp_path, "export", "last", *flags, expect=2).stderr
+    database = sqlite3.connect(result.run.ledger)
+    with database:
+        database.execute("UPDATE jobs SET judge = 3 WHERE id = 100")
+    database.close()
+    (tmp_path / "calls.csv").write_text("before")
+    told = judgeq(tmp_path, "export", "--table", "calls", "--out", "calls.csv", expect=7).stderr
+    assert "a judge that isn't there" in told
+    assert (tmp_path / "calls.csv").read_text() == "before"
+    assert judgeq(tmp_path, "export", "--table", "calls", expect=7).stdout == ""
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    told = judgeq(tmp_path, "export", "--table", "calls", "--out", "c.parquet", expect=2).stderr
+    assert "pip install 'judgeq[parquet]'" in told
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["calls.csv", "runs"]

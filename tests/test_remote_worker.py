@@ -1,0 +1,359 @@
+"""A worker process over a store's runs: what it works on, how long it goes on, how it is stopped."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Callable, Sequence
+from contextlib import asynccontextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any, cast
+
+import pytest
+
+from judgeq import config
+from judgeq.engine import remote_worker, session
+from judgeq.engine.admission import Prospect, StoreRuns
+from judgeq.engine.assembly import Run
+from judgeq.engine.queue import Stop
+from judgeq.engine.remote_worker import LONGEST, PATIENCE, Worker
+from judgeq.errors import (
+    JudgeError,
+    JudgeqError,
+    RunError,
+    StoppedError,
+    StoreAwayError,
+    UsageError,
+)
+from judgeq.events import Event, Notice
+from judgeq.judge.backend import Request
+from judgeq.judge.judge import Judge, Questions
+from judgeq.judge.panel import Panel
+from judgeq.judge.sending import Sender
+from judgeq.runs import RunFolder
+from judgeq.store import Store
+from judgeq.types import Job, JobState, Match
+from tests.fakes import Clock, FakeBackend, FakeStore, in_order, opened, turns
+
+pytestmark = pytest.mark.usefixtures("rated_by_elo")
+
+
+class FakeRuns:
+    """Runs of a store in memory, each with a backend of its own."""
+
+    def __init__(self, root: Path) -> None:
+        self.made = session.prepare(
+            config.settle(
+                {"dataset": "synthetic:normal", "n": 4, "strategy": "pairwise", "concurrency": 3}
+            ),
+            root,
+        )
+        self.stores: dict[str, FakeStore] = {}
+        self.backends: dict[str, FakeBackend] = {}
+        self.over: set[str] = set()
+        self.refused: dict[str, JudgeqError] = {}
+        self.unopened: dict[str, JudgeqError] = {}
+        self.looks: list[Callable[[], None]] = []
+        self.exhausted = False
+
+    def add(self, name: str, jobs: int, *answers: Any) -> None:
+        self.stores[name] = FakeStore(jobs)
+        self.backends[name] = FakeBackend(*answers)
+
+    async def prospects(self) -> Sequence[Prospect]:
+        if self.looks:
+            self.looks.pop(0)()
+        return [
+            Prospect(name, "f", bool(store.pending), name in self.over)
+            for name, store in self.stores.items()
+        ]
+
+    async def admit(self, name: str) -> Run:
+        if name in self.refused:
+            raise self.refused[name]
+        return replace(self.made, folder=RunFolder(Path(name)))
+
+    @asynccontextmanager
+    async def open(
+        self, run: Run, stop: Stop, emit: Callable[[Event], None]
+    ) -> AsyncIterator[tuple[Run, Store, Panel]]:
+        if run.folder.id in self.unopened:
+            raise self.unopened[run.folder.id]
+        sender = Sender(self.backends[run.folder.id], emit, stop.sleep, opened())
+        stop.calls(sender.limiter.abort)
+        panel = Panel([Judge(Questions(), sender)], "fake")
+        yield run, cast("Store", self.stores[run.folder.id]), panel
+
+
+class Scene:
+    def __init__(self, tmp_path: Path, *names: str, **how: Any) -> None:
+        self.runs, self.stop, self.clock = FakeRuns(tmp_path), Stop(), Clock()
+        self.events: list[Event] = []
+        self.worker = Worker(
+            cast("StoreRuns", self.runs),
+            self.stop,
+            self.events.append,
+            named=names,
+            **how,
+            clock=self.clock,
+            sleep=self.sleep,
+            draw=lambda least, most: most,
+        )
+
+    async def sleep(self, seconds: float) -> None:
+        await turns()
+        await self.clock.sleep(seconds)
+        if self.stop.asked:
+            raise StoppedError("stopped")
+
+    def go_on(self) -> None:
+        asyncio.run(self.worker.go_on())
+
+    @property
+    def warnings(self) -> list[str]:
+        return [event.text for event in self.events if isinstance(event, Notice)]
+
+    def done(self, name: str) -> list[int]:
+        outcomes = self.runs.stores[name].outcomes
+        return sorted(one.job for one in outcomes if one.state is JobState.DONE)
+
+
+def test_a_worker_takes_the_jobs_of_all_runs_the_first_ones_first(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, exit_when="idle")
+    scene.runs.add("a", 5)
+    scene.runs.add("b", 0)
+    scene.runs.add("c", 4)
+    scene.go_on()
+    assert (scene.done("a"), scene.done("c")) == ([*range(5)], [*range(4)])
+    assert scene.worker.tally.runs == ["a", "c"]
+    assert (scene.worker.tally.done, scene.worker.tally.calls) == (9, 9)
+    assert scene.worker.tally.cost == pytest.approx(9 * 0.25)
+
+
+def test_it_waits_for_the_next_round_until_the_run_is_over(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "a", exit_when="done")
+    scene.runs.add("a", 2)
+    scene.runs.add("not named", 1)
+
+    def next_round() -> None:
+        scene.runs.stores["a"].pending.append(Job(Match(2, 2, (1, 0))))
+
+    nothing = lambda: None  # noqa: E731
+    over = lambda: scene.runs.over.add("a")  # noqa: E731
+    scene.runs.looks = [nothing] * 8 + [next_round] + [nothing] * 3 + [over]
+    scene.go_on()
+    assert scene.done("a") == [0, 1, 2]
+    assert not scene.done("not named")
+    assert scene.clock.slept[:4] == [
+        1.5,
+        2.25,
+        3.375,
+        LONGEST,
+    ]  # more and more seldom
+    assert scene.clock.slept.count(1.5) == 2  # and often again after there was work
+
+
+def test_it_looks_for_a_run_that_begins_a_little_later(tmp_path: Path) -> None:
+    late = Scene(tmp_path, exit_when="done")
+    late.runs.add("before", 0)
+    late.runs.over.add("before")
+    late.runs.add("strange", 1)
+    late.runs.refused["strange"] = UsageError("run strange asks gpt")
+    late.runs.looks = [lambda: None] * 9 + [lambda: late.runs.add("a", 2)]
+    late.runs.looks += [lambda: None] * 3 + [lambda: late.runs.over.add("a")]
+    late.go_on()
+    assert late.done("a") == [0, 1]
+    assert [text for text in late.warnings if "it looks for one for 60 s" in text] == late.warnings[
+        1:
+    ]
+
+    in_vain = Scene(tmp_path, exit_when="done")
+    begun = in_vain.clock.now
+    in_vain.go_on()
+    assert PATIENCE <= in_vain.clock.now - begun <= PATIENCE + LONGEST
+
+    named = Scene(tmp_path, "a", exit_when="done")
+    named.runs.add("a", 0)
+    named.runs.over.add("a")
+    named.go_on()
+    assert not named.clock.slept
+
+
+def test_what_it_may_not_work_on_is_reported_once_and_left_alone(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runs.add("strange", 1)
+    scene.runs.add("a", 1)
+    scene.runs.refused["strange"] = UsageError("run strange asks gpt: --judge gpt")
+    scene.runs.looks = [lambda: None] * 200 + [scene.stop.ask]
+    with pytest.raises(StoppedError):
+        scene.go_on()
+    assert scene.warnings == ["run strange asks gpt: --judge gpt"]
+    assert scene.done("a") == [0]
+    assert not scene.runs.stores["strange"].done
+
+
+@pytest.mark.parametrize("how", [{"names": ["strange"]}, {"exit_when": "done"}])
+def test_it_ends_with_the_error_where_nothing_else_is_left(tmp_path: Path, how: Any) -> None:
+    scene = Scene(tmp_path, *how.pop("names", ()), **how)
+    scene.runs.add("strange", 1)
+    scene.runs.refused["strange"] = UsageError("run strange asks gpt")
+    with pytest.raises(UsageError, match="asks gpt"):
+        scene.go_on()
+
+
+def test_others_runs_are_no_error_where_there_were_some_to_work_on(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, exit_when="done")
+    scene.runs.add("a", 2)
+    scene.runs.add("strange", 1)
+    scene.runs.refused["strange"] = UsageError("run strange asks gpt")
+    scene.runs.looks = [lambda: None] * 3 + [lambda: scene.runs.over.add("a")]
+    scene.go_on()
+    assert scene.done("a") == [0, 1]
+    assert scene.warnings == ["run strange asks gpt"]
+
+
+def test_an_error_of_one_run_gives_its_jobs_back_and_sets_it_aside(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, exit_when="done")
+    scene.runs.add("bad", 9, JudgeError("no such model"))
+    scene.runs.add("a", 2)
+    scene.runs.looks = [lambda: None] * 5 + [lambda: scene.runs.over.add("a")]
+    with pytest.raises(JudgeError, match="no such model"):
+        scene.go_on()
+    assert scene.done("a") == [0, 1]
+    assert scene.warnings == ["no such model"]
+    states = {outcome.job: outcome.state for outcome in scene.runs.stores["bad"].outcomes}
+    assert states[0] is JobState.PENDING
+
+
+def test_a_job_about_items_that_are_not_there_is_given_back(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "a")
+    scene.runs.add("a", 0)
+    scene.runs.stores["a"].pending.append(Job(Match(7, 1, (0, 4))))
+    with pytest.raises(RunError, match="job 7 is about an item that isn't there"):
+        scene.go_on()
+    assert not scene.runs.backends["a"].requests
+    assert [one.state for one in scene.runs.stores["a"].outcomes] == [JobState.PENDING]
+
+
+def test_what_it_may_not_spend_ends_it(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runs.add("a", 1, JudgeError("the next call might exceed --max-cost"))
+    scene.runs.exhausted = True
+    with pytest.raises(JudgeError, match="might exceed"):
+        scene.go_on()
+
+
+def test_a_stop_lets_calls_in_flight_finish_and_gives_the_rest_back(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+
+    async def story() -> None:
+        asked, answer = asyncio.Event(), asyncio.Event()
+
+        async def slow(request: Request) -> str:
+            asked.set()
+            await answer.wait()
+            return in_order(request.match)
+
+        scene.runs.add("a", 20, slow, slow, slow)
+        work = asyncio.create_task(scene.worker.go_on())
+        await asked.wait()
+        scene.stop.ask()
+        await turns()
+        assert not work.done()
+        answer.set()
+        with pytest.raises(StoppedError):
+            await work
+
+    asyncio.run(story())
+    assert scene.done("a") == [0, 1, 2]
+    assert len(scene.runs.backends["a"].requests) == 3
+
+
+def test_a_store_that_is_away_is_waited_for(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, exit_when="idle")
+    scene.runs.add("a", 1)
+
+    def away() -> None:
+        raise RunError("the store can't be used: connection refused")
+
+    scene.runs.looks = [away, away]
+    scene.go_on()
+    assert scene.done("a") == [0]
+    assert scene.warnings == ["the store can't be used: connection refused It is tried again."]
+
+    wrong = Scene(tmp_path)
+    wrong.runs.looks = [away] * 100
+    begun = wrong.clock.now
+    with pytest.raises(RunError, match="connection refused"):
+        wrong.go_on()
+    assert PATIENCE <= wrong.clock.now - begun <= PATIENCE + LONGEST
+
+    later = Scene(tmp_path)
+    later.runs.looks = [lambda: None, *[away] * 100, later.stop.ask]
+    with pytest.raises(StoppedError):
+        later.go_on()
+
+
+def test_a_store_that_goes_away_in_the_middle_sets_no_run_aside(tmp_path: Path) -> None:
+    scene = Scene(tmp_path, "a", exit_when="done")
+    scene.runs.add("a", 3)
+    away = StoreAwayError("the database can't be used")
+    scene.runs.refused["a"] = scene.runs.unopened["a"] = away
+    scene.runs.looks = [lambda: None] * 3 + [scene.runs.refused.clear]
+    scene.runs.looks += [lambda: None] * 3 + [scene.runs.unopened.clear]
+    scene.runs.looks += [lambda: None] * 3 + [lambda: scene.runs.over.add("a")]
+    scene.go_on()
+    assert scene.done("a") == [0, 1, 2]
+    assert scene.clock.now < 1000 + remote_worker.ASIDE
+
+
+def test_it_leaves_in_time_before_its_hours_are_over(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    start, asked_at = scene.clock(), 0.0
+
+    async def story() -> None:
+        nonlocal asked_at
+
+        def asked() -> None:
+            nonlocal asked_at
+            asked_at = scene.clock() - start
+
+        scene.stop.calls(asked)
+
+        async def sleep(seconds: float) -> None:
+            await scene.clock.sleep(seconds)
+            if scene.clock() - start > 5000:  # the first calls take long to come back
+                scene.worker.tally.latencies.extend([300.0] * 100)
+
+        await remote_worker.within(
+            2.0, scene.worker, scene.stop, scene.events.append, clock=scene.clock, sleep=sleep
+        )
+
+    asyncio.run(story())
+    assert (
+        asked_at == 7200 - remote_worker.MARGIN - 300
+    )  # a call that begins now would end too late
+    assert scene.warnings == ["--max-hours 2 are nearly over: this worker left in time."]
+
+
+def test_calls_in_flight_are_given_up_when_its_hours_are_over(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+
+    async def never(request: Request) -> str:
+        await asyncio.Event().wait()
+        return ""
+
+    scene.runs.add("a", 3, never, never, never)
+    hour = remote_worker.within(1e-5, scene.worker, scene.stop, scene.events.append)
+    asyncio.run(hour)  # 36 ms
+    (notice,) = scene.warnings
+    assert notice.startswith("--max-hours 1e-05 are over. Calls in flight were given up")
+    assert not scene.done("a")
+
+
+def test_a_stop_that_a_user_asked_for_is_no_end_of_its_hours(tmp_path: Path) -> None:
+    scene = Scene(tmp_path)
+    scene.runs.looks = [scene.stop.ask]
+    with pytest.raises(StoppedError):
+        asyncio.run(remote_worker.within(2.0, scene.worker, scene.stop, scene.events.append))
+    assert not scene.warnings
