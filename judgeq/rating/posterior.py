@@ -117,9 +117,9 @@ class Posterior:
 
     @property
     def errors_apart(self) -> Floats:
-        """Standard errors by which the ratings of a component differ from those near them as far as they
-        do where all are taken for independent, shape (n,)."""
-        return self._errors(np.where(self._exact, self._variances[1], self._own_variance))
+        """Standard errors by which ratings of a component differ as far as they do, on average, where
+        all are taken for independent, shape (n,)."""
+        return self._errors(self._own_variance)
 
     @property
     def errors_across(self) -> Floats:
@@ -137,7 +137,7 @@ class Posterior:
     def _own_variance(self) -> Floats:
         """s/(s − 1)·(V_ii − σ²/s) in a component of s, shape (n,): σ² where nothing is known."""
         size = self._size
-        variance: Floats = np.maximum(self._variances[0] - self.sigma**2 / size, 0)
+        variance: Floats = np.maximum(self._variance - self.sigma**2 / size, 0)
         return variance * size / (size - 1)
 
     def _errors(self, variance: Floats) -> Floats:
@@ -162,7 +162,7 @@ class Posterior:
             for part in self._parts(chosen):
                 scatter.add(curvature, slopes, part)
             if (~chosen & (self.component > 0)).any():
-                scatter.add_sample(curvature, slopes, self._variances[0])
+                scatter.add_sample(curvature, slopes, self._variance)
         return scatter.dispersion
 
     @cached_property
@@ -170,41 +170,23 @@ class Posterior:
         return covariance.exact(self.component, self.rankings)
 
     @cached_property
-    def _variances(self) -> Floats:
-        """V's diagonal of the ratings, and where V is exact half the variance of the distance from
-        ratings near each, shape (2, n)."""
+    def _variance(self) -> Floats:
+        """V's diagonal of the ratings, shape (n,)."""
         n, p, load = self.rankings.n, self.rankings.p, self._loadings
         curvature, _ = self._curved
-        variances = np.zeros((2, n))
         with self.rankings.threads():
-            if not self._exact.all():
-                variances[0] = curvature.variance()
+            variance = curvature.variance()
             for part in self._parts(self._exact):
                 rows, v = part.rows, part.covariance
                 if p:
                     turn = np.concatenate([np.eye(n), load], axis=1)
                     rows, v = np.arange(n)[None], (turn @ v[0] @ turn.T)[None]
-                variances[0, rows] = np.diagonal(v, axis1=1, axis2=2)
-                variances[1, rows] = self._near(rows, v)
+                variance[rows] = np.diagonal(v, axis1=1, axis2=2)
             if p and not self._exact.any():  # the closed form is that given the covariates
                 shared = curvature.solve(np.concatenate([np.zeros((n, p)), np.eye(p)]), 1e-6)
                 through = shared[:n] @ np.linalg.inv(shared[n:]) + load
-                variances[0] += ((through @ shared[n:]) * through).sum(axis=1)
-        return variances
-
-    def _near(self, rows: Offsets, v: Values) -> Floats:
-        """Half the variance of the distance of each rating from others of its component, weighted by how
-        near these are; of `rows` whose covariance is v, (groups, s, s)."""
-        own = np.diagonal(v, axis1=1, axis2=2)
-        between = np.maximum(own[:, :, None] + own[:, None] - 2 * v, 1e-12)
-        theta, component = self.theta[rows], self.component[rows]
-        gap = theta[:, :, None] - theta[:, None]
-        weight = np.exp(-(gap**2) / between / 2) + 1e-9
-        weight *= component[:, :, None] == component[:, None]
-        each = np.arange(rows.shape[1])
-        weight[:, each, each] = 0
-        near: Floats = (weight * between).sum(axis=2) / np.maximum(weight.sum(axis=2), 1e-12) / 2
-        return near
+                variance += ((through @ shared[n:]) * through).sum(axis=1)
+        return variance
 
     def _parts(self, chosen: Bools) -> Iterator[covariance.Part]:
         return covariance.parts(self._curved[0], self.component, chosen)
