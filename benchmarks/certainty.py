@@ -9,7 +9,7 @@ import numpy as np
 from judgeq import seeds, strategies
 from judgeq.datasets import synthetic
 from judgeq.judge import error_model
-from judgeq.rating import ESTIMATORS, Parameters, certainty, correlation
+from judgeq.rating import ESTIMATORS, Parameters, correlation, order
 from judgeq.settings import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Matches, Verdicts
@@ -68,4 +68,4 @@ def _known(judge: str, strategy: str, seed: int) -> tuple[float, float]:
         _play(history, truth, None, seed)
     posterior = history.posterior()
     assert posterior is not None
-    return certainty.known(posterior, posterior.component > 0).rho, _rho(history, truth)
+    return order.known(posterior.mean, posterior.errors_across).rho, _rho(history, truth)

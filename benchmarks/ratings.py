@@ -19,7 +19,6 @@ import numpy as np
 
 from judgeq.rating import Fit, Parameters, bradley_terry, covariance, plackett_luce
 from judgeq.rating.intervals import intervals
-from judgeq.rating.posterior import DRAWS
 from judgeq.types import Floats, Verdicts
 
 RECORDING = Path("../shared/recordings/babe_gpt-5-mini_listwise10x3.jsonl")
@@ -110,7 +109,7 @@ def measure(what: str, n: int) -> None:
 
 def ratings() -> None:
     """Fits and errors of BABE's size beside the peers', their growth with the items, and how near errors
-    by draws are to the exact ones."""
+    in closed form are to the exact ones."""
     _beside_peers()
     _growth()
     _nearness()
@@ -145,7 +144,7 @@ def _growth() -> None:
 
 
 def _nearness() -> None:
-    print(f"errors by {DRAWS} draws against the exact ones, σ = {SIGMA:g}: off by")
+    print(f"errors in closed form against the exact ones, σ = {SIGMA:g}: off by")
     exact_to = covariance.EXACT
     for n in (1_000, 4_000):
         exact = _errors(_pl(judged(n), n))

@@ -5,7 +5,7 @@ import math
 import numpy as np
 import pytest
 
-from judgeq.rating import Parameters, evidence, newton, plackett_luce
+from judgeq.rating import Parameters, covariance, evidence, newton, plackett_luce
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.posterior import Prior
 from judgeq.rating.rankings import Rankings
@@ -22,7 +22,7 @@ def kept(rankings: Rankings, sigma: float) -> Curvature:
 @pytest.mark.parametrize("sigma", [2.0, 6.0])
 def test_the_determinant_in_closed_form_is_near_the_exact_one(sigma: float) -> None:
     curvature = kept(plackett_luce.rankings_of(lists(600, 10, 3, 0), 600), sigma)
-    exact = evidence.by_factor(curvature)
+    exact = np.linalg.slogdet(covariance.information(curvature))[1]
     assert curvature.log_determinant() == pytest.approx(exact, abs=0.015 * 600)
 
 
@@ -53,6 +53,24 @@ def test_the_evidence_by_definition() -> None:
 
     differences = [of(4.0) - of(1.0) for of in (by_quadrature, by_laplace)]
     assert differences[0] == pytest.approx(differences[1], abs=0.05)
+
+
+def test_by_mean_densities_it_is_nearer_to_the_integral() -> None:
+    """Of a judgment or two an item, where Laplace's is the lower the wider the prior is."""
+    rankings = plackett_luce.rankings_of(verdicts([(0, 1), (1, 0)] * 2), 2)
+    d = np.linspace(-60, 60, 400_001)
+    off = {0: [], 64: []}  # type: dict[int, list[float]]
+    for sigma in (0.25, 3.0):
+        prior = Prior(sigma)
+        loss = 2 * np.log1p(np.exp(-d)) + 2 * np.log1p(np.exp(d))
+        density = np.exp(-loss - d**2 / (4 * sigma**2)) / (2 * sigma * math.sqrt(math.pi))
+        integral = math.log(float(density.sum() * (d[1] - d[0])))
+        for draws, of in off.items():
+            at = newton.maximum(rankings, prior.precision(rankings))
+            of.append(evidence.evidence(rankings, at, prior, draws) - integral)
+    laplace, mean = (at_wide - at_narrow for at_narrow, at_wide in off.values())
+    assert laplace < -0.05
+    assert abs(mean) < abs(laplace)
 
 
 def test_the_sigma_of_the_highest_evidence() -> None:

@@ -86,16 +86,14 @@ def test_the_maximum_and_its_errors_by_a_general_solver() -> None:
     assert_allclose(posterior.theta, best.x[:n] + best.x[n] * z, atol=5e-5)
     assert posterior.theta[:6].sum() == pytest.approx(0, abs=1e-6)
     assert posterior.component.tolist() == [1, 1, 1, 1, 1, 1, 0]
-    beta, error = posterior.effects
-    assert abs(beta[0] - best.x[n]) < 2 * error[0]
     assert posterior.errors[6] == sigma
 
 
-def test_errors_by_draws_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    judged, _ = drawn(80, 8, 3, seed=0)
-    exact = posterior_of(judged, 80, 1.0)
+def test_errors_in_closed_form_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    judged, _ = drawn(400, 8, 3, seed=0)
+    exact = posterior_of(judged, 400, 1.0)
     monkeypatch.setattr("judgeq.rating.covariance.EXACT", 0)
-    assert_allclose(posterior_of(judged, 80, 1.0).errors, exact.errors, rtol=0.06)
+    assert_allclose(posterior_of(judged, 400, 1.0).errors, exact.errors, rtol=0.03)
 
 
 def test_intervals_cover_where_the_model_holds() -> None:

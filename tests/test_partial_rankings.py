@@ -123,7 +123,7 @@ def test_plackett_luce_against_the_definition(
     assert_allclose(product, hessian @ direction, atol=1e-5)
     assert_allclose(diagonal, np.diag(hessian), atol=1e-6)
     assert_allclose(curvature.times(np.eye(N)), hessian + np.eye(N), atol=1e-5)
-    assert np.isfinite(curvature.noise(0)).all()
+    assert np.isfinite(curvature.variance()).all()
 
 
 def test_items_that_are_far_apart_have_a_likelihood_all_the_same() -> None:

@@ -152,7 +152,7 @@ def test_no_gap_is_too_large(gap: float) -> None:
     assert_allclose(some.gradient(theta), [1.5, -1, -0.5], atol=1e-9)
     bent = Curvature.kept(some, np.zeros(3)).times(np.array([[0], [1.0], [-1.0]]))
     assert_allclose(bent[:, 0], [0, 1, -1], atol=1e-9)
-    assert np.isfinite(Curvature.kept(some, np.ones(3)).noise(0, "far")).all()
+    assert np.isfinite(Curvature.kept(some, np.ones(3)).variance()).all()
 
 
 @settings(max_examples=20)
@@ -188,7 +188,7 @@ def test_the_size_of_the_blocks_does_not_matter(monkeypatch: pytest.MonkeyPatch)
     assert whole is not None
     assert parts is not None
     assert_allclose(parts.theta, whole.theta, atol=2e-8)
-    assert_allclose(parts.errors, whole.errors, rtol=0.05)  # of other draws
+    assert_allclose(parts.errors, whole.errors, rtol=1e-5)
 
 
 def test_the_same_verdicts_give_the_same_bits() -> None:
@@ -198,7 +198,6 @@ def test_the_same_verdicts_give_the_same_bits() -> None:
     assert first.posterior is not None
     assert second.posterior is not None
     assert_array_equal(first.theta, second.theta)
-    assert_array_equal(first.posterior.samples(20), second.posterior.samples(20))
     assert_array_equal(first.posterior.errors, second.posterior.errors)
 
 

@@ -176,25 +176,12 @@ def test_taken_out_of_theta(fit: object) -> None:
     assert off[True] > 0.9
 
 
-def test_errors_by_draws_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
-    some = simulated(60, 6, 4, 1.0, seed=3)
-    parameters = Parameters(2.0, position=True)
-    exact = posterior_of(some, 60, parameters)
-    means, errors = exact.effects
+def test_errors_in_closed_form_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
+    some = simulated(400, 6, 4, 1.0, seed=3)
+    exact = posterior_of(some, 400, Parameters(2.0, position=True)).errors
     monkeypatch.setattr("judgeq.rating.covariance.EXACT", 0)
-    drawn = posterior_of(some, 60, parameters)
-    assert_allclose(drawn.errors, exact.errors, rtol=0.05)
-    assert_allclose(drawn.effects, (means, errors), rtol=1e-4)
-
-
-def test_components_are_independent_given_the_effect() -> None:
-    """Errors between items of one component, by one solution for all of them or for one."""
-    some = verdicts([(0, 1, 2), (2, 0, 1), (1, 0, 2)] * 8 + [(3, 5, 4), (4, 3, 5)] * 8)
-    posterior = posterior_of(some, 6, Parameters(2.0, position=True))
-    together = posterior.errors_from(np.array([0, 3]))
-    assert_allclose(together[:3], posterior.errors_from(np.array([0]))[:3], atol=1e-4)
-    assert_allclose(together[3:], posterior.errors_from(np.array([3]))[3:], atol=1e-4)
-    assert together[1] == pytest.approx(posterior.error_between(0, 1), abs=1e-4)
+    closed = posterior_of(some, 400, Parameters(2.0, position=True)).errors
+    assert_allclose(closed, exact, rtol=0.05)
 
 
 def test_as_a_user_sees_it(tmp_path: Path) -> None:

@@ -20,16 +20,8 @@ from judgeq.engine import certainty as how_known
 from judgeq.engine import session
 from judgeq.errors import UsageError
 from judgeq.judge import error_model
-from judgeq.rating import (
-    ESTIMATORS,
-    Parameters,
-    certainty,
-    correlation,
-    narrow_prior,
-    plackett_luce,
-)
+from judgeq.rating import ESTIMATORS, Parameters, Uncertainty, correlation, order, plackett_luce
 from judgeq.rating.comparisons import joined
-from judgeq.rating.posterior import Posterior
 from judgeq.settings import Simulation
 from judgeq.store.postgres.address import connect, in_schema
 from judgeq.store.postgres.address import parse as parse_address
@@ -53,13 +45,17 @@ def gumbel(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdict
     return Verdicts(np.arange(len(matches)), ranked, matches.offsets, tied, matches.items)
 
 
-def known(history: History) -> certainty.Known:
+def of_all(posterior: Uncertainty, growth: float | None = None) -> order.Known:
+    return order.known(posterior.mean, posterior.errors_across, growth)
+
+
+def known(history: History) -> order.Known:
     posterior = history.posterior()
     assert posterior is not None
     assert history.strategy is not None
     n, round = len(history.standings.elo), len(history.verdicts) + 1
     growth = 1 + history.strategy.calls_of(round, n) / sum(map(len, history.verdicts))
-    return certainty.known(posterior, posterior.component > 0, growth)
+    return of_all(posterior, growth)
 
 
 def rho(history: History, truth: Floats) -> float:
@@ -116,8 +112,8 @@ def test_of_a_judge_that_hardly_tells_the_items_apart_it_is_not_too_high(strateg
         off.append(known(history).rho - rho(history, truth))
         fit = history.fit(ESTIMATORS["pl"], Parameters())
         assert fit.at_least
-        assert isinstance(fit.posterior, Posterior)
-        by_ratings.append(certainty.known(fit.posterior, truth < np.inf).rho - rho(history, truth))
+        assert fit.posterior is not None
+        by_ratings.append(of_all(fit.posterior).rho - rho(history, truth))
     assert np.mean(by_ratings) > 0.04
     assert abs(np.mean(off)) < 0.6 * np.mean(by_ratings), (off, by_ratings)
 
@@ -155,28 +151,43 @@ def test_the_narrow_prior_is_the_same_of_lists_turned_round() -> None:
     verdicts = joined(history.verdicts)
     turned = [one[::-1] for one in np.split(verdicts.items, verdicts.offsets[1:-1])]
     mirrored = replace(verdicts, items=np.concatenate(turned))
-    assert narrow_prior.sigma(mirrored, 60) == pytest.approx(
-        narrow_prior.sigma(verdicts, 60), rel=0.02
+    assert plackett_luce.narrow_sigma(mirrored, 60) == pytest.approx(
+        plackett_luce.narrow_sigma(verdicts, 60), rel=0.02
     )
 
 
-def test_the_bound_of_two_items_is_near_the_evidence_and_below() -> None:
-    """log ∫ Π p(data | θ) N(θ; 0, σ²) dθ, by quadrature, of n comparisons of two items."""
-    verdicts = Verdicts(
-        np.arange(12), np.array([[0, 1]] * 9 + [[1, 0]] * 3).reshape(-1), np.arange(13) * 2,
-        np.zeros(24, dtype=np.bool_), np.array([[0, 1]] * 12).reshape(-1),
-    )  # fmt: skip
-    x = np.linspace(-30, 30, 200_001)
-    off = []
-    for sigma in (0.5, 1.0, 2.0):
-        width = 2**0.5 * sigma
-        log = -9 * np.log1p(np.exp(-x)) - 3 * np.log1p(np.exp(x)) - x**2 / 2 / width**2
-        exact = np.log(np.exp(log).sum() * (x[1] - x[0]) / width / (2 * np.pi) ** 0.5)
-        rankings = plackett_luce.directed(verdicts, 2, up=True)
-        off.append(narrow_prior.bound(rankings, sigma, np.zeros(2))[1] + 1 - exact)
-    # n/2, the constant, is 1; means of draws have errors.
-    assert np.abs(off).max() < 0.25
-    assert np.ptp(off) < 0.1
+@pytest.mark.parametrize(("n", "first"), [(30, 5), (400, 20)])
+def test_an_order_by_draws(n: int, first: int) -> None:
+    """ρ̂, the share of the first, both after another round, and intervals of ranks: as by draws."""
+    random, many = np.random.default_rng(n), 4000
+    mean, se = random.normal(0, 2, n), random.uniform(0.3, 1.0, n)
+
+    def places(values: Floats) -> Floats:
+        ordered: Floats = np.argsort(np.argsort(-values, axis=-1), axis=-1).astype(np.float64)
+        return ordered
+
+    def drawn(about: Floats, left: float) -> Floats:
+        values: Floats = about + left**0.5 * se * random.normal(size=(many, n))
+        return values
+
+    def agreement(one: Floats, other: Floats) -> tuple[float, float]:
+        square = ((one - other) ** 2).sum(axis=-1).mean()
+        both = ((one < first) & (other < first)).sum(axis=-1).mean()
+        return 1 - 6 * square / (n * (n * n - 1)), both / first
+
+    values = places(drawn(mean, 1.0))
+    found = order.known(mean, se, 1.3, first)
+    assert (found.rho, found.top) == pytest.approx(agreement(places(mean), values), abs=0.01)
+    moved = drawn(mean, 1 - 1 / 1.3)
+    later = agreement(places(moved), places(drawn(moved, 1 / 1.3)))
+    assert (found.next_rho, found.next_top) == pytest.approx(later, abs=0.01)
+    exact = np.quantile(values + 1, [0.025, 0.975], axis=0)
+    of_many = order.Order(mean, se).rank_intervals()
+    of_few = [ends[0] for ends in order.rank_intervals_of_few(mean[None], se[None])]
+    for low, high in (of_many, of_few):
+        inside = (np.rint(low) <= values + 1) & (values + 1 <= np.rint(high))
+        assert 0.945 < inside.mean() < 0.98
+        assert (high - low).mean() == pytest.approx((exact[1] - exact[0]).mean(), rel=0.03)
 
 
 def test_of_fewer_than_two_items_everything_is_known() -> None:
@@ -186,9 +197,9 @@ def test_of_fewer_than_two_items_everything_is_known() -> None:
     )
     posterior = history.posterior()
     assert posterior is not None
-    one = certainty.known(posterior, np.array([True, False, False]), 2.0, 1)
-    assert one == certainty.Known(1.0, None, 1.0)
-    two = certainty.known(posterior, posterior.component > 0, 2.0, 1)
+    mean, se = posterior.mean, posterior.errors_across
+    assert order.known(mean[:1], se[:1], 2.0, 1) == order.Known(1.0, None, 1.0)
+    two = order.known(mean[:2], se[:2], 2.0, 1)
     assert 0 < two.rho < 1
     assert two.top is not None
     assert 0.5 <= two.top < 1

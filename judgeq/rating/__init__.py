@@ -6,16 +6,14 @@ here. Reading the registry is light: an estimator's code is imported when it fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from importlib import import_module
-from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
 
 from judgeq.json_marks import LEFT_OUT
 
 if TYPE_CHECKING:
-    from numpy.typing import NDArray
-
     from judgeq.types import Floats, Offsets, Verdicts
 
 LIMITS = (2.0, 6.0)
@@ -43,44 +41,34 @@ class Parameters:
 
 
 class Uncertainty(Protocol):
-    """How sure n ratings are; that of `pl` and `bt` is a `posterior.Posterior`, which says more."""
+    """How sure n ratings are; a `posterior.Posterior`, imported only where one is made."""
 
-    @property
-    def theta(self) -> Floats:
-        """The ratings, shape (n,)."""
+    theta: Floats
+    sigma: float
+    component: Offsets
 
     @property
     def mean(self) -> Floats:
         """The mean of what they may be, shape (n,): intervals lie around it."""
 
     @property
-    def sigma(self) -> float:
-        """σ of the prior."""
+    def errors(self) -> Floats:
+        """Their standard errors, shape (n,)."""
 
     @property
-    def component(self) -> Offsets:
-        """The groups that comparisons connect, numbered from 1, shape (n,); 0: never judged."""
+    def errors_apart(self) -> Floats:
+        """Those by which ratings of a component are told apart, shape (n,)."""
+
+    @property
+    def errors_across(self) -> Floats:
+        """The same with the doubt about how far components lie apart, shape (n,)."""
 
     @property
     def dispersion(self) -> float:
         """φ: how far the rankings scatter, against how far they should if the model held."""
 
-    @property
-    def errors(self) -> Floats:
-        """Their standard errors, shape (n,)."""
-
-    def errors_from(self, rows: Offsets) -> Floats:
-        """The standard error of each rating's distance from that of the item of `rows` in its
-        component, of which there is one at most; shape (n,)."""
-
     def probability_above(self, i: int, j: int) -> float:
         """P(θi > θj) of two items, given by their rows."""
-
-    def draws(self, count: int) -> Iterator[NDArray[Any]]:
-        """Draws of the ratings, as parts of shape (n, samples)."""
-
-    def samples(self, count: int) -> Floats:
-        """The same as one array, shape (count, n)."""
 
 
 @dataclass(frozen=True, slots=True, eq=False)

@@ -8,15 +8,20 @@ of a ranking, as 1 − leverage does in regression: with one number for all it i
 
 from __future__ import annotations
 
+import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
+from judgeq import seeds
 from judgeq.rating.covariance import Part, by_parameter, with_covariates
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.rankings import Values
 from judgeq.types import Floats
+
+SAMPLE = 20_000
+"""φ is a mean over rankings, which needs no more."""
 
 
 @dataclass(slots=True)
@@ -47,25 +52,30 @@ class Scatter:
             if numbers is not None:
                 slots = by_parameter(numbers[lists])
                 v = slots @ v @ slots.transpose(0, 2, 1)
-            product = v @ matrices[lists]
-            g = slope[lists]
-            self.observed += float(((v @ g[:, :, None])[:, :, 0] * g).sum())
-            self.expected += float(np.trace(product, axis1=1, axis2=2).sum())
-            self.expected -= float((product * product.transpose(0, 2, 1)).sum())
+            self._add(v, matrices[lists], slope[lists])
 
-    def add_draws(self, curvature: Curvature, slopes: Sequence[Floats], draws: Values) -> None:
-        """Add all rankings by draws x of N(0, V), shape (n + p, samples): (g·x)² has the mean gᵀVg,
-        xᵀHx the mean tr(VH), and (xᵀHy)² of two draws the mean tr((VH)²)."""
+    def add_sample(
+        self, curvature: Curvature, slopes: Sequence[Floats], variance: Floats, seed: int = 0
+    ) -> None:
+        """Add SAMPLE of all rankings, drawn at random, with V of their items by the series D(1 + ED +
+        (ED)² + (ED)³) within a list, and its diagonal `variance`."""
+        items_of = curvature.rankings.by_list.items
+        share = min(1.0, SAMPLE / max(1, sum(map(len, items_of))))
+        rng = seeds.rng(seed, "dispersion")
+        inverse = 1 / curvature.diagonal[: curvature.rankings.n]
+        for matrices, slope, items in zip(curvature.matrices, slopes, items_of, strict=True):
+            some = rng.permutation(len(items))[: math.ceil(share * len(items))]
+            h, g, at = matrices[some].astype(np.float64), slope[some], items[some]
+            each, d = np.arange(h.shape[1]), inverse[at]
+            bent = -h * d[:, None, :]
+            bent[:, each, each] = 0
+            v = d[:, :, None] * (bent + bent @ bent + bent @ bent @ bent)
+            v[:, each, each] = variance[at]
+            self._add(v, h, g)
 
-        def scatter(part: Values, matrices: Values, slope: Floats) -> tuple[float, float]:
-            pull = (slope.astype(np.float32)[:, :, None] * part).sum(axis=1)
-            bent = matrices @ part
-            of_one = (part * bent).sum(dtype=np.float64)
-            of_two = (np.roll(part, 1, axis=2) * bent).sum(axis=1)
-            observed = (pull * pull).sum(dtype=np.float64)
-            return float(observed), float(of_one - (of_two * of_two).sum(dtype=np.float64))
-
-        rankings = curvature.rankings
-        for observed, expected in rankings.each(scatter, draws, curvature.matrices, slopes):
-            self.observed += observed
-            self.expected += expected
+    def _add(self, v: Floats, h: Values, g: Floats) -> None:
+        """Add rankings by V, (rankings, k, k), Hessians and gradients of their places."""
+        product = v @ h
+        self.observed += float(((v @ g[:, :, None])[:, :, 0] * g).sum())
+        self.expected += float(np.trace(product, axis1=1, axis2=2).sum())
+        self.expected -= float((product * product.transpose(0, 2, 1)).sum())

@@ -31,7 +31,7 @@ from collections.abc import Sequence
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating import Fit, GoOn, Parameters, always, evidence, position_effect
+from judgeq.rating import LIMITS, Fit, GoOn, Parameters, always, evidence, position_effect
 from judgeq.rating.bradley_terry import Pairs
 from judgeq.rating.comparisons import components
 from judgeq.rating.posterior import Prior, fitted
@@ -39,6 +39,12 @@ from judgeq.rating.rankings import Block, Groups, Rankings
 from judgeq.types import Floats, Verdicts
 
 NAME = "Plackett-Luce"
+LEAST = 0.1
+"""The least σ of a judge that hardly tells items apart."""
+ENOUGH, LISTS = 8, 3
+"""Implied comparisons and matches that an item needs on average, for such a σ to be told."""
+DRAWS = 4
+"""By which the evidence of such a σ is worked out."""
 WIDEST = 300.0
 """The largest distance within one list of whose exponential the square is sure to be a number."""
 
@@ -98,6 +104,32 @@ def directed(verdicts: Verdicts, n: int, *, up: bool, go_on: GoOn = always) -> R
         return _Lists(ways, 1 / len(ways))
 
     return Rankings(verdicts, n, make, go_on=go_on)
+
+
+def narrow_sigma(
+    verdicts: Verdicts, n: int, go_on: GoOn = always, *, picked: bool = False
+) -> float | None:
+    """σ below the least that is chosen for ratings, by which it is judged how well the order of n items
+    is known of a judge that hardly tells them apart; at most that least. By the evidence of lists chosen
+    in one direction, that of the two which explains all of them better: their mean is no probability
+    of what a judge says.
+
+    None where it can't be told: of few comparisons, with scores of items alone, and of lists that may
+    be `picked`, of some of the items by earlier answers. Raises NotConvergedError.
+    """
+    sizes, judged = np.diff(verdicts.offsets), max(1, len(np.unique(verdicts.items)))
+    lists = bool((sizes > 2).any())
+    compared, matches = (sizes * (sizes - 1)).sum() / judged, len(verdicts.items) / judged
+    if verdicts.scores is not None or (lists and picked) or compared < ENOUGH or matches < LISTS:
+        return None
+    best = -np.inf, LIMITS[0]
+    for up in (True, False) if lists else (True,):
+        rankings = directed(verdicts, n, up=up, go_on=go_on)
+        with rankings.threads():
+            sigma, start = evidence.sigma(rankings, (LEAST, LIMITS[0]), DRAWS)
+            rankings.gradient(start)
+            best = max(best, (evidence.evidence(rankings, start, Prior(sigma), DRAWS), sigma))
+    return best[1]
 
 
 class _Lists:

@@ -93,6 +93,11 @@ class Rankings:
         self._bounds = [0, *np.cumsum([k * m for k, m in self._shapes]).tolist()]
         self._map: _Apply = map
 
+    @property
+    def size(self) -> float:
+        """The mean number of items of a ranking."""
+        return len(self.items) / max(1, sum(rankings for _, rankings in self._shapes))
+
     def beside(self, covariates: Floats) -> Rankings:
         """The same with more covariates, shape (slots, q), after its own. The blocks are the same, and
         keep the curvature of whichever took a gradient last."""

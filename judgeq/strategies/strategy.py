@@ -22,7 +22,7 @@ from judgeq.rating import (
     comparisons,
     direct,
     elo,
-    narrow_prior,
+    plackett_luce,
     position_bias,
 )
 from judgeq.rating.position_bias import Flips
@@ -270,7 +270,7 @@ class History:
     def posterior(self) -> Posterior | None:
         """That of `pl` with σ chosen (of `hybrid`, where items were also judged alone), by all verdicts
         and whatever the run is rated by; None where all were judged alone, or none were. Where σ would
-        be the least that is tried for ratings, it may be less here (`narrow_prior`)."""
+        be the least that is tried for ratings, it may be less here (`narrow_sigma`)."""
         fit = self._fit_of_order()
         if fit and fit.at_least and self._narrow is not None:
             fit = self.fit(ESTIMATORS["pl"], Parameters(sigma=self._narrow), self.go_on)
@@ -294,7 +294,7 @@ class History:
 
     def _narrow_sigma(self) -> float | None:
         verdicts, n = comparisons.joined(self.verdicts), len(self.standings.elo)
-        return narrow_prior.sigma(verdicts, n, self._step, picked=self.strategy is None)
+        return plackett_luce.narrow_sigma(verdicts, n, self._step, picked=self.strategy is None)
 
     def fit(self, estimator: Estimator, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """The fit of an estimator to all that was judged; Elo is there after every round. Raises
