@@ -98,9 +98,7 @@ def _of_run(
     rated = fit(joined(history.verdicts), n, Parameters())
     assert rated.posterior is not None
     assert rated.sigma is not None
-    sure = intervals(
-        rated.posterior, order=history.posterior() if fit is plackett_luce.fit else None
-    )
+    sure = intervals(rated.posterior)
     rank = ranks(truth, np.ones(n, dtype=np.int64))
     return Counted(
         float(((sure.low <= many.theta) & (many.theta <= sure.high)).mean()),

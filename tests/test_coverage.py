@@ -25,7 +25,6 @@ def test_intervals_cover(judge: Judge, design: str) -> None:
 
 
 def test_ranks_of_a_judge_that_hardly_tells_items_apart_are_covered() -> None:
-    """Though σ, which is 2 at least, is too wide for it: ranks are by that of the order (`History`)."""
     share = counted(careless, "listwise10", N, RUNS)
 
     assert LEAST <= share.ranks <= MOST, share

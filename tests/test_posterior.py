@@ -17,6 +17,7 @@ from judgeq.rating import (
     covariance,
     curvature,
     dispersion,
+    newton,
     plackett_luce,
 )
 from judgeq.rating.comparisons import components
@@ -294,8 +295,8 @@ def test_loadings_make_ratings_of_items_and_covariates(
     load -= load.mean()
     monkeypatch.setattr(covariance, "EXACT", 10 if closed else 4000)
     likelihood = plackett_luce.rankings_of(judged, n, numbers)
-    found = fitted(likelihood, Prior(SIGMA), components(judged, n), "pl", loadings=load)
-    posterior = posterior_of(found)
+    best = newton.maximum(likelihood, Prior(SIGMA).precision(likelihood))
+    posterior = Posterior(likelihood, best, Prior(SIGMA), components(judged, n), load)
     assert_allclose(
         posterior.theta, posterior.parameters[:n] + load[:, 0] * posterior.parameters[n]
     )
@@ -311,16 +312,31 @@ def test_loadings_make_ratings_of_items_and_covariates(
 # Intervals, ranks, tiers
 
 
-def test_intervals_lie_around_the_mean() -> None:
+def test_an_interval_is_by_the_judgments_alone() -> None:
+    """Of an item that beats one known to be at 0 the prior's pull is taken out of middle and width."""
     posterior = of_lists(60, 6, 4, 0)
     sure = intervals(posterior)
-    assert_allclose((sure.low + sure.high) / 2, posterior.mean)
-    assert_allclose(sure.high - sure.low, 2 * NormalDist().inv_cdf(0.975) * sure.se)
+    v = np.minimum((posterior.errors_apart / SIGMA) ** 2 / posterior.dispersion, 0.95)
+    middle, reach = posterior.mean / (1 - v), NormalDist().inv_cdf(0.975) * sure.se / np.sqrt(1 - v)
+    assert_allclose(sure.low, np.minimum(middle - reach, posterior.theta))
+    assert_allclose(sure.high, np.maximum(middle + reach, posterior.theta))
+    assert (sure.low <= posterior.theta).all()
+    assert (posterior.theta <= sure.high).all()
     own = ranks(posterior.theta, posterior.component)
     assert (sure.rank_low <= own).all()
     assert (own <= sure.rank_high).all()
     assert sure.rank_low.min() == 1
     assert sure.rank_high.max() == 60
+
+
+def test_an_interval_hardly_depends_on_the_prior() -> None:
+    narrow, wide = (intervals(of_lists(60, 6, 8, 0, sigma=sigma)) for sigma in (1.5, 4.0))
+    off = (narrow.low + narrow.high - wide.low - wide.high) / 2
+    assert np.median(np.abs(off) / wide.se) < 0.3
+    widths = (narrow.high - narrow.low) / (wide.high - wide.low)
+    assert np.median(widths) == pytest.approx(1, abs=0.15)
+    errors = narrow.se / wide.se
+    assert np.median(errors) < 0.85
 
 
 def test_ranks_within_components() -> None:

@@ -43,8 +43,8 @@ def digest(columns: dict[str, list[str]]) -> str:
 
 
 GOLDEN = {
-    "listwise10": "a65b33f33eab4ef5",
-    "listwise:k=7,rounds=2,overlap=2": "14cbcd434978087a",
+    "listwise10:matchmaking=similar": "a65b33f33eab4ef5",
+    "listwise:k=7,rounds=2,overlap=2,matchmaking=similar": "14cbcd434978087a",
     "pairwise:rounds=9": "a0cdcacb42a885ec",
     "streak:r=3,d=2": "c1b0bf9193289903",
     "tail:w=3,p=20,rounds=9": "c2eb14fa80caf712",

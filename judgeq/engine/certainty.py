@@ -10,7 +10,7 @@ from __future__ import annotations
 from judgeq.certainty import Certainty
 from judgeq.config import Settings
 from judgeq.engine import rounds
-from judgeq.rating import LIMITS, Parameters, comparisons, order
+from judgeq.rating import Parameters, comparisons, order
 from judgeq.strategies import History
 from judgeq.types import Counts, Totals
 
@@ -50,7 +50,7 @@ def how_well(
     judged, growth = posterior.component > 0, 1 + added if calls else None
     mean, errors = posterior.mean[judged], posterior.errors_across[judged]
     known = order.known(mean, errors, growth, history.goal.top)
-    asked, both = sum(map(len, history.asked)), history.basis == "both"
+    asked = sum(map(len, history.asked))
     return Certainty(
         round=len(history.verdicts),
         rho=known.rho,
@@ -60,8 +60,6 @@ def how_well(
         top=history.goal.top,
         top_share=known.top,
         next_top_share=known.next_top,
-        sigma=posterior.sigma if posterior.sigma < LIMITS[0] and not both else None,
-        perhaps_less=history.perhaps_too_sure and not both,
     )
 
 

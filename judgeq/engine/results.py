@@ -268,11 +268,10 @@ def _scores(items: Items, history: History, settings: Settings, go_on: GoOn) -> 
     }
     *_, main = fits.values()
     go_on()
-    order = history.posterior() if certainty.rates_by_order(settings) else None
     scores = Scores(
         ids=items.ids,
         ratings={column: fit.theta for column, fit in fits.items()},
-        intervals=None if main.posterior is None else intervals(main.posterior, go_on, order),
+        intervals=None if main.posterior is None else intervals(main.posterior, go_on),
         matches=comparisons.matches_of(verdicts, n),
         wins=comparisons.wins_of(verdicts, n),
         left_after=history.left_after,

@@ -16,12 +16,13 @@ from judgeq.json_marks import LEFT_OUT
 if TYPE_CHECKING:
     from judgeq.types import Floats, Offsets, Verdicts
 
-LIMITS = (2.0, 6.0)
+LIMITS = (0.25, 8.0)
 """The least and the largest σ that is chosen."""
+UNKNOWN = 2.0
+"""σ where none is given and nothing says how wide it is: before items are in two rankings on
+average, and by `bt`, since implied comparisons are no probability of a list."""
 Basis = Literal["comparisons", "scores", "both"]
 """What was judged: items against one another, each alone, or both."""
-BT_SIGMA = 2.0
-"""What `bt` takes for σ where none is given."""
 GoOn = Callable[[], None]
 """Called in each step of a fit; what it raises ends the fit."""
 
@@ -46,6 +47,7 @@ class Uncertainty(Protocol):
     theta: Floats
     sigma: float
     component: Offsets
+    share: float | None
 
     @property
     def mean(self) -> Floats:
@@ -67,6 +69,10 @@ class Uncertainty(Protocol):
     def dispersion(self) -> float:
         """φ: how far the rankings scatter, against how far they should if the model held."""
 
+    @property
+    def interval(self) -> tuple[Floats, Floats]:
+        """The ends of their 95 % intervals, each of shape (n,)."""
+
     def probability_above(self, i: int, j: int) -> float:
         """P(θi > θj) of two items, given by their rows."""
 
@@ -75,36 +81,39 @@ class Uncertainty(Protocol):
 class Fit:
     """What an estimator makes of verdicts: `theta`, a number an item, shape (n,). `posterior` says
     how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
-    judgments, from between `limits`. `position`: the effect of the place is taken out of θ; its
-    columns are the posterior's last covariates."""
+    judgments, from within LIMITS. `position`: the effect of the place is taken out of θ; its
+    columns are the posterior's last covariates. `reliability` is that of direct scores, by which it
+    was found how much counts what comparisons alone say (`share`); None where that is assumed."""
 
     theta: Floats = field(metadata=LEFT_OUT)
     posterior: Uncertainty | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
-    limits: tuple[float, float] = field(default=LIMITS, metadata=LEFT_OUT)
+    reliability: float | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         "sigma": "sigma",
         "sigma_chosen": "chosen",
         "sigma_at_limit": "at_limit",
         "dispersion": "dispersion",
         "position_taken_out": "position",
+        "share": "share",
+        "share_by_reliability": "reliability",
     }
 
     @property
     def at_limit(self) -> bool:
         """Whether the σ that was chosen is the least or the largest that is tried."""
-        return self.chosen and self.sigma in self.limits
-
-    @property
-    def at_least(self) -> bool:
-        """Whether the σ that was chosen is the least that is tried."""
-        return self.chosen and self.sigma == self.limits[0]
+        return self.chosen and self.sigma in LIMITS
 
     @property
     def sigma(self) -> float | None:
         """σ of the prior, where there is one."""
         return None if self.posterior is None else self.posterior.sigma
+
+    @property
+    def share(self) -> float | None:
+        """κ of `hybrid`: how much counts what comparisons alone say; None of other estimators."""
+        return None if self.posterior is None else self.posterior.share
 
     @property
     def dispersion(self) -> float | None:

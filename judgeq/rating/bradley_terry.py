@@ -15,7 +15,7 @@ import numpy as np
 from numpy.typing import NDArray
 
 from judgeq.errors import NotConvergedError
-from judgeq.rating import BT_SIGMA, Fit, GoOn, Parameters, always, newton, position_effect
+from judgeq.rating import UNKNOWN, Fit, GoOn, Parameters, always, newton, position_effect
 from judgeq.rating.comparisons import components, imply
 from judgeq.rating.posterior import Prior, fitted
 from judgeq.rating.rankings import Block, Groups, Rankings
@@ -97,7 +97,7 @@ def rankings_of(
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
-    sigma = BT_SIGMA if parameters.sigma is None else parameters.sigma
+    sigma = UNKNOWN if parameters.sigma is None else parameters.sigma
     position = parameters.position
     places = position_effect.columns(verdicts).numbers if position else None
     rankings = rankings_of(verdicts, n, places, go_on)
@@ -115,7 +115,7 @@ def fit_paper(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = 
 def fit_map(
     verdicts: Verdicts,
     n: int,
-    sigma: float = BT_SIGMA,
+    sigma: float = UNKNOWN,
     tolerance: float = 1e-8,
     *,
     go_on: GoOn = always,

@@ -20,7 +20,8 @@ _AT_ONCE = 1_000_000
 class Intervals:
     """How sure n ratings are; arrays of shape (n,).
 
-    `se` are standard errors, `low` and `high` the ends of the 95 % interval of the rating,
+    `se` are standard errors, `low` and `high` the ends of the 95 % interval of the rating, which holds
+    wherever an item lies (`Posterior.interval`),
     `rank_low` and `rank_high` those of the rank within the component (1: most of the feature; 0 for
     an item that was never judged). `tier` numbers, from the top, runs of items that can't be told
     from the first of them: of the first item of the next tier the difference is larger than chance
@@ -36,20 +37,18 @@ class Intervals:
     dispersion: float
 
 
-def intervals(
-    posterior: Uncertainty, go_on: GoOn = always, order: Uncertainty | None = None
-) -> Intervals:
-    """What a posterior says of each item; of ranks what `order` says, another of the same items, where
-    it is known better how certain these are. Raises NotConvergedError."""
+def intervals(posterior: Uncertainty, go_on: GoOn = always) -> Intervals:
+    """What a posterior says of each item. Raises NotConvergedError."""
     se = posterior.errors
     go_on()
     own = ranks(posterior.theta, posterior.component)
-    rank_low, rank_high = rank_intervals(order or posterior, own)
+    rank_low, rank_high = rank_intervals(posterior, own)
     go_on()
+    low, high = posterior.interval
     return Intervals(
         se=se,
-        low=posterior.mean - Z * se,
-        high=posterior.mean + Z * se,
+        low=low,
+        high=high,
         rank_low=rank_low,
         rank_high=rank_high,
         tier=tiers(posterior),

@@ -27,26 +27,30 @@ best and the worst say as much as a ranking, and count the same.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
-from judgeq.rating import LIMITS, Fit, GoOn, Parameters, always, evidence, position_effect
+from judgeq.rating import Fit, GoOn, Parameters, always, evidence, newton, position_effect
 from judgeq.rating.bradley_terry import Pairs
 from judgeq.rating.comparisons import components
-from judgeq.rating.posterior import Prior, fitted
+from judgeq.rating.posterior import Posterior, Prior
 from judgeq.rating.rankings import Block, Groups, Rankings
 from judgeq.types import Floats, Verdicts
 
 NAME = "Plackett-Luce"
-LEAST = 0.1
-"""The least σ of a judge that hardly tells items apart."""
-ENOUGH, LISTS = 8, 3
-"""Implied comparisons and matches that an item needs on average, for such a σ to be told."""
-DRAWS = 4
-"""By which the evidence of such a σ is worked out."""
 WIDEST = 300.0
 """The largest distance within one list of whose exponential the square is sure to be a number."""
+
+
+class Maximum(NamedTuple):
+    """The `parameters` at the maximum of a likelihood and a prior; `chosen`: its σ, by the evidence."""
+
+    rankings: Rankings
+    parameters: Floats
+    prior: Prior
+    chosen: bool
 
 
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
@@ -54,82 +58,56 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
     evidence where it isn't given."""
     position = parameters.position
     places = position_effect.columns(verdicts).numbers if position else None
-    rankings = rankings_of(verdicts, n, places, go_on)
-    component = components(verdicts, n)
-    if parameters.sigma is not None:
-        prior = Prior(parameters.sigma)
-        return fitted(rankings, prior, component, NAME, position=position)
+    found = maximum(verdicts, n, parameters, places, go_on)
+    posterior = Posterior(found.rankings, found.parameters, found.prior, components(verdicts, n))
+    return Fit(posterior.theta, posterior, found.chosen, position)
+
+
+def maximum(
+    verdicts: Verdicts,
+    n: int,
+    parameters: Parameters,
+    covariates: Floats | None = None,
+    go_on: GoOn = always,
+) -> Maximum:
+    """The maximum, with covariates as of `rankings_of`. Raises NotConvergedError."""
+    rankings = rankings_of(verdicts, n, covariates, go_on)
+    sigma, start, chosen = parameters.sigma, None, False
+    if sigma is None:
+        from_the_top = rankings_of(verdicts, n, covariates, go_on, ways=(True,))
+        with from_the_top.threads():
+            sigma, start = evidence.sigma(from_the_top)
+        chosen = rankings.repeated  # before, it isn't looked for
+    prior = Prior(sigma)
     with rankings.threads():
-        sigma, start = evidence.sigma(rankings)
-    return fitted(
-        rankings,
-        Prior(sigma),
-        component,
-        NAME,
-        start,
-        chosen=rankings.repeated,  # before, σ isn't looked for
-        position=position,
-    )
+        what = f"{NAME} (MAP, σ = {sigma:g})"
+        best = newton.maximum(rankings, prior.precision(rankings), start=start, what=what)
+    return Maximum(rankings, best, prior, chosen)
 
 
 def rankings_of(
-    verdicts: Verdicts, n: int, covariates: Floats | None = None, go_on: GoOn = always
+    verdicts: Verdicts,
+    n: int,
+    covariates: Floats | None = None,
+    go_on: GoOn = always,
+    *,
+    ways: tuple[bool, ...] = (True, False),
 ) -> Rankings:
-    """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order of
-    `verdicts.items`, tied ones in the order presented (`comparisons.settled`)."""
+    """The likelihood of verdicts over n items. `covariates`, shape (slots, p), stand in the order
+    of `verdicts.items`, tied ones in the order presented (`comparisons.settled`). `ways`: lists are
+    chosen from the top (True), from the bottom, or as the mean of both. One of them alone is a
+    probability of all that a judge may say, adding up to 1."""
 
     def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
-        if unknown is not None:
-            return _Lists(_partial_ways(k, unknown), 0.5)
-        if k == 2:
+        if unknown is None and k == 2:
             return Pairs(groups)
-        orders = _orders(groups)
-        ways = [_Way(order, up=up) for order in orders for up in (True, False)]
-        return _Lists(ways, 1 / len(ways))
+        if unknown is None:
+            chosen = [_Way(order, up=up) for order in _orders(groups) for up in ways]
+            return _Lists(chosen, 1 / len(chosen))
+        chosen = [way for up in ways for way in _partial_ways(k, unknown, top_first=up)]
+        return _Lists(chosen, 1 / len(ways))
 
     return Rankings(verdicts, n, make, covariates, go_on)
-
-
-def directed(verdicts: Verdicts, n: int, *, up: bool, go_on: GoOn = always) -> Rankings:
-    """The likelihood of verdicts that are chosen in one direction alone, from the top or the bottom.
-    Unlike the mean of both it is a probability of all that a judge may say, adding up to 1."""
-
-    def make(k: int, groups: Groups | None, unknown: slice | None) -> Block:
-        if unknown is not None:
-            ways = _partial_ways(k, unknown)
-            return _Lists(ways[::2] if up else ways[1::2], 1.0)
-        if k == 2:
-            return Pairs(groups)
-        ways = [_Way(order, up=up) for order in _orders(groups)]
-        return _Lists(ways, 1 / len(ways))
-
-    return Rankings(verdicts, n, make, go_on=go_on)
-
-
-def narrow_sigma(
-    verdicts: Verdicts, n: int, go_on: GoOn = always, *, picked: bool = False
-) -> float | None:
-    """σ below the least that is chosen for ratings, by which it is judged how well the order of n items
-    is known of a judge that hardly tells them apart; at most that least. By the evidence of lists chosen
-    in one direction, that of the two which explains all of them better: their mean is no probability
-    of what a judge says.
-
-    None where it can't be told: of few comparisons, with scores of items alone, and of lists that may
-    be `picked`, of some of the items by earlier answers. Raises NotConvergedError.
-    """
-    sizes, judged = np.diff(verdicts.offsets), max(1, len(np.unique(verdicts.items)))
-    lists = bool((sizes > 2).any())
-    compared, matches = (sizes * (sizes - 1)).sum() / judged, len(verdicts.items) / judged
-    if verdicts.scores is not None or (lists and picked) or compared < ENOUGH or matches < LISTS:
-        return None
-    best = -np.inf, LIMITS[0]
-    for up in (True, False) if lists else (True,):
-        rankings = directed(verdicts, n, up=up, go_on=go_on)
-        with rankings.threads():
-            sigma, start = evidence.sigma(rankings, (LEAST, LIMITS[0]), DRAWS)
-            rankings.gradient(start)
-            best = max(best, (evidence.evidence(rankings, start, Prior(sigma), DRAWS), sigma))
-    return best[1]
 
 
 class _Lists:
@@ -172,18 +150,13 @@ def _orders(groups: Groups | None) -> list[NDArray[np.int64] | None]:
     return [None, turned] if tied else [None]
 
 
-def _partial_ways(k: int, unknown: slice) -> list[_Way]:
+def _partial_ways(k: int, unknown: slice, *, top_first: bool) -> list[_Way]:
     """The ways in which partial rankings of k items are chosen, of which the places `unknown` are in no
-    known order: the top and then the bottom, and the bottom and then the top; each of weight ½."""
+    known order: the top and then the bottom, or the bottom and then the top."""
     top, bottom = unknown.start, k - unknown.stop
-    ways = []
-    if top:
-        ways += [_Way(None, up=True, choices=top, part=slice(0, k))]
-        ways += [_Way(None, up=True, choices=top, part=slice(0, unknown.stop))]
-    if bottom:
-        ways += [_Way(None, up=False, choices=bottom, part=slice(top, k))]
-        ways += [_Way(None, up=False, choices=bottom, part=slice(0, k))]
-    return ways
+    ends = (slice(0, k), slice(top, k)) if top_first else (slice(0, unknown.stop), slice(0, k))
+    ways = [_Way(None, up=True, choices=top, part=ends[0])] if top else []
+    return ways + ([_Way(None, up=False, choices=bottom, part=ends[1])] if bottom else [])
 
 
 def _ties_turned(groups: NDArray[np.int64]) -> NDArray[np.int64]:

@@ -21,7 +21,7 @@ from statistics import NormalDist
 
 import numpy as np
 
-from judgeq.rating import LIMITS, Fit, covariance, newton
+from judgeq.rating import Fit, covariance, newton
 from judgeq.rating.curvature import Curvature
 from judgeq.rating.dispersion import Scatter
 from judgeq.rating.rankings import Rankings, Values
@@ -30,6 +30,9 @@ from judgeq.types import Bools, Floats, Offsets
 SIGMAS = (1e-3, 100.0)
 """The least and the largest σ: below, all θ are equal but for the digits that are shown."""
 LEVEL = 0.95
+MOST_PULL = 0.95
+"""The most that a rating is taken to be the prior's: of an item that won all, its judgments set no
+end."""
 Z = NormalDist().inv_cdf((1 + LEVEL) / 2)
 
 
@@ -60,24 +63,23 @@ def fitted(
     start: Floats | None = None,
     *,
     chosen: bool = False,
-    limits: tuple[float, float] = LIMITS,
     position: bool = False,
-    loadings: Floats | None = None,
 ) -> Fit:
     """The ratings at the maximum under a prior, with their posterior; arguments as of `newton.maximum`,
     `Posterior` and `Fit`. Raises NotConvergedError."""
     with rankings.threads():
         what = f"{what} (MAP, σ = {prior.sigma:g})"
         parameters = newton.maximum(rankings, prior.precision(rankings), start=start, what=what)
-    posterior = Posterior(rankings, parameters, prior, component, loadings)
-    return Fit(posterior.theta, posterior, chosen, position, limits)
+    posterior = Posterior(rankings, parameters, prior, component)
+    return Fit(posterior.theta, posterior, chosen, position)
 
 
 class Posterior:
     """The posterior of n ratings. `theta` are those at its maximum, shape (n,); `component` numbers
     the groups that comparisons connect (0: never judged). `loadings`, shape (n, p), are what an item's
     rating has of each covariate (None: nothing); they add up to 0 in each component, so that the
-    ratings do."""
+    ratings do. With `share` the rating is what the covariates lead to expect and that share of what the
+    items have beyond it (hybrid.py); the rest of it, of spread σ, is doubt."""
 
     def __init__(
         self,
@@ -86,6 +88,7 @@ class Posterior:
         prior: Prior,
         component: Offsets,
         loadings: Floats | None = None,
+        share: float | None = None,
     ) -> None:
         self.rankings = rankings
         self.prior = prior
@@ -93,7 +96,9 @@ class Posterior:
         self.sigma = prior.sigma
         self.component = component
         self._loadings = np.zeros((rankings.n, rankings.p)) if loadings is None else loadings
-        self.theta: Floats = parameters[: rankings.n] + self._loadings @ parameters[rankings.n :]
+        self.share, self._scale = share, 1.0 if share is None else share
+        of_items = self._scale * parameters[: rankings.n]
+        self.theta: Floats = of_items + self._loadings @ parameters[rankings.n :]
 
     @cached_property
     def _curved(self) -> tuple[Curvature, list[Floats]]:
@@ -114,6 +119,19 @@ class Posterior:
     def errors(self) -> Floats:
         """The standard error of each rating, shape (n,); σ of an item that was never judged."""
         return self._errors(self._own_variance * (1 - 1 / self._size))
+
+    @property
+    def interval(self) -> tuple[Floats, Floats]:
+        """The 95 % interval of each rating by what was said of it alone, without the pull of the
+        prior to the middle, each of shape (n,): of an item far out, too, it covers in 95 of 100
+        cases, and where like was matched with like, whatever σ is. It reaches as far as the rating
+        itself."""
+        pull = np.minimum(self._wider**2 * self._own_variance / self.sigma**2, MOST_PULL)
+        if self.share is not None:  # direct scores are no pull, but known of the item
+            pull = np.zeros_like(pull)
+        pull[self.component == 0] = 0
+        middle, reach = self.mean / (1 - pull), Z * self.errors / np.sqrt(1 - pull)
+        return np.minimum(middle - reach, self.theta), np.maximum(middle + reach, self.theta)
 
     @property
     def errors_apart(self) -> Floats:
@@ -137,11 +155,13 @@ class Posterior:
     def _own_variance(self) -> Floats:
         """s/(s − 1)·(V_ii − σ²/s) in a component of s, shape (n,): σ² where nothing is known."""
         size = self._size
-        variance: Floats = np.maximum(self._variance - self.sigma**2 / size, 0)
+        mean_of_all = (self._scale * self.sigma) ** 2 / size
+        variance: Floats = np.maximum(self._variance - mean_of_all, 0)
         return variance * size / (size - 1)
 
     def _errors(self, variance: Floats) -> Floats:
-        errors = self._wider * np.sqrt(self.dispersion * variance)
+        apart = self._scale * (1 - self._scale) * self.sigma**2
+        errors = np.sqrt(self._wider**2 * self.dispersion * variance + apart)
         return np.where(self.component > 0, errors, self.sigma)
 
     @property
@@ -179,13 +199,15 @@ class Posterior:
             for part in self._parts(self._exact):
                 rows, v = part.rows, part.covariance
                 if p:
-                    turn = np.concatenate([np.eye(n), load], axis=1)
+                    turn = np.concatenate([self._scale * np.eye(n), load], axis=1)
                     rows, v = np.arange(n)[None], (turn @ v[0] @ turn.T)[None]
                 variance[rows] = np.diagonal(v, axis1=1, axis2=2)
             if p and not self._exact.any():  # the closed form is that given the covariates
                 shared = curvature.solve(np.concatenate([np.zeros((n, p)), np.eye(p)]), 1e-6)
-                through = shared[:n] @ np.linalg.inv(shared[n:]) + load
-                variance += ((through @ shared[n:]) * through).sum(axis=1)
+                through = self._scale * (shared[:n] @ np.linalg.inv(shared[n:])) + load
+                variance = self._scale**2 * variance + ((through @ shared[n:]) * through).sum(
+                    axis=1
+                )
         return variance
 
     def _parts(self, chosen: Bools) -> Iterator[covariance.Part]:
@@ -195,12 +217,13 @@ class Posterior:
         """The standard error of θi − θj of two items, given by their rows."""
         n = self.rankings.n
         load: Values = np.zeros((n + self.rankings.p, 1))
-        load[i], load[j] = 1, -1
+        load[i], load[j] = self._scale, -self._scale
         load[n:, 0] = self._loadings[i] - self._loadings[j]
         with self.rankings.threads():
             variance = float((load * self._curved[0].solve(load, 1e-5)).sum())
         wider = float(self._wider[[i, j]].mean())
-        return wider * float(np.sqrt(self.dispersion * variance))
+        apart = 2 * self._scale * (1 - self._scale) * self.sigma**2
+        return float(np.sqrt(wider**2 * self.dispersion * variance + apart))
 
     def probability_above(self, i: int, j: int) -> float:
         """P(θi > θj) of two items, given by their rows."""

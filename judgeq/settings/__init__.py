@@ -217,7 +217,7 @@ class Choices(Declarations):
         "Which items meet: items of similar rating, or any.",
         STRATEGY,
         None,
-        unset="similar; of people random",
+        unset="random for lists, similar for pairs; of people random",
     )
     both_orders: bool = setting(
         "Ask each pair in both orders, and count a flip as a tie.", STRATEGY, False
@@ -296,7 +296,7 @@ class Choices(Declarations):
         RATING, CHOICES[0], common=True, session=True,
     )  # fmt: skip
     sigma: float | None = setting(
-        "σ of the prior of θ. By default pl chooses it from the judgments, from 2 to 6, and bt takes 2.",
+        "σ of the prior of θ. By default pl and hybrid fit it, between 0.25 and 8, and bt takes 2.",
         RATING, None, session=True, unset="by the rating", limits={"ge": 1e-3, "le": 100},
     )  # fmt: skip
     unbias_position: bool = setting(
