@@ -297,9 +297,10 @@ def test_a_run_of_it(run: Path) -> None:
     assert by_bt["components"]["count"] == 1
     assert list(rows(place)[0])[2:7] == ["direct", "elo", "bt", "pl", "hybrid"]
     plain = [row["hybrid"] for row in rows(place)]
-    without = json.loads(judgeq(run, "rate", place.name, "--unbias-position", "--json").stdout)
+    without = json.loads(judgeq(run, "rate", place.name, "--json").stdout)
     assert without["fit"]["position_taken_out"]
     assert without["effects"][0]["low"] > 0
+    judgeq(run, "rate", place.name, "--no-unbias-position", "-q")
     assert [row["hybrid"] for row in rows(place)] != plain
     judgeq(run, "rate", place.name, "-q")
     assert [row["hybrid"] for row in rows(place)] == plain
@@ -365,3 +366,26 @@ def test_what_it_would_take(tmp_path: Path) -> None:
             sums = lists[tokens][end] + alone[tokens][end]
             assert_allclose(both[tokens][end], sums, rtol=0.02)
     assert both["basis"].startswith("rough")
+
+
+def test_it_says_that_direct_scores_and_lists_hardly_agree(tmp_path: Path) -> None:
+    """Scores that say nothing, of texts that lists order well."""
+    job = ("-d", "synthetic:normal", "--n", "60", "-s", "hybrid6x5")
+    place = json.loads(judgeq(tmp_path, "run", *job, "--json").stdout)["run"]
+    words = "Direct scores and comparisons hardly agree"
+    text = judgeq(tmp_path, "rate", place).stdout
+    assert words not in text
+    assert "75% of what only the comparisons show counts (assumed)" in " ".join(
+        judgeq(tmp_path, "status", place).stdout.split()
+    )
+    lines = judgeq(tmp_path, "export", place).stdout.splitlines()
+    found = [json.loads(line) for line in lines]
+    scores = [one["score"] for one in found if "score" in one]
+    mixed = np.random.default_rng(0).permutation(scores).tolist()
+    for one in found:
+        if "score" in one:
+            one["score"] = mixed.pop()
+    (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
+    job = ("-d", "synthetic:normal", "--n", "60", "mixed.jsonl", "--runs-dir", "imported")
+    judgeq(tmp_path, "import", *job)
+    assert words in " ".join(judgeq(tmp_path, "rate", "--runs-dir", "imported").stdout.split())

@@ -6,10 +6,10 @@ here. Reading the registry is light: an estimator's code is imported when it fit
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from importlib import import_module
-from typing import TYPE_CHECKING, ClassVar, Literal, Protocol
+from typing import TYPE_CHECKING, Any, ClassVar, Literal, Protocol
 
 from judgeq.json_marks import LEFT_OUT
 
@@ -34,11 +34,12 @@ def always() -> None:
 @dataclass(frozen=True, slots=True)
 class Parameters:
     """What can be set about estimators; each uses those that it names. `sigma` is that of the prior
-    of θ; None: chosen from the judgments by `pl`, 2 by `bt`. `position`: the effect of the place
-    presented is estimated jointly with θ, which is then without it (`Estimator.likelihood`)."""
+    of θ; None: chosen from the judgments by `pl` and `hybrid`, UNKNOWN by `bt`. `position`: the effect
+    of the place presented is estimated jointly with θ, which is then without it
+    (`Estimator.likelihood`); None: where it is significant."""
 
     sigma: float | None = None
-    position: bool = False
+    position: bool | None = None
 
 
 class Uncertainty(Protocol):
@@ -83,13 +84,16 @@ class Fit:
     how sure they are; None where the estimator has no errors. `chosen` where σ was chosen by the
     judgments, from within LIMITS. `position`: the effect of the place is taken out of θ; its
     columns are the posterior's last covariates. `reliability` is that of direct scores, by which it
-    was found how much counts what comparisons alone say (`share`); None where that is assumed."""
+    was found how much counts what comparisons alone say (`share`); None where that is assumed.
+    `effects` are those of the place that were looked for and not significant
+    (position_effect.py)."""
 
     theta: Floats = field(metadata=LEFT_OUT)
     posterior: Uncertainty | None = field(default=None, metadata=LEFT_OUT)
     chosen: bool = False
     position: bool = False
     reliability: float | None = field(default=None, metadata=LEFT_OUT)
+    effects: Sequence[Any] | None = field(default=None, metadata=LEFT_OUT)
     JSON_KEYS: ClassVar = {
         "sigma": "sigma",
         "sigma_chosen": "chosen",
@@ -142,10 +146,15 @@ class Estimator:
     def fit(self, verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
         """Rate n items. What `go_on` raises ends the fit; raises NotConvergedError."""
         module, function = self.code.split(":")
-        fitted: Fit = getattr(import_module(f"{__name__}.{module}"), function)(
-            verdicts, n, parameters, go_on
-        )
-        return fitted
+        rate: Callable[..., Fit] = getattr(import_module(f"{__name__}.{module}"), function)
+        plain = rate(verdicts, n, replace(parameters, position=bool(parameters.position)), go_on)
+        if parameters.position is not None or plain.posterior is None:
+            return plain
+        place = import_module(f"{__name__}.position_effect")
+        effects = place.effects(plain.posterior, verdicts, joint=False, go_on=go_on)
+        if not place.significant(effects):
+            return replace(plain, effects=effects)
+        return rate(verdicts, n, replace(parameters, position=True), go_on)
 
     def described(self, fit: Fit | None = None) -> str:
         """What it is, and by which σ a fit of it was made."""

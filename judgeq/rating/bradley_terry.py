@@ -98,7 +98,7 @@ def rankings_of(
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`bt`: θ by the MAP, 0 for items that were never compared, with their posterior."""
     sigma = UNKNOWN if parameters.sigma is None else parameters.sigma
-    position = parameters.position
+    position = bool(parameters.position)
     places = position_effect.columns(verdicts).numbers if position else None
     rankings = rankings_of(verdicts, n, places, go_on)
     component = components(verdicts, n)

@@ -52,7 +52,7 @@ def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always
         share = share_of(z * found.parameters[n], found.prior.sigma, reliability)
     component = scale_components(verdicts, n)
     posterior = Posterior(found.rankings, found.parameters, found.prior, component, loadings, share)
-    return Fit(posterior.theta, posterior, found.chosen, parameters.position, reliability)
+    return Fit(posterior.theta, posterior, found.chosen, bool(parameters.position), reliability)
 
 
 def share_of(f: Floats, sigma: float, reliability: float) -> float:

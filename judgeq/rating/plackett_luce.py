@@ -56,7 +56,7 @@ class Maximum(NamedTuple):
 def fit(verdicts: Verdicts, n: int, parameters: Parameters, go_on: GoOn = always) -> Fit:
     """`pl`: θ by the MAP, 0 for items that were never compared, with their posterior. σ is chosen by the
     evidence where it isn't given."""
-    position = parameters.position
+    position = bool(parameters.position)
     places = position_effect.columns(verdicts).numbers if position else None
     found = maximum(verdicts, n, parameters, places, go_on)
     posterior = Posterior(found.rankings, found.parameters, found.prior, components(verdicts, n))

@@ -7,6 +7,8 @@ jointly with θ; what is left in θ is without the effect.
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from statistics import NormalDist
 from typing import NamedTuple
 
 import numpy as np
@@ -14,7 +16,7 @@ import numpy as np
 from judgeq.rating import GoOn, always, newton
 from judgeq.rating.comparisons import presented_at, settled
 from judgeq.rating.curvature import Curvature
-from judgeq.rating.posterior import Posterior, Z
+from judgeq.rating.posterior import LEVEL, Posterior, Z
 from judgeq.types import Bools, Floats, Offsets, Verdicts
 
 ENOUGH = 30
@@ -84,6 +86,15 @@ class Effect(NamedTuple):
     low: float
     high: float
     matches: int
+
+
+def significant(effects: Sequence[Effect]) -> bool:
+    """Whether some judge's γ is further from 0 than that of one in twenty panels without any effect
+    (Šidák 1967)."""
+    if not effects:
+        return False
+    reach = NormalDist().inv_cdf((1 + LEVEL ** (1 / len(effects))) / 2)
+    return max(abs(one.value) / one.se for one in effects) > reach
 
 
 def effects(

@@ -299,9 +299,9 @@ class Choices(Declarations):
         "σ of the prior of θ. By default pl and hybrid fit it, between 0.25 and 8, and bt takes 2.",
         RATING, None, session=True, unset="by the rating", limits={"ge": 1e-3, "le": 100},
     )  # fmt: skip
-    unbias_position: bool = setting(
+    unbias_position: bool | None = setting(
         "Take out of θ what the place in which a text was shown is worth (pl, bt, hybrid).",
-        RATING, False, session=True, undone=True,
+        RATING, None, session=True, undone=True, unset="where it is significant",
     )  # fmt: skip
     texts: bool = setting(
         "Neither show texts nor copy their beginnings into scores.csv.", RATING, True,

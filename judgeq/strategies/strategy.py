@@ -285,6 +285,8 @@ class History:
                 "--unbias-position: this run asks each pair in both orders, which takes the effect of "
                 "the place out already. Leave it out."
             )
+        if self.both_orders:
+            parameters = replace(parameters, position=False)
 
         def fitted() -> Fit:
             verdicts = comparisons.joined(self.verdicts)
