@@ -100,7 +100,7 @@ def test_the_maximum_and_its_errors_by_a_general_solver() -> None:
 def test_errors_in_closed_form_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     judged, _ = drawn(400, 8, 3, seed=0)
     exact = posterior_of(judged, 400, 1.0)
-    monkeypatch.setattr("judgeq.rating.covariance.EXACT", 0)
+    monkeypatch.setattr("judgeq.rating.curvature.DENSE", 0)
     assert_allclose(posterior_of(judged, 400, 1.0).errors, exact.errors, rtol=0.03)
 
 
@@ -156,6 +156,7 @@ def test_the_share_by_the_reliability_of_direct_scores(noise: float) -> None:
     n, rng = 600, np.random.default_rng(4)
     trait = rng.normal(0, 1, n)
     first, second = (scored(trait + rng.normal(0, noise, n)) for _ in range(2))
+    assert second.scores is not None
     second = replace(second, scores=second.scores + 3)  # a judge's level is no disagreement
     judges = np.repeat(np.arange(2, dtype=np.int32), n)
     both = replace(joined([first, second]), judges=judges)
@@ -386,6 +387,6 @@ def test_it_says_that_direct_scores_and_lists_hardly_agree(tmp_path: Path) -> No
         if "score" in one:
             one["score"] = mixed.pop()
     (tmp_path / "mixed.jsonl").write_text("\n".join(map(json.dumps, found)), encoding="utf-8")
-    job = ("-d", "synthetic:normal", "--n", "60", "mixed.jsonl", "--runs-dir", "imported")
-    judgeq(tmp_path, "import", *job)
+    file = ("mixed.jsonl", "--runs-dir", "imported")
+    judgeq(tmp_path, "import", *job[:4], *file)
     assert words in " ".join(judgeq(tmp_path, "rate", "--runs-dir", "imported").stdout.split())

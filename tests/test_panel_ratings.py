@@ -13,10 +13,9 @@ from numpy.testing import assert_array_equal
 
 from judgeq.evaluation.agreement import panel_agreement
 from judgeq.rating import Parameters, elo
-from judgeq.rating.bradley_terry import fit_map
 from judgeq.strategies import History
 from judgeq.types import Verdicts
-from tests.build import verdicts
+from tests.build import fit_map, verdicts
 from tests.cli import judgeq
 
 TWO = ("--judge", "simulated", "--judge", "simulated")

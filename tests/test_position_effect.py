@@ -54,7 +54,7 @@ def posterior_of(some: Verdicts, n: int, parameters: Parameters = Parameters()) 
 
 def effect_of(some: Verdicts, n: int, **parameters: float | bool) -> list[Effect]:
     given = Parameters(**parameters)  # type: ignore[arg-type]
-    return effects(posterior_of(some, n, given), some, joint=given.position)
+    return effects(posterior_of(some, n, given), some, joint=bool(given.position))
 
 
 def test_numbers_by_slot() -> None:
@@ -207,7 +207,7 @@ def test_one_judge_of_several_is_significant_only_beyond_chance() -> None:
 def test_errors_in_closed_form_are_near_the_exact_ones(monkeypatch: pytest.MonkeyPatch) -> None:
     some = simulated(400, 6, 4, 1.0, seed=3)
     exact = posterior_of(some, 400, Parameters(2.0, position=True)).errors
-    monkeypatch.setattr("judgeq.rating.covariance.EXACT", 0)
+    monkeypatch.setattr("judgeq.rating.curvature.DENSE", 0)
     closed = posterior_of(some, 400, Parameters(2.0, position=True)).errors
     assert_allclose(closed, exact, rtol=0.05)
 

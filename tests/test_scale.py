@@ -13,10 +13,9 @@ import pytest
 import judgeq as package
 from judgeq.evaluation import scale
 from judgeq.rating import Parameters, correlation, misfit, plackett_luce, reliability
-from judgeq.rating.bradley_terry import fit_map
 from judgeq.strategies import parse
 from judgeq.types import Bools, Verdicts
-from tests.build import SHARED
+from tests.build import SHARED, fit_map
 from tests.cli import judgeq
 
 pytestmark = pytest.mark.usefixtures("rated_once")

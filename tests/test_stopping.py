@@ -23,7 +23,7 @@ from judgeq.rating import Fit, GoOn, Parameters, bradley_terry, comparisons, pla
 from judgeq.rating.intervals import intervals
 from judgeq.rating.posterior import Posterior
 from judgeq.types import Verdicts
-from tests.build import verdicts
+from tests.build import fit_map, verdicts
 from tests.cli import (
     command,
     environment,
@@ -367,7 +367,7 @@ def test_fits_ask_whether_to_go_on(times: int) -> None:
             raise StoppedError("given up")
 
     with pytest.raises(StoppedError, match="given up"):
-        bradley_terry.fit_map(judged, 5, go_on=go_on)
+        fit_map(judged, 5, go_on=go_on)
     asked = 0
     with pytest.raises(StoppedError, match="given up"):
         plackett_luce.fit(judged, 5, Parameters(), go_on)

@@ -7,7 +7,7 @@ at the maximum, which is too low where an item has few comparisons, the more the
 here they are means over DRAWS of independent normal distributions about the maximum, the same for
 every σ.
 
-Until items are in two rankings on average these say next to nothing of it.
+Until items are in two rankings on average these say next to nothing of σ: it isn't looked for.
 """
 
 from __future__ import annotations
@@ -17,14 +17,12 @@ import math
 import numpy as np
 
 from judgeq import seeds
-from judgeq.rating import LIMITS, UNKNOWN, covariance, newton
-from judgeq.rating.curvature import Curvature
+from judgeq.rating import LIMITS, UNKNOWN, newton
+from judgeq.rating.curvature import Curvature, dot
 from judgeq.rating.posterior import Prior
 from judgeq.rating.rankings import Rankings
-from judgeq.types import Floats
+from judgeq.types import Floats, Offsets
 
-DENSE = 1000
-"""So many parameters are the most whose determinant is worked out exactly."""
 DRAWS, ENOUGH = 4, 40_000
 """Draws and their opposites; fewer where all of them have over ENOUGH items."""
 SPREAD = 0.7
@@ -33,15 +31,13 @@ texts were matched from the first answers on, judgments alone leave it open by a
 _STEP = math.sqrt(2)
 
 
-def sigma(rankings: Rankings) -> tuple[float, Floats]:
+def sigma(rankings: Rankings, component: Offsets) -> tuple[float, Floats]:
     """σ within LIMITS, and the parameters under a σ near it, from which a fit may start, shape (n + p,).
 
     Climbed to from UNKNOWN by steps of √2; between them it is where the parabola of log σ through the
     best one and its neighbours is highest. Raises NotConvergedError.
     """
     start: Floats = np.zeros(rankings.n + rankings.p)
-    if not rankings.repeated:
-        return UNKNOWN, start
     found: dict[int, float] = {}
     lowest, highest = (round(math.log(limit / UNKNOWN, _STEP)) for limit in LIMITS)
 
@@ -53,7 +49,7 @@ def sigma(rankings: Rankings) -> tuple[float, Floats]:
             prior = Prior(UNKNOWN * _STEP**step)
             start = newton.maximum(rankings, prior.precision(rankings), 1e-2, start)
             expected = -((step * math.log(_STEP) / SPREAD) ** 2) / 2
-            found[step] = evidence(rankings, start, prior) + expected
+            found[step] = evidence(rankings, component, start, prior) + expected
         return found[step]
 
     best = 0
@@ -66,24 +62,17 @@ def sigma(rankings: Rankings) -> tuple[float, Floats]:
     return UNKNOWN * _STEP ** (best + (below - above) / (2 * (below + above) or 1)), start
 
 
-def evidence(rankings: Rankings, parameters: Floats, prior: Prior) -> float:
+def evidence(rankings: Rankings, component: Offsets, parameters: Floats, prior: Prior) -> float:
     """The evidence of σ, up to a constant; `parameters` are at the maximum under it, and their curvature
     is kept by `rankings`."""
     precision = prior.precision(rankings)
-    curvature = Curvature.kept(rankings, precision)
+    curvature = Curvature(rankings, precision, component)
     draws = max(1, min(DRAWS, ENOUGH // (2 * len(parameters))))
     off = seeds.rng(0, "evidence").standard_normal((draws, len(parameters)))
     off *= curvature.diagonal**-0.5
     losses = [
-        rankings.loss(x) + newton.dot(x, precision * x) / 2
+        rankings.loss(x) + dot(x, precision * x) / 2
         for x in (parameters + way * one for one in off for way in (1, -1))
     ]
     of_prior = float(np.log(precision).sum())
-    return (of_prior - log_determinant(curvature)) / 2 - math.fsum(losses) / len(losses)
-
-
-def log_determinant(curvature: Curvature) -> float:
-    """log|A|, exactly of a small A, which decides between σ that are near."""
-    if len(curvature.precision) <= DENSE:
-        return float(np.linalg.slogdet(covariance.information(curvature))[1])
-    return curvature.log_determinant()
+    return (of_prior - curvature.log_determinant()) / 2 - math.fsum(losses) / len(losses)

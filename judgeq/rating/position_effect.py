@@ -121,11 +121,9 @@ def effects(
             what = "the effect of the place"
             parameters = newton.maximum(rankings, precision, _NEAR, start, what=what)
         rankings.gradient(parameters)
-        unit = np.zeros((len(parameters), p))
-        unit[-p:] = np.eye(p)
-        variance = Curvature.kept(rankings, precision).solve(unit, _NEAR)[-p:]
+        _, variance = Curvature(rankings, precision).shared
     value = parameters[-p:]
-    se = np.sqrt(posterior.dispersion * np.diagonal(variance))
+    se = np.sqrt(posterior.dispersion * np.diagonal(variance)[-p:])
     return [
         Effect(judges, at, error, at - Z * error, at + Z * error, count)
         for judges, at, error, count in zip(
