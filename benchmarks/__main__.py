@@ -14,9 +14,9 @@ from pathlib import Path
 import numpy as np
 
 from benchmarks.calls import calls, exposure, limiter, memory, slope
-from benchmarks.certainty import known
 from benchmarks.comparing import comparing
-from benchmarks.hybrid import hybrid
+from benchmarks.coverage import coverage, strategies
+from benchmarks.hybrid import hybrid, recorded
 from benchmarks.measure import JUDGEQ, PYTHON, by_turns, cost, cpu
 from benchmarks.ratings import ratings
 from benchmarks.reporting import report
@@ -134,7 +134,9 @@ BENCHMARKS: Mapping[str, Callable[[], None]] = {
     "report": report,
     "thresholds": thresholds,
     "hybrid": hybrid,
-    "certainty": known,
+    "recorded": recorded,
+    "coverage": coverage,
+    "strategies": strategies,
     "stores": stores,
     "plans": plans,
 }

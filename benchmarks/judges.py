@@ -9,7 +9,9 @@ from dataclasses import dataclass
 import numpy as np
 
 from judgeq import seeds, strategies
+from judgeq.judge import error_model
 from judgeq.rating import Parameters, plackett_luce
+from judgeq.settings import Simulation
 from judgeq.strategies import History
 from judgeq.types import Floats, Matches, Verdicts
 
@@ -67,6 +69,16 @@ def first_favoured(matches: Matches, truth: Floats, rng: np.random.Generator) ->
     return answered(matches, truth[matches.items] + first + rng.gumbel(size=len(first)))
 
 
+def by_item(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """`vg`: noise by item that isn't Gumbel's, and lapses."""
+    return error_model.answers(matches, 75 * truth, Simulation(sim_model="vg"), rng)
+
+
+def by_pair(matches: Matches, truth: Floats, rng: np.random.Generator) -> Verdicts:
+    """`rrt`: all pairs of a list are drawn independently, and it is ranked by wins."""
+    return error_model.answers(matches, 75 * truth, Simulation(sim_model="rrt"), rng)
+
+
 JUDGES: Mapping[str, tuple[Judge, float]] = {
     "model, sd 0.5": (model, 0.5),
     "model, sd 0.7": (model, 0.7),
@@ -74,6 +86,8 @@ JUDGES: Mapping[str, tuple[Judge, float]] = {
     "model, sd 2": (model, 2.0),
     "model, sd 4": (model, 4.0),
     "normal noise": (thurstone, 2.0),
+    "vg": (by_item, 2.0),
+    "rrt": (by_pair, 2.0),
     "dependent lists": (dependent, 2.0),
     "5 % at random": (_careless(0.05), 2.0),
     "20 % at random": (_careless(0.2), 2.0),
@@ -86,6 +100,7 @@ DESIGNS: Mapping[str, tuple[str, str]] = {
     "lists, similar": ("listwise10x3", "similar"),
     "pairs": ("pairwise24", "random"),
     "pairs, similar": ("pairwise24", "similar"),
+    "few pairs, similar": ("pairwise8", "similar"),
 }
 """By name: the strategy and its matchmaking."""
 
@@ -109,16 +124,20 @@ def in_the_end(judge: Judge, truth: Floats, k: int, rng: np.random.Generator) ->
 
 
 def play(judge: str, design: str, n: int, seed: int, *, end: bool = True) -> Play:
-    """A run of n items. `end`: what the judge says in the end is worked out."""
+    """A run of n items; `design` is of DESIGNS, or a strategy with or without its matchmaking.
+    `end`: what the judge says in the end is worked out."""
     answer, spread = JUDGES[judge]
-    name, matchmaking = DESIGNS.get(design, (design, None))
-    strategy = strategies.parse(name, matchmaking=matchmaking)
+    name, _, matchmaking = design.partition(" ")
+    if design in DESIGNS:
+        name, matchmaking = DESIGNS[design]
+    strategy = strategies.parse(name, matchmaking=matchmaking or None)
     rng = np.random.default_rng(seed)
     truth = rng.normal(0, spread, n)
     history = History.begin(n, strategy, seed)
     for round in history.to_come():
         matches = history.next_round()
-        history.add(answer(matches, truth, seeds.rng(seed, "answers", round)), len(matches))
+        asked = by_item if int(matches.sizes.max()) == 1 else answer
+        history.add(asked(matches, truth, seeds.rng(seed, "answers", round)), len(matches))
     k = 2 if strategy.pairs else 10
     theta = in_the_end(answer, truth, k, rng) if end else truth
     return Play(history, truth, theta)

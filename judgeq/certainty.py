@@ -9,10 +9,10 @@ from dataclasses import dataclass
 class Certainty:
     """How well the order is known after a round: agreement with the judge, not with the truth.
 
-    `rho` is ρ̂, the mean over draws of the posterior of Spearman's ρ with the ratings, and `next_rho`
+    `rho` is ρ̂, the expected Spearman's ρ between the ratings and what they may be, and `next_rho`
     what it is expected to be after one more round, which would take `next_calls` questions (0: there
     can't be one) and `next_cost` dollars (None: unknown). Where the first `top` items matter,
-    `top_share` is the share of them that are among the first in a draw, on average.
+    `top_share` is the share of them that are expected among the first.
     """
 
     round: int

@@ -50,11 +50,12 @@ def posterior_and_matrix(posterior: Posterior) -> tuple[Floats, Floats]:
     rankings, parameters = posterior.rankings, posterior.parameters
     rankings.gradient(parameters)
     kept = Curvature(rankings, posterior.prior.precision(rankings))
-    v = np.linalg.inv(dense(kept))
+    v: Floats = np.linalg.inv(dense(kept)).astype(np.float64)
     sizes = np.maximum(np.bincount(posterior.component), 2)[posterior.component]
     sigma = posterior.sigma
     own = np.maximum(np.diag(v)[: rankings.n] - sigma**2 / sizes, 0) * sizes / (sizes - 1)
-    return v, 1 + 0.17 * own * np.maximum(1 - own / sigma**2, 0) * np.exp(-own / 2)
+    wider: Floats = 1 + 0.17 * own * np.maximum(1 - own / sigma**2, 0) * np.exp(-own / 2)
+    return v, wider
 
 
 def of_lists(*about: Any, sigma: float = SIGMA) -> Posterior:

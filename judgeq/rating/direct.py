@@ -27,14 +27,14 @@ def reliability(verdicts: Verdicts, n: int) -> float | None:
     1979, ICC(1, k).)"""
     if verdicts.scores is None:
         return None
-    alone = verdicts.where(~np.isnan(verdicts.scores))
-    assert alone.scores is not None
+    scored = ~np.isnan(verdicts.scores)
+    alone, scores = verdicts.where(scored), verdicts.scores[scored]
     count = np.bincount(alone.items, minlength=n)
     if int((count > 1).sum()) < ENOUGH:
         return None
     judge = np.zeros(len(alone), np.int64) if alone.judges is None else alone.judges
-    levels = np.bincount(judge, alone.scores) / np.maximum(np.bincount(judge), 1)
-    scores = alone.scores - levels[judge]
+    levels = np.bincount(judge, scores) / np.maximum(np.bincount(judge), 1)
+    scores = scores - levels[judge]
     again = count[alone.items] > 1
     of, score = alone.items[again], scores[again]
     times = np.bincount(of, minlength=n)
