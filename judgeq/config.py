@@ -26,7 +26,7 @@ from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
 from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts
 from judgeq.settings.declaration import in_words
-from judgeq.settings.model import PROVIDERS, Access, Model, from_environment
+from judgeq.settings.model import Access, Model, from_environment
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
 from judgeq.strategies.goal import Goal
@@ -106,23 +106,33 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
     @model_validator(mode="after")
     def _one_provider(self) -> Self:
         """What is sent to the server of every model may hold a key: never to two providers'."""
-        asked = {self.address_of(name) for name in self.models}
+        asked = {self.address_of(name): self.provider_of(name) for name in self.models}
         sent = [name for name in SENT_TO_ALL if getattr(self, name)]
         if len(asked) > 1 and sent:
-            forms = {self.api_of(name) for name in self.models}
-            names = [provider for api, provider in PROVIDERS.items() if api in forms]
             flags = ", ".join(SETTINGS[name].flag for name in sent)
+            names = " and ".join(provider.name for provider in asked.values())
+            keys = " and ".join(f"${provider.key}" for provider in asked.values() if provider.key)
             raise ValueError(
-                f"{flags}: the judges are models of {' and '.join(one.name for one in names)}, and "
-                "it would be sent to both. Leave it out (each has its own key in "
-                f"{' and '.join(f'${one.key}' for one in names)}), or ask one provider's models"
+                f"{flags}: the judges are models of {names}, and it would be sent to all of them. "
+                f"Leave it out (keys are read from {keys}), or ask one provider's models"
             )
+        return self
+
+    @model_validator(mode="after")
+    def _batches(self) -> Self:
+        """Batches are sent by the two APIs for them that are known."""
+        for name in self.models if self.batch else ():
+            if provider := self.prefixed(name):
+                raise ValueError(
+                    f"--batch: judgeq sends batches to OpenAI and Anthropic, not to {provider.name}, "
+                    f"which {name} is asked at. Leave it out"
+                )
         return self
 
     @property
     def servers(self) -> tuple[str, ...]:
         """Where the models are asked that aren't at their provider's own address."""
-        asked = {self.address_of(name): PROVIDERS[self.api_of(name)] for name in self.models}
+        asked = {self.address_of(name): self.provider_of(name) for name in self.models}
         return tuple(address for address, provider in asked.items() if address != provider.address)
 
     @property
@@ -202,7 +212,7 @@ def settle(
 
 def _addresses(settings: Settings) -> dict[str, str]:
     """The settings that the environment gives: addresses of those whose models are asked."""
-    forms = {settings.api_of(name) for name in settings.models}
+    forms = {settings.api_of(name) for name in settings.models if not settings.prefixed(name)}
     named = {f"{api}_base_url": from_environment(api) for api in forms}
     return {name: address for name, address in named.items() if address is not None}
 

@@ -176,7 +176,14 @@ def _check_servers(run: str, asked: Settings, own: Settings, named: bool) -> Non
     """Raise UsageError where a model is to be asked at a server, or be sent what, the worker's user
     didn't give. Of a run that was named, a server that was given stands in for the run's."""
     for name in asked.models if not (named and own.base_url) else ():
-        theirs, ours = ((one.address_of(name), one.api_of(name)) for one in (asked, own))
+        theirs, ours = (
+            (one.address_of(name), one.api_of(name), one.id_of(name)) for one in (asked, own)
+        )
+        if theirs != ours and asked.prefixed(name):
+            raise UsageError(
+                f"{run} asks {name} at {theirs[0]}, and this worker at {ours[0]}. To ask it there, "
+                "leave out --base-url and --api."
+            )
         if theirs != ours:
             raise UsageError(
                 f"{run} asks {name} at {theirs[0]} (API: {theirs[1]}), and this worker at {ours[0]} "

@@ -120,6 +120,7 @@ def price_of(settings: Settings, model: str, *, batch: bool = False) -> Pricing 
         return None
     return prices.find(
         model,
+        model_id=settings.id_of(model),
         base_url=settings.address_of(model),
         flat=settings.flat,
         table=settings.prices,
@@ -347,7 +348,8 @@ def _on_address(model: str, settings: Settings) -> Iterator[str]:
     """Where a model is asked, unless that is its provider's own address, as everybody expects."""
     address, api = settings.address_of(model), settings.api_of(model)
     named = from_environment(api)
-    if settings.base_url is None and named is not None and named != address:
+    own = settings.base_url is not None or settings.prefixed(model) is not None
+    if not own and named is not None and named != address:
         yield (
             f"{model} is asked at {address}, as the run says, and not where "
             f"${PROVIDERS[api].variable} does: `judgeq run` starts one there."

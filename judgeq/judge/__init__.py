@@ -8,6 +8,7 @@ from difflib import get_close_matches
 from pathlib import Path
 
 from judgeq.errors import UsageError
+from judgeq.judge import model_names
 from judgeq.settings.model import Model
 
 
@@ -69,6 +70,7 @@ def check(name: str, model: Model) -> None:
     near = get_close_matches(name.partition(":")[0].lower(), JUDGES, 1, cutoff=0.8)
     if near and model.base_url is None:
         raise UsageError(f"--judge {name!r}: did you mean {near[0]}?")
+    model_names.check(name, model)
     if model.api_of(name) == "anthropic":
         _check_anthropic(name, model)
 

@@ -73,14 +73,16 @@ def find(
     model: str,
     *,
     base_url: str,
+    model_id: str | None = None,
     flat: Price | None,
     table: Mapping[str, Price],
     service_tier: str | None = None,
     batch: bool = False,
     at: datetime,
 ) -> Pricing | None:
-    """The price of `model` at `base_url`: `flat` first, then `table`, then genai-prices as of `at`. With
-    `batch` that of its batches, or where that isn't known half of it.
+    """The price of `model` at `base_url`: `flat` first, then `table`, then genai-prices as of `at`, by
+    the `model_id` that the server has for it (None: the same). With `batch` that of its batches, or
+    where that isn't known half of it.
 
     None where it is unknown. A service tier is priced only if genai-prices knows it.
     """
@@ -90,7 +92,7 @@ def find(
     from genai_prices.data_snapshot import get_snapshot
 
     try:
-        provider, info = get_snapshot().find_provider_model(model, None, None, base_url)
+        provider, info = get_snapshot().find_provider_model(model_id or model, None, None, base_url)
     except LookupError:
         return None
     source = f"genai-prices {version('genai-prices')}, {provider.id} {info.id}"
@@ -179,6 +181,18 @@ def _price(
         if values:
             chosen[kind] = one_of(values)
     return Price(**chosen) if {"input", "output"} <= chosen.keys() else None
+
+
+def models_at(base_url: str) -> list[str]:
+    """The ids of all models that genai-prices knows at an address; none where it knows no such
+    provider."""
+    from genai_prices.data_snapshot import get_snapshot
+
+    try:
+        provider = get_snapshot().find_provider(None, None, base_url)
+    except LookupError:
+        return []
+    return [info.id for info in provider.models]
 
 
 class Known(NamedTuple):

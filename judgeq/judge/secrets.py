@@ -19,7 +19,7 @@ import orjson
 
 from judgeq.errors import KeyMissingError, UsageError
 from judgeq.files import ordinary
-from judgeq.settings.model import PROVIDERS, SECRETIVE, VARIABLE, Access, Model
+from judgeq.settings.model import SECRETIVE, VARIABLE, Access, Model
 from judgeq.types import Headers
 
 SHOWN = "***"
@@ -65,8 +65,8 @@ def from_environment(value: str, what: str) -> str:
 
 def api_key(judge: str, model: Model, access: Access) -> str | None:
     """The API key of a model: from the file or the variable named, else from its provider's own
-    variable ($OPENAI_API_KEY, $ANTHROPIC_API_KEY), or from $JUDGEQ_API_KEY for any other server, which
-    may do without.
+    variable ($OPENAI_API_KEY, of gemini/… $GEMINI_API_KEY), or from $JUDGEQ_API_KEY for any other
+    server, which may do without, as Ollama does.
 
     Raises KeyMissingError when the server needs one and none is there, and UsageError when what was
     named holds none. A provider's key is sent nowhere else unless it is named, or the provider's own
@@ -84,9 +84,9 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
             ) from error
         where = f"--api-key-file {access.api_key_file}"
     else:
-        official = model.base_url is None
-        key = os.environ.get(name, "").strip()
-        if not key and (official or access.api_key_env):
+        needed = bool(name) and (model.base_url is None or access.api_key_env)
+        key = os.environ.get(name, "").strip() if name else ""
+        if not key and needed:
             raise KeyMissingError(
                 f"no API key: the environment variable {name} is not set, which {judge} needs. Set it, "
                 "or give --api-key-env NAME, --api-key-file FILE, or --base-url for your own server. "
@@ -101,10 +101,10 @@ def api_key(judge: str, model: Model, access: Access) -> str | None:
 
 
 def key_name(judge: str, model: Model, access: Access) -> str:
-    """The variable, or the file, that holds the API key of a model."""
+    """The variable, or the file, that holds the API key of a model; "" where it needs none."""
     if access.api_key_file is not None:
         return str(access.api_key_file)
-    own = PROVIDERS[model.api_of(judge)].key if model.base_url is None else "JUDGEQ_API_KEY"
+    own = model.provider_of(judge).key if model.base_url is None else "JUDGEQ_API_KEY"
     return access.api_key_env or own
 
 

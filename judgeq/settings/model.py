@@ -39,19 +39,52 @@ Api = Literal["openai", "anthropic"]
 
 
 class Provider(NamedTuple):
-    """Whose API a form is: their name, their own address, the variable that holds its key, and the one
-    by which their package is sent to another address with that key."""
+    """Who runs models: their name, their own address, the variable that holds its key ("": it needs
+    none), how the names of their models begin (a pattern; "": as may be), and the variable by which
+    their package is sent to another address with that key."""
 
     name: str
     address: str
     key: str
-    variable: str
+    families: str = ""
+    variable: str = ""
 
 
 PROVIDERS: Mapping[Api, Provider] = {
-    "openai": Provider("OpenAI", OPENAI, "OPENAI_API_KEY", "OPENAI_BASE_URL"),
-    "anthropic": Provider("Anthropic", ANTHROPIC, "ANTHROPIC_API_KEY", "ANTHROPIC_BASE_URL"),
+    "openai": Provider(
+        "OpenAI",
+        OPENAI,
+        "OPENAI_API_KEY",
+        r"(gpt(?!-oss)|chatgpt|codex|computer|ft:|o\d|davinci|babbage|text-)[^/]*$",
+        "OPENAI_BASE_URL",
+    ),
+    "anthropic": Provider(
+        "Anthropic", ANTHROPIC, "ANTHROPIC_API_KEY", "claude", "ANTHROPIC_BASE_URL"
+    ),
 }
+"""By form of API, those who defined it."""
+_OPEN = "llama|qwen|gpt-oss|mixtral|phi|kimi|glm"
+"""Models that many run, and those who made them don't sell."""
+PREFIXED: Mapping[str, Provider] = {
+    "gemini": Provider(
+        "Google",
+        "https://generativelanguage.googleapis.com/v1beta/openai",
+        "GEMINI_API_KEY",
+        "gemini|gemma",
+    ),
+    "mistral": Provider(
+        "Mistral",
+        "https://api.mistral.ai/v1",
+        "MISTRAL_API_KEY",
+        "(open-)?m(ini|agi|i)stral|(code|dev)stral",
+    ),
+    "deepseek": Provider("DeepSeek", "https://api.deepseek.com", "DEEPSEEK_API_KEY", "deepseek"),
+    "xai": Provider("xAI", "https://api.x.ai/v1", "XAI_API_KEY", "grok"),
+    "groq": Provider("Groq", "https://api.groq.com/openai/v1", "GROQ_API_KEY", _OPEN),
+    "openrouter": Provider("OpenRouter", "https://openrouter.ai/api/v1", "OPENROUTER_API_KEY"),
+    "ollama": Provider("Ollama", "http://localhost:11434/v1", "", f"{_OPEN}|[^:]+:"),
+}
+"""By prefix ("groq/…"), others who speak like OpenAI, as they document it: docs/providers.md."""
 
 
 class Model(Declarations):
@@ -59,7 +92,7 @@ class Model(Declarations):
 
     base_url: str | None = setting(
         "The server's address. As http://127.0.0.1:8000/v1, of one that speaks like OpenAI's or (--api) "
-        "Anthropic's. It wins over $OPENAI_BASE_URL and $ANTHROPIC_BASE_URL.",
+        "Anthropic's. It wins over prefixes (gemini/…), $OPENAI_BASE_URL and $ANTHROPIC_BASE_URL.",
         MODEL, None,
         common=True, secretive=True, metavar="URL",
         unset="$OPENAI_BASE_URL, or the provider's",
@@ -150,6 +183,19 @@ class Model(Declarations):
             raise ValueError(f"it can't be sent as JSON: {error}") from error
         return body or None
 
+    def prefixed(self, name: str) -> Provider | None:
+        """The provider that a model's prefix stands for, where neither a server nor a form is given."""
+        prefix, slash, _ = name.partition("/")
+        return None if not slash or self.base_url or self.api else PREFIXED.get(prefix)
+
+    def provider_of(self, name: str) -> Provider:
+        """Who is asked for a model, where no server is given: by its prefix, else by form of API."""
+        return self.prefixed(name) or PROVIDERS[self.api_of(name)]
+
+    def id_of(self, name: str) -> str:
+        """What its server calls a model: its name without the provider's prefix."""
+        return name.partition("/")[2] if self.prefixed(name) else name
+
     def api_of(self, name: str) -> Api:
         """The form of API that a model is asked in."""
         named = self.base_url is None and name.startswith("claude-")
@@ -159,7 +205,9 @@ class Model(Declarations):
         """The base URL that a model is asked at: by default its provider's own."""
         api = self.api_of(name)
         named = {"openai": self.openai_base_url, "anthropic": self.anthropic_base_url}[api]
-        return self.base_url or named or PROVIDERS[api].address
+        if self.prefixed(name):
+            named = None
+        return self.base_url or named or self.provider_of(name).address
 
     @property
     def output_limit(self) -> int | None:

@@ -73,9 +73,9 @@ class ModelBackend(ABC):
         self.schema = partial(prompts.schema, ties=ties, reasons=reasons)
         self._memory = memory
         self._believe = believe
-        self.address = model.address_of(name)
+        self.address, self.model_id = model.address_of(name), model.id_of(name)
         self._url = beside(self.address, self.path)
-        self._server = f"{self.address} {name}"
+        self._server = f"{self.address} {self.model_id}"
         self.mode = STEPS[0] if model.structured == "auto" else model.structured
         self._tails: dict[int, bytes] = {}
         self.output_bound = output_bound(reasons)
@@ -311,6 +311,7 @@ def beside(base: str, name: str, query: str = "") -> str:
 
 
 def _names(data: bytes) -> list[str]:
-    """The ids in a list of models; none where it is no such list."""
+    """The ids in a list of models; none where it is no such list. Google's begin with "models/", and
+    are asked for without."""
     ids = [model.get("id") for model in objects_in((object_in(data) or {}).get("data"))]
-    return [name for name in ids if isinstance(name, str)]
+    return [name.removeprefix("models/") for name in ids if isinstance(name, str)]
