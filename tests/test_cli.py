@@ -198,7 +198,7 @@ def test_runs_are_listed_by_whole_ids_whatever_the_width(tmp_path: Path) -> None
         (3, ("run", "--config", "{}")),
         (3, ("run", "-d", "demo", "--judge", "recorded:{}")),
         (3, ("run", "-d", "demo", "--judge", "m", "--prompt", "{}", "--base-url", "http://h/v1")),
-        (2, ("run", "-d", "demo", "--judge", "m", "--api-key-file", "{}")),
+        (2, ("run", "-d", "demo", "--judge", "gpt-m", "--api-key-file", "{}")),
         (2, ("run", "-d", "demo", "--judge", "m", "--ca-file", "{}", "--base-url", "http://h/v1")),
         (3, ("import", "{}", "-d", "demo")),
         (3, ("simulate", "--grid", "{}")),

@@ -266,7 +266,7 @@ def test_who_only_plans_names_the_workers_it_waits_for_and_ends_where_the_cap_do
 
 
 def test_who_only_plans_is_estimated_as_others_are(tmp_path: Path) -> None:
-    flags = (*LISTS, "--judge", "m", "--price", "1,10", "--store", new_store(), "--json")
+    flags = (*LISTS, "--judge", "gpt-m", "--price", "1,10", "--store", new_store(), "--json")
     known, planning = (
         json.loads(judgeq(tmp_path, "estimate", *flags, *more).stdout)
         for more in ((), ("--workers", "0"))
