@@ -168,6 +168,17 @@ def test_what_decides_the_result_is_the_runs_and_all_else_the_workers(tmp_path: 
             "--base-url https://api.anthropic.com/v1 --api anthropic",
         ),
         (
+            {"judge": ("groq/m",)},
+            {"judge": ("groq/m",), "base_url": "http://127.0.0.1:1/v1"},
+            "at https://api.groq.com/openai/v1, and this worker at http://127.0.0.1:1/v1. To ask it "
+            "there, leave out --base-url and --api.",
+        ),
+        (
+            {"judge": ("groq/m",), "base_url": "https://api.groq.com/openai/v1"},
+            {"judge": ("groq/m",)},
+            "--base-url https://api.groq.com/openai/v1 --api openai",
+        ),
+        (
             {"judge": ("gpt-a",)},
             {"judge": ("gpt-a",), "extra_body": {"x": 1}},
             "leave out --extra-body",

@@ -229,10 +229,11 @@ def test_prices_of_a_stranger_are_not_used(tmp_path: Path) -> None:
     assert session.resume(folder, given).settings.prices == {}
 
 
-def test_a_mark_is_of_one_folder(tmp_path: Path) -> None:
-    folder = begun(tmp_path / "runs", judge="gpt-m")
+@pytest.mark.parametrize("name", ["gpt-m", "groq/m"])
+def test_a_mark_is_of_one_folder(tmp_path: Path, name: str) -> None:
+    folder = begun(tmp_path / "runs", judge=name)
     folder.path.rename(tmp_path / "gift")
-    refused(RunFolder(tmp_path / "gift"), "--judge gpt-m")
+    refused(RunFolder(tmp_path / "gift"), f"--judge {name}")
 
 
 def test_what_a_folder_says_is_shown_safely(tmp_path: Path) -> None:
