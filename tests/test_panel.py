@@ -594,7 +594,9 @@ def test_an_estimate_tells_the_sum(tmp_path: Path, priced: Path) -> None:
     assert unknown.price_source is None
     assert not (tmp_path / "runs").exists()
     flags = ("--judge", "a", "--persona", "journalist", "--persona", "reader", "--json")
-    flags += ("--base-url", "http://h/v1")
-    shown = judgeq(tmp_path, "estimate", "--config", priced, "--ensemble", "each", *flags).stdout
+    server = ("--base-url", "http://h/v1")
+    shown = judgeq(
+        tmp_path, "estimate", "--config", priced, "--ensemble", "each", *flags, *server
+    ).stdout
     assert json.loads(shown)["judge"] == "a as journalist + a as reader"
     assert json.loads(shown)["cost"] == plain(persona.cost)

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Iterator
 from pathlib import Path
 from typing import Any, cast
 
@@ -20,8 +19,8 @@ from judgeq.judge.secrets import api_key, key_name
 from judgeq.settings.model import PREFIXED, PROVIDERS, Access, Model, Provider
 from tests.cli import REPO
 from tests.mock import mock, stats
-from tests.test_openai_chat import LIST, ask, completion
-from tests.web import answering
+from tests.test_openai_chat import LIST, ask
+from tests.web import answering, completion
 
 MODEL = {
     "gemini": "gemini-3.8-flash",
@@ -38,14 +37,13 @@ del KEYS[""]
 
 
 @pytest.fixture(autouse=True)
-def _all_keys(monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+def _all_keys(monkeypatch: pytest.MonkeyPatch) -> None:
     """Somebody who has keys of all providers."""
     for name, key in KEYS.items():
         monkeypatch.setenv(name, key)
     for name in ("HTTP_PROXY", "HTTPS_PROXY", "ALL_PROXY"):
         monkeypatch.delenv(name, raising=False)
         monkeypatch.delenv(name.lower(), raising=False)
-    yield
 
 
 def standing_in(patch: pytest.MonkeyPatch, prefix: str, url: str) -> None:

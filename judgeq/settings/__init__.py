@@ -224,9 +224,9 @@ class Choices(Declarations):
     )
 
     judge: tuple[str, ...] = setting(
-        "simulated (reads the gold labels, costs nothing), people (answer on a page), recorded:FILE "
-        "(what was judged before), or a model: gpt-5-mini, claude-haiku-4-5, gemini/MODEL, "
-        "ollama/MODEL. Several times for several judges.",
+        "simulated, people, a model, or recorded:FILE. Several times for several judges. The "
+        "simulated judge knows the gold and costs nothing; people answer on a page; recorded:FILE says "
+        "what was judged before; models are gpt-5-mini, claude-haiku-4-5, gemini/MODEL.",
         JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", limits={"min_length": 1},
     )  # fmt: skip
     persona: tuple[str, ...] = setting(

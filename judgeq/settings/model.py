@@ -92,7 +92,7 @@ class Model(Declarations):
 
     base_url: str | None = setting(
         "The server's address. As http://127.0.0.1:8000/v1, of one that speaks like OpenAI's or (--api) "
-        "Anthropic's. It wins over prefixes (gemini/…), $OPENAI_BASE_URL and $ANTHROPIC_BASE_URL.",
+        "Anthropic's. It wins over $OPENAI_BASE_URL and $ANTHROPIC_BASE_URL.",
         MODEL, None,
         common=True, secretive=True, metavar="URL",
         unset="$OPENAI_BASE_URL, or the provider's",
