@@ -196,7 +196,9 @@ def test_models(tmp_path: Path) -> None:
     found = json.loads(judgeq(tmp_path, "models", "openai/gpt-5-mini", "--json").stdout)
     assert {"provider": "openai", "model": "gpt-5-mini"}.items() <= found[0].items()
     assert found[0]["input"] > 0
-    assert "gpt-5-mini" in judgeq(tmp_path, "models", "gpt-5-mini").stdout
+    shown = judgeq(tmp_path, "models", "gpt-5-mini").stdout
+    assert "gpt-5-mini" in shown
+    assert "Judges with a prefix: gemini/MODEL, mistral/MODEL, " in shown
     assert "No model with 'zzz'" in judgeq(tmp_path, "models", "zzz").stdout
 
 
