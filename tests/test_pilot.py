@@ -25,16 +25,16 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 DEMO = ("-d", "demo", "--judge", "mock", "--price", "1,10")
 
 
-def asked(folder: Path, url: str, pilot: int, **settings: Any) -> Estimate:
+def asked(folder: Path, url: str, pilot: int, new: bool = False, **settings: Any) -> Estimate:
     """An estimate after a pilot, from Python."""
     return judgeq.estimate(
         "demo",
         judge="mock",
         base_url=url,
         runs_dir=folder / "runs",
-        cache_dir=folder / "replies",
         pilot=pilot,
-        **{"price": (1.0, 10.0), **settings},
+        new=new,
+        settings={"cache_dir": folder / "replies", "price": (1.0, 10.0), **settings},
     )
 
 
