@@ -131,9 +131,7 @@ async def _estimate(
     planned, over, answered = list[Counts](), False, 0
     if store is not None:
         planned, over = await rounds.planned(store)
-        ended = prepared.folder.info().ended
-        if ended is not None and (ended.round, ended.goal) == (len(planned), settings.goal.name):
-            over = True
+        over = over or prepared.folder.info().ended_after(len(planned), settings.goal)
         judges = (await store.verdicts()).judges
         if judges is not None:
             answered = int((judges >= len(settings.panelists)).sum())

@@ -36,7 +36,7 @@ from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Interrupts, stoppable
+from judgeq.engine.stopping import Interrupts, awaited, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
@@ -54,6 +54,8 @@ from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
+MORE = 3
+"""Times the rounds that a run was begun with: so many more at most are what `--until` may take."""
 FEW = 15
 """Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
@@ -93,7 +95,9 @@ def prepare(
     conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
+        until = settings.until or (info.settings.total_rounds and info.settings.until)
+        changes = {"total_rounds": info.settings.total_rounds, "until": until}
+        settings = settings.model_copy(update=changes)
     return _make_run(settings, dataset, prompt, facts, folder, function=function)
 
 
@@ -129,12 +133,25 @@ def resume(
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
         conflicts.check_more_rounds(folder.id, settings, info)
+    elif changes.get("until"):
+        settings = _until_reached(settings, folder, info)
     dataset = kept or datasets.load(settings, seed=settings.seed, frame=frame)
     conflicts.check_strategy(settings, settings.make_strategy(), len(dataset))
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     return _make_run(settings, dataset, prompt, facts, folder, held, function)
+
+
+def _until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settings:
+    """The settings with further rounds for a finished run that has another goal now, or hasn't reached
+    it: MORE times as many as it was begun with, at most."""
+    state = awaited(lambda: status.state(folder))
+    rounds = len(state.rounds)
+    if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):
+        return settings
+    more = MORE * settings.strategy_at_start().rounds
+    return settings.model_copy(update={"total_rounds": rounds + more})
 
 
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:

@@ -157,9 +157,7 @@ class ModelBackend(ABC):
         )
         return Prepared(
             body=body,
-            key=None
-            if self._memory is None
-            else self._key(opening, decided, request.match.repeat),
+            key=None if self._memory is None else self._key(opening, decided, request.match.repeat),
             tokens=size * self._tokens_a_byte + output,
             bound=self._bounds.most(size * self.reading),
             version=self.version,
