@@ -35,6 +35,7 @@ from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
 from judgeq.ui.json import plain
 from judgeq.ui.notebook import Result
+from judgeq.ui.show import run as show_run
 
 T = TypeVar("T")
 Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
@@ -327,7 +328,11 @@ def _played(
     on_event: OnEvent | None,
     interrupts: Interrupts | None = None,
 ) -> Result:
+    left = estimates.forecast(prepared, retry_failed=retry_failed)
+
     def execute(emit: Emit, **more: Any) -> results.Result:
+        for notice in [] if left is None else show_run.forecast(left):
+            emit(notice)
         page = None
         if prepared.settings.people is not None:
             from judgeq.web import annotate

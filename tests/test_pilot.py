@@ -25,7 +25,7 @@ pytestmark = pytest.mark.usefixtures("rated_by_elo")
 DEMO = ("-d", "demo", "--judge", "mock", "--price", "1,10")
 
 
-def asked(folder: Path, url: str, pilot: int, new: bool = False, **settings: Any) -> Estimate:
+def asked(folder: Path, url: str, pilot: int, *, new: Any = False, **settings: Any) -> Estimate:
     """An estimate after a pilot, from Python."""
     return judgeq.estimate(
         "demo",

@@ -134,6 +134,12 @@ DryRun = Annotated[
     bool,
     _running("Show calls, tokens and dollars, and stop before anything is sent.", "--dry-run"),
 ]
+Yes = Annotated[
+    bool,
+    _running(
+        "Begin without asking, also where no cap is set and it may cost more than $0.50.", "--yes"
+    ),
+]
 LogFile = Annotated[
     Path | None, _running("Write every call to this file, a line each.", "--log", metavar="PATH")
 ]

@@ -16,9 +16,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TypeVar
 
-from judgeq import trust
 from judgeq.certainty import Certainty
-from judgeq.engine import batch, certainty, results, rounds
+from judgeq.engine import batch, certainty, extension, results, rounds
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
@@ -259,16 +258,9 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
     ended = Ended(
         round=known.round, goal=history.goal.name, rho=known.rho, top_share=known.top_share
     )
-    info, run = await _info(session), session.run
+    info = await _info(session)
     if info.ended != ended:
-        changed = info.model_copy(update={"ended": ended})
-        if run.settings.total_rounds is not None:  # no later session has more unasked
-            begun = run.settings.strategy_at_start().rounds
-            total = {"total_rounds": known.round if known.round > begun else None}
-            own, kept = (one.model_copy(update=total) for one in (run.settings, info.settings))
-            trust.remember(run.folder, info.fingerprint, own, run.held)
-            rounds = max(known.round, begun)
-            changed = changed.model_copy(update={"rounds": rounds, "settings": kept})
+        changed = extension.ended(session.run, info, ended)
         await asyncio.to_thread(session.run.folder.write_info, changed)
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
     session.emit(EndedEarly(known.round))

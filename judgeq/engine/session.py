@@ -30,21 +30,20 @@ from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results, status
+from judgeq.engine import assembly, batch, conflicts, extension, predecessor, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import Session, go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Interrupts, awaited, stoppable
+from judgeq.engine.stopping import Interrupts, stoppable
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
 from judgeq.judge.panel import Panel
-from judgeq.people.assignment import Assignment
-from judgeq.people.checks import Checks, known_in
+from judgeq.people.checks import known_in
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
@@ -54,8 +53,6 @@ from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
-MORE = 3
-"""Times the rounds that a run was begun with: so many more at most are what `--until` may take."""
 FEW = 15
 """Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
@@ -95,10 +92,11 @@ def prepare(
     conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        until = settings.until or (info.settings.total_rounds and info.settings.until)
-        changes = {"total_rounds": info.settings.total_rounds, "until": until}
-        settings = settings.model_copy(update=changes)
-    return _make_run(settings, dataset, prompt, facts, folder, function=function)
+        settings = extension.again(settings, info)
+    known = not settings.models or folder.exists
+    earlier = None if known else predecessor.find(there, name, facts)
+    run = _make_run(settings, dataset, prompt, facts, folder, function=function)
+    return replace(run, earlier=earlier)
 
 
 def resume(
@@ -132,26 +130,15 @@ def resume(
     settings = trust.own_settings(folder, info, changes, held).rooted()
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
-        conflicts.check_more_rounds(folder.id, settings, info)
+        extension.check(folder.id, settings, info)
     elif changes.get("until"):
-        settings = _until_reached(settings, folder, info)
+        settings = extension.until_reached(settings, folder, info)
     dataset = kept or datasets.load(settings, seed=settings.seed, frame=frame)
     conflicts.check_strategy(settings, settings.make_strategy(), len(dataset))
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     return _make_run(settings, dataset, prompt, facts, folder, held, function)
-
-
-def _until_reached(settings: Settings, folder: RunPlace, info: RunInfo) -> Settings:
-    """The settings with further rounds for a finished run that has another goal now, or hasn't reached
-    it: MORE times as many as it was begun with, at most."""
-    state = awaited(lambda: status.state(folder))
-    rounds = len(state.rounds)
-    if state.word != "finished" or state.over or info.ended_after(rounds, settings.goal):
-        return settings
-    more = MORE * settings.strategy_at_start().rounds
-    return settings.model_copy(update={"total_rounds": rounds + more})
 
 
 def _fitting(settings: Settings, dataset: Dataset) -> Settings:
@@ -269,7 +256,7 @@ def at_work(
                 opened(run, stop, emit) as (allowed, store, judge),
                 AsyncExitStack() as stack,
             ):
-                people = await _people(run, store, emit)
+                people = await assembly.people(run, store, emit)
                 session = Session(allowed, store, judge, stop, emit, people=people)
                 if people is not None and page is not None:
                     open_page = partial(stack.enter_async_context, page(people))
@@ -427,29 +414,6 @@ async def opened(
                 yield run, store, judge
     finally:
         await store.close()
-
-
-async def _people(run: Run, store: Store, emit: Emit) -> People | None:
-    """The people who are asked; None where none are."""
-    settings, number = run.settings, run.settings.people
-    if number is None:
-        return None
-    panelists = range(len(settings.panelists))
-    store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
-    if run.known:
-        added = await checks.add_known(run.known)
-        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
-    (asked,) = assembly.questions(run, settings.panelists[number].judge)
-    assignment = Assignment(
-        store,
-        checks,
-        panel=settings.judges,
-        judge=number,
-        open_to_all=settings.open_to_all,
-        most=2 if settings.both_orders else 1,
-    )
-    return People(asked, assignment, run=run.folder.argument, emit=emit)
 
 
 async def _fill(store: Store, run: Run) -> None:
