@@ -25,7 +25,7 @@ from judgeq.engine.queue import Stop
 from judgeq.engine.stopping import awaited
 from judgeq.json_marks import LEFT_OUT
 from judgeq.judge.backend import Prepared, Request
-from judgeq.judge.budget import REASON
+from judgeq.judge.budget import REASON, answer_tokens
 from judgeq.judge.limiter import MARGIN
 from judgeq.judge.panel import Panel
 from judgeq.store import Store
@@ -311,8 +311,8 @@ def _by_rule(prepared: Run, asked: _Questions) -> _Needs:
     """What the questions need by rule of thumb; each judge gets about as many as any other."""
     calls, reason = max(1, asked.calls), REASON if prepared.settings.reasons else (0, 0)
     size, items = asked.size / calls, asked.items / calls
-    # Between a label with its marks as one token, and as four.
-    answer, shortest = 8 + 4 * items + reason[1], 3 + items + reason[0]
+    answer = answer_tokens(items, prepared.settings.reasons)
+    shortest = 3 + items + reason[0]
     longest = prepared.settings.output_limit or answer + REASONING
     more = f", {reason[0]} to {reason[1]} of them for a reason" if reason[1] else ""
     source = (

@@ -30,7 +30,16 @@ from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, extension, predecessor, results, status
+from judgeq.engine import (
+    assembly,
+    batch,
+    conflicts,
+    extension,
+    length,
+    predecessor,
+    results,
+    status,
+)
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
@@ -81,8 +90,9 @@ def prepare(
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
     strategy = settings.make_strategy()
-    conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
+    settings, dataset = length.fitted(settings, dataset, strategy, prompt)
+    conflicts.check_strategy(settings, strategy, len(dataset))
     facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]

@@ -95,6 +95,15 @@ class DatasetSpec(Declarations):
         "The first line is a row: columns are named by number, from 1.", DATA, False
     )
     skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
+    skip_long: bool | None = setting(
+        "Leave out texts that are too long for the model, and name them. --no-skip-long asks about "
+        "them all the same.",
+        DATA, None, undone=True, unset="refuse them",
+    )  # fmt: skip
+    longest_text: float | None = setting(
+        "Leave out texts of more tokens than this, which is kept where --skip-long leaves out some.",
+        DATA, None, only="", limits=NOT_NEGATIVE,
+    )  # fmt: skip
     merge_duplicates: bool = setting(
         "Judge equal texts as one item, with the first one's id and gold.", DATA, False
     )
