@@ -141,7 +141,7 @@ def test_what_makes_no_pilot(tmp_path: Path) -> None:
     assert not (tmp_path / "runs").exists()
     with pytest.raises(UsageError, match="1 or more"):
         asked(tmp_path, "http://127.0.0.1:9/v1", 0)
-    with pytest.raises(UsageError, match="--no-cache"):
+    with pytest.raises(UsageError, match="cache=False"):
         asked(tmp_path, "http://127.0.0.1:9/v1", 3, new=True, cache=False)
 
 

@@ -137,7 +137,7 @@ DryRun = Annotated[
 Yes = Annotated[
     bool,
     _running(
-        "Begin without asking, also where no cap is set and it may cost more than $0.50.", "--yes"
+        "Begin without asking, whatever it may cost.", "--yes"
     ),
 ]
 LogFile = Annotated[

@@ -275,8 +275,8 @@ class Choices(Declarations):
         RUNNING, 0.5, session=True, limits=SHARE,
     )  # fmt: skip
     until: str | None = setting(
-        "End the run once enough is known: 0.95, once the order is known to ρ̂ = 0.95; top20, once the "
-        "first 20 items are settled. It says nothing of whether the judge is right.",
+        "End the run once enough is known: 0.95, the order to ρ̂ = 0.95; top20, the first 20 items. It "
+        "says nothing of whether the judge is right.",
         RUNNING, None, common=True, session=True, unset="when its rounds are over",
         metavar="RHO|topK",
     )  # fmt: skip
