@@ -165,3 +165,11 @@ def test_the_same_data_with_a_row_more_is_said_to_be_another_run(tmp_path: Path)
                     file.unlink()
                 run.rmdir()
         assert "): 5 of its first 5 questions are known." in judgeq(tmp_path, *job(url)).stderr
+
+
+def test_what_batches_have_is_not_asked_once_more(tmp_path: Path) -> None:
+    table(tmp_path, 20)
+    with mock(tmp_path, "--batch-time", "1000") as url:
+        assert "8 calls" in judgeq(tmp_path, *job(url, "--batch", "--no-wait"), expect=5).stderr
+        left = json.loads(judgeq(tmp_path, "estimate", *job(url, "--batch")[1:], "--json").stdout)
+    assert (left["calls"], left["rounds_not_looked_into"]) == (4, 1)
