@@ -136,9 +136,7 @@ DryRun = Annotated[
 ]
 Yes = Annotated[
     bool,
-    _running(
-        "Begin without asking, whatever it may cost.", "--yes"
-    ),
+    _running("Begin without asking, whatever it may cost.", "--yes"),
 ]
 LogFile = Annotated[
     Path | None, _running("Write every call to this file, a line each.", "--log", metavar="PATH")
