@@ -32,6 +32,7 @@ from judgeq.events import Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
 from judgeq.ui.notebook import InPython, Result, Shown
+from judgeq.ui.show import run as show_run
 
 T = TypeVar("T")
 Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
@@ -324,7 +325,11 @@ def _played(
     on_event: OnEvent | None,
     interrupts: Interrupts | None = None,
 ) -> Result:
+    left = estimates.forecast(prepared, retry_failed=retry_failed)
+
     def execute(emit: Emit, **more: Any) -> results.Result:
+        for notice in [] if left is None else show_run.forecast(left):
+            emit(notice)
         page = None
         if prepared.settings.people is not None:
             from judgeq.web import annotate

@@ -130,10 +130,9 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
         return self
 
     @property
-    def servers(self) -> tuple[str, ...]:
-        """Where the models are asked that aren't at their provider's own address."""
-        asked = {self.address_of(name): self.provider_of(name) for name in self.models}
-        return tuple(address for address, provider in asked.items() if address != provider.address)
+    def addresses(self) -> tuple[str, ...]:
+        """Where the models are asked."""
+        return tuple(dict.fromkeys(map(self.address_of, self.models)))
 
     @property
     def parameters(self) -> Parameters:

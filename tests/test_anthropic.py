@@ -620,7 +620,8 @@ def test_each_provider_gets_its_own_key_and_questions_alone(
             monkeypatch.setitem(providers, api, provider)
             monkeypatch.setenv(provider.key, keys[api])
         settings = {"judge": BOTH, "prompt": "bias", "strategy": "pairwise1"}
-        run("demo", runs_dir=tmp_path, sample=20, settings={"cache": False}, **settings)  # type: ignore[arg-type]
+        how = {"runs_dir": tmp_path, "sample": 20, "settings": {"cache": False}}
+        run("demo", **settings, **how)  # type: ignore[arg-type]
         for url in (openai, anthropic):
             seen = stats(url)
             assert seen["outcomes"] == {"ok": 5}

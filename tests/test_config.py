@@ -44,7 +44,6 @@ OF_A_MODEL: Mapping[str, Any] = {
     "api": "anthropic",
     "temperature": 0.0,
     "reasoning_effort": "low",
-    "max_output_tokens": 100,
     "extra_body": {"top_k": 20},
     "structured": "json",
 }
@@ -86,6 +85,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "rpm": 60.0,
     "tpm": 60.0,
     "max_cost": 1.0,
+    "max_output_tokens": 100,
     "price": (1.0, 1.0, 1.0),
     "prices": {"m": {"input": 1, "output": 2}},
     "cache": False,

@@ -60,7 +60,7 @@ def test_a_prefix_names_the_address_the_key_and_the_model(prefix: str) -> None:
     assert (settings.api_of(name), settings.id_of(name)) == ("openai", MODEL[prefix])
     assert api_key(name, settings, Access()) == KEYS.get(provider.key)
     assert settings.judges == (name,)
-    assert settings.servers == ()
+    assert settings.addresses == (provider.address,)
     pricing = assembly.price_of(settings, name)
     assert (pricing is None) == (prefix == "ollama")  # which nobody bills
     mine = settle({"dataset": "demo", "judge": name, "prices": {name: {"input": 7, "output": 8}}})

@@ -134,6 +134,10 @@ DryRun = Annotated[
     bool,
     _running("Show calls, tokens and dollars, and stop before anything is sent.", "--dry-run"),
 ]
+Yes = Annotated[
+    bool,
+    _running("Begin without asking, whatever it may cost.", "--yes"),
+]
 LogFile = Annotated[
     Path | None, _running("Write every call to this file, a line each.", "--log", metavar="PATH")
 ]

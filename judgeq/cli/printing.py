@@ -121,6 +121,18 @@ def console(*, stderr: bool = False) -> Console:
     return Console(stderr=stderr, highlight=False, width=width)
 
 
+def is_terminal() -> bool:
+    """Whether somebody can be asked: both what is typed and what is said come through a terminal."""
+    return all(stream is not None and stream.isatty() for stream in (sys.stdin, sys.stderr))
+
+
+def agreed(question: str) -> bool:
+    """Whether the user on the terminal says yes."""
+    sys.stderr.write(f"{question} [y/N] ")
+    sys.stderr.flush()
+    return sys.stdin.readline().strip().casefold() in ("y", "yes")
+
+
 def show(*parts: Section | str) -> None:
     """Print sections, or a line of text, to standard output."""
     from judgeq.ui.sections import Section, terminal

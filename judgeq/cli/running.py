@@ -22,12 +22,15 @@ from judgeq.cli.options import (
     RunName,
     RunsDir,
     StartAfresh,
+    Yes,
     given,
     with_settings,
 )
 from judgeq.cli.printing import (
+    agreed,
     console,
     fail,
+    is_terminal,
     print_json,
     show,
     show_result,
@@ -43,11 +46,15 @@ from judgeq.errors import (
 )
 from judgeq.settings.declaration import RUNNING
 
+ASKED = 0.5
+"""Dollars. Above it, a run without a cap is begun on a terminal only after a yes."""
+
 if TYPE_CHECKING:
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
     from judgeq.engine.status import State
     from judgeq.runs import RunPlace
+    from judgeq.ui.lines import Face
 
 
 @command("run")
@@ -56,6 +63,7 @@ def run(
     retry_failed: RetryFailed = False,
     new: StartAfresh = False,
     dry_run: DryRun = False,
+    yes: Yes = False,
     config: ConfigFile = None,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
@@ -84,7 +92,7 @@ def run(
     if dry_run:
         _estimate(prepared, as_json)
     else:
-        play(prepared, quiet, as_json, retry_failed)
+        play(prepared, quiet, as_json, retry_failed, yes=yes)
 
 
 def _prepared(flags: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
@@ -176,6 +184,7 @@ def resume(
         ),
     ] = None,
     retry_failed: RetryFailed = False,
+    yes: Yes = False,
     runs_dir: RunsDir = Path("runs"),
     quiet: Quiet = False,
     log: LogFile = None,
@@ -190,7 +199,7 @@ def resume(
     """
     changes = given(flags) | {"total_rounds": total_rounds}
     write_log(log)
-    play(taken_up(name, runs_dir, flags["store"], changes), quiet, as_json, retry_failed)
+    play(taken_up(name, runs_dir, flags["store"], changes), quiet, as_json, retry_failed, yes=yes)
 
 
 def taken_up(name: str, runs_dir: Path, store: str | None, changes: Mapping[str, Any]) -> Run:
@@ -202,7 +211,13 @@ def taken_up(name: str, runs_dir: Path, store: str | None, changes: Mapping[str,
 
 
 def play(
-    prepared: Run, quiet: bool, as_json: bool, retry_failed: bool, *, browser: bool = False
+    prepared: Run,
+    quiet: bool,
+    as_json: bool,
+    retry_failed: bool,
+    *,
+    yes: bool = False,
+    browser: bool = False,
 ) -> None:
     """Go on with a run until it is finished or stopped, and show its result."""
     from judgeq.engine import session
@@ -210,6 +225,7 @@ def play(
 
     shown, settings = console(stderr=True), prepared.settings
     face = dashboard.choose(shown, quiet=quiet)
+    _forecast(prepared, face, retry_failed, yes)
     folder, page = prepared.folder, None
     if settings.people is not None:
         from judgeq.web import annotate  # brings aiohttp
@@ -232,6 +248,28 @@ def play(
     show_result(result, quiet, as_json, lost)
     if lost is not None:
         fail(lost)
+
+
+def _forecast(prepared: Run, face: Face, retry_failed: bool, yes: bool) -> None:
+    """Show what is left to pay for. On a terminal the user is asked where no cap is set, and it may cost
+    more than ASKED. Raises StoppedError for a no."""
+    from judgeq.engine import estimate
+    from judgeq.ui.lines import notice_text
+    from judgeq.ui.show import run as show_run
+
+    left = estimate.forecast(prepared, retry_failed=retry_failed)
+    if left is None:
+        return
+    notices = show_run.forecast(left)
+    dear = left.cost is not None and left.cost.high > ASKED and prepared.settings.max_cost is None
+    if yes or not dear or not is_terminal():
+        for notice in notices:
+            face(notice)
+        return
+    for notice in notices:
+        typer.echo(notice_text(notice), err=True)
+    if not agreed("Begin?"):
+        raise StoppedError("Nothing was sent. --max-cost DOLLARS sets a cap.")
 
 
 def _launched(address: str) -> None:

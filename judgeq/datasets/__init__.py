@@ -21,7 +21,15 @@ from judgeq.datasets.columns import (
     read_latent,
     with_kind,
 )
-from judgeq.datasets.dataset import OF_FILES, STDIN, Dataset, DatasetInfo, part, refuse
+from judgeq.datasets.dataset import (
+    OF_FILES,
+    STDIN,
+    Dataset,
+    DatasetInfo,
+    part,
+    refuse,
+    without_long,
+)
 from judgeq.datasets.formats import SUFFIXES, TEXT, Format, format_of, read
 from judgeq.datasets.synthetic import SHAPES, SYNTHETIC
 from judgeq.datasets.tables import (
@@ -89,7 +97,7 @@ def load(
         stem = Path(name).stem
         stem = Path(stem).stem if name.lower().endswith(".gz") else stem
         whole = _table(spec, stem, _reader(spec, base / name, form))
-    return part(whole, spec, seed)
+    return without_long(part(whole, spec, seed), spec.longest_text)
 
 
 def _is_there(path: Path) -> bool:

@@ -15,7 +15,7 @@ import numpy as np
 from judgeq.errors import UsageError
 from judgeq.seeds import rng
 from judgeq.settings import DatasetSpec
-from judgeq.types import Bools, Floats, GoldKind
+from judgeq.types import Bools, Floats, GoldKind, Offsets
 
 STDIN = "-"
 """The dataset that is given with the command, on standard input or from Python."""
@@ -140,6 +140,33 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
     if spec.sample is None or spec.sample >= n:
         return dataset
     chosen = np.sort(rng(seed, "sample").permutation(n)[: spec.sample])
+    notice = f"{len(chosen):,} of {n:,} items only (--sample {spec.sample}, by --seed {seed})."
+    return _of_rows(dataset, chosen, notice)
+
+
+def tokens_of(text: str) -> float:
+    """About how many tokens a text has: one for four characters of ASCII, and for each other one."""
+    plain = len(text.encode("ascii", "ignore"))
+    return plain / 4 + len(text) - plain
+
+
+def without_long(dataset: Dataset, longest: float | None) -> Dataset:
+    """The items without texts of more than `longest` tokens (None: all items)."""
+    if longest is None or dataset.texts is None:
+        return dataset
+    short = np.array([tokens_of(text) <= longest for text in dataset.texts], dtype=np.bool_)
+    long = [repr(dataset.ids[row]) for row in np.flatnonzero(~short).tolist()]
+    if not long:
+        return dataset
+    notice = (
+        f"{len(long):,} of {len(dataset):,} texts are left out (--skip-long), each of more than about "
+        f"{longest:,.0f} tokens: {', '.join(long[:10])}{', …' if len(long) > 10 else ''}."
+    )
+    return _of_rows(dataset, np.flatnonzero(short), notice)
+
+
+def _of_rows(dataset: Dataset, chosen: Offsets, notice: str) -> Dataset:
+    """These rows of a dataset, with a notice of what they are."""
     rows = chosen.tolist()
 
     def of_rows(cells: Sequence[Any]) -> list[Any]:
@@ -152,7 +179,6 @@ def part(dataset: Dataset, spec: DatasetSpec, seed: int) -> Dataset:
     known_as = dataset.known_as
     if known_as is not None:
         known_as += f" rows={hashlib.sha256(chosen.astype('<i8').tobytes()).hexdigest()}"
-    notice = f"{len(rows):,} of {n:,} items only (--sample {spec.sample}, by --seed {seed})."
     return replace(
         dataset,
         ids=of_rows(dataset.ids),

@@ -150,7 +150,10 @@ def admit(
         )
     # What decides the result is as the run has it, and all else as the worker's user gave it.
     decided = asked.model_dump(exclude={*SESSION, *OWN, "dataset", "prompt"})
-    settings = Settings(**{**own.model_dump(), **decided, "prompt": None})
+    limit = own.max_output_tokens or asked.max_output_tokens
+    settings = Settings(
+        **{**own.model_dump(), **decided, "prompt": None, "max_output_tokens": limit}
+    )
     for name in asked.judge:
         judge.check(name, settings)
     pricing = assembly.check(settings, dataset, prompt)

@@ -26,10 +26,13 @@ from judgeq.judge.judge import Judge, Questions, Unusable
 from judgeq.judge.limiter import Limiter
 from judgeq.judge.panel import Panel
 from judgeq.judge.prices import Pricing
-from judgeq.judge.secrets import api_key, extra_headers
+from judgeq.judge.secrets import api_key, extra_headers, unsent_key
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
+from judgeq.people.assignment import Assignment
+from judgeq.people.checks import Checks
+from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment
@@ -67,6 +70,8 @@ class Run:
     known: Sequence[tuple[int, ...]] = ()
     function: JudgeFunction | None = None
     """The judge that is a Python function."""
+    earlier: RunPlace | None = None
+    """Of a run that is to begin: the latest one that differs from it by its texts alone."""
 
     @property
     def items(self) -> Items:
@@ -270,6 +275,29 @@ def questions(run: Run, name: str) -> list[Questions]:
     return [Questions(one, dataset.texts, dataset.ids, settings.reasons) for one in asked]
 
 
+async def people(run: Run, store: Store, emit: Emit) -> People | None:
+    """The people who are asked; None where none are."""
+    settings, number = run.settings, run.settings.people
+    if number is None:
+        return None
+    panelists = range(len(settings.panelists))
+    store.claim_for([other for other in panelists if other != number])
+    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
+    if run.known:
+        added = await checks.add_known(run.known)
+        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
+    (asked,) = questions(run, settings.panelists[number].judge)
+    assignment = Assignment(
+        store,
+        checks,
+        panel=settings.judges,
+        judge=number,
+        open_to_all=settings.open_to_all,
+        most=2 if settings.both_orders else 1,
+    )
+    return People(asked, assignment, run=run.folder.argument, emit=emit)
+
+
 def _recorded(name: str, path: Path, dataset: Dataset, emit: Emit) -> Backend:
     judgments = recordings.read(path, dataset.ids).judgments
     if warning := recordings.too_many_as_presented(judgments):
@@ -345,7 +373,7 @@ def check_totals(totals: Totals, cap: float | None) -> None:
 
 
 def _on_address(model: str, settings: Settings) -> Iterator[str]:
-    """Where a model is asked, unless that is its provider's own address, as everybody expects."""
+    """Where a model is asked, and which key of the user's isn't sent there."""
     address, api = settings.address_of(model), settings.api_of(model)
     named = from_environment(api)
     own = settings.base_url is not None or settings.prefixed(model) is not None
@@ -354,8 +382,12 @@ def _on_address(model: str, settings: Settings) -> Iterator[str]:
             f"{model} is asked at {address}, as the run says, and not where "
             f"${PROVIDERS[api].variable} does: `judgeq run` starts one there."
         )
-    elif address in settings.servers:
+    else:
         yield f"{model} is asked at {address}."
+    if (variable := unsent_key(model, settings, settings)) is not None:
+        yield (
+            f"${variable} is set, but not sent to {address}. --api-key-env {variable} sends it there."
+        )
 
 
 def _on_cost(model: str, settings: Settings, pricing: Pricing | None) -> Iterator[str]:

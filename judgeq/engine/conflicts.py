@@ -45,21 +45,6 @@ def check_strategy(settings: Settings, strategy: Strategy, n: int) -> None:
         raise UsageError(f"--until top{goal.top}: there are only {n:,} items.")
 
 
-def check_more_rounds(run: str, settings: Settings, info: RunInfo) -> None:
-    """Raise UsageError where a run wouldn't get the rounds that it is to have in all."""
-    rounds = settings.total_rounds or 0
-    if rounds < info.rounds:
-        raise UsageError(
-            f"--rounds {rounds}: run {run} has {info.rounds} rounds already. Give {info.rounds + 1} or "
-            "more."
-        )
-    if info.ended is not None and info.ended.goal == settings.goal.name:
-        raise UsageError(
-            f"run {run} ended after round {info.ended.round} by --until {info.ended.goal}. Give a "
-            "higher --until to continue."
-        )
-
-
 def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
     """Raise UsageError for a name that another run has, or whose id it is."""
     for other in there.all() if name else ():

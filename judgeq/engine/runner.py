@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TypeVar
 
 from judgeq.certainty import Certainty
-from judgeq.engine import batch, certainty, results, rounds
+from judgeq.engine import batch, certainty, extension, results, rounds
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
@@ -260,7 +260,7 @@ async def _end_early(session: Session, history: History, known: Certainty) -> No
     )
     info = await _info(session)
     if info.ended != ended:
-        changed = info.model_copy(update={"ended": ended})
+        changed = extension.ended(session.run, info, ended)
         await asyncio.to_thread(session.run.folder.write_info, changed)
     session.emit(Notice(f"Enough is known after round {known.round}: {ended.sentence}."))
     session.emit(EndedEarly(known.round))

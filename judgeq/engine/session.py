@@ -29,7 +29,16 @@ from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results, status
+from judgeq.engine import (
+    assembly,
+    batch,
+    conflicts,
+    extension,
+    length,
+    predecessor,
+    results,
+    status,
+)
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
@@ -42,8 +51,7 @@ from judgeq.files import writable
 from judgeq.judge.budget import Allowance
 from judgeq.judge.function import JudgeFunction
 from judgeq.judge.panel import Panel
-from judgeq.people.assignment import Assignment
-from judgeq.people.checks import Checks, known_in
+from judgeq.people.checks import known_in
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
@@ -80,8 +88,9 @@ def prepare(
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
     settings = _fitting(settings, dataset)
     strategy = settings.make_strategy()
-    conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
+    settings, dataset = length.fitted(settings, dataset, strategy, prompt)
+    conflicts.check_strategy(settings, strategy, len(dataset))
     facts = config.deciding_facts(settings, dataset, prompt)
     # Where a recording lies must not decide the run, nor its folder's name.
     judges = ["recorded" if judge.recording_of(name) else name for name in settings.judge]
@@ -91,8 +100,11 @@ def prepare(
     conflicts.check_name(settings.name, folder, there)
     trust.refuse_strangers(folder, fingerprint)
     if folder.exists and trust.owns(folder, info := folder.info(), "total_rounds"):
-        settings = settings.model_copy(update={"total_rounds": info.settings.total_rounds})
-    return _make_run(settings, dataset, prompt, facts, folder, function=function)
+        settings = extension.again(settings, info)
+    known = not settings.models or folder.exists
+    earlier = None if known else predecessor.find(there, name, facts)
+    run = _make_run(settings, dataset, prompt, facts, folder, function=function)
+    return replace(run, earlier=earlier)
 
 
 def resume(
@@ -126,7 +138,9 @@ def resume(
     settings = trust.own_settings(folder, info, changes, held).rooted()
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
-        conflicts.check_more_rounds(folder.id, settings, info)
+        extension.check(folder.id, settings, info)
+    elif changes.get("until"):
+        settings = extension.until_reached(settings, folder, info)
     dataset = kept or datasets.load(settings, seed=settings.seed, frame=frame)
     conflicts.check_strategy(settings, settings.make_strategy(), len(dataset))
     prompt = _prompt(settings, dataset) if prompt_kept is None else prompts.kept(prompt_kept)
@@ -250,7 +264,7 @@ def at_work(
                 opened(run, stop, emit) as (allowed, store, judge),
                 AsyncExitStack() as stack,
             ):
-                people = await _people(run, store, emit)
+                people = await assembly.people(run, store, emit)
                 session = Session(allowed, store, judge, stop, emit, people=people)
                 if people is not None and page is not None:
                     open_page = partial(stack.enter_async_context, page(people))
@@ -391,29 +405,6 @@ async def opened(
                 yield run, store, judge
     finally:
         await store.close()
-
-
-async def _people(run: Run, store: Store, emit: Emit) -> People | None:
-    """The people who are asked; None where none are."""
-    settings, number = run.settings, run.settings.people
-    if number is None:
-        return None
-    panelists = range(len(settings.panelists))
-    store.claim_for([other for other in panelists if other != number])
-    checks = Checks(store, repeats=settings.repeats, seed=settings.seed)
-    if run.known:
-        added = await checks.add_known(run.known)
-        emit(Notice(f"{added:,} pairs with a known answer were added as checks."))
-    (asked,) = assembly.questions(run, settings.panelists[number].judge)
-    assignment = Assignment(
-        store,
-        checks,
-        panel=settings.judges,
-        judge=number,
-        open_to_all=settings.open_to_all,
-        most=2 if settings.both_orders else 1,
-    )
-    return People(asked, assignment, run=run.folder.argument, emit=emit)
 
 
 async def _fill(store: Store, run: Run) -> None:

@@ -86,7 +86,7 @@ class Questions:
         return (
             f" The question was about {len(match.items)} items, the longest being item {name!r} "
             f"with {len(self.texts[longest]):,} characters: leave it out or shorten it, take "
-            "smaller lists (--k), or a model that reads more."
+            "smaller lists (--strategy listwise5, say), or a model that reads more."
         )
 
     def _messages(self, match: Match, problem: str | None) -> list[dict[str, str]]:

@@ -22,6 +22,8 @@ from judgeq.files import ordinary
 from judgeq.settings.model import SECRETIVE, VARIABLE, Access, Model
 from judgeq.types import Headers
 
+OWN_KEY = "JUDGEQ_API_KEY"
+"""The variable of the key of a server that is no provider's."""
 SHOWN = "***"
 SHORTEST = 6
 """Characters. What is shorter would be found in any text, and is no secret worth the name; behind a
@@ -104,8 +106,16 @@ def key_name(judge: str, model: Model, access: Access) -> str:
     """The variable, or the file, that holds the API key of a model; "" where it needs none."""
     if access.api_key_file is not None:
         return str(access.api_key_file)
-    own = model.provider_of(judge).key if model.base_url is None else "JUDGEQ_API_KEY"
+    own = model.provider_of(judge).key if model.base_url is None else OWN_KEY
     return access.api_key_env or own
+
+
+def unsent_key(judge: str, model: Model, access: Access) -> str | None:
+    """The provider's variable, where it holds a key that isn't sent, since no key is sent to a server of
+    the user's own unless it was named. None where one is sent, or there is none."""
+    variable = model.provider_of(judge).key
+    own = key_name(judge, model, access) == OWN_KEY and not access.headers
+    return variable if own and variable in os.environ and not os.environ.get(OWN_KEY) else None
 
 
 def extra_headers(access: Access) -> dict[str, str]:

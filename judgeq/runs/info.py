@@ -21,6 +21,7 @@ from pydantic import (
 from judgeq.config import NEVER_KEPT, Settings, fingerprint, settle
 from judgeq.datasets import Dataset
 from judgeq.errors import RunError
+from judgeq.strategies.goal import Goal
 
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
@@ -102,10 +103,11 @@ class RunInfo(BaseModel):
             **more,
         )
 
-    def ended_after(self, rounds: int) -> bool:
-        """Whether the run ended after so many rounds because enough was known, by its goal of now."""
-        ended = self.ended
-        return ended is not None and (ended.round, ended.goal) == (rounds, self.settings.goal.name)
+    def ended_after(self, rounds: int, goal: Goal | None = None) -> bool:
+        """Whether the run ended after this round because enough was known: by this goal, or (None) by
+        its own of now."""
+        goal, ended = self.settings.goal if goal is None else goal, self.ended
+        return ended is not None and (ended.round, ended.goal) == (rounds, goal.name)
 
     @property
     def feature(self) -> str:

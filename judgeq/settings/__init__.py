@@ -95,6 +95,15 @@ class DatasetSpec(Declarations):
         "The first line is a row: columns are named by number, from 1.", DATA, False
     )
     skip_empty: bool = setting("Leave out rows without a text, and count them.", DATA, False)
+    skip_long: bool | None = setting(
+        "Leave out texts that are too long for the model, and name them. --no-skip-long asks about "
+        "them all the same.",
+        DATA, None, undone=True, unset="refuse them",
+    )  # fmt: skip
+    longest_text: float | None = setting(
+        "Leave out texts of more tokens than this, which is kept where --skip-long leaves out some.",
+        DATA, None, only="", limits=NOT_NEGATIVE,
+    )  # fmt: skip
     merge_duplicates: bool = setting(
         "Judge equal texts as one item, with the first one's id and gold.", DATA, False
     )
@@ -266,8 +275,8 @@ class Choices(Declarations):
         RUNNING, 0.5, session=True, limits=SHARE,
     )  # fmt: skip
     until: str | None = setting(
-        "End the run once enough is known: 0.95, once the order is known to ρ̂ = 0.95; top20, once the "
-        "first 20 items are settled. It says nothing of whether the judge is right.",
+        "End the run once enough is known: 0.95, the order to ρ̂ = 0.95; top20, the first 20 items. It "
+        "says nothing of whether the judge is right.",
         RUNNING, None, common=True, session=True, unset="when its rounds are over",
         metavar="RHO|topK",
     )  # fmt: skip

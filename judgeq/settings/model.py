@@ -118,13 +118,10 @@ class Model(Declarations):
         "For models that reason: minimal, low, medium, high.", MODEL, None,
         metavar="EFFORT", limits={"min_length": 1})  # fmt: skip
     max_output_tokens: int | None = setting(
-        "The longest reply, reasoning included.",
-        MODEL,
-        None,
-        common=True,
-        metavar="N",
-        limits={"ge": 1, "le": TOKENS},
-    )
+        "The longest reply in tokens, reasoning included. A shorter limit costs no answer twice.",
+        MODEL, None,
+        common=True, session=True, metavar="N", limits={"ge": 1, "le": TOKENS},
+    )  # fmt: skip
     extra_body: dict[str, Any] | None = setting(
         "More fields for every request, as a JSON object: top_p, seed, service_tier.", MODEL, None,
         secretive=True, metavar="JSON",
@@ -220,8 +217,10 @@ class Model(Declarations):
         return max(limits) if limits and len(limits) == len(given) else None
 
     def deciding(self) -> dict[str, Any]:
-        """What of this is set, for the fingerprint. OpenAI's API is what all were asked in once."""
-        decided = self.model_dump(include=set(Model.model_fields), exclude_defaults=True)
+        """What of this is set, for the fingerprint: not the limit of a reply, since a whole reply is the
+        same under any. OpenAI's API is what all were asked in once."""
+        names = set(Model.model_fields) - {"max_output_tokens"}
+        decided = self.model_dump(include=names, exclude_defaults=True)
         return {
             name: value for name, value in decided.items() if (name, value) != ("api", "openai")
         }
