@@ -24,7 +24,14 @@ from judgeq.files import read_toml
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
-from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts
+from judgeq.settings import (
+    REHEARSAL,
+    SETTINGS,
+    Choices,
+    DatasetSpec,
+    Simulation,
+    simulation_facts,
+)
 from judgeq.settings.declaration import in_words
 from judgeq.settings.model import PROVIDERS, Access, Model, from_environment
 from judgeq.settings.people import Asking
@@ -73,6 +80,16 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
             for name in self.judge
             for persona in (not judge.kind_of(name).is_person and self.persona) or (None,)
         )
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether all answers are made up."""
+        return REHEARSAL in self.judge
+
+    @property
+    def mark(self) -> str:
+        """What the title of all that shows a rehearsal begins with; "" for a real run."""
+        return f"{REHEARSAL}: " if self.rehearsal else ""
 
     @property
     def people(self) -> int | None:
@@ -257,7 +274,7 @@ def deciding_facts(
     """Everything that decides a run's verdicts, as plain JSON."""
     simulated = "simulated" in settings.judge
     answering = settings.deciding()
-    if simulated or judge.REHEARSAL in settings.judge:
+    if simulated or settings.rehearsal:
         answering |= simulation_facts(settings)
     facts = {
         "version": 1,

@@ -189,7 +189,7 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
         part
         for name in asked
         if name not in variables
-        for part in _flags(name, getattr(settings, name))
+        for part in as_flags(name, getattr(settings, name))
     )
     cap = ""
     if settings.models and settings.max_cost is None:
@@ -200,16 +200,18 @@ def _explained(folder: RunPlace, settings: Settings, asked: list[str], mark: Mar
     )
 
 
-def _flags(name: str, value: Any) -> Iterator[str]:
-    """The flags that give a setting this value."""
-    if name == "total_rounds":
+def as_flags(name: str, value: Any) -> Iterator[str]:
+    """The flags that give a setting this value, for a shell."""
+    if isinstance(value, bool):
+        yield SETTINGS[name].flag
+    elif name == "total_rounds":
         yield f"--rounds {value}"
     elif name == "prices":
         yield "--price IN,OUT"
     elif name == "price" and value is not None:
         yield f"--price {','.join(map(repr, value))}"
     elif isinstance(value, tuple):
-        for part in value or ("",):
+        for part in (value or ("",)) if SETTINGS[name].repeatable else [",".join(value)]:
             yield f"{SETTINGS[name].flag} {quoted(part)}"
     elif value is None:
         yield f"{SETTINGS[name].flag} …"

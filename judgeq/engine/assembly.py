@@ -79,13 +79,14 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
 
     Raises UsageError or DataError for a judge that can't judge the dataset.
     """
-    for number, name in enumerate(settings.judge):
-        if name in ("simulated", judge.REHEARSAL):
-            _simulated(settings, dataset, number)
-    if not any(judge.kind_of(name).reads_text for name in settings.judge):
-        return {}
-    if dataset.texts is None:
+    reads_text = any(judge.kind_of(name).reads_text for name in settings.judge)
+    if dataset.texts is None and (reads_text or settings.rehearsal):
         raise DataError(dataset.missing_texts)
+    for number, name in enumerate(settings.judge):
+        if judge.kind_of(name) is judge.SIMULATED:
+            _simulated(settings, dataset, number)
+    if not reads_text:
+        return {}
     if prompt is None and any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge):
         raise UsageError(
             'a judge needs the feature: judgeq.run(texts, "how urgent the message is", …).'
@@ -148,7 +149,7 @@ def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
         sleep=asyncio.sleep,
         number=number,
         reasons=settings.reasons,
-        rehearsed=dataset.texts if settings.judge[number] == judge.REHEARSAL else None,
+        rehearsed=dataset.texts if settings.rehearsal else None,
     )
 
 

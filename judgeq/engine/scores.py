@@ -17,6 +17,7 @@ from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritab
 from judgeq.rating import ESTIMATORS
 from judgeq.rating.comparisons import component_sizes
 from judgeq.rating.intervals import Intervals
+from judgeq.settings import REHEARSAL
 from judgeq.types import Bools, Floats, Offsets
 
 if TYPE_CHECKING:
@@ -29,6 +30,8 @@ OPTIONAL = ("left_after", "gold")
 """The columns that scores.csv has only where an item has a value."""
 RATINGS = tuple(dict.fromkeys(one.column for one in ESTIMATORS.values()))
 DECIMALS = 4
+MADE_UP = "made up"
+"""What each row of a rehearsal's tables says in the column REHEARSAL."""
 TEXT = 200
 """So many characters of a text stand in scores.csv."""
 
@@ -45,7 +48,8 @@ class Scores:
     connect (0: never judged): ratings of different ones are not on one scale. `intervals` say how sure
     the main rating is, with `se`, `low`, `high`, `rank_low`, `rank_high` and `tier` as arrays; None
     where its estimator has no errors. `texts` are the items' texts, where they are shown, and `others`
-    the dataset's other columns, where they are kept.
+    the dataset's other columns, where they are kept. `mark` is that of a rehearsal, of which all is
+    made up.
     """
 
     ids: Sequence[str]
@@ -58,10 +62,12 @@ class Scores:
     texts: Sequence[str] | None = None
     intervals: Intervals | None = None
     others: Mapping[str, Sequence[object]] = field(default_factory=dict)
+    mark: str = ""
 
     def __repr__(self) -> str:
         judged = int(self.judged.sum())
-        return f"<Scores of {len(self.ids):,} items, {judged:,} judged: {', '.join(self.ratings)}>"
+        of = f"{self.mark}of {len(self.ids):,} items"
+        return f"<Scores {of}, {judged:,} judged: {', '.join(self.ratings)}>"
 
     @property
     def components(self) -> dict[str, Any]:
@@ -99,18 +105,26 @@ class Scores:
         text = [] if self.texts is None else ["text"]
         sure = [] if self.intervals is None else [*SURE]
         counts = ["matches", "wins", "left_after", "gold"]
-        return ["id", "rank", *self.ratings, *sure, *counts, *more, *text]
+        return [*self.names, "rank", *self.ratings, *sure, *counts, *more, *text]
+
+    @property
+    def names(self) -> dict[str, Sequence[str]]:
+        """The first columns of scores.csv: the ids; in a rehearsal after one that says what it is."""
+        marked = {REHEARSAL: [MADE_UP] * len(self.ids)} if self.mark else {}
+        return {**marked, "id": self.ids}
 
     @property
     def numbers(self) -> dict[str, Offsets | Floats]:
         """The columns of scores.csv that are numbers, shape (n,): nan where there is none, and 0 in
         those of integers but `matches`, where it is a number (`cells`)."""
-        return {name: self._number(name) for name in self.columns if name not in ("id", "text")}
+        return {
+            name: self._number(name) for name in self.columns if name not in (*self.names, "text")
+        }
 
     def records(self, rows: Iterable[int]) -> list[dict[str, Any]]:
         """These items with the columns of scores.csv, and their whole texts where these are shown."""
         chosen = list(rows)
-        columns = {"id": [self.ids[row] for row in chosen]}
+        columns = {name: [cells[row] for row in chosen] for name, cells in self.names.items()}
         columns |= {name: cells(name, values[chosen]) for name, values in self.numbers.items()}
         if self.texts is not None:
             columns["text"] = [self.texts[row] for row in chosen]
@@ -124,7 +138,7 @@ class Scores:
     ) -> dict[str, Any]:
         """The columns of scores.csv by name, each made by the function for its type: numbers of
         `cells`, and ids and whole texts."""
-        columns = {"id": strings(self.ids)}
+        columns = {name: strings(cells) for name, cells in self.names.items()}
         for name, values in self.numbers.items():
             make = floats if values.dtype.kind == "f" else whole
             columns[name] = make(cells(name, values))

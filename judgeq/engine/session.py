@@ -30,7 +30,7 @@ from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, results, status
+from judgeq.engine import assembly, batch, conflicts, rehearsal, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
@@ -49,13 +49,10 @@ from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
-from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
 SELDOM = (100_000, 50, 100)
-FEW = 15
-"""Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
 Beside = Callable[[], Coroutine[Any, Any, None]]
 Page = Callable[[People], AbstractAsyncContextManager[None]]
@@ -80,7 +77,7 @@ def prepare(
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
-    settings = _fitting(settings, dataset)
+    settings = rehearsal.fitting(settings, dataset)
     strategy = settings.make_strategy()
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
@@ -126,6 +123,7 @@ def resume(
     held = [] if kept is None else ["dataset", "data_dir"]
     held += [] if prompt_kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
+    conflicts.check_judge(folder.id, settings, info)
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
         conflicts.check_more_rounds(folder.id, settings, info)
@@ -135,17 +133,6 @@ def resume(
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     return _make_run(settings, dataset, prompt, facts, folder, held, function)
-
-
-def _fitting(settings: Settings, dataset: Dataset) -> Settings:
-    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
-    without gold are rehearsed, and few of them are ranked in one list."""
-    n, changes = len(dataset), dict[str, Any]()
-    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
-        changes["judge"] = (judge.REHEARSAL,)
-    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
-        changes["strategy"] = f"listwise{n}"
-    return settings.model_copy(update=changes)
 
 
 def _make_run(
@@ -319,9 +306,6 @@ def _begin(run: Run, emit: Emit) -> None:
     dataset, folder = run.dataset, run.folder
     for text in dataset.notices:
         emit(Notice(text))
-    if (n := len(dataset)) < FEW:
-        lists = f", all in lists of {n}" if run.strategy.name.startswith(f"listwise{n}") else ""
-        emit(Notice(f"Only {n} texts{lists}: expect wide intervals."))
     caution = folder.caution()
     if caution is not None:
         emit(Notice(caution, warning=True))
@@ -348,6 +332,10 @@ def _begin(run: Run, emit: Emit) -> None:
         folder.write_info(info, None if prompt is None else prompt.model_dump_json())
     else:
         _look_again(run, folder.info())
+    for text in folder.info().cautions:
+        emit(Notice(text))
+    if settings.rehearsal:
+        emit(Notice(f"To ask a model, begin with: {rehearsal.real_run(settings, dataset.name)[0]}"))
     if settings.share_texts:
         folder.share(dataset)
 

@@ -31,6 +31,7 @@ import orjson
 from judgeq.datasets.dataset import RowIds
 from judgeq.errors import DataError
 from judgeq.files import ordinary
+from judgeq.settings import REHEARSAL
 from judgeq.text import listed, several
 from judgeq.types import Verdict, Verdicts
 
@@ -254,6 +255,8 @@ def _judgment(fields: Mapping[str, Any], items: _Items) -> Judgment:
     ):
         if not good:
             raise ValueError(f'"{name}" must be {expected}, not {_shown(value)}.')
+    if judge is not None and judge.startswith(REHEARSAL):
+        raise ValueError("it is from a rehearsal: its answer is made up, and no judgment.")
     if not isinstance(given, list) or not given:
         raise ValueError('"presented" must be an array of an item or more, in the order shown.')
     presented = tuple([items.row(item) for item in given])

@@ -25,6 +25,8 @@ from judgeq.errors import RunError
 JUDGES_NAMED = 10
 """Of more judges than this only the first are named on screens."""
 
+FEW = 15
+"""Of fewer texts than this the intervals are wide."""
 _EARLIEST, _LATEST = datetime(1971, 1, 1, tzinfo=UTC), datetime(9000, 1, 1, tzinfo=UTC)
 
 
@@ -127,6 +129,21 @@ class RunInfo(BaseModel):
         if len(names) > JUDGES_NAMED:
             return f"{len(names):,} judges: {', '.join(names[:3])} …"
         return " + ".join(names)
+
+    @property
+    def cautions(self) -> list[str]:
+        """What a reader of the scores must know, whatever was answered."""
+        cautions = []
+        if mark := self.settings.mark:
+            cautions.append(
+                f"{mark}no model is named as judge, so the answers are made up. Scores, reliability "
+                "and agreement with gold labels mean nothing."
+            )
+        if self.items < FEW:
+            whole = self.strategy.startswith(f"listwise{self.items}")
+            lists = f", all in lists of {self.items}" if whole else ""
+            cautions.append(f"Only {self.items} texts{lists}: expect wide intervals.")
+        return cautions
 
     @classmethod
     def read(cls, text: str | bytes, where: str) -> RunInfo:

@@ -7,6 +7,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from judgeq.engine import rehearsal
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
@@ -84,15 +85,19 @@ def ending(result: Result, run: str) -> Section:
     """Where the scores are, and three commands to go on with; `run` is how they name the run, "" for
     the last one."""
     scores, known, strategy = result.scores, result.known, result.history.strategy
+    real = rehearsal.real_run(result.info.settings, result.info.dataset)
     top = int(np.nanargmax(np.where(scores.scored, scores.main[1], np.nan)))
     more = known is not None and known.next_calls and not result.ended
-    return stated(
+    section = stated(
         "ending",
         r=result,
         name=f" {run}" if run else "",
         top=quoted(scores.ids[top]),
         more=more and strategy is not None and "rounds" in strategy.facts(),
     )
+    if not result.info.settings.rehearsal:
+        return section
+    return replace(section, blocks=[("To ask a model:", "\n".join(real))])
 
 
 def rating(result: Result) -> Section:
