@@ -375,7 +375,7 @@ def _export_table(
         else:
             table = await export.calls(run, replies=replies)
         if settings.rehearsal:
-            table = export.marked(table)
+            table = table_writer.marked(table)
         await table_writer.write(table, kind, file)
 
     if (word := _state(run).word) != "finished":

@@ -32,9 +32,11 @@ from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
+from judgeq.settings import REHEARSAL
 from judgeq.settings.model import PROVIDERS, Access, from_environment
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
+from judgeq.strategies.listwise import Listwise
 from judgeq.types import Totals
 
 if TYPE_CHECKING:
@@ -72,6 +74,17 @@ class Run:
     def items(self) -> Items:
         """What the store knows of the dataset."""
         return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
+
+
+def fitting(settings: Settings, dataset: Dataset) -> Settings:
+    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
+    without gold are rehearsed, and few of them are ranked in one list."""
+    n, changes = len(dataset), dict[str, Any]()
+    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
+        changes["judge"] = (REHEARSAL,)
+    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
+        changes["strategy"] = f"listwise{n}"
+    return settings.model_copy(update=changes)
 
 
 def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:

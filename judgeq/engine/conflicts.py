@@ -7,9 +7,9 @@ from typing import Any
 
 from judgeq import config, judge
 from judgeq.config import Settings
-from judgeq.engine import rehearsal
 from judgeq.errors import RunError, UsageError
 from judgeq.runs import RunInfo, RunPlace, Runs, name_of
+from judgeq.runs.info import MODELS
 from judgeq.settings import REHEARSAL, SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
@@ -71,10 +71,10 @@ def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
 def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
     """Raise RunError where another judge is to continue a rehearsal."""
     if info.settings.rehearsal and not settings.rehearsal:
-        begin = rehearsal.real_run(info.settings, info.dataset, settings.judge)
+        _, begin = info.real_run(settings.models or MODELS)
         raise RunError(
             f"run {run} is a rehearsal, and its answers are made up: no other judge can continue it. "
-            f"To begin a real run: {begin[-1]}"
+            f"To begin a real run: {begin}"
         )
 
 

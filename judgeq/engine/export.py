@@ -16,12 +16,11 @@ from judgeq import prompts
 from judgeq.config import Settings
 from judgeq.datasets.table_writer import Batch, Table
 from judgeq.engine import results
-from judgeq.engine.scores import MADE_UP, cells
+from judgeq.engine.scores import cells
 from judgeq.errors import RunError
 from judgeq.people import answers
 from judgeq.rating import comparisons
 from judgeq.runs import RunPlace
-from judgeq.settings import REHEARSAL
 from judgeq.store import Store
 from judgeq.types import Call, Rows, Verdicts
 
@@ -73,16 +72,6 @@ async def scores(run: RunPlace, settings: Settings) -> Table:
             yield [[rated.ids[row] for row in rows], *numbers]
 
     return Table(kinds, batches())
-
-
-def marked(table: Table) -> Table:
-    """The table with a first column that says that all of it is made up."""
-
-    async def batches() -> AsyncIterator[Batch]:
-        async for batch in table.batches:
-            yield [[MADE_UP] * len(batch[0]), *batch]
-
-    return Table({REHEARSAL: str, **table.columns}, batches())
 
 
 async def comparisons_of(run: RunPlace) -> Table:

@@ -357,8 +357,6 @@ async def judgments(run: RunPlace) -> tuple[Sequence[str], list[Verdicts], Seque
     store = run.store(read_only=True)
     try:
         judges = (await with_people(info, store)).judges
-        if info.settings.rehearsal:  # who judged is said by each line
-            judges = info.settings.judges
         return (await store.items()).ids, (await replayed(info, store)).asked, judges
     finally:
         await store.close()

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 import numpy as np
 import orjson
 
+from judgeq.datasets.table_writer import MADE_UP
 from judgeq.errors import RunError, UsageError
 from judgeq.escaping import excerpt, for_spreadsheet
 from judgeq.files import refuse_linked_folder, refuse_links, replacing, unwritable
@@ -30,8 +31,6 @@ OPTIONAL = ("left_after", "gold")
 """The columns that scores.csv has only where an item has a value."""
 RATINGS = tuple(dict.fromkeys(one.column for one in ESTIMATORS.values()))
 DECIMALS = 4
-MADE_UP = "made up"
-"""What each row of a rehearsal's tables says in the column REHEARSAL."""
 TEXT = 200
 """So many characters of a text stand in scores.csv."""
 

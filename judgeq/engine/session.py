@@ -30,7 +30,7 @@ from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
-from judgeq.engine import assembly, batch, conflicts, rehearsal, results, status
+from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
@@ -77,7 +77,7 @@ def prepare(
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
-    settings = rehearsal.fitting(settings, dataset)
+    settings = assembly.fitting(settings, dataset)
     strategy = settings.make_strategy()
     conflicts.check_strategy(settings, strategy, len(dataset))
     prompt = _prompt(settings, dataset)
@@ -326,16 +326,17 @@ def _begin(run: Run, emit: Emit) -> None:
             run.facts,
             strategy=run.strategy.name,
             rounds=rounds,
-            judges=() if len(settings.panelists) == 1 else settings.judges,
+            judges=settings.judges if settings.rehearsal or len(settings.panelists) > 1 else (),
             shared=dataset.shared if settings.share_texts else "",
         )
         folder.write_info(info, None if prompt is None else prompt.model_dump_json())
     else:
         _look_again(run, folder.info())
-    for text in folder.info().cautions:
+    info = folder.info()
+    for text in info.cautions:
         emit(Notice(text))
     if settings.rehearsal:
-        emit(Notice(f"To ask a model, begin with: {rehearsal.real_run(settings, dataset.name)[0]}"))
+        emit(Notice(f"To ask a model, begin with: {info.real_run()[0]}"))
     if settings.share_texts:
         folder.share(dataset)
 

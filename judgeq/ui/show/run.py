@@ -7,7 +7,6 @@ from dataclasses import replace
 
 import numpy as np
 
-from judgeq.engine import rehearsal
 from judgeq.engine.estimate import Estimate
 from judgeq.engine.results import Result
 from judgeq.engine.scores import Scores
@@ -85,7 +84,6 @@ def ending(result: Result, run: str) -> Section:
     """Where the scores are, and three commands to go on with; `run` is how they name the run, "" for
     the last one."""
     scores, known, strategy = result.scores, result.known, result.history.strategy
-    real = rehearsal.real_run(result.info.settings, result.info.dataset)
     top = int(np.nanargmax(np.where(scores.scored, scores.main[1], np.nan)))
     more = known is not None and known.next_calls and not result.ended
     section = stated(
@@ -97,7 +95,7 @@ def ending(result: Result, run: str) -> Section:
     )
     if not result.info.settings.rehearsal:
         return section
-    return replace(section, blocks=[("To ask a model:", "\n".join(real))])
+    return replace(section, blocks=[("To ask a model:", "\n".join(result.info.real_run()))])
 
 
 def rating(result: Result) -> Section:
