@@ -174,7 +174,7 @@ class Plots:
     def _on(self, ax: Axes | None, x: str, y: str, **how: Any) -> Axes:
         """The axes, named; the title of a rehearsal's says what it is."""
         ax = label(ax, x, y, **how)
-        if mark := self._result.info.settings.mark:
+        if mark := self._result.scores.mark:
             ax.set_title(f"{mark}made-up answers", loc="left")
         return ax
 
