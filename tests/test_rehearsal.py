@@ -8,6 +8,7 @@ import json
 import re
 import shlex
 from pathlib import Path
+from typing import Any
 
 import pandas as pd
 import pytest
@@ -110,7 +111,16 @@ def test_the_commands_that_ask_a_model_are_shown_and_work(made: Path) -> None:
 
 def test_a_command_names_every_setting_that_is_not_the_default(folder: Path) -> None:
     (folder / "it's my.csv").write_text((folder / "my.csv").read_text())
-    given = ("run", "-d", "it's my.csv", "--feature", 'a "b"', "--sample", "8", "--no-texts")
+    given: tuple[str, ...] = (
+        "run",
+        "-d",
+        "it's my.csv",
+        "--feature",
+        'a "b"',
+        "--sample",
+        "8",
+        "--no-texts",
+    )
     given += ("--skip-empty", "-s", "pairwise", "--both-orders", "--seed", "7", "--name", "first")
     shown = judgeq(folder, *given).stdout.rstrip().split("\n")[-1]
     words = shlex.split(shown)
@@ -155,21 +165,26 @@ def test_python_says_so(made: Path) -> None:
     assert "<h3>REHEARSAL: " in result.scores._repr_html_()
     assert result.cautions[0].startswith(MADE_UP)
     assert [*result.scores.to_pandas()][:2] == ["REHEARSAL", "id"]
-    given = {"dataset": ["a", "b", "c"], "runs_dir": made / "theirs", "progress": False}
+    given: dict[str, Any] = {
+        "dataset": ["a", "b", "c"],
+        "runs_dir": made / "theirs",
+        "progress": False,
+    }
     assert "REHEARSAL" in repr(package.run(feature=FEATURE, **given))
-    refused = re.escape('To begin a real run: judgeq.run(…, judge="gpt-5-mini")')
+    refused = re.escape('To begin a real run: `judgeq.run(…, judge="gpt-5-mini")`')
     with pytest.raises(package.RunError, match=refused):
         package.resume(judge=lambda texts, feature: [*range(len(texts))], **given)
 
 
 def test_no_other_judge_continues_it_or_judges_with_it(made: Path) -> None:
     refused = judgeq(made, "resume", "--judge", "gpt-5-nano", expect=7).stderr
-    command = refused[refused.index("judgeq run") :]
+    command = refused.split("`")[1]
     assert "--judge gpt-5-nano" in command
     assert "gpt-5-nano" in judgeq(made, *shlex.split(command)[1:], "--dry-run").stdout
     assert "REHEARSAL" in judgeq(made, "resume").stdout.split("\n")[0]
     for other in ("simulated", "people", "gpt-5-mini"):
-        assert judgeq(made, *JOB, "-j", "rehearsal", "-j", other, expect=2)
+        refused = judgeq(made, *JOB, "-j", "rehearsal", "-j", other, expect=2).stderr
+        assert "its answers are made up" in refused
 
 
 def test_several_rehearsals_are_a_panel(folder: Path) -> None:
@@ -180,7 +195,7 @@ def test_several_rehearsals_are_a_panel(folder: Path) -> None:
         "REHEARSAL 2",
     }
     (folder / "judgments.jsonl").write_text(recorded)
-    assert judgeq(folder, "import", "-d", "my.csv", "judgments.jsonl", expect=3)
+    judgeq(folder, "import", "-d", "my.csv", "judgments.jsonl", expect=3)
 
 
 def test_it_is_compared_with_no_real_run(folder: Path) -> None:

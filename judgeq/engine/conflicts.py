@@ -74,7 +74,7 @@ def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
         _, begin = info.real_run(settings.models or MODELS)
         raise RunError(
             f"run {run} is a rehearsal, and its answers are made up: no other judge can continue it. "
-            f"To begin a real run: {begin}"
+            f"To begin a real run: `{begin}`"
         )
 
 
