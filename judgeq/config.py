@@ -1,4 +1,5 @@
-"""What settings become: flags and a TOML file → one validated, frozen Settings, and a fingerprint.
+"""What settings become: flags and a TOML file → one validated, frozen Settings, and a fingerprint; and
+flags again.
 
 Some settings decide a run's result, and with the dataset's content and the prompt's text they make
 its fingerprint; the others (SESSION) may change between one session and the next.
@@ -8,7 +9,7 @@ from __future__ import annotations
 
 import hashlib
 from collections import Counter
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from difflib import get_close_matches
 from pathlib import Path
 from typing import Any, NamedTuple, Self
@@ -20,11 +21,19 @@ from judgeq import judge, strategies
 from judgeq.datasets import Dataset
 from judgeq.datasets.formats import format_of
 from judgeq.errors import DataError, UsageError
+from judgeq.escaping import quoted
 from judgeq.files import read_toml
 from judgeq.imports import recordings
 from judgeq.prompts import PromptSet
 from judgeq.rating import Parameters
-from judgeq.settings import SETTINGS, Choices, DatasetSpec, Simulation, simulation_facts
+from judgeq.settings import (
+    REHEARSAL,
+    SETTINGS,
+    Choices,
+    DatasetSpec,
+    Simulation,
+    simulation_facts,
+)
 from judgeq.settings.declaration import in_words
 from judgeq.settings.model import Access, Model, from_environment
 from judgeq.settings.people import Asking
@@ -73,6 +82,16 @@ class Settings(Choices, DatasetSpec, Simulation, Model, Access, Asking):
             for name in self.judge
             for persona in (not judge.kind_of(name).is_person and self.persona) or (None,)
         )
+
+    @property
+    def rehearsal(self) -> bool:
+        """Whether all answers are made up."""
+        return REHEARSAL in self.judge
+
+    @property
+    def mark(self) -> str:
+        """What the title of all that shows a rehearsal begins with; "" for a real run."""
+        return f"{REHEARSAL}: " if self.rehearsal else ""
 
     @property
     def people(self) -> int | None:
@@ -266,7 +285,7 @@ def deciding_facts(
     """Everything that decides a run's verdicts, as plain JSON."""
     simulated = "simulated" in settings.judge
     answering = settings.deciding()
-    if simulated or judge.REHEARSAL in settings.judge:
+    if simulated or settings.rehearsal:
         answering |= simulation_facts(settings)
     facts = {
         "version": 1,
@@ -306,3 +325,31 @@ def _names(settings: Settings, dataset: Dataset) -> str | list[str]:
 def fingerprint(facts: Mapping[str, Any]) -> str:
     """SHA-256, hexadecimal, of the facts in canonical JSON (sorted keys, no spaces)."""
     return hashlib.sha256(orjson.dumps(facts, option=orjson.OPT_SORT_KEYS)).hexdigest()
+
+
+def as_flags(name: str, value: Any) -> Iterator[str]:
+    """The flags that give a setting this value, for a shell."""
+    if isinstance(value, bool):
+        yield SETTINGS[name].flag
+    elif name == "total_rounds":
+        yield f"--rounds {value}"
+    elif name == "prices":
+        yield "--price IN,OUT"
+    elif name == "price" and value is not None:
+        yield f"--price {','.join(map(repr, value))}"
+    elif isinstance(value, tuple):
+        for part in (value or ("",)) if SETTINGS[name].repeatable else [",".join(value)]:
+            yield f"{SETTINGS[name].flag} {quoted(part)}"
+    elif value is None:
+        yield f"{SETTINGS[name].flag} …"
+    else:
+        yield f"{SETTINGS[name].flag} {quoted(as_text(value))}"
+
+
+def as_text(value: Any) -> str:
+    """A setting's value in words."""
+    if isinstance(value, str | Path):
+        return str(value)
+    if isinstance(value, list) and value:
+        return ", ".join(map(str, value))
+    return orjson.dumps(value).decode()

@@ -374,6 +374,8 @@ def _export_table(
             table = await export.comparisons_of(run)
         else:
             table = await export.calls(run, replies=replies)
+        if settings.rehearsal:
+            table = table_writer.marked(table)
         await table_writer.write(table, kind, file)
 
     if (word := _state(run).word) != "finished":

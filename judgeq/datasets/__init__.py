@@ -44,8 +44,10 @@ from judgeq.datasets.tables import (
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
 
-__all__ = ["STDIN", "TEXT", "Dataset", "DatasetInfo", "DatasetSpec", "known", "load"]
+__all__ = ["FROM_PYTHON", "STDIN", "TEXT", "Dataset", "DatasetInfo", "DatasetSpec", "known", "load"]
 
+FROM_PYTHON = "python"
+"""The name of texts that were given in Python."""
 Reader = Callable[[Wanted], Table]
 """Gives the columns that are wanted of one table."""
 LIKELY: Mapping[str, Sequence[str]] = {
@@ -83,7 +85,7 @@ def load(
         whole = corpora.load(spec, base, may_download=download)
     elif name == STDIN and frame is not None:
         refuse(spec, OF_FILES, "is for files")
-        whole = _table(spec, "python", frame)
+        whole = _table(spec, FROM_PYTHON, frame)
     elif name == STDIN:
         whole = _table(spec, "stdin", _on_stdin(spec))
     else:

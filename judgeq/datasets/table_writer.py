@@ -19,11 +19,14 @@ import orjson
 from judgeq.datasets.formats import MOST_ROWS, packages
 from judgeq.errors import UsageError
 from judgeq.escaping import for_spreadsheet
+from judgeq.settings import REHEARSAL
 
 Format: TypeAlias = Literal["csv", "jsonl", "parquet", "xlsx"]
 FORMATS: tuple[Format, ...] = get_args(Format)
 LONGEST_CELL = 32_767
 """Characters of a cell in Excel, by its own limit."""
+MADE_UP = "made up"
+"""What each row of a rehearsal's tables says in the column REHEARSAL."""
 Batch: TypeAlias = Sequence[Any]
 """Some rows: a sequence or an array of cells for each column, None (of numbers: nan) for no value."""
 
@@ -33,6 +36,16 @@ class Table(NamedTuple):
 
     columns: Mapping[str, type]
     batches: AsyncIterator[Batch]
+
+
+def marked(table: Table) -> Table:
+    """The table with a first column that says that all of it is made up."""
+
+    async def batches() -> AsyncIterator[Batch]:
+        async for batch in table.batches:
+            yield [[MADE_UP] * len(batch[0]), *batch]
+
+    return Table({REHEARSAL: str, **table.columns}, batches())
 
 
 async def write(table: Table, kind: Format, file: IO[bytes]) -> None:

@@ -11,6 +11,7 @@ from dataclasses import dataclass, replace
 from typing import Any
 
 from judgeq.errors import DataError
+from judgeq.settings import REHEARSAL
 
 UNUSABLE: Any = object()
 """In place of the cells of a row that is reported already."""
@@ -117,6 +118,11 @@ class Wanted:
                 raise DataError(
                     f"{name} has more than one column {shown(column)}. Rename one of them in its header."
                 )
+        if REHEARSAL in header:
+            raise DataError(
+                f"{name} is from a rehearsal: its numbers are made up. To read it as a table of texts, "
+                f"remove its column {REHEARSAL}."
+            )
         for column, remedy in self.columns.items():
             if column not in header:
                 raise DataError(no_column(name, header, column, remedy))

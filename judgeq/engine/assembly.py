@@ -35,9 +35,11 @@ from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
+from judgeq.settings import REHEARSAL
 from judgeq.settings.model import PROVIDERS, Access, from_environment
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
+from judgeq.strategies.listwise import Listwise
 from judgeq.types import Totals
 
 if TYPE_CHECKING:
@@ -79,18 +81,30 @@ class Run:
         return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
 
 
+def fitting(settings: Settings, dataset: Dataset) -> Settings:
+    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
+    without gold are rehearsed, and few of them are ranked in one list."""
+    n, changes = len(dataset), dict[str, Any]()
+    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
+        changes["judge"] = (REHEARSAL,)
+    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
+        changes["strategy"] = f"listwise{n}"
+    return settings.model_copy(update=changes)
+
+
 def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:
     """What a call of each model is priced by. Opens nothing and asks nobody.
 
     Raises UsageError or DataError for a judge that can't judge the dataset.
     """
-    for number, name in enumerate(settings.judge):
-        if name in ("simulated", judge.REHEARSAL):
-            _simulated(settings, dataset, number)
-    if not any(judge.kind_of(name).reads_text for name in settings.judge):
-        return {}
-    if dataset.texts is None:
+    reads_text = any(judge.kind_of(name).reads_text for name in settings.judge)
+    if dataset.texts is None and (reads_text or settings.rehearsal):
         raise DataError(dataset.missing_texts)
+    for number, name in enumerate(settings.judge):
+        if judge.kind_of(name) is judge.SIMULATED:
+            _simulated(settings, dataset, number)
+    if not reads_text:
+        return {}
     if prompt is None and any(judge.kind_of(name) is judge.FUNCTION for name in settings.judge):
         raise UsageError(
             'a judge needs the feature: judgeq.run(texts, "how urgent the message is", …).'
@@ -154,7 +168,7 @@ def _simulated(settings: Settings, dataset: Dataset, number: int) -> Backend:
         sleep=asyncio.sleep,
         number=number,
         reasons=settings.reasons,
-        rehearsed=dataset.texts if settings.judge[number] == judge.REHEARSAL else None,
+        rehearsed=dataset.texts if settings.rehearsal else None,
     )
 
 

@@ -9,7 +9,8 @@ from judgeq import config, judge
 from judgeq.config import Settings
 from judgeq.errors import RunError, UsageError
 from judgeq.runs import RunInfo, RunPlace, Runs, name_of
-from judgeq.settings import SETTINGS
+from judgeq.runs.info import MODELS
+from judgeq.settings import REHEARSAL, SETTINGS
 from judgeq.settings.people import Asking
 from judgeq.strategies import Strategy
 
@@ -52,6 +53,16 @@ def check_name(name: str | None, folder: RunPlace, there: Runs) -> None:
             raise UsageError(f"--name {name}: run {other.id} has that name. Choose another.")
 
 
+def check_judge(run: str, settings: Settings, info: RunInfo) -> None:
+    """Raise RunError where another judge is to continue a rehearsal."""
+    if info.settings.rehearsal and not settings.rehearsal:
+        _, begin = info.real_run(settings.models or MODELS)
+        raise RunError(
+            f"run {run} is a rehearsal, and its answers are made up: no other judge can continue it. "
+            f"To begin a real run: `{begin}`"
+        )
+
+
 def check_unchanged(run: str, facts: Mapping[str, Any], info: RunInfo, source: str) -> None:
     """Raise RunError where what decides a run's result isn't what it was when the run was begun.
     `source` is what its dataset is called."""
@@ -72,6 +83,11 @@ def check_panel(settings: Settings) -> None:
         judge.check(name, settings)
     if len(settings.judge) - len(asked) > 1 or settings.judge.count("people") > 1:
         raise UsageError("--judge people is given twice. --each N asks N of them each question.")
+    if settings.rehearsal and {*settings.judge} != {REHEARSAL}:
+        raise UsageError(
+            f"--judge {REHEARSAL}: its answers are made up, and don't mix with those of other judges. "
+            "Leave it out, or give it alone."
+        )
     _check_people(settings)
     for name in {name for name in models if models.count(name) > 1}:
         raise UsageError(

@@ -56,12 +56,9 @@ from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
 from judgeq.store import DATABASE, Store
-from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
-FEW = 15
-"""Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
 Beside = Callable[[], Coroutine[Any, Any, None]]
 Page = Callable[[People], AbstractAsyncContextManager[None]]
@@ -86,7 +83,7 @@ def prepare(
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
-    settings = _fitting(settings, dataset)
+    settings = assembly.fitting(settings, dataset)
     strategy = settings.make_strategy()
     prompt = _prompt(settings, dataset)
     settings, dataset = length.fitted(settings, dataset, strategy, prompt)
@@ -136,6 +133,7 @@ def resume(
     held = [] if kept is None else ["dataset", "data_dir"]
     held += [] if prompt_kept is None else ["prompt"]
     settings = trust.own_settings(folder, info, changes, held).rooted()
+    conflicts.check_judge(folder.id, settings, info)
     conflicts.check_workers(settings)
     if changes.get("total_rounds"):
         extension.check(folder.id, settings, info)
@@ -147,17 +145,6 @@ def resume(
     facts = config.deciding_facts(settings, dataset, prompt)
     conflicts.check_unchanged(folder.id, facts, info, dataset.source)
     return _make_run(settings, dataset, prompt, facts, folder, held, function)
-
-
-def _fitting(settings: Settings, dataset: Dataset) -> Settings:
-    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
-    without gold are rehearsed, and few of them are ranked in one list."""
-    n, changes = len(dataset), dict[str, Any]()
-    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
-        changes["judge"] = (judge.REHEARSAL,)
-    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
-        changes["strategy"] = f"listwise{n}"
-    return settings.model_copy(update=changes)
 
 
 def _make_run(
@@ -314,9 +301,6 @@ def _begin(run: Run, emit: Emit) -> None:
     dataset, folder = run.dataset, run.folder
     for text in dataset.notices:
         emit(Notice(text))
-    if (n := len(dataset)) < FEW:
-        lists = f", all in lists of {n}" if run.strategy.name.startswith(f"listwise{n}") else ""
-        emit(Notice(f"Only {n} texts{lists}: expect wide intervals."))
     caution = folder.caution()
     if caution is not None:
         emit(Notice(caution, warning=True))
@@ -337,12 +321,17 @@ def _begin(run: Run, emit: Emit) -> None:
             run.facts,
             strategy=run.strategy.name,
             rounds=rounds,
-            judges=() if len(settings.panelists) == 1 else settings.judges,
+            judges=settings.judges if settings.rehearsal or len(settings.panelists) > 1 else (),
             shared=dataset.shared if settings.share_texts else "",
         )
         folder.write_info(info, None if prompt is None else prompt.model_dump_json())
     else:
         _look_again(run, folder.info())
+    info = folder.info()
+    for text in info.cautions:
+        emit(Notice(text))
+    if settings.rehearsal:
+        emit(Notice(f"To ask a model, begin with: {info.real_run()[0]}"))
     if settings.share_texts:
         folder.share(dataset)
 

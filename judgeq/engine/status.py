@@ -50,6 +50,7 @@ class State:
     damage: Sequence[str] = ()
     """What doesn't add up in the ledger, where that was accepted."""
     JSON_KEYS: ClassVar = {
+        "rehearsal": "info.settings.rehearsal",
         "run": "run.id",
         "folder": "run.path",
         "store": "run.store_address",

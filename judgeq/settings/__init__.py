@@ -38,6 +38,9 @@ if TYPE_CHECKING:
     Rating = str
 else:
     Rating = Literal[CHOICES]
+REHEARSAL = "REHEARSAL"
+"""The simulated judge of texts without gold labels, whose answers are made up. It is called so that
+nobody takes them for real: runs, files and screens say the name of their judge."""
 Ensemble = Literal["rotate", "each"]
 
 
@@ -234,8 +237,8 @@ class Choices(Declarations):
 
     judge: tuple[str, ...] = setting(
         "simulated, people, a model, or recorded:FILE. Several times for several judges. The "
-        "simulated judge knows the gold and costs nothing; people answer on a page; recorded:FILE says "
-        "what was judged before; models are gpt-5-mini, claude-haiku-4-5, gemini/MODEL.",
+        "simulated judge knows the gold; REHEARSAL, the default without gold, makes answers up; people "
+        "answer on a page; recorded:FILE says what was judged before; models: gpt-5-mini, gemini/….",
         JUDGE, ("simulated",), common=True, short="-j", metavar="NAME", limits={"min_length": 1},
     )  # fmt: skip
     persona: tuple[str, ...] = setting(
@@ -349,6 +352,11 @@ class Choices(Declarations):
     @classmethod
     def _one_or_several(cls, value: Any) -> Any:
         return (value,) if isinstance(value, str) else value
+
+    @field_validator("judge")
+    @classmethod
+    def _in_capitals(cls, judges: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(REHEARSAL if name.upper() == REHEARSAL else name for name in judges)
 
 
 SETTINGS: Mapping[str, Setting] = {

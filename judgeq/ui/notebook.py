@@ -74,7 +74,8 @@ class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
     def _repr_html_(self) -> str:
         from judgeq.ui.show import run as show_run
 
-        return _html([show_run.ends(self)])
+        title = f"{self.mark}made-up scores" if self.mark else ""
+        return _html([replace(show_run.ends(self), title=title)])
 
 
 class Result(results.Result):  # noqa: D101  (its base's docstring)

@@ -103,13 +103,16 @@ def ending(result: Result, run: str) -> Section:
     scores, known, strategy = result.scores, result.known, result.history.strategy
     top = int(np.nanargmax(np.where(scores.scored, scores.main[1], np.nan)))
     more = known is not None and known.next_calls and not result.ended
-    return stated(
+    section = stated(
         "ending",
         r=result,
         name=f" {run}" if run else "",
         top=quoted(scores.ids[top]),
         more=more and strategy is not None and "rounds" in strategy.facts(),
     )
+    if not result.info.settings.rehearsal:
+        return section
+    return replace(section, blocks=[("To ask a model:", "\n".join(result.info.real_run()))])
 
 
 def rating(result: Result) -> Section:
