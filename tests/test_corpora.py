@@ -82,7 +82,6 @@ licence = "MIT"
 citation = "none"
 notice = "Be kind."
 file = "mini.csv"
-format = "csv"
 delimiter = ";"
 sha256 = "{sha256}"
 columns = {{ text = "body", gold = "y" }}

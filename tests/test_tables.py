@@ -46,7 +46,7 @@ def load_file(folder: Path, name: str, content: str | bytes, **settings: object)
 def test_what_separates_columns_is_seen_in_the_header(
     header: str, columns: set[str], delimiter: str
 ) -> None:
-    assert delimiter_of(header, columns) == delimiter
+    assert delimiter_of([header], columns) == delimiter
 
 
 @pytest.mark.parametrize(

@@ -29,7 +29,7 @@ from typing import Any, TypeVar
 from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
-from judgeq.datasets.frames import Frame
+from judgeq.datasets.tables import Source
 from judgeq.engine import assembly, batch, conflicts, results, status
 from judgeq.engine.assembly import Run
 from judgeq.engine.batch_lines import tidy
@@ -67,7 +67,7 @@ def prepare(
     root: Path,
     *,
     new: bool = False,
-    frame: Frame | None = None,
+    frame: Source | None = None,
     function: JudgeFunction | None = None,
 ) -> Run:
     """The run that these settings describe, under `root`; nothing is written. `frame` as in
@@ -101,7 +101,7 @@ def resume(
     folder: RunPlace,
     changes: Mapping[str, Any],
     *,
-    frame: Frame | None = None,
+    frame: Source | None = None,
     function: JudgeFunction | None = None,
 ) -> Run:
     """An existing run, with settings of this session changed (None: as before). `frame` and `function`

@@ -19,9 +19,10 @@ from typing import Literal, NamedTuple, TypeAlias
 
 from judgeq.datasets import formats
 from judgeq.datasets.columns import is_empty
-from judgeq.datasets.tables import UNUSABLE, Table, Wanted, shown
+from judgeq.datasets.tables import UNUSABLE, Table, shown, table_of
 from judgeq.errors import DataError
 from judgeq.imports.recordings import Judgment, Recording, renumbered
+from judgeq.settings import DatasetSpec
 from judgeq.types import Verdict
 
 Named: TypeAlias = Literal["text", "side"]
@@ -86,7 +87,7 @@ def read(
     for row, text in enumerate(texts or ()):
         known[text.strip()] = None if text.strip() in known else row
     known.update((name, row) for row, name in enumerate(ids))
-    table = formats.read(path, Wanted(_wanted(columns)))
+    table = table_of(formats.read(path, DatasetSpec(dataset=str(path))), _wanted(columns))
     return _Answers(table, columns, known).recording()
 
 
@@ -145,7 +146,7 @@ class _Answers:
             elif (verdict := self._verdict(row, says)) is not None:
                 of = self._round(row.i), presented, verdict, self._judge(row.i)
                 judgments.append(Judgment(*of, columns.best not in columns.items))
-        table.bad.check()
+        table.check()
         if not judgments:
             raise DataError(f"{table.name} holds no {kind.name}.")
         notices = [f"{what} were left out: {n:,}." for what, n in left_out.items() if n]
