@@ -151,6 +151,7 @@ BROKEN: list[tuple[str, str | bytes, dict[str, object], str]] = [
     ("a.csv", "text,i\nx,a\ny,a\n", ID, r"row 2 \(line 3\).* 'a' is .*row 1 \(line 2\)"),
     ("a.csv", "text,i\nx,a\ny,\x1b[2J\n", ID, r"row 2.*the id '\\x1b\[2J' holds a control"),
     ("a.csv", "text,x\na,1\nb,\n", {"latent_column": "x"}, r"row 2 .*'x': '' is not a number"),
+    ("a.jsonl", "{}\n" + JSON_X * 2, {}, r"row 1 \(line 1\): \{\} is an empty JSON object"),
     ("a.jsonl", JSON_X + "\n[1]\n", {}, r"row 2 \(line 3\): \[1\] is no JSON object"),
     ("a.jsonl", JSON_X + '{"text":\n', {}, r"row 2 \(line 2\): broken JSON: .* at column"),
     ("a.jsonl", b'{"text":"x"}\n{"text":"\xff"}\n', {}, r"line 2, byte 10 \(0xff\): not UTF-8"),

@@ -1,5 +1,5 @@
-"""A table's columns become a dataset: ids, texts, gold, latent values. Rows that can't be used are gathered
-in the table, and values are good for nothing until its `check` has passed."""
+"""A table's columns become a dataset: ids, texts, gold, latent values. What is wrong with its rows is
+gathered in the table, and values are good for nothing until its `check` has passed."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import math
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import replace
 from functools import cache
 from typing import Any
 
@@ -17,13 +16,11 @@ from judgeq.datasets.dataset import OF_COLUMNS, STDIN, Dataset, RowIds, flag_of
 from judgeq.datasets.tables import (
     ID,
     TEXT,
-    UNUSABLE,
     Source,
     Table,
     did_you_mean,
     listed,
     shown,
-    table_of,
 )
 from judgeq.errors import DataError, UsageError
 from judgeq.settings import DatasetSpec
@@ -67,9 +64,8 @@ def dataset_of(source: Source, spec: DatasetSpec, unlabelled: Sequence[str] = ()
         raise UsageError(f"--id-column can't be the column of the texts, {shown(text)}.")
     roles = {name: column for name in OF_COLUMNS if (column := getattr(spec, name)) is not None}
     named = {column: f"Name the right one with {flag_of(name)}." for name, column in roles.items()}
-    notices: list[str] = []
-    table = table_of(source, named, None if spec.keep_columns else (text, ID))
-    table = _rows(table, spec, text, notices)
+    table = Table(source, named, None if spec.keep_columns else (text, ID))
+    notices = [*_choose_rows(table, spec, text)]
     ids, texts, missing = _ids(table, spec, (text, *named), notices), None, ""
     if text in table.columns:
         texts = [*_values(table, text, _text)]
@@ -105,52 +101,50 @@ def dataset_of(source: Source, spec: DatasetSpec, unlabelled: Sequence[str] = ()
     )
 
 
-def _rows(table: Table, spec: DatasetSpec, text: str, notices: list[str]) -> Table:
-    """The rows to judge, with notices of those that are left out, and of texts that repeat."""
+def _choose_rows(table: Table, spec: DatasetSpec, text: str) -> Iterator[str]:
+    """Leaves out rows as the settings say; gives notices of these, and of texts that repeat."""
     cells = table.columns.get(text, [])
-    empty = {row for row, cell in enumerate(cells) if is_empty(cell)} if spec.skip_empty else ()
-    if empty:
-        named = ", ".join(f"{table.numbers[row] + 1}" for row in sorted(empty)[:10])
-        notices.append(
-            f"{len(empty):,} of {len(table):,} rows are left out (--skip-empty), since they have no "
+    rows: Sequence[int] = range(len(cells))
+    if spec.skip_empty and (empty := [row for row in rows if is_empty(cells[row])]):
+        named = ", ".join(f"{table.numbers[row] + 1}" for row in empty[:10])
+        yield (
+            f"{len(empty):,} of {len(cells):,} rows are left out (--skip-empty), since they have no "
             f"text: {named}{', …' if len(empty) > 10 else ''}."
         )
-        table = table.rows([row for row in range(len(table)) if row not in empty])
-        cells = table.columns[text]
+        rows = sorted({*rows} - {*empty})
     first: dict[object, int] = {}
-    for row, cell in enumerate(cells):
-        first.setdefault(cell if isinstance(cell, str) else row, row)
-    if len(first) < len(cells):
-        once, what = "--merge-duplicates", "each is judged as an item of its own"
-        then = f"{what} ({once} judges each text once)."
+    for row in rows:
+        first.setdefault(cells[row] if isinstance(cells[row], str) else row, row)
+    if len(first) < len(rows):
+        then = "each is judged as an item of its own (--merge-duplicates judges each text once)."
         if spec.merge_duplicates:
-            then = f"are judged once with it ({once})."
-            table = table.rows([*first.values()])
-        repeated = f"{len(cells) - len(first):,} of {len(cells):,} texts"
-        notices.append(f"{repeated} repeat an earlier one, and {then}")
-    return table
+            then = "are judged once with it (--merge-duplicates)."
+        repeated = f"{len(rows) - len(first):,} of {len(rows):,} texts"
+        yield f"{repeated} repeat an earlier one, and {then}"
+        rows = [*first.values()] if spec.merge_duplicates else rows
+    if len(rows) < len(cells):
+        table.keep(rows)
 
 
 def _ids(
     table: Table, spec: DatasetSpec, taken: Sequence[str], notices: list[str]
 ) -> list[str] | None:
     """The ids; None where row numbers are, with a notice where "id" can't be the column of ids."""
-    if spec.id_column is not None:
-        return read_ids(table, spec.id_column)
-    if ID not in table.columns or ID in taken:
+    if spec.id_column is None and (ID not in table.columns or ID in taken):
         return None
-    tried = replace(table, bad=[])
-    ids = read_ids(tried, ID)
-    if not tried.bad:
+    before = len(table.bad)
+    ids = read_ids(table, spec.id_column or ID)
+    if spec.id_column is not None or len(table.bad) == before:
         return ids
-    problem = min(tried.bad)[1]
+    problem = min(table.bad[before:])[1]
+    del table.bad[before:]
     notices.append(f"{table.name}, {problem}, so row numbers are the ids, not that column.")
     return None
 
 
 def row_ids(table: Table) -> Sequence[str]:
     """The numbers of the rows as ids."""
-    whole = isinstance(table.numbers, range)
+    whole = [*table.numbers[-1:]] == [len(table) - 1]
     return RowIds(len(table)) if whole else [*map(str, table.numbers)]
 
 
@@ -180,8 +174,8 @@ def _values(table: Table, column: str, value_of: Callable[[Any], Any]) -> Iterat
         try:
             yield value_of(cell)
         except ValueError as error:
-            if cell is not UNUSABLE:
-                table.report(row, *error.args, column)
+            problem, remedy = error.args
+            table.report(row, problem, remedy, column)
             yield math.nan
 
 
@@ -246,7 +240,7 @@ def read_gold(
 
     @cache
     def seen() -> str:
-        filled = (cell for cell in table.columns[column] if cell not in (None, UNUSABLE))
+        filled = (cell for cell in table.columns[column] if cell is not None)
         return listed(filter(None, dict.fromkeys(str(cell).strip() for cell in filled)))
 
     def gold_of(cell: Any) -> float:

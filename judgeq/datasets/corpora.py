@@ -44,8 +44,8 @@ class Columns(Part):
 class Gold(Part):
     """What the gold column means; `levels` from least to most, `unlabelled` cells mean no gold."""
 
-    kind: GoldKind
-    meaning: str
+    kind: GoldKind | None = None
+    meaning: str = ""
     levels: tuple[str, ...] | None = None
     unlabelled: tuple[str, ...] = ()
 
@@ -76,7 +76,7 @@ class Corpus(Part):
     prompt: str | None = None
     labels: str | None = None
     columns: Columns
-    gold: Gold | None = None
+    gold: Gold = Gold()
     subsets: Mapping[str, Subset] = {}
 
 
@@ -108,8 +108,8 @@ def known(data_dir: Path | None = None) -> list[DatasetInfo]:
             DatasetInfo(
                 **which.model_dump(include=same),
                 size=where.stat().st_size if where else which.size,
-                gold_meaning=which.gold.meaning if which.gold else "",
-                gold_kind=which.gold.kind if which.gold else None,
+                gold_meaning=which.gold.meaning,
+                gold_kind=which.gold.kind,
                 address=which.url,
                 where=where,
                 labels_only=where is None and which.labels is not None,
@@ -134,11 +134,8 @@ def load(spec: DatasetSpec, base: Path, *, may_download: bool) -> Dataset:
     path, why = _found(every), ""
     if path is None:
         path = every[-1]  # the cache
-        if which.url is None or which.sha256 is None or which.size is None:
-            why = "it has no address to download it from"
-        elif not may_download:
-            why = "downloading is turned off"
-        else:
+        why = "downloading is turned off" if which.url else "it has no address to download it from"
+        if may_download and which.url and which.sha256 and which.size:
             why = fetch(which.url, path, sha256=which.sha256, size=which.size)
     if not why:
         return _whole(which, path, spec.latent_column)
@@ -182,24 +179,24 @@ def _whole(which: Corpus, path: Path, latent_column: str | None) -> Dataset:
         text_column=which.columns.text,
         id_column=which.columns.id,
         gold_column=which.columns.gold,
-        gold_levels=which.gold and which.gold.levels,
+        gold_levels=which.gold.levels,
         latent_column=latent_column,
         delimiter=which.delimiter,
         keep_columns=True,
     )
     source = read(path, table, data=data)
-    return _described(which, dataset_of(source, table, which.gold.unlabelled if which.gold else ()))
+    return _described(which, dataset_of(source, table, which.gold.unlabelled))
 
 
 def _described(which: Corpus, dataset: Dataset, *notices: str) -> Dataset:
     """The items with what is known of their corpus: the same with texts and without, where its file
     has a checksum."""
-    own, gold = which.columns, which.gold
+    own = which.columns
     return replace(
         dataset,
         name=which.name,
-        gold_kind=gold.kind if gold else None,
-        gold_meaning=gold.meaning if gold else "",
+        gold_kind=which.gold.kind,
+        gold_meaning=which.gold.meaning,
         subsets={
             name: np.array([str(cell) == subset.equals for cell in dataset.columns[subset.column]])
             for name, subset in which.subsets.items()
@@ -216,10 +213,11 @@ def _described(which: Corpus, dataset: Dataset, *notices: str) -> Dataset:
 def _places(which: Corpus, data_dir: Path | None, base: Path) -> Sequence[Path]:
     """Every path at which the file of a corpus is looked for, in order; the last one is the cache, where
     a download is put."""
-    given = [data_dir, base / os.environ["JUDGEQ_DATA"] if os.environ.get("JUDGEQ_DATA") else None]
-    own = [folder for root in filter(None, given) for folder in (root, root / which.name)]
-    roots = (files.shipped("datasets"), base / "datasets", files.user_cache() / "datasets")
-    return [*(root / which.file for root in (*own, *(root / which.name for root in roots)))]
+    given = os.environ.get("JUDGEQ_DATA")
+    roots = filter(None, [data_dir, base / given if given else None])
+    own = [folder for root in roots for folder in (root, root / which.name)]
+    shared = (files.shipped("datasets"), base / "datasets", files.user_cache() / "datasets")
+    return [folder / which.file for folder in (*own, *(root / which.name for root in shared))]
 
 
 def _found(places: Sequence[Path]) -> Path | None:

@@ -82,7 +82,7 @@ def contents(path: Path) -> bytes:
 def read(
     path: Path, spec: DatasetSpec, *, form: Format | None = None, data: bytes | None = None
 ) -> Source:
-    """The table in a file, read as `spec` says. With `data` these are its bytes, and `path` is their name.
+    """The table in a file, read as `spec` says. With `data` these are its bytes, and `path` names them.
 
     Without `form` it is that of the file's name; without a delimiter that of the format, or what the
     first line of a CSV file shows; without an encoding it is UTF-8, or what a byte order mark says.
@@ -296,20 +296,20 @@ def _objects(name: str, lines: Iterator[str], array: bool, choose: Choose) -> Ro
         whole = parsed("".join(lines))
         if isinstance(whole, ValueError):
             raise DataError(f"{name}: {whole}. Expected an array of objects.")
-        entries = zip(repeat(0), whole)
+        entries = ((0, entry) for entry in whole)
     wanted: Mapping[str, bool] | None = None
     for line, entry in entries:
         entry = {TEXT: entry} if isinstance(entry, str) else entry
-        if not isinstance(entry, dict):
-            wrong = isinstance(entry, ValueError)
-            problem = str(entry) if wrong else f"{shown(entry)} is no JSON object"
+        if not isinstance(entry, dict) or not entry:
+            what = f"{shown(entry)} is {'an empty' if entry == {} else 'no'} JSON object"
             remedy = "Expected one whole JSON object a line, or an array of objects."
-            yield line, ValueError(problem, remedy)
+            yield line, ValueError(str(entry) if isinstance(entry, ValueError) else what, remedy)
             continue
         cells = _flat(entry)
-        wanted = choose([*cells]) if wanted is None else wanted
-        lacking = [column for column, needed in wanted.items() if needed and column not in cells]
-        if lacking:
+        if wanted is None:
+            wanted = choose([*cells])
+            needed = [column for column in wanted if wanted[column]]
+        if lacking := [column for column in needed if column not in cells]:
             problem = f"no key {shown(lacking[0])}; it has {listed(cells)}"
             yield line, ValueError(problem, "Give every object this key (null where it's unknown).")
         else:
@@ -318,7 +318,7 @@ def _objects(name: str, lines: Iterator[str], array: bool, choose: Choose) -> Ro
 
 def _flat(entry: Mapping[str, Any], path: str = "", depth: int = 8) -> dict[str, Any]:
     """The cells of an object by their paths, as deep as anybody nests columns."""
-    flat = {}
+    flat: dict[str, Any] = {}
     for key, value in entry.items():
         if isinstance(value, dict) and value and depth:
             flat |= _flat(value, f"{path}{key}.", depth - 1)

@@ -54,8 +54,8 @@ def source_of(data: Any, text: str, more: Mapping[str, Sequence[object]]) -> Sou
         if len({*lengths.values()}) > 1:
             shown = ", ".join(f"{column} {length:,}" for column, length in lengths.items())
             raise UsageError(f"{name}: the columns differ in length ({shown}).")
-        for cells in zip(*columns.values(), strict=True):
-            yield 0, [*map(_plain, cells)]
+        for row in zip(*columns.values(), strict=True):
+            yield 0, [*map(_plain, row)]
 
     return Source(name, rows)
 

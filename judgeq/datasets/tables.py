@@ -8,21 +8,16 @@ import sys
 from array import array
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, replace
 from operator import itemgetter
 from typing import Any, NamedTuple, TypeAlias
 
 from judgeq.errors import DataError
 
-TEXT = "text"
-"""The column of texts, where no other is named; of a table that has no others, its name."""
-ID = "id"
-"""The column of ids, where no other is named."""
-UNUSABLE: Any = object()
-"""In place of the cells of a row that is reported already."""
+TEXT, ID = "text", "id"
+"""The columns of texts and ids, where no others are named; a table's only column is one of texts."""
 LISTED, KEPT = 10, 1_000
 """Bad rows in a message, and those kept to choose them from."""
-_UNLISTED = (sys.maxsize, "", "")
+_COUNTED = (sys.maxsize, "", "")
 _NUMBER = re.compile(r"[-+]?\d+([.,]\d+)?")
 
 Rows: TypeAlias = Iterator[tuple[int, Sequence[Any] | ValueError]]
@@ -40,20 +35,51 @@ class Source(NamedTuple):
     decimal_comma: bool = False
 
 
-@dataclass(frozen=True, slots=True, eq=False)
 class Table:
-    """The columns asked for, all of the same length; cells are as the source has them (CSV: str).
+    """The columns of a source that are asked for; cells are as it has them (CSV: str).
 
-    Problems with rows are gathered in `bad`: call `check` when all columns are read.
+    A row that can't be used is in none of them, and what is wrong is gathered: call `check` in the end.
     """
 
-    name: str  # for messages
-    header: Sequence[str]  # the names of all columns of the source
-    columns: Mapping[str, list[Any]]
-    lines: array[int]  # as in Rows
-    bad: list[tuple[int, str, str]]  # row, what is wrong, what to do
-    decimal_comma: bool = False
-    numbers: Sequence[int] = range(sys.maxsize)  # of each row here, its number in the source
+    def __init__(
+        self, source: Source, columns: Mapping[str, str], others: Sequence[str] | None = ()
+    ) -> None:
+        """Reads the columns that must be there, each with what to do where it isn't; and `others` (None:
+        all) if they are there. Raises DataError for a column that is missing, or there twice."""
+        self.name, rows, self.decimal_comma = source
+        self.header: Sequence[str] = ()  # the names of all columns of the source
+        self.columns: dict[str, list[Any]] = {}
+        self.numbers = array("q")  # of each row, its number in the source, 0-based
+        self.lines = array("q")  # as in Rows
+        self.bad: list[tuple[int, str, str]] = []  # row, what is wrong, what to do
+        into: list[Callable[[Any], None]] = []
+
+        def choose(header: Sequence[str]) -> Mapping[str, bool]:
+            self.header = header
+            for column, times in Counter(header).items():
+                if column and times > 1:
+                    twice = f"{self.name} has more than one column {shown(column)}"
+                    raise DataError(f"{twice}. Rename one of them in its header.")
+            for column, remedy in columns.items():
+                if column not in header:
+                    raise DataError(self.without(column, remedy))
+            every = (*columns, *(header if others is None else others))
+            self.columns = {name: [] for name in every if name and name in header}
+            into.extend(cells.append for cells in self.columns.values())
+            return {name: name in columns for name in self.columns}
+
+        for number, (line, cells) in enumerate(rows(choose)):
+            self.numbers.append(number)
+            self.lines.append(line)
+            if isinstance(cells, ValueError):
+                self.report(-1, *cells.args)
+                del self.numbers[-1], self.lines[-1]
+                continue
+            for append, cell in zip(into, cells):  # noqa: B905  strict takes time
+                append(cell)
+        if not self.header:
+            self.check()
+            raise DataError(f"{self.name} is empty. Expected a table of texts.")
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -63,20 +89,11 @@ class Table:
         line = self.lines[i]
         return f"row {self.numbers[i] + 1}" + (f" (line {line})" if line else "")
 
-    def rows(self, chosen: Sequence[int]) -> Table:
-        """These rows only, by their places here."""
-        return replace(
-            self,
-            columns={name: [cells[i] for i in chosen] for name, cells in self.columns.items()},
-            lines=array("q", [self.lines[i] for i in chosen]),
-            numbers=[self.numbers[i] for i in chosen],
-        )
-
     def report(self, i: int, problem: str, remedy: str, column: str | None = None) -> None:
         """Note that the i-th row can't be used, or its cell in a column."""
         where = self.place(i) + ("" if column is None else f", column {shown(column)}")
-        kept = len(self.bad) < KEPT  # the others are only counted
-        self.bad.append((self.numbers[i], f"{where}: {problem}", remedy) if kept else _UNLISTED)
+        bad = (self.numbers[i], f"{where}: {problem}", remedy)
+        self.bad.append(bad if len(self.bad) < KEPT else _COUNTED)
 
     def check(self) -> None:
         """Raise DataError listing the bad rows, if there is one."""
@@ -89,6 +106,12 @@ class Table:
             lines += [f"{problem}." for _, problem, _ in first]
             lines += [f"And {more:,} more."] if more else []
             raise DataError("\n".join([*lines, *dict.fromkeys(remedy for *_, remedy in first)]))
+
+    def keep(self, rows: Sequence[int]) -> None:
+        """Leave out all other rows."""
+        self.columns = {name: [cells[i] for i in rows] for name, cells in self.columns.items()}
+        self.numbers = array("q", [self.numbers[i] for i in rows])
+        self.lines = array("q", [self.lines[i] for i in rows])
 
     def without(self, column: str, remedy: str) -> str:
         """That a column is missing, which there are instead, and what to do."""
@@ -104,47 +127,6 @@ class Table:
             hint = " It may be in another encoding, which --encoding names."
         has = f"{self.name} has no column {shown(column)}; it has {listed(header)}."
         return f"{has}{hint} {remedy}".strip()
-
-
-def table_of(
-    source: Source, columns: Mapping[str, str], others: Sequence[str] | None = ()
-) -> Table:
-    """The columns that must be there, each with what to do where it isn't; and `others` (None: all) if
-    they are there. Raises DataError for a column that is missing, or there twice."""
-    cells: dict[str, list[Any]] = {}
-    into: list[Callable[[Any], None]] = []
-    header: list[str] = []
-    table = Table(source.name, header, cells, array("q"), [], source.decimal_comma)
-
-    def chosen(names: Sequence[str]) -> Mapping[str, bool]:
-        header.extend(names)
-        for column, times in Counter(header).items():
-            if column and times > 1:
-                raise DataError(
-                    f"{table.name} has more than one column {shown(column)}. "
-                    "Rename one of them in its header."
-                )
-        for column, remedy in columns.items():
-            if column not in header:
-                raise DataError(table.without(column, remedy))
-        every = (*columns, *(header if others is None else others))
-        wanted = {name: name in columns for name in every if name and name in header}
-        cells.update((name, [UNUSABLE] * len(table)) for name in wanted)
-        into.extend(column.append for column in cells.values())
-        return wanted
-
-    note = table.lines.append
-    for line, found in source.rows(chosen):
-        note(line)
-        if isinstance(found, ValueError):
-            table.report(len(table) - 1, *found.args)
-            found = [UNUSABLE] * len(into)
-        for append, cell in zip(into, found):  # noqa: B905  strict takes time
-            append(cell)
-    if not header:
-        table.check()
-        raise DataError(f"{table.name} is empty. Expected a table of texts.")
-    return table
 
 
 def shown(value: object, limit: int = 60) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 
 from judgeq.datasets.columns import checked_levels, read_gold, read_ids, row_ids
 from judgeq.datasets.formats import SUFFIXES, format_of, read
-from judgeq.datasets.tables import ID, listed, shown, table_of
+from judgeq.datasets.tables import ID, Table, listed, shown
 from judgeq.engine.results import Result
 from judgeq.errors import DataError, UsageError
 from judgeq.evaluation.metrics import LEVEL, RESAMPLES
@@ -133,7 +133,7 @@ def read_gold_file(
     numbered = all(name == str(row) for row, name in enumerate(ids))
     looked_for = () if numbered or id_column or gold_column == ID else (ID,)
     spec = DatasetSpec(dataset=str(path), gold_column=gold_column, id_column=id_column)
-    table = table_of(read(path, spec), wanted, looked_for)
+    table = Table(read(path, spec), wanted, looked_for)
     if ID in looked_for and ID in table.columns:
         id_column = ID
     labels = read_gold(table, gold_column, levels)
