@@ -269,7 +269,7 @@ def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any
     return dict(bound.arguments)
 
 
-def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Frame | None]:
+def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Source | None]:
     """The run that parameters of `run` describe, and the table where the texts themselves are given."""
     settings, frame, function = _asked(parameters)
     root, new = Path(parameters["runs_dir"]), parameters["new"]
@@ -319,7 +319,7 @@ def _table(
 
 def _played(
     prepared: Run,
-    frame: Frame | None,
+    frame: Source | None,
     retry_failed: bool,
     progress: bool | None,
     on_event: OnEvent | None,

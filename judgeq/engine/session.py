@@ -275,7 +275,7 @@ def with_texts(
     return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
-def dataset_of(folder: RunPlace, *, frame: Frame | None = None, **changes: Any) -> Dataset | None:
+def dataset_of(folder: RunPlace, *, frame: Source | None = None, **changes: Any) -> Dataset | None:
     """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
     no standard input, and opens no file that somebody else's folder names. `frame` as in
     `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""
