@@ -317,4 +317,4 @@ def _number(table: Table, cell: Any) -> float | None:
         if table.decimal_comma and "." not in cell:
             cell = cell.replace(",", ".")
         cell = float(cell) if _NUMBER.fullmatch(cell) else _TRUTH.get(cell.casefold())
-    return float(cell) if isinstance(cell, int | float) and math.isfinite(cell) else None
+    return float(cell) if isinstance(cell, (int, float)) and math.isfinite(cell) else None

@@ -308,9 +308,9 @@ def _objects(name: str, lines: Iterator[str], array: bool, choose: Choose) -> Ro
         cells = _flat(entry)
         if wanted is None:
             wanted = choose([*cells])
-            needed = [column for column in wanted if wanted[column]]
-        if lacking := [column for column in needed if column not in cells]:
-            problem = f"no key {shown(lacking[0])}; it has {listed(cells)}"
+            needed = {column for column in wanted if wanted[column]}
+        if not needed <= cells.keys():
+            problem = f"no key {shown(min(needed - cells.keys()))}; it has {listed(cells)}"
             yield line, ValueError(problem, "Give every object this key (null where it's unknown).")
         else:
             yield line, [*map(cells.get, wanted)]

@@ -68,9 +68,10 @@ class Table:
             into.extend(cells.append for cells in self.columns.values())
             return {name: name in columns for name in self.columns}
 
+        count, begin = self.numbers.append, self.lines.append
         for number, (line, cells) in enumerate(rows(choose)):
-            self.numbers.append(number)
-            self.lines.append(line)
+            count(number)
+            begin(line)
             if isinstance(cells, ValueError):
                 self.report(-1, *cells.args)
                 del self.numbers[-1], self.lines[-1]
