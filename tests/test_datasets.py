@@ -301,7 +301,7 @@ def test_labels_in_jsonl_are_named_as_json_writes_them() -> None:
         ({"dataset": "a.jsonl", "delimiter": ";"}, "--delimiter is for CSV"),
         (
             {"dataset": "a.parquet", "encoding": "latin-1"},
-            "--encoding is for CSV TSV TXT JSONL, and .* PARQUET",
+            "--encoding is for CSV, TSV, TXT, JSONL, and .* PARQUET",
         ),
         ({"dataset": "babe", "data_dir": "nowhere"}, "--data-dir nowhere: there is no folder"),
         ({"dataset": "a.csv", "n": 5}, "--n is for synthetic"),

@@ -37,9 +37,9 @@ FORMATS: Mapping[str, Format] = {
 }
 SUFFIXES = f"{', '.join(FORMATS)}, also with .gz"
 SETTINGS = {
-    "delimiter": "csv tsv",
-    "encoding": "csv tsv txt jsonl",
-    "no_header": "csv tsv txt xlsx",
+    "delimiter": "csv, tsv",
+    "encoding": "csv, tsv, txt, jsonl",
+    "no_header": "csv, tsv, txt, xlsx",
 }
 """How a file is read, and of which formats that can be set."""
 # No judge reads a text this long; what does get there is a quotation mark that is never closed.
@@ -103,7 +103,7 @@ def read(
     if form == "txt" and (columns or spec.delimiter):
         form = "csv"
     for setting, forms in SETTINGS.items():
-        if form not in forms.split():
+        if form not in forms.split(", "):
             refuse(spec, [setting], f"is for {forms.upper()}, and {name} holds {form.upper()}")
     data = contents(path) if data is None else data
     if name.lower().endswith(".gz"):
