@@ -19,7 +19,7 @@ from judgeq import config, datasets, judge, prompts, trust
 from judgeq.config import SESSION, Settings
 from judgeq.datasets import Dataset, corpora
 from judgeq.datasets.formats import format_of
-from judgeq.datasets.synthetic import SYNTHETIC
+from judgeq.datasets.synthetic import NAMES
 from judgeq.engine import assembly
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import Stop
@@ -248,7 +248,7 @@ def _specs(
     worker's user gave, or where this user began the run. No path that the store names otherwise."""
     asked = info.settings.model_copy(update={"data_dir": own.data_dir})
     name = asked.dataset
-    if name.startswith(SYNTHETIC) or name in corpora.names():
+    if name in (*NAMES, *corpora.names()):
         yield asked
         return
     for path in files:

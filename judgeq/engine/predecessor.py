@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from judgeq.datasets import Dataset
-from judgeq.datasets.dataset import RowIds, content_of
+from judgeq.datasets.dataset import RowIds
 from judgeq.errors import RunError
 from judgeq.runs import RunPlace, Runs, id_of
 
@@ -51,6 +51,7 @@ async def new_texts(dataset: Dataset, earlier: RunPlace) -> int | None:
     rows, texts = {name: row for row, name in enumerate(dataset.ids)}, dataset.texts or ()
     kept = [texts[rows[name]] for name in ids if name in rows]
     names = RowIds(len(ids)) if isinstance(dataset.ids, RowIds) else ids
-    if len(kept) < len(ids) or content_of(names, kept) != info.facts.get("dataset"):
+    its = Dataset(dataset.name, names, kept, dataset.source)
+    if len(kept) < len(ids) or its.content != info.facts.get("dataset"):
         return None
     return len(dataset) - len(ids)

@@ -28,7 +28,7 @@ from typing import Any, TypeVar
 from judgeq import config, datasets, files, judge, prompts, runs, trust
 from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
-from judgeq.datasets.frames import Frame
+from judgeq.datasets.tables import Source
 from judgeq.engine import (
     assembly,
     batch,
@@ -70,7 +70,7 @@ def prepare(
     root: Path,
     *,
     new: bool = False,
-    frame: Frame | None = None,
+    frame: Source | None = None,
     function: JudgeFunction | None = None,
 ) -> Run:
     """The run that these settings describe, under `root`; nothing is written. `frame` as in
@@ -108,7 +108,7 @@ def resume(
     folder: RunPlace,
     changes: Mapping[str, Any],
     *,
-    frame: Frame | None = None,
+    frame: Source | None = None,
     function: JudgeFunction | None = None,
 ) -> Run:
     """An existing run, with settings of this session changed (None: as before). `frame` and `function`
@@ -276,7 +276,7 @@ def with_texts(
     return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
-def dataset_of(folder: RunPlace, *, frame: Frame | None = None, **changes: Any) -> Dataset | None:
+def dataset_of(folder: RunPlace, *, frame: Source | None = None, **changes: Any) -> Dataset | None:
     """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
     no standard input, and opens no file that somebody else's folder names. `frame` as in
     `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""

@@ -117,7 +117,9 @@ class DatasetSpec(Declarations):
         "Only this many items, drawn by --seed. A pilot before you pay for all.", DATA, None,
         common=True, limits={"ge": 2},
     )  # fmt: skip
-    n: int | None = setting("How many synthetic items.", DATA, None, unset="1000")
+    n: int | None = setting(
+        "How many synthetic items.", DATA, None, unset="1000", limits={"ge": 2, "le": 10_000_000}
+    )
     data_dir: Path | None = setting("Where the known corpora's files lie.", DATA, None)
 
     @field_validator("delimiter")
