@@ -161,7 +161,7 @@ def test_a_strangers_names_neither_style_the_terminal_nor_widen_the_list(tmp_pat
 
 def test_the_id_outlasts_all_else_on_a_narrow_terminal(tmp_path: Path) -> None:
     judgeq(tmp_path, *JOB, "--name", "a name of many characters", "-q")
-    states = [*asyncio.run(status.states(FolderRuns(tmp_path / "runs")))]
+    states = [*asyncio.run(status.states(FolderRuns(tmp_path / "runs").all()))]
     run = only_run(tmp_path).name
     for width in (80, 60, 40, 20):
         shown = [str(line) for line in terminal([show_status.runs(states)], width)]

@@ -258,7 +258,7 @@ def _invitation(run: Run, entrance: Entrance) -> str:
     text = f"Anybody who opens {address} may judge, under a name of their own."
     if not run.settings.open_to_all:
         text = (
-            f"People judge at {address}, each with a link of their own: `judgeq judges add "
+            f"People judge at {address}, each with a link of their own: `judgeq annotate add "
             f"{run.folder.argument} NAME` prints one."
         )
     if entrance.is_only_here:

@@ -1,0 +1,264 @@
+"""The commands that judge: run, estimate, resume. What they need is imported when they run."""
+
+from __future__ import annotations
+
+import signal
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from judgeq.cli.options import (
+    ALL,
+    DATASET,
+    JSON,
+    LOG,
+    NEW,
+    QUIET,
+    RESUMED,
+    RETRY_FAILED,
+    RUN,
+    RUNS_DIR,
+    command,
+    of_settings,
+    option,
+)
+from judgeq.cli.printing import Answer, answer_of, console
+from judgeq.errors import (
+    BudgetError,
+    JudgeError,
+    JudgeqError,
+    NoVerdictsError,
+    RunError,
+    StoppedError,
+)
+from judgeq.settings.declaration import MONEY, RUNNING
+
+if TYPE_CHECKING:
+    from judgeq.engine.assembly import Run
+    from judgeq.engine.pilot import Pilot
+    from judgeq.engine.status import State
+    from judgeq.runs import RunPlace
+
+CONFIG = option(
+    "--config", "A TOML file of settings, named as these options, which win.", Path,
+    group=RUNNING, common=True,
+)  # fmt: skip
+DRY_RUN = option(
+    "--dry-run", "Show calls, tokens and dollars, and stop before anything is sent.",
+    group=MONEY, common=True,
+)  # fmt: skip
+PILOT = option(
+    "--pilot",
+    "Ask the run's first N questions, and estimate by them. The run doesn't ask them again.",
+    int, min=1, group=MONEY, common=True,
+)  # fmt: skip
+ROUNDS = option(
+    "total_rounds --rounds", "Rounds in all: more than the run has, to buy further ones.", int,
+    min=1, group=RUNNING, common=True,
+)  # fmt: skip
+
+
+@command(
+    "run", DATASET, *of_settings(*ALL), DRY_RUN, NEW, RETRY_FAILED, CONFIG, RUNS_DIR, LOG, QUIET, JSON
+)  # fmt: skip
+def run(
+    given: dict[str, Any],
+    config: Path | None,
+    runs_dir: Path,
+    new: bool,
+    dry_run: bool,
+    retry_failed: bool,
+    quiet: bool,
+    as_json: bool,
+) -> Answer:
+    """Judge texts from start to scores, or continue a run.
+
+    The same command again continues the same run: interrupted, it resumes;
+    finished, it shows its result and asks nothing. Ctrl-C once lets the calls
+    in flight finish, twice stops now.
+
+    Examples:
+
+      judgeq run babe --strategy listwise10
+
+      judgeq run my.csv --text-column body --feature "how urgent it is"
+
+      judgeq run demo --judge gpt-5-mini --max-cost 1
+
+      judgeq run demo --judge my-model --base-url http://127.0.0.1:8000/v1
+    """
+    prepared = prepare(given, config, runs_dir, new=new)
+    if dry_run:
+        return estimated(prepared)
+    return play(prepared, quiet, as_json, retry_failed)
+
+
+def prepare(given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, new: bool) -> Run:
+    """The run of these settings and those of a file, new or as far as it is."""
+    from judgeq import config as configuration
+    from judgeq.engine import session
+
+    return session.prepare(configuration.settle(given, config), runs_dir, new=new)
+
+
+@command("estimate", DATASET, *of_settings(*ALL), PILOT, NEW, CONFIG, RUNS_DIR, LOG, JSON)
+def estimate(
+    given: dict[str, Any], config: Path | None, runs_dir: Path, new: bool, pilot: int | None
+) -> Answer:
+    """Show a run's calls, tokens and dollars before it begins.
+
+    Takes the options of `judgeq run`, the cache and what is judged already into
+    account. The same as `judgeq run --dry-run`.
+
+    --pilot begins the run, within --max-cost; `judgeq run` with the same options
+    (without --new) continues from there.
+
+    Examples:
+
+      judgeq estimate babe --strategy listwise10 --judge gpt-5-mini
+
+      judgeq estimate babe --judge gpt-5-mini --pilot 20 --max-cost 0.5
+    """
+    prepared = prepare(given, config, runs_dir, new=new)
+    return estimated(prepared, None if pilot is None else _pilot(prepared, pilot, new))
+
+
+def _pilot(prepared: Run, questions: int, new: bool) -> Pilot | None:
+    from judgeq.engine import pilot
+    from judgeq.ui import dashboard
+
+    face = dashboard.choose(console(stderr=True), quiet=False)
+    restore_ctrl_c()
+    with face:
+        return pilot.ask(prepared, questions, face, new=new, beside=face.draw_forever)
+
+
+def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
+    """What a run would take."""
+    import asyncio
+
+    from judgeq.engine import estimate
+    from judgeq.ui.show import run as show_run
+
+    found = asyncio.run(estimate.estimate(prepared, pilot))
+    return Answer(found, show_run.estimate, None if pilot is None else pilot.error)
+
+
+@command("resume", RUN, *of_settings(*RESUMED, of_run=True), ROUNDS, RETRY_FAILED, RUNS_DIR, LOG, QUIET, JSON)  # fmt: skip
+def resume(
+    place: RunPlace,
+    given: dict[str, Any],
+    total_rounds: int | None,
+    retry_failed: bool,
+    quiet: bool,
+    as_json: bool,
+) -> Answer:
+    """Continue a run that was stopped or killed.
+
+    What was answered is never asked again, and settings that aren't given are the
+    run's. Of a run that you didn't begin, what names a file, a key or an address,
+    or decides what you pay, has to be given again: it lists the options.
+    """
+    from judgeq.engine import session
+
+    prepared = session.resume(place, given | {"total_rounds": total_rounds})
+    return play(prepared, quiet, as_json, retry_failed)
+
+
+def play(
+    prepared: Run, quiet: bool, as_json: bool, retry_failed: bool, *, browser: bool = False
+) -> Answer:
+    """Go on with a run until it is finished or stopped; its result."""
+    from judgeq.engine import session
+    from judgeq.ui import dashboard
+
+    face = dashboard.choose(console(stderr=True), quiet=quiet)
+    folder, page = prepared.folder, None
+    if prepared.settings.people is not None:
+        from judgeq.web import annotate  # brings aiohttp
+
+        page = annotate.page(prepared, face, _launched if browser else None)
+    restore_ctrl_c()
+    try:
+        with face:
+            result = session.execute(
+                prepared, face, beside=face.draw_forever, page=page, retry_failed=retry_failed
+            )
+    except JudgeqError as error:
+        ended = _advised(error, folder.argument)
+        if isinstance(error, BudgetError):
+            return _partial(prepared, ended)
+        return Answer(_state(folder) if as_json else {}, error=ended)
+    return answer_of(result, _lost(result.counts.failed, result.run.argument))
+
+
+def _launched(address: str) -> None:
+    click.launch(address)
+
+
+def restore_ctrl_c() -> None:
+    """All is loaded, and the terminal is about to be drawn on: from here on it has to be restored."""
+    if signal.getsignal(signal.SIGINT) is not signal.SIG_IGN:
+        signal.signal(signal.SIGINT, signal.default_int_handler)
+
+
+def _advised(error: JudgeqError, run: str) -> JudgeqError:
+    """The error that ended a session, with what to do next."""
+    saved, again = (
+        "All answers so far are saved.",
+        f"run the same command, or `judgeq resume {run}`.",
+    )
+    match error:
+        case StoppedError():
+            return StoppedError(f"{error}. {saved} To continue, {again}")
+        case BudgetError():
+            return BudgetError(f"{error} To continue: `judgeq resume {run} --max-cost …`")
+        case JudgeError():
+            return type(error)(f"{error} {saved} Fix this, then {again}")
+    return error
+
+
+def _partial(prepared: Run, ended: JudgeqError) -> Answer:
+    """The ratings of what there is, if there is any verdict; else how far the run is."""
+    import asyncio
+
+    from judgeq.engine import results, session
+    from judgeq.engine.scores import write_scores
+    from judgeq.engine.status import state
+    from judgeq.ui.show import status as show_status
+
+    folder, settings = prepared.folder, prepared.settings
+    try:
+        result = asyncio.run(results.read(folder, settings))
+    except NoVerdictsError:
+        return Answer(asyncio.run(state(folder)), show_status.status, ended)
+    result = session.with_texts(result, settings, prepared.dataset)
+    write_scores(result.scores, folder.scores)
+    return answer_of(result, ended)
+
+
+def _lost(failed: int, run: str) -> JudgeError | None:
+    """That jobs failed; None if none did."""
+    if not failed:
+        return None
+    from judgeq.text import several
+
+    are, them = ("is", "it") if failed == 1 else ("are", "them")
+    return JudgeError(
+        f"{several(failed, 'job')} failed and {are} left out of the scores: "
+        f"`judgeq resume {run} --retry-failed` asks {them} again."
+    )
+
+
+def _state(folder: RunPlace) -> State | dict[str, Any]:
+    """How far a run is; empty where that can't be read, or nothing was begun."""
+    import asyncio
+
+    from judgeq.engine.status import state
+
+    try:
+        return asyncio.run(state(folder))
+    except RunError:
+        return {}
