@@ -8,16 +8,23 @@ from importlib import import_module
 from typing import Any, NoReturn
 
 import click
+from click import Context, HelpFormatter
 
 from judgeq.cli import printing
 from judgeq.cli.printing import OutputError, complain, error_json, print_json, show_text
 from judgeq.errors import JudgeqError, StoppedError, UsageError
 
-EXIT_CODES = (
-    "Exit codes: 0 done; 1 a bug in judgeq; 2 usage; 3 data; 4 judge (it can't be used, or jobs "
-    "failed); 5 stopped, can be resumed; 6 budget used up; 7 run (not there, in use, changed or "
-    "damaged); 8 a rating did not converge."
-)
+EXIT_CODES = """\
+Exit codes:
+  0 done
+  1 a bug in judgeq
+  2 usage
+  3 data
+  4 judge (it can't be used, or jobs failed)
+  5 stopped, can be resumed
+  6 budget used up
+  7 run (not there, in use, changed or damaged)
+  8 a rating did not converge"""
 FURTHER = "Further commands"
 """The heading of those that only `judgeq help all` lists."""
 COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
@@ -85,36 +92,35 @@ CLOSED_PIPE = 141
 """As the shell's own tools end when nobody reads what they write: 128 + SIGPIPE."""
 
 
-def list_commands(formatter: click.HelpFormatter, inside: str, *, everything: bool) -> None:
+def write_commands(formatter: HelpFormatter, within: str, *, everything: bool = False) -> None:
     """Write the commands by their headings: those of judgeq ("") or of a command, or all of them."""
     for heading, commands in COMMANDS.items():
         rows = [
-            (name, sentence)
+            (name.ljust(8), sentence)
             for name, (_, sentence) in commands.items()
-            if everything
-            or (name.rpartition(" ")[0] == inside and (bool(inside) or heading != FURTHER))
+            if everything or name.rpartition(" ")[0] == within
         ]
-        if rows:
-            with formatter.section(heading if not inside else "Commands"):
-                width = max(len(name) for name, _ in rows) if inside or everything else 8
-                formatter.write_dl([(name.ljust(width), sentence) for name, sentence in rows])
+        if rows and (everything or within or heading != FURTHER):
+            with formatter.section(heading):
+                formatter.write_dl(rows)
 
 
 class Root(click.Group):
     """Finds commands, and turns errors into a message and an exit code; a user's mistake gets no
     traceback."""
 
-    def list_commands(self, ctx: click.Context) -> list[str]:
+    def list_commands(self, ctx: Context) -> list[str]:
+        """The names of all commands."""
         return list(MODULES)
 
-    def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
+    def get_command(self, ctx: Context, cmd_name: str) -> click.Command | None:
         """A command, whose module is loaded now: all of them take longer than most that they do."""
         if cmd_name in MODULES:
             import_module(f"judgeq.cli.{MODULES[cmd_name]}")
         return super().get_command(ctx, cmd_name)
 
     def resolve_command(
-        self, ctx: click.Context, args: list[str]
+        self, ctx: Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
         """The command whose name the first words are, the longest that there is."""
         for count in (3, 2, 1):
@@ -125,8 +131,9 @@ class Root(click.Group):
             return None, None, args
         raise click.exceptions.NoSuchCommand(args[0], possibilities=MODULES, ctx=ctx)
 
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        list_commands(formatter, "", everything=EVERYTHING in ctx.meta)
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """The commands by their headings, and the options."""
+        write_commands(formatter, "", everything=EVERYTHING in ctx.meta)
         click.Command.format_options(self, ctx, formatter)
 
     def main(self, args: Sequence[str] | None = None, *_: Any, **extra: Any) -> NoReturn:
@@ -185,7 +192,7 @@ def _usage(error: click.ClickException) -> UsageError:
     cls=Root,
     invoke_without_command=True,
     epilog="`judgeq help all` lists all commands, `judgeq help exit-codes` the exit codes.",
-    subcommand_metavar="COMMAND …",
+    subcommand_metavar="COMMAND ...",
     context_settings={
         "help_option_names": ["-h", "--help"],
         "max_content_width": 100,
@@ -196,7 +203,7 @@ def _usage(error: click.ClickException) -> UsageError:
     package_name="judgeq", message="%(prog)s %(version)s", help="Show the version."
 )
 @click.pass_context
-def app(context: click.Context) -> None:
+def app(context: Context) -> None:
     """Put texts on a continuous scale by having a judge compare them.
 
     Start with `judgeq run demo`: it is offline and free. No money is ever spent

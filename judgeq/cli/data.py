@@ -3,19 +3,14 @@
 from __future__ import annotations
 
 import csv
-from collections.abc import Mapping
 from pathlib import Path
 from typing import IO, TYPE_CHECKING, Any
 
 from judgeq.cli.options import (
     ACCEPT_DAMAGE,
-    JSON,
-    NEW,
-    ON_RUN,
-    QUIET,
     RATED,
-    RUNS_DIR,
     STORE,
+    Values,
     argument,
     command,
     of_settings,
@@ -68,7 +63,7 @@ COLUMNS = (
 )  # fmt: skip
 
 
-def columns_of(file: Path, values: Mapping[str, Any]) -> votes.Columns | None:
+def columns_of(file: Path, values: Values) -> votes.Columns | None:
     """The columns of a table of votes, or of best-worst answers, by the flags of each and those of both;
     None for a recording. Raises UsageError where one is missing."""
     from judgeq.imports import votes
@@ -121,12 +116,12 @@ def columns_of(file: Path, values: Mapping[str, Any]) -> votes.Columns | None:
     option(
         "--drop-identity", "Leave out lists of three or more that were ranked exactly as presented."
     ),
-    NEW, RUNS_DIR, STORE, QUIET, JSON,
+    STORE,
 )  # fmt: skip
 def import_(
     file: Path,
-    given: dict[str, Any],
-    values: Mapping[str, Any],
+    given: Values,
+    values: Values,
     runs_dir: Path,
     new: bool,
     quiet: bool,
@@ -187,7 +182,7 @@ def import_(
 
 
 @command(
-    "export", *ON_RUN, *of_settings(*RATED, of_run=True),
+    "export", *of_settings(*RATED, of_run=True),
     option("-o --out", "The file to write.", Path, shown="standard output"),
     option(
         "--table", "Write a table in place of the recording.", ("scores", "comparisons", "calls"),
@@ -206,7 +201,7 @@ def import_(
 )  # fmt: skip
 def export(
     place: RunPlace,
-    given: dict[str, Any],
+    given: Values,
     out: Path | None,
     table: str | None,
     kind: Format | None,

@@ -4,20 +4,15 @@ from __future__ import annotations
 
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from judgeq.cli.options import (
     ACCEPT_DAMAGE,
     CSV,
-    JSON,
-    ON_RUN,
-    OPEN,
-    QUIET,
     RATED,
-    RUNS_DIR,
-    STORE,
+    Values,
     argument,
     command,
     of_settings,
@@ -30,7 +25,7 @@ from judgeq.errors import UsageError
 from judgeq.rating import THRESHOLDS
 
 if TYPE_CHECKING:
-    from collections.abc import Mapping, Sequence
+    from collections.abc import Sequence
 
     from judgeq.engine.results import Result
     from judgeq.evaluation.gold import Plan
@@ -79,25 +74,23 @@ PLAN = (
     option("--subset", "Only this subset of the items.", str, group=HOW, metavar="NAME"),
     option(
         "--resamples", "Bootstrap resamples for the 95 % intervals; 0: no intervals.", int,
-        group=HOW, default=1000, min=0, max=1_000_000,
+        group=HOW, default=1000, limits=(0, 1_000_000),
     ),
-    option("--seed", "Seed of the resamples and folds.", int, group=HOW, default=0, min=0),
+    option("--seed", "Seed of the resamples and folds.", int, group=HOW, default=0, limits=(0, None)),
 )  # fmt: skip
 """How to evaluate: the fields of `gold.Plan`."""
 RATINGS = of_settings(*RATED, of_run=True)
 
 
 @command(
-    "evaluate", *ON_RUN, *RATINGS, *PLAN, ACCEPT_DAMAGE,
+    "evaluate", *RATINGS, *PLAN, ACCEPT_DAMAGE,
     option(
         "--splits", "Number of splits for the split-half reliability; 0: none.", int,
-        group=HOW, min=0, max=100_000, shown="100, fewer of large runs",
+        group=HOW, limits=(0, 100_000), shown="100, fewer of large runs",
     ),
-    CSV, JSON,
+    CSV,
 )  # fmt: skip
-def evaluate(
-    place: RunPlace, given: dict[str, Any], splits: int | None, values: Mapping[str, Any]
-) -> Answer:
+def evaluate(place: RunPlace, given: Values, splits: int | None, values: Values) -> Answer:
     """Report how good a run's scores are.
 
     The first lines are the answers: agreement with gold, reliability, position
@@ -140,14 +133,14 @@ def evaluate(
         "folder, or 'last'. The others are compared with the first.",
         nargs=-1, required=True,
     ),
-    RUNS_DIR, STORE, *RATINGS, *PLAN, ACCEPT_DAMAGE, CSV, JSON,
+    *RATINGS, *PLAN, ACCEPT_DAMAGE, CSV,
 )  # fmt: skip
 def compare(
     names: tuple[str, ...],
     there: Runs,
     accept_damage: bool,
-    given: dict[str, Any],
-    values: Mapping[str, Any],
+    given: Values,
+    values: Values,
 ) -> Answer:
     """Compare the scores and rankings of several runs.
 
@@ -178,9 +171,7 @@ def compare(
     )
 
 
-def _opened(
-    places: Sequence[RunPlace], given: dict[str, Any], values: Mapping[str, Any]
-) -> tuple[Plan, list[Result]]:
+def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[Plan, list[Result]]:
     """How to evaluate, and the runs, rated."""
     from judgeq.evaluation.gold import Plan
 
@@ -198,23 +189,23 @@ def _opened(
 
 
 @command(
-    "report", *ON_RUN, *of_settings(*RATED, "texts", of_run=True), *PLAN, ACCEPT_DAMAGE,
+    "report", *of_settings(*RATED, "texts", of_run=True), *PLAN, ACCEPT_DAMAGE,
     option("kind --format", "Format of the report.", str, default="html", metavar="html|md|json"),
     option(
         "listed --texts",
         "Texts in the table at most. Of more, the highest, the lowest and some in between.", int,
-        default=2_000, min=1, max=100_000,
+        default=2_000, limits=(1, 100_000),
     ),
     option("--appendix", "Only what a paper's appendix needs: about four pages."),
-    OPEN, QUIET, JSON,
 )  # fmt: skip
 def report(
     place: RunPlace,
-    given: dict[str, Any],
-    values: Mapping[str, Any],
+    given: Values,
+    values: Values,
     kind: str,
     listed: int,
     appendix: bool,
+    open: bool,  # noqa: A002 - as its option
     quiet: bool,
     as_json: bool,
 ) -> Answer:
@@ -245,8 +236,9 @@ def report(
     shown = run.info.settings_with(given).texts
     made = asyncio.run(record.of_run(run, plan, shown=shown))
     table = None if appendix else asyncio.run(texts.gathered(made, listed))
-    paths = page.write(made, table, run.run.path, kind)
-    if values["open"]:
+    file = f"{'appendix' if appendix else 'report'}.{kind}"
+    paths = page.write(made, table, run.run.path / file)
+    if open:
         click.launch(paths[0].resolve().as_uri())
     if shown and made.texts is None and not quiet and not as_json:
         complain("The texts of this run aren't on this machine: the report shows ids only.")
@@ -266,7 +258,7 @@ def report(
 
 @command(
     "serve",
-    option("--port", "The port; 0: any free one.", int, default=8765, min=0, max=65535),
+    option("--port", "The port; 0: any free one.", int, default=8765, limits=(0, 65535)),
     option(
         "--host", "The address to listen on. If others reach it, they need the printed link.", str,
         default="127.0.0.1",
@@ -274,11 +266,11 @@ def report(
     option(
         "--token", "Ask for the token on this machine's own address, too: if others log in to it."
     ),
-    OPEN, *of_settings("texts"), RUNS_DIR, STORE, JSON,
+    *of_settings("texts"),
 )  # fmt: skip
 def serve(
     there: Runs,
-    given: dict[str, Any],
+    given: Values,
     host: str,
     port: int,
     token: bool,
@@ -305,7 +297,7 @@ def serve(
     import secrets
     import tempfile
 
-    from judgeq.engine import session
+    from judgeq.engine import stopping
     from judgeq.web import guard
     from judgeq.web import serve as server
 
@@ -324,7 +316,7 @@ def serve(
         try:
             with_texts = given.get("texts", True)
             served = server.serving(there, host, port, token=secret, with_texts=with_texts)
-            session.run_loop(server.serve(served, ready))
+            stopping.run_loop(server.serve(served, ready))
         except KeyboardInterrupt:
             return
         except BrokenPipeError:  # nobody reads what is printed

@@ -9,11 +9,12 @@ import re
 import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
 
 import click
+from click import Context, HelpFormatter, Parameter
 
-from judgeq.cli.app import EVERYTHING, MODULES, app, list_commands
+from judgeq.cli.app import EVERYTHING, MODULES, app, write_commands
 from judgeq.cli.printing import Answer, answer, spare, write_log
 from judgeq.errors import UsageError
 from judgeq.settings import SETTINGS
@@ -35,6 +36,12 @@ from judgeq.settings.declaration import (
 if TYPE_CHECKING:
     from judgeq.runs import RunPlace, Runs
 
+Values: TypeAlias = dict[str, Any]
+"""Values of options or settings, by name."""
+Names: TypeAlias = Callable[[], Iterable[str]]
+"""What a word may be completed to."""
+F = TypeVar("F", bound=Callable[..., Answer | None])
+
 MANY = 24
 """Of more options than this, `--help` shows the common ones, and `--help-all` all."""
 OPTIONS = "Options"
@@ -45,7 +52,6 @@ SHORT = {
 }
 """Where the common options of a group stand, if only those are shown."""
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
-_EXAMPLES = "Examples:\n\n"
 # What comes after the first sentence, but for the default.
 _MORE = re.compile(r"(?<=\.) (?! ).*?(?=  \[|$)", re.DOTALL)
 
@@ -54,16 +60,15 @@ class Option(click.Option):
     """An option of a group of the help, with the setting that it gives, if any."""
 
     group = OPTIONS
-    common = False
+    common = True
     setting: Setting | None = None
 
-    def get_help_extra(self, ctx: click.Context) -> Any:
+    def get_help_extra(self, ctx: Context) -> Any:
+        """What stands in brackets: the default as it is in words, and no range."""
         extra = super().get_help_extra(ctx)
+        extra.pop("range", None)
         if isinstance(self.show_default, str):  # click would bracket it twice
             extra["default"] = self.show_default
-        if isinstance(self.type, click.IntRange | click.FloatRange) and "range" in extra:
-            low, high = self.type.min, self.type.max
-            extra["range"] = f"{low} or more" if high is None else f"{low} to {high}"
         return extra
 
 
@@ -73,30 +78,27 @@ def option(
     kind: Any = bool,
     *,
     group: str = OPTIONS,
-    common: bool = False,
-    min: float | None = None,  # noqa: A002 - as click calls it
-    max: float | None = None,  # noqa: A002
+    common: bool = True,
+    limits: tuple[Any, Any] | None = None,
     shown: str | bool | None = None,
     **how: Any,
 ) -> Option:
-    """An option: a flag, or one that takes a value of a type or out of a tuple of choices; `shown` is its
-    default in words (False: none is shown)."""
+    """An option: a flag, or one that takes a value of a type, within limits, or of a tuple of choices.
+
+    `shown` is its default in words (False: none is shown). Where there are many options, those that
+    aren't `common` are shown by --help-all only.
+    """
     if isinstance(kind, tuple):
-        how = {"metavar": "|".join(kind)} | how
+        how.setdefault("metavar", "|".join(kind))
         kind = click.Choice(kind)
     elif kind is bool:
         how["is_flag"] = True
     else:
-        how = {"metavar": METAVARS.get(kind)} | how
-        if min is not None:
-            kind = {int: click.IntRange, float: click.FloatRange}[kind](min, max)
+        how.setdefault("metavar", METAVARS.get(kind))
+    if limits is not None:
+        kind = {int: click.IntRange, float: click.FloatRange}[kind](*limits)
     made = Option(
-        names.split(),
-        type=kind,
-        help=text,
-        show_default=shown,
-        show_envvar="envvar" in how,
-        **how,
+        names.split(), type=kind, help=text, show_default=shown, show_envvar="envvar" in how, **how
     )
     made.group, made.common = group, common
     return made
@@ -105,21 +107,23 @@ def option(
 def of_settings(
     *names: str, known: Mapping[str, Setting] = SETTINGS, of_run: bool = False
 ) -> list[Option]:
-    """The options of these settings, by their groups; where a run has them already (`of_run`), no default
-    of judgeq's is shown."""
-    ordered = list(known)
+    """The options of these settings, by their groups; where a run has them already (`of_run`), no
+    default of judgeq's is shown."""
+    chosen = [setting for name, setting in known.items() if name in names]
     if known is SETTINGS:
-        ordered.sort(key=lambda name: GROUPS.index(known[name].declared.group))
-    return [_of_setting(known[name], of_run) for name in ordered if name in names]
+        chosen.sort(key=lambda setting: GROUPS.index(setting.declared.group))
+    made = [_of_setting(setting, of_run) for setting in chosen]
+    for one in made:
+        one.common |= known is not SETTINGS
+    return made
 
 
 def _of_setting(setting: Setting, of_run: bool) -> Option:
     declared, flag = setting.declared, setting.flag
     kind = {tuple: str, dict: str}.get(setting.type, setting.type)
-    how: dict[str, Any] = {"envvar": declared.envvar} if declared.envvar else {}
+    how: Values = {"envvar": declared.envvar} if declared.envvar else {}
     if kind is not bool:
         how["metavar"] = setting.metavar
-    completion = COMPLETIONS.get(setting.name) or (lambda: setting.choices)
     made = option(
         f"{setting.name} {declared.short} {flag}{f'/--no-{flag[2:]}' if declared.undone else ''}",
         declared.help,
@@ -129,16 +133,16 @@ def _of_setting(setting: Setting, of_run: bool) -> Option:
         shown=(not of_run and setting.shown_default) or False,
         default=None,
         multiple=setting.repeatable,
-        shell_complete=_completing(completion),
+        shell_complete=_completing(COMPLETIONS.get(setting.name, lambda: setting.choices)),
         **how,
     )
     made.setting = setting
     return made
 
 
-def given(flags: Mapping[str, Any], known: Mapping[str, Setting] = SETTINGS) -> dict[str, Any]:
+def given(flags: Mapping[str, Any], known: Mapping[str, Setting] = SETTINGS) -> Values:
     """The settings that were given by flags, by name. Raises UsageError for what is no JSON."""
-    values = {}
+    values: Values = {}
     for name, value in flags.items():
         setting = known.get(name)
         if setting is None or value is None or value == ():
@@ -155,7 +159,7 @@ def given(flags: Mapping[str, Any], known: Mapping[str, Setting] = SETTINGS) -> 
     return values
 
 
-def _json_object(flag: str, text: str) -> dict[str, Any]:
+def _json_object(flag: str, text: str) -> Values:
     try:
         value = json.loads(text)
     except ValueError as error:
@@ -167,120 +171,118 @@ def _json_object(flag: str, text: str) -> dict[str, Any]:
     return value
 
 
-def _given(command: click.Command, values: Mapping[str, Any]) -> dict[str, Any]:
+def _given(command: click.Command, values: Values) -> Values:
     """The settings that a command was given, the dataset also by its argument."""
     known = {
         one.name: one.setting for one in command.params if isinstance(one, Option) and one.setting
     }
     found, dataset = given(values, known), values.get("data")
-    if dataset is not None:
-        if found.get("dataset", dataset) != dataset:
-            raise UsageError(
-                f"Two datasets are given: {dataset} and --dataset {found['dataset']}. Give one."
-            )
-        found["dataset"] = dataset
+    if dataset is not None and found.setdefault("dataset", dataset) != dataset:
+        raise UsageError(
+            f"Two datasets are given: {dataset} and --dataset {found['dataset']}. Give one."
+        )
     return found
 
 
-def _there(command: click.Command, values: Mapping[str, Any]) -> Runs:
+def _there(command: click.Command, values: Values) -> Runs:
     from judgeq import runs
 
     return runs.runs_in(values["runs_dir"], values["store"])
 
 
-def _place(command: click.Command, values: Mapping[str, Any]) -> RunPlace:
+def _place(command: click.Command, values: Values) -> RunPlace:
     return _there(command, values).find(values["run"], values.get("accept_damage", False))
 
 
-MADE: Mapping[str, Callable[[click.Command, Mapping[str, Any]], Any]] = {
+MADE: Mapping[str, Callable[[click.Command, Values], Any]] = {
     "given": _given,
     "there": _there,
     "place": _place,
     "values": lambda command, values: values,
+    "context": lambda command, values: click.get_current_context(),
 }
-"""What a command's function may ask for besides its options: the settings that were given, where the runs
-are, the run that is named, or all options by name."""
+"""What a command's function may name besides its options: the settings that were given, where the runs
+are, the run that is meant, the values of all options, or click's context."""
 
 
 class Command(click.Command):
     """A command with plain help: of many options the common ones, or all in their groups."""
 
-    def invoke(self, ctx: click.Context) -> None:
+    def invoke(self, ctx: Context) -> None:
         """Call the function with what it names, and print its answer."""
-        if self.callback is None:
-            return
-        csv = ctx.params.get("csv")
+        csv, as_json, quiet = map(ctx.params.get, ("csv", "as_json", "quiet"))
         spare(csv, "--csv", ctx.params.get("gold"))
-        parts = {
-            name: MADE[name](self, ctx.params) if name in MADE else ctx.params[name]
-            for name in inspect.signature(self.callback).parameters
-        }
-        found = ctx.invoke(self.callback, **parts)
+        function: Any = self.callback
+        found = function(
+            **{
+                name: MADE[name](self, ctx.params) if name in MADE else ctx.params[name]
+                for name in inspect.signature(function).parameters
+            }
+        )
         if found is not None:
-            as_json, quiet = (ctx.params.get(name, False) for name in ("as_json", "quiet"))
-            answer(found, as_json=as_json, quiet=quiet, csv=csv)
+            answer(found, as_json=bool(as_json), quiet=bool(quiet), csv=csv)
 
-    def get_help(self, ctx: click.Context) -> str:
-        encoding = sys.stdout.encoding or "utf-8"  # in which click itself would not replace
+    def get_help(self, ctx: Context) -> str:
+        """The help, in what standard output can show: click itself would not replace the rest."""
+        encoding = sys.stdout.encoding or "utf-8"
         return super().get_help(ctx).encode(encoding, "replace").decode(encoding)
 
-    def format_help_text(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        text, heading, examples = inspect.cleandoc(self.help or "").partition(_EXAMPLES)
-        lines = "\n".join(filter(None, examples.split("\n")))
-        self.help = f"{text}\b\n{heading.strip()}\n{lines}" if heading else text
-        super().format_help_text(ctx, formatter)
-
-    def format_options(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+    def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
+        """The options by their groups, and the commands of this command."""
         short = len(self.params) > MANY and EVERYTHING not in ctx.meta
         sections: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx)
+            group = getattr(one, "group", OPTIONS)
             if isinstance(one, click.Argument) or record is None:
                 continue
-            group = getattr(one, "group", OPTIONS)
-            if short and getattr(one, "common", True):
+            if not short:
+                sections.setdefault(group, []).append(record)
+            elif getattr(one, "common", True):
                 flag, text = record
                 sections.setdefault(SHORT.get(group, group), []).append((flag, _MORE.sub("", text)))
-            elif not short:
-                sections.setdefault(group, []).append(record)
         for group in sorted(sections, key=OPTIONS.__eq__):  # which come last
             with formatter.section(group):
                 formatter.write_dl(sections[group])
-        list_commands(formatter, self.name or "", everything=False)
+        write_commands(formatter, str(self.name))
 
-    def shell_complete(self, ctx: click.Context, incomplete: str) -> list[Any]:
-        """The completions of options, and the commands of this command."""
+    def shell_complete(self, ctx: Context, incomplete: str) -> list[Any]:
+        """The commands of this command, and its options."""
         from click.shell_completion import CompletionItem
 
-        begun = f"{self.name} {incomplete}"
-        within = [name for name in MODULES if name.startswith(begun)]
-        words = [CompletionItem(name.removeprefix(f"{self.name} ")) for name in within]
+        before = f"{self.name} "
+        within = [name for name in MODULES if name.startswith(before + incomplete)]
+        words = [CompletionItem(name.removeprefix(before)) for name in within]
         return words + super().shell_complete(ctx, incomplete)
 
 
-def command(
-    name: str, *params: click.Parameter
-) -> Callable[[Callable[..., Answer | None]], Callable[..., Answer | None]]:
-    """Make a function a command of judgeq. It is called with the options that it names, and with what
-    MADE has; the Answer that it returns is printed."""
+def command(name: str, *params: Parameter) -> Callable[[F], F]:
+    """Make a function a command of judgeq. It is called with what it names: its options (those that are
+    SHARED it has by naming them) and what is MADE of them; the Answer that it returns is printed."""
 
-    def declare(function: Callable[..., Answer | None]) -> Callable[..., Answer | None]:
-        more = [HELP_ALL] if len(params) > MANY else []
-        made = Command(name, callback=function, params=[*params, *more], help=function.__doc__)
-        app.add_command(made)
+    def declare(function: F) -> F:
+        have = {one.name: one for one in params}
+        for wanted in (*inspect.signature(function).parameters, function.__annotations__["return"]):
+            for one in SHARED.get(wanted, ()):
+                have.setdefault(one.name, one)
+        if len(have) > MANY:
+            have["help_all"] = HELP_ALL
+        text = inspect.cleandoc(function.__doc__ or "").replace("Examples:\n", "\b\nExamples:")
+        text = re.sub(r"\n\n(?=  judgeq )", "\n", text)
+        app.add_command(Command(name, callback=function, params=[*have.values()], help=text))
         return function
 
     return declare
 
 
-def _show_all(context: click.Context, option: click.Parameter, value: bool) -> None:
+def _show_all(context: Context, option: Parameter, value: bool) -> None:
     if value:
         context.meta[EVERYTHING] = True
         click.echo(context.get_help())
         context.exit()
 
 
-def _completing(names: Callable[[], Iterable[str]]) -> Any:
+def _completing(names: Names) -> Any:
     return lambda context, parameter, incomplete: [
         name for name in names() if name.startswith(incomplete)
     ]
@@ -311,19 +313,14 @@ def _prompts() -> Iterable[str]:
 
 
 def argument(
-    name: str,
-    metavar: str,
-    text: str,
-    names: Callable[[], Iterable[str]] = tuple,
-    **how: Any,
+    name: str, metavar: str, text: str, names: Names = tuple, **how: Any
 ) -> click.Argument:
     """An argument, whose completions are `names`."""
-    return click.Argument(
-        [name], metavar=metavar, help=text, shell_complete=_completing(names), **how
-    )
+    complete = _completing(names)
+    return click.Argument([name], metavar=metavar, help=text, shell_complete=complete, **how)
 
 
-COMPLETIONS: Mapping[str, Callable[[], Iterable[str]]] = {
+COMPLETIONS: Mapping[str, Names] = {
     "dataset": _datasets,
     "strategy": _strategies,
     "prompt": _prompts,
@@ -345,20 +342,12 @@ DATASET = argument(
 )
 RUNS_DIR = option(
     "--runs-dir", "Where run folders are kept.", Path,
-    group=RUNNING, envvar="JUDGEQ_RUNS", default=Path("runs"),
+    group=RUNNING, common=False, envvar="JUDGEQ_RUNS", default=Path("runs"),
 )  # fmt: skip
 STORE = option(
     "--store", "The PostgreSQL database that keeps the runs.", str, group=RUNNING,
     envvar=SETTINGS["store"].declared.envvar, metavar=SETTINGS["store"].metavar, shown="run folders",
 )  # fmt: skip
-ON_RUN = (RUN, RUNS_DIR, STORE)
-JSON = option(
-    "as_json --json", "Print one JSON object; all else goes to standard error.", common=True
-)
-QUIET = option(
-    "-q --quiet", "Show nothing but warnings, errors, and where people judge.", common=True
-)
-YES = option("-y --yes", "Don't ask.")
 CSV = option("--csv", "Write the numbers to a CSV file too.", Path, metavar="FILE")
 ACCEPT_DAMAGE = option(
     "--accept-damage",
@@ -366,14 +355,27 @@ ACCEPT_DAMAGE = option(
     "result says so.",
     group=RUNNING,
 )
-RETRY_FAILED = option("--retry-failed", "Ask failed and invalid jobs again.", group=RUNNING)
-NEW = option("--new", "Start another run of the same.", group=RUNNING, common=True)
 LOG = option(
-    "--log", "Write every call to this file, a line each.", Path, group=RUNNING,
+    "--log", "Write every call to this file, a line each.", Path, group=RUNNING, common=False,
     expose_value=False, callback=lambda context, option, path: write_log(path),
 )  # fmt: skip
-OPEN = option("--open", "Open the page in the browser.")
 HELP_ALL = option(
-    "--help-all", "Show all options, and exit.", common=True,
+    "--help-all", "Show all options, and exit.",
     is_eager=True, expose_value=False, callback=_show_all,
 )  # fmt: skip
+JSON = option("as_json --json", "Print one JSON object; all else goes to standard error.")
+SHARED: Mapping[str, tuple[Parameter, ...]] = {
+    "place": (RUN, RUNS_DIR, STORE),
+    "there": (RUNS_DIR, STORE),
+    "runs_dir": (RUNS_DIR,),
+    "new": (option("--new", "Start another run of the same.", group=RUNNING),),
+    "retry_failed": (
+        option("--retry-failed", "Ask failed and invalid jobs again.", group=RUNNING),
+    ),
+    "open": (option("--open", "Open the page in the browser."),),
+    "yes": (option("-y --yes", "Don't ask."),),
+    "quiet": (option("-q --quiet", "Show nothing but warnings, errors, and where people judge."),),
+    "as_json": (JSON,),
+    "Answer": (JSON,),
+}
+"""The options that a command has because its function names them, or returns an Answer."""

@@ -4,22 +4,15 @@ imported when they run."""
 from __future__ import annotations
 
 from collections.abc import Callable
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 from urllib.parse import urlsplit
 
 from judgeq.cli.options import (
     CSV,
-    JSON,
     LOG,
     NAMED_RUN,
-    ON_RUN,
-    OPEN,
-    QUIET,
     RESUMED,
-    RETRY_FAILED,
-    RUN,
-    RUNS_DIR,
-    STORE,
+    Values,
     argument,
     command,
     of_settings,
@@ -37,13 +30,12 @@ if TYPE_CHECKING:
 REACHED = ("host", "port", "url_prefix")
 """The settings that say where links lead."""
 NAMES = argument("names", "NAME…", "Their names.", nargs=-1, required=True)
-ON_PEOPLE = (NAMED_RUN, NAMES, RUNS_DIR, STORE)
 
 
-@command("annotate", RUN, *of_settings(*RESUMED, of_run=True), RETRY_FAILED, RUNS_DIR, LOG, OPEN, QUIET, JSON)  # fmt: skip
+@command("annotate", *of_settings(*RESUMED, of_run=True), LOG)
 def annotate(
     place: RunPlace,
-    given: dict[str, Any],
+    given: Values,
     open: bool,  # noqa: A002 - as its option
     retry_failed: bool,
     quiet: bool,
@@ -76,16 +68,13 @@ def annotate(
 
 
 @command(
-    "annotate add", *ON_PEOPLE, *of_settings(*REACHED),
+    "annotate add", NAMED_RUN, NAMES, *of_settings(*REACHED),
     option(
         "--quota", "How many answers each of them gives at most.", int,
-        min=1, max=2**31 - 1, shown="as many as there are questions",
+        limits=(1, 2**31 - 1), shown="as many as there are questions",
     ),
-    JSON,
 )  # fmt: skip
-def add(
-    place: RunPlace, names: tuple[str, ...], quota: int | None, given: dict[str, Any]
-) -> Answer:
+def add(place: RunPlace, names: tuple[str, ...], quota: int | None, given: Values) -> Answer:
     """Add people to a run, and print a link for each.
 
     For a run of `judgeq run --judge people`, also while it is running. Whoever has a
@@ -109,7 +98,7 @@ def add(
     return _changed(place, "add", names, entrance.link, quota)
 
 
-@command("annotate list", *ON_RUN, CSV, JSON)
+@command("annotate list", CSV)
 def list_people(place: RunPlace) -> Answer:
     """List a run's people: their progress and agreement.
 
@@ -136,7 +125,7 @@ def list_people(place: RunPlace) -> Answer:
     )
 
 
-@command("annotate remove", *ON_PEOPLE, JSON)
+@command("annotate remove", NAMED_RUN, NAMES)
 def remove(place: RunPlace, names: tuple[str, ...]) -> Answer:
     """Stop asking people of a run; their answers count.
 
@@ -146,7 +135,7 @@ def remove(place: RunPlace, names: tuple[str, ...]) -> Answer:
     return _changed(place, "remove", names)
 
 
-@command("annotate forget", *ON_PEOPLE, JSON)
+@command("annotate forget", NAMED_RUN, NAMES)
 def forget(place: RunPlace, names: tuple[str, ...]) -> Answer:
     """Replace people's names by numbers in a run.
 

@@ -9,21 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from judgeq.cli.options import (
-    ALL,
-    DATASET,
-    JSON,
-    LOG,
-    NEW,
-    QUIET,
-    RESUMED,
-    RETRY_FAILED,
-    RUN,
-    RUNS_DIR,
-    command,
-    of_settings,
-    option,
-)
+from judgeq.cli.options import ALL, DATASET, LOG, RESUMED, Values, command, of_settings, option
 from judgeq.cli.printing import Answer, answer_of, console
 from judgeq.errors import (
     BudgetError,
@@ -43,28 +29,26 @@ if TYPE_CHECKING:
 
 CONFIG = option(
     "--config", "A TOML file of settings, named as these options, which win.", Path,
-    group=RUNNING, common=True,
+    group=RUNNING,
 )  # fmt: skip
 DRY_RUN = option(
     "--dry-run", "Show calls, tokens and dollars, and stop before anything is sent.",
-    group=MONEY, common=True,
+    group=MONEY, common=False,
 )  # fmt: skip
 PILOT = option(
     "--pilot",
     "Ask the run's first N questions, and estimate by them. The run doesn't ask them again.",
-    int, min=1, group=MONEY, common=True,
+    int, limits=(1, None), group=MONEY,
 )  # fmt: skip
 ROUNDS = option(
     "total_rounds --rounds", "Rounds in all: more than the run has, to buy further ones.", int,
-    min=1, group=RUNNING, common=True,
+    limits=(1, None), group=RUNNING,
 )  # fmt: skip
 
 
-@command(
-    "run", DATASET, *of_settings(*ALL), DRY_RUN, NEW, RETRY_FAILED, CONFIG, RUNS_DIR, LOG, QUIET, JSON
-)  # fmt: skip
+@command("run", DATASET, *of_settings(*ALL), DRY_RUN, CONFIG, LOG)
 def run(
-    given: dict[str, Any],
+    given: Values,
     config: Path | None,
     runs_dir: Path,
     new: bool,
@@ -103,9 +87,9 @@ def prepare(given: Mapping[str, Any], config: Path | None, runs_dir: Path, *, ne
     return session.prepare(configuration.settle(given, config), runs_dir, new=new)
 
 
-@command("estimate", DATASET, *of_settings(*ALL), PILOT, NEW, CONFIG, RUNS_DIR, LOG, JSON)
+@command("estimate", DATASET, *of_settings(*ALL), PILOT, CONFIG, LOG)
 def estimate(
-    given: dict[str, Any], config: Path | None, runs_dir: Path, new: bool, pilot: int | None
+    given: Values, config: Path | None, runs_dir: Path, new: bool, pilot: int | None
 ) -> Answer:
     """Show a run's calls, tokens and dollars before it begins.
 
@@ -146,10 +130,10 @@ def estimated(prepared: Run, pilot: Pilot | None = None) -> Answer:
     return Answer(found, show_run.estimate, None if pilot is None else pilot.error)
 
 
-@command("resume", RUN, *of_settings(*RESUMED, of_run=True), ROUNDS, RETRY_FAILED, RUNS_DIR, LOG, QUIET, JSON)  # fmt: skip
+@command("resume", *of_settings(*RESUMED, of_run=True), ROUNDS, LOG)
 def resume(
     place: RunPlace,
-    given: dict[str, Any],
+    given: Values,
     total_rounds: int | None,
     retry_failed: bool,
     quiet: bool,

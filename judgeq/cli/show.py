@@ -8,12 +8,8 @@ from typing import TYPE_CHECKING, Any
 from judgeq.cli.options import (
     ACCEPT_DAMAGE,
     CSV,
-    JSON,
-    ON_RUN,
-    QUIET,
     RATED,
-    RUNS_DIR,
-    STORE,
+    Values,
     argument,
     command,
     of_settings,
@@ -41,9 +37,7 @@ ITEMS = "Which items"
 
 @command(
     "status",
-    *ON_RUN,
     option("--watch", "Show it again every two seconds, until the run ends."),
-    JSON,
 )
 def status(place: RunPlace, watch: bool, as_json: bool) -> Answer:
     """Show how far a run is, while it runs or afterwards.
@@ -90,7 +84,6 @@ def _watched(before: State, *, draw: bool) -> State:
 
 @command(
     "show",
-    *ON_RUN,
     *of_settings(*RATED, "texts", of_run=True),
     option("--around", "Those ranked next above and below an item.", str, group=ITEMS, metavar="ITEM"),
     option("--uncertain", "Those with the least certain scores.", group=ITEMS),
@@ -98,20 +91,16 @@ def _watched(before: State, *, draw: bool) -> State:
     option(
         "--against-gold", "Those on which judge and gold labels disagree most.", group=ITEMS
     ),
-    option("--n", "How many items.", int, group=ITEMS, default=10, min=1, max=1_000_000),
+    option("--n", "How many items.", int, group=ITEMS, default=10, limits=(1, 1_000_000)),
     option("--write", "Write scores.csv by this rating, and show the run's result."),
     ACCEPT_DAMAGE,
     CSV,
-    QUIET,
-    JSON,
 )  # fmt: skip
 def show(
     place: RunPlace,
-    given: dict[str, Any],
+    given: Values,
+    values: Values,
     around: str | None,
-    uncertain: bool,
-    contested: bool,
-    against_gold: bool,
     n: int,
     write: bool,
 ) -> Answer:
@@ -144,11 +133,8 @@ def show(
     if write:
         return written(place, place.info().settings_with(given))
     result = _opened(place, given)
-    views = [] if around is None else [items.around(result, n, result.row_of(around))]
-    views += [items.uncertain(result, n)] if uncertain else []
-    views += [items.contested(result, n)] if contested else []
-    views += [items.against_gold(result, n)] if against_gold else []
-    found = items.Views(result, views or items.ends(result, n))
+    kinds = [kind for kind in items.VIEWS if values[kind]]
+    found = items.Views(result, items.chosen(result, n, around, kinds))
 
     def rows() -> Iterator[dict[str, Any]]:
         for view in found.views:
@@ -173,7 +159,7 @@ def written(place: RunPlace, settings: Settings) -> Answer:
     return answer_of(result)
 
 
-def rated(place: RunPlace, given: dict[str, Any]) -> Result:
+def rated(place: RunPlace, given: Values) -> Result:
     """A run by its ledger, rated as these settings say."""
     import asyncio
 
@@ -182,7 +168,7 @@ def rated(place: RunPlace, given: dict[str, Any]) -> Result:
     return asyncio.run(results.read(place, place.info().settings_with(given)))
 
 
-def _opened(place: RunPlace, given: dict[str, Any]) -> Result:
+def _opened(place: RunPlace, given: Values) -> Result:
     """A run by its ledger, with its texts if they can be had."""
     from judgeq.engine import session
 
@@ -209,11 +195,11 @@ def _opened(place: RunPlace, given: dict[str, Any]) -> Result:
     *of_settings(*RATED, "texts", of_run=True),
     option("--vs", "The evidence about these two items.", str, metavar="ITEM"),
     option("--replies", "Show the judge's raw replies too."),
-    RUNS_DIR, STORE, ACCEPT_DAMAGE, JSON,
+    ACCEPT_DAMAGE,
 )  # fmt: skip
 def explain(
     words: tuple[str, ...],
-    given: dict[str, Any],
+    given: Values,
     vs: str | None,
     replies: bool,
     there: Runs,

@@ -1,30 +1,28 @@
-"""The commands around all runs, and the store that may keep them: runs, worker, workers, store. What they
-need is imported when they run."""
+"""The commands around all runs, and the store that may keep them: runs, worker, workers, store.
+
+What they need is imported when they run.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
 from dataclasses import replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
 from judgeq.cli.options import (
-    JSON,
     LOG,
-    QUIET,
     RESUMED,
     RUN,
-    RUNS_DIR,
     STORE,
-    YES,
+    Values,
     argument,
     command,
     of_settings,
     option,
 )
-from judgeq.cli.printing import Answer, complain, confirm, console, show_text
+from judgeq.cli.printing import Answer, complain, confirm, console, show, show_text
 from judgeq.cli.run import restore_ctrl_c
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.settings import SETTINGS
@@ -35,7 +33,6 @@ if TYPE_CHECKING:
     from judgeq.config import Settings
     from judgeq.engine.assembly import Run
     from judgeq.engine.remote_worker import WorkerOptions
-    from judgeq.engine.status import State, Unreadable
     from judgeq.runs import RunPlace, Runs
 
 OF_WORKERS = [
@@ -46,7 +43,7 @@ OF_WORKERS = [
 """The settings that are a worker's own, whatever a run says."""
 
 
-@command("runs", RUNS_DIR, STORE, JSON)
+@command("runs")
 def list_runs(there: Runs) -> Answer:
     """List the runs, the latest first."""
     import asyncio
@@ -69,9 +66,8 @@ def list_runs(there: Runs) -> Answer:
         "names", "RUN …", "Runs, each by its id, a unique beginning of it, its name or folder.",
         nargs=-1, required=True,
     ),
-    RUNS_DIR, STORE, YES, JSON,
 )  # fmt: skip
-def remove_runs(names: tuple[str, ...], there: Runs, yes: bool) -> Answer:
+def remove_runs(names: tuple[str, ...], there: Runs, yes: bool, as_json: bool) -> Answer:
     """Remove runs, with all that was answered.
 
     They were paid for: it says what goes, and asks before. A run in use is never
@@ -81,8 +77,8 @@ def remove_runs(names: tuple[str, ...], there: Runs, yes: bool) -> Answer:
     import asyncio
 
     from judgeq.engine.status import states
-    from judgeq.escaping import plain
     from judgeq.text import several
+    from judgeq.ui.show import status as show_status
 
     if "last" in names:
         raise UsageError("'last' may be another by now: name the run that is to be removed.")
@@ -91,27 +87,16 @@ def remove_runs(names: tuple[str, ...], there: Runs, yes: bool) -> Answer:
     for state in found:
         if state.word == "running":
             raise RunError(f"run {state.run.id} is in use: stop it first. Nothing was removed.")
-    listed = "".join(f"\n  {plain(_described(state), 200)}" for state in found)
-    confirm(f"Remove {several(len(found), 'run')}, with all that was answered?{listed}\n", yes=yes)
+    if not yes and not as_json:
+        show(show_status.runs(found))
+    confirm(f"Remove {several(len(found), 'run')}, with all that was answered?", yes=yes)
     for place in places:
         place.remove()
     removed = [place.id for place in places]
     return Answer({"removed": removed}, lambda _: f"Removed: {', '.join(removed)}")
 
 
-def _described(state: State | Unreadable) -> str:
-    """What a run is, and what was paid for it."""
-    from judgeq.engine.status import Unreadable
-    from judgeq.text import count, money, several
-
-    if isinstance(state, Unreadable):
-        return f"{state.run.shown}: it can't be read"
-    answers, cost = several(state.counts.done, "answer"), money(state.totals.cost)
-    texts = f"{count(state.info.items)} texts of {state.info.dataset}"
-    return f"{state.run.shown}: {texts}, {state.word}, {answers}, {cost}"
-
-
-@command("runs batches", RUNS_DIR, STORE, JSON)
+@command("runs batches")
 def batches(there: Runs) -> Answer:
     """List the batches of all runs, and what they cost so far."""
     import asyncio
@@ -126,11 +111,11 @@ def batches(there: Runs) -> Answer:
     return Answer(found, lambda found: show_status.batches(found, time.time()))
 
 
-ON_BATCHES = (RUN, *of_settings(*RESUMED, of_run=True), RUNS_DIR, JSON)
+ON_BATCHES = of_settings(*RESUMED, of_run=True)
 
 
 @command("runs batches cancel", *ON_BATCHES)
-def cancel(place: RunPlace, given: dict[str, Any]) -> Answer:
+def cancel(place: RunPlace, given: Values) -> Answer:
     """Ask the provider to stop a run's batches.
 
     What they had answered by then is billed: `judgeq resume` collects it, and asks
@@ -152,7 +137,7 @@ def cancel(place: RunPlace, given: dict[str, Any]) -> Answer:
 
 
 @command("runs batches give-up", *ON_BATCHES)
-def give_up(place: RunPlace, given: dict[str, Any]) -> Answer:
+def give_up(place: RunPlace, given: Values) -> Answer:
     """Give up batches that may never have been created.
 
     Their questions are asked again by `judgeq resume`; the batches count as possibly
@@ -171,7 +156,7 @@ def give_up(place: RunPlace, given: dict[str, Any]) -> Answer:
     )
 
 
-def _with_batches(place: RunPlace, given: dict[str, Any]) -> Run:
+def _with_batches(place: RunPlace, given: Values) -> Run:
     """An existing run, with the settings of this user."""
     from judgeq.engine import session
 
@@ -193,30 +178,30 @@ OF_A_WORKER = (
         "-j --judge",
         "A judge that this worker may ask: simulated, or a model's name; may be repeated. Money is "
         "spent only on models named here.",
-        str, group=JUDGE, common=True, metavar="NAME", multiple=True, shown="simulated",
+        str, group=JUDGE, metavar="NAME", multiple=True, shown="simulated",
     ),
     option(
         "-d --dataset",
         "A file with texts of a run, which the run's checksum must fit; may be repeated. Datasets "
         "that have a name are found by it.",
-        str, group=DATA, common=True, metavar="PATH", multiple=True,
+        str, group=DATA, metavar="PATH", multiple=True,
     ),
     option(
         "--exit-when",
         "idle: leave when there is nothing to take; done: when the runs are finished (without any to "
         "work on it looks for one for a minute).",
-        ("idle", "done"), group=RUNNING, common=True, shown="goes on until stopped",
+        ("idle", "done"), group=RUNNING, shown="goes on until stopped",
     ),
     option(
         "--max-hours",
         "Leave in time for the calls in flight to end within this many hours.",
-        float, group=RUNNING, common=True, min=0, min_open=True,
+        float, group=RUNNING, limits=(0, None),
     ),
 )  # fmt: skip
 """The options of a worker, also of each that `workers` starts."""
 
 
-def _worker(given: dict[str, Any], values: Mapping[str, Any]) -> WorkerOptions:
+def _worker(given: Values, values: Values) -> WorkerOptions:
     """What they give; the settings among them are a worker's own."""
     from judgeq.engine.remote_worker import WorkerOptions
 
@@ -225,8 +210,8 @@ def _worker(given: dict[str, Any], values: Mapping[str, Any]) -> WorkerOptions:
     return WorkerOptions(given | judges, *(values[name] for name in names))
 
 
-@command("worker", *OF_A_WORKER, LOG, QUIET, JSON)
-def worker(given: dict[str, Any], values: Mapping[str, Any], quiet: bool) -> Answer:
+@command("worker", *OF_A_WORKER, LOG)
+def worker(given: Values, values: Values, quiet: bool) -> Answer:
     """Answer the jobs of runs in a store, until stopped.
 
     `judgeq run --store` plans the rounds; any number of workers, on any machines,
@@ -244,7 +229,7 @@ def worker(given: dict[str, Any], values: Mapping[str, Any], quiet: bool) -> Ans
 
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
-    from judgeq.engine import remote_worker, session
+    from judgeq.engine import remote_worker, stopping
     from judgeq.ui import lines
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line
@@ -256,7 +241,7 @@ def worker(given: dict[str, Any], values: Mapping[str, Any], quiet: bool) -> Ans
     ended: JudgeqError | None = None
     restore_ctrl_c()
     try:
-        session.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
+        stopping.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:
@@ -270,16 +255,14 @@ def worker(given: dict[str, Any], values: Mapping[str, Any], quiet: bool) -> Ans
     *OF_A_WORKER,
     option(
         "--on", "dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001.", str,
-        group=RUNNING, common=True, metavar="CLUSTER", required=True,
+        group=RUNNING, metavar="CLUSTER", required=True,
     ),
-    option("-n --number", "How many.", int, group=RUNNING, common=True, default=1, min=1),
-    QUIET, JSON,
+    option("-n --number", "How many.", int, group=RUNNING, default=1, limits=(1, None)),
 )  # fmt: skip
-@click.pass_context
 def workers(
     context: click.Context,
-    given: dict[str, Any],
-    values: Mapping[str, Any],
+    given: Values,
+    values: Values,
     on: str,
     number: int,
     quiet: bool,
@@ -340,14 +323,13 @@ def _check_secrets(settings: Settings) -> None:
 
 
 @command("store")
-@click.pass_context
 def store(context: click.Context) -> None:
     """Look after a PostgreSQL store."""
     show_text(context.get_help())
 
 
-@command("store check", STORE, JSON)
-def check(values: Mapping[str, Any]) -> Answer:
+@command("store check", STORE)
+def check(values: Values) -> Answer:
     """Check a store: its schema, rights, clock, tables and runs."""
     from judgeq.runs.stored import StoredRuns
     from judgeq.store.postgres import upkeep
@@ -374,9 +356,9 @@ def check(values: Mapping[str, Any]) -> Answer:
         "Where to: a store's address, for a run in a folder; a folder of runs, for a run in a store.",
         str, metavar="postgresql://…|FOLDER", required=True,
     ),
-    RUNS_DIR, STORE, JSON,
+    STORE,
 )  # fmt: skip
-def copy(values: Mapping[str, Any], to: str, runs_dir: Path) -> Answer:
+def copy(values: Values, to: str, runs_dir: Path) -> Answer:
     """Copy a run between a folder and a store, losing nothing.
 
     The run must be finished or stopped, and stays as it is. The copy appears whole

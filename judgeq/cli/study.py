@@ -4,9 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-from judgeq.cli.options import JSON, QUIET, RUNS_DIR, argument, command, of_settings, option
+from judgeq.cli.options import Values, argument, command, of_settings, option
 from judgeq.cli.printing import Answer, complain
 from judgeq.errors import DataError, StoppedError, UsageError
 
@@ -15,15 +14,13 @@ from judgeq.errors import DataError, StoppedError, UsageError
     "simulate",
     option("--grid", "paper, paper-random, or your own grid (a .toml file).", str, default="paper"),
     option("-o --out", "The folder of the study.", Path, default=Path("study")),
-    option("--seeds", "Number of seeds, from 0.", int, min=1, shown="the grid's: 2"),
-    option("--jobs", "Processes.", int, min=1, shown="one a core"),
+    option("--seeds", "Number of seeds, from 0.", int, limits=(1, None), shown="the grid's: 2"),
+    option("--jobs", "Processes.", int, limits=(1, None), shown="one a core"),
     option(
-        "--alpha", "The weight of effectiveness in score_α.", float, default=0.4, min=0, max=1
+        "--alpha", "The weight of effectiveness in score_α.", float, default=0.4, limits=(0, 1)
     ),
     option("--parquet", "Write study.parquet instead of study.csv."),
     option("--figures/--no-figures", "Draw the figures too.", default=True),
-    QUIET,
-    JSON,
 )  # fmt: skip
 def simulate(
     grid: str,
@@ -100,14 +97,11 @@ def progress() -> Callable[[int, int], None]:
         "--recordings", "Folder of the published judgments.", Path,
         shown="downloaded from the authors' repository, and checked",
     ),
-    RUNS_DIR,
-    QUIET,
-    JSON,
 )  # fmt: skip
 def reproduce(
     what: str,
     recordings: Path | None,
-    given: dict[str, Any],
+    given: Values,
     runs_dir: Path,
     quiet: bool,
     as_json: bool,

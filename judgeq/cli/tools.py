@@ -1,5 +1,4 @@
-"""The commands around runs: init, doctor, the lists of what there is to choose, help, the cache, the mock
-server, the guide."""
+"""The commands around runs: help, init, doctor, list, cache, mock-server, guide."""
 
 from __future__ import annotations
 
@@ -12,17 +11,7 @@ from typing import Any
 import click
 
 from judgeq.cli.app import EVERYTHING, EXIT_CODES, app
-from judgeq.cli.options import (
-    COMPLETIONS,
-    JSON,
-    RUNS_DIR,
-    YES,
-    argument,
-    command,
-    given,
-    of_settings,
-    option,
-)
+from judgeq.cli.options import COMPLETIONS, Values, argument, command, given, of_settings, option
 from judgeq.cli.printing import Answer, confirm, show_text
 from judgeq.errors import DataError, JudgeError, UsageError
 from judgeq.settings.declaration import in_words, settings_of
@@ -34,13 +23,11 @@ UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 
 
 @command("help", argument("topic", "[all | exit-codes | COMMAND]", "What about.", nargs=-1))
-@click.pass_context
 def help_of(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show help: of a command, all commands, or exit-codes."""
     above = context.find_root()
     if topic == ("exit-codes",):
-        heading, codes = EXIT_CODES.rstrip(".").split(": ")
-        show_text("\n  ".join([f"{heading}:", *codes.split("; ")]))
+        show_text(EXIT_CODES)
     elif topic in ((), ("all",)):
         if topic:
             above.meta[EVERYTHING] = True
@@ -89,9 +76,8 @@ def init(job: Path, prompt: Path) -> Answer:
         *("base_url", "api", "structured", "price", "api_key_env", "api_key_file", "headers"),
         *("proxy", "ca_file", "timeout", "cache_dir"),
     ),
-    RUNS_DIR, JSON,
 )  # fmt: skip
-def doctor(judge: str | None, given: dict[str, Any], runs_dir: Path) -> Answer:
+def doctor(judge: str | None, given: Values, runs_dir: Path) -> Answer:
     """Check what a run needs: disk, key, server, model, price.
 
     With --judge one tiny call is made, and paid. The key is never shown.
@@ -120,7 +106,6 @@ def doctor(judge: str | None, given: dict[str, Any], runs_dir: Path) -> Answer:
 
 
 @command("list")
-@click.pass_context
 def kinds(context: click.Context) -> None:
     """List strategies, prompts, datasets or models."""
     show_text(context.get_help())
@@ -128,8 +113,7 @@ def kinds(context: click.Context) -> None:
 
 @command(
     "list strategies",
-    option("--n", "Items to show the cost for.", int, default=1000, min=2, max=10_000_000),
-    JSON,
+    option("--n", "Items to show the cost for.", int, default=1000, limits=(2, 10_000_000)),
 )
 def strategies(n: int) -> Answer:
     """List the strategies, their costs, and when to use them."""
@@ -138,8 +122,8 @@ def strategies(n: int) -> Answer:
     return Answer(show_lists.strategies_over(n), lambda _: show_lists.strategies(n))
 
 
-@command("list datasets", *of_settings("data_dir"), JSON)
-def datasets(given: dict[str, Any]) -> Answer:
+@command("list datasets", *of_settings("data_dir"))
+def datasets(given: Values) -> Answer:
     """List the datasets: size, licence, whether they are here."""
     from judgeq import datasets as known_datasets
     from judgeq.ui.show import lists as show_lists
@@ -147,7 +131,12 @@ def datasets(given: dict[str, Any]) -> Answer:
     return Answer(known_datasets.known(given.get("data_dir")), show_lists.datasets)
 
 
-@command("list models", argument("pattern", "[PATTERN]", "Part of a name, as 'mini' or 'openai/gpt-5'.", required=False), JSON)  # fmt: skip
+@command(
+    "list models",
+    argument(
+        "pattern", "[PATTERN]", "Part of a name, as 'mini' or 'openai/gpt-5'.", required=False
+    ),
+)
 def models(pattern: str | None) -> Answer:
     """List the models whose prices are known.
 
@@ -173,10 +162,9 @@ def models(pattern: str | None) -> Answer:
         *("dataset", "text_column", "delimiter", "encoding", "skip_empty", "data_dir", "feature"),
         "reasons",
     ),
-    option("--k", "1: a text by itself; 2: a pair; more: a list.", int, default=3, min=1),
-    JSON,
+    option("--k", "1: a text by itself; 2: a pair; more: a list.", int, default=3, limits=(1, None)),
 )  # fmt: skip
-def prompts(name: str | None, k: int, given: dict[str, Any]) -> Answer:
+def prompts(name: str | None, k: int, given: Values) -> Answer:
     """List the prompt sets, or show what one would send.
 
     With a PROMPT, exactly what a model would be sent about the first items of a
@@ -209,8 +197,8 @@ def prompts(name: str | None, k: int, given: dict[str, Any]) -> Answer:
 CACHE = of_settings("cache_dir")
 
 
-@command("cache", *CACHE, JSON)
-def cache(given: dict[str, Any]) -> Answer:
+@command("cache", *CACHE)
+def cache(given: Values) -> Answer:
     """Show the reply cache: size, hits, and what it holds."""
     from judgeq.judge import cache as replies
     from judgeq.ui.show import lists as show_lists
@@ -222,9 +210,8 @@ def cache(given: dict[str, Any]) -> Answer:
     "cache prune", *CACHE,
     option("--older-than", "An age, as 12h, 30d, 8w.", str, metavar="AGE"),
     option("--model", "A model's name.", str, metavar="NAME"),
-    JSON,
 )  # fmt: skip
-def prune_cache(older_than: str | None, model: str | None, given: dict[str, Any]) -> Answer:
+def prune_cache(older_than: str | None, model: str | None, given: Values) -> Answer:
     """Remove replies that are old, or a model's."""
     import time
 
@@ -237,8 +224,8 @@ def prune_cache(older_than: str | None, model: str | None, given: dict[str, Any]
     return _removed(replies.prune(folder, older_than=seconds, model=model, now=time.time()))
 
 
-@command("cache clear", *CACHE, YES, JSON)
-def clear_cache(yes: bool, given: dict[str, Any]) -> Answer:
+@command("cache clear", *CACHE)
+def clear_cache(yes: bool, given: Values) -> Answer:
     """Remove all replies.
 
     They were paid for: it asks before.
@@ -272,12 +259,14 @@ def _seconds(age: str) -> float:
 
 @command(
     "mock-server", *of_settings(*MOCK_SETTINGS, known=MOCK_SETTINGS),
-    option("-d --dataset", "Whose gold labels it answers from; else by a hash.", str, metavar="NAME|PATH"),
+    option(
+        "-d --dataset", "Whose gold labels it answers from; else by a hash.", str,
+        metavar="NAME|PATH",
+    ),
     option("--text-column", "A file's column of texts.", str),
     option("--gold-column", "A file's column of gold labels.", str),
-    JSON,
 )  # fmt: skip
-def mock_server(values: Mapping[str, Any], as_json: bool) -> None:
+def mock_server(values: Values, as_json: bool) -> None:
     """Run a local server like OpenAI's, for rehearsals.
 
     It answers as the simulated judge does, live and in batches, takes time,
@@ -295,7 +284,7 @@ def mock_server(values: Mapping[str, Any], as_json: bool) -> None:
     from pydantic import ValidationError
 
     from judgeq import mock_server as server
-    from judgeq.engine import session
+    from judgeq.engine import stopping
 
     try:
         settings = MockSettings(**given(values, MOCK_SETTINGS))
@@ -315,7 +304,7 @@ def mock_server(values: Mapping[str, Any], as_json: bool) -> None:
             )
 
     try:
-        stats = session.run_loop(server.serve(settings, scores, ready))
+        stats = stopping.run_loop(server.serve(settings, scores, ready))
     except OSError as error:
         raise UsageError(
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."
