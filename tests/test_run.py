@@ -182,18 +182,18 @@ def test_status_runs_and_rate_read_what_is_there(tmp_path: Path) -> None:
     assert json.loads(judgeq(tmp_path, "runs", "--json").stdout)[0]["run"] == run.name
 
     first = score_columns(run)
-    done = json.loads(judgeq(tmp_path, "rate", "--rating", "bt-mm", "--json").stdout)
+    done = json.loads(judgeq(tmp_path, "show", "--write", "--rating", "bt-mm", "--json").stdout)
     second = score_columns(run)
     assert (done["rating"], done["fit"]["sigma"]) == ("bt-mm", None)
     assert first["elo"] == second["elo"]
     assert list(second)[:5] == ["id", "rank", "elo", "pl", "bt"]
     assert set(first) - set(second) == {*SURE}
     assert first["pl"] == second["pl"] != second["bt"]
-    judgeq(tmp_path, "rate")
+    judgeq(tmp_path, "show", "--write")
     third = score_columns(run)
     assert list(third)[:5] == ["id", "rank", "elo", "bt", "pl"]
     assert third == first | {"bt": second["bt"]}
-    done = json.loads(judgeq(tmp_path, "rate", "--sigma", "0.5", "--json").stdout)
+    done = json.loads(judgeq(tmp_path, "show", "--write", "--sigma", "0.5", "--json").stdout)
     assert (done["fit"]["sigma"], done["fit"]["sigma_chosen"]) == (0.5, False)
     assert max(map(float, score_columns(run)["pl"])) < max(map(float, first["pl"]))
 
@@ -206,7 +206,10 @@ def test_rating_an_unfinished_run_is_marked_as_partial(tmp_path: Path) -> None:
         database.execute("DELETE FROM verdicts WHERE job >= 30")
         database.execute("UPDATE jobs SET state = 'pending' WHERE id >= 30")
     database.close()
-    assert "Unfinished: 30 of 36 jobs done, round 3 of 3." in judgeq(tmp_path, "rate").stdout
+    assert (
+        "Unfinished: 30 of 36 jobs done, round 3 of 3."
+        in judgeq(tmp_path, "show", "--write").stdout
+    )
     assert f"{run.name}: stopped" in judgeq(tmp_path, "status").stdout
     assert set(score_columns(run)["matches"]) == {"2", "3"}
 
@@ -313,6 +316,6 @@ def test_a_run_without_a_verdict_has_no_ratings_and_is_not_finished(tmp_path: Pa
     assert not (run / "scores.csv").exists()
     for arguments in (("status",), ("runs",)):
         assert "no verdicts" in judgeq(tmp_path, *arguments).stdout
-    assert "has no verdict" in judgeq(tmp_path, "rate", expect=7).stderr
+    assert "has no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
     judgeq(tmp_path, "resume", "--retry-failed")
     assert "finished" in judgeq(tmp_path, "status").stdout

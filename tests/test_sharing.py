@@ -141,7 +141,7 @@ def test_an_imported_run_is_as_the_one_that_was_exported(demo: Path, tmp_path: P
 def test_the_other_commands_know_an_imported_run(demo: Path, tmp_path: Path) -> None:
     imported(demo / "demo.jsonl", tmp_path / "runs")
     run, before = only_run(tmp_path), score_columns(only_run(demo))
-    rated = judgeq(tmp_path, "rate", "--sigma", "0.5")
+    rated = judgeq(tmp_path, "show", "--write", "--sigma", "0.5")
     assert f"{run.name}/scores.csv" in rated.stdout
     after = score_columns(run)
     assert after["elo"] == before["elo"]

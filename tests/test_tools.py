@@ -193,11 +193,11 @@ def test_a_doctor_survives_what_no_server_should_say(tmp_path: Path) -> None:
 
 
 def test_models(tmp_path: Path) -> None:
-    found = json.loads(judgeq(tmp_path, "models", "openai/gpt-5-mini", "--json").stdout)
+    found = json.loads(judgeq(tmp_path, "list", "models", "openai/gpt-5-mini", "--json").stdout)
     assert {"provider": "openai", "model": "gpt-5-mini"}.items() <= found[0].items()
     assert found[0]["input"] > 0
-    assert "gpt-5-mini" in judgeq(tmp_path, "models", "gpt-5-mini").stdout
-    assert "No model with 'zzz'" in judgeq(tmp_path, "models", "zzz").stdout
+    assert "gpt-5-mini" in judgeq(tmp_path, "list", "models", "gpt-5-mini").stdout
+    assert "No model with 'zzz'" in judgeq(tmp_path, "list", "models", "zzz").stdout
 
 
 def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path) -> None:

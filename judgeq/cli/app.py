@@ -27,65 +27,92 @@ Exit codes:
   8 a rating did not converge"""
 FURTHER = "Further commands"
 """The heading of those that only `judgeq help all` lists."""
-COMMANDS: Mapping[str, Mapping[str, tuple[str, str]]] = {
+COMMANDS: Mapping[str, Mapping[str, Mapping[str, str]]] = {
     "Start": {
-        "run": ("run", "Judge texts from start to scores, or continue a run."),
-        "estimate": ("run", "Show a run's calls, tokens and dollars before it begins."),
-        "resume": ("run", "Continue a run that was stopped or killed."),
-        "init": ("tools", "Write a job file and a prompt set to start from."),
-        "doctor": ("tools", "Check what a run needs: disk, key, server, model, price."),
+        "run": {
+            "run": "Judge texts from start to scores, or continue a run.",
+            "estimate": "Show a run's calls, tokens and dollars before it begins.",
+            "resume": "Continue a run that was stopped or killed.",
+        },
+        "tools": {
+            "init": "Write a job file and a prompt set to start from.",
+            "doctor": "Check what a run needs: disk, key, server, model, price.",
+        },
     },
     "Look": {
-        "status": ("show", "Show how far a run is, while it runs or afterwards."),
-        "runs": ("store", "List the runs, the latest first."),
-        "runs batches": ("store", "List the batches of all runs, and what they cost so far."),
-        "runs batches cancel": ("store", "Ask the provider to stop a run's batches."),
-        "runs batches give-up": ("store", "Give up batches that may never have been created."),
-        "runs rm": ("store", "Remove runs, with all that was answered."),
-        "show": ("show", "Show a run's items with their texts: highest, lowest, others."),
-        "explain": ("show", "Show every judgment behind an item's score."),
-        "evaluate": ("evaluate", "Report how good a run's scores are."),
-        "compare": ("evaluate", "Compare the scores and rankings of several runs."),
-        "report": ("evaluate", "Write a report of a run: a page to read and to share."),
-        "serve": ("evaluate", "Show all runs in the browser, with live progress."),
+        "store": {
+            "runs": "List the runs, the latest first.",
+            "runs batches": "List the batches of all runs, and what they cost so far.",
+            "runs batches cancel": "Ask the provider to stop a run's batches.",
+            "runs batches give-up": "Give up batches that may never have been created.",
+            "runs rm": "Remove runs, with all that was answered.",
+        },
+        "show": {
+            "status": "Show how far a run is, while it runs or afterwards.",
+            "show": "Show a run's items with their texts: highest, lowest, others.",
+            "explain": "Show every judgment behind an item's score.",
+        },
+        "evaluate": {
+            "evaluate": "Report how good a run's scores are.",
+            "compare": "Compare the scores and rankings of several runs.",
+            "report": "Write a report of a run: a page to read and to share.",
+            "serve": "Show all runs in the browser, with live progress.",
+        },
     },
     "Share": {
-        "export": ("data", "Write a run's judgments, scores or calls to a file."),
-        "import": ("data", "Make a finished run out of recorded judgments."),
+        "data": {
+            "export": "Write a run's judgments, scores or calls to a file.",
+            "import": "Make a finished run out of recorded judgments.",
+        },
     },
     "People": {
-        "annotate": ("people", "Open the page on which people judge a run."),
-        "annotate add": ("people", "Add people to a run, and print a link for each."),
-        "annotate list": ("people", "List a run's people: their progress and agreement."),
-        "annotate remove": ("people", "Stop asking people of a run; their answers count."),
-        "annotate forget": ("people", "Replace people's names by numbers in a run."),
+        "people": {
+            "annotate": "Open the page on which people judge a run.",
+            "annotate add": "Add people to a run, and print a link for each.",
+            "annotate list": "List a run's people: their progress and agreement.",
+            "annotate remove": "Stop asking people of a run; their answers count.",
+            "annotate forget": "Replace people's names by numbers in a run.",
+        },
     },
     "Choose": {
-        "list": ("tools", "List strategies, prompts, datasets or models."),
-        "list strategies": ("tools", "List the strategies, their costs, and when to use them."),
-        "list prompts": ("tools", "List the prompt sets, or show what one would send."),
-        "list datasets": ("tools", "List the datasets: size, licence, whether they are here."),
-        "list models": ("tools", "List the models whose prices are known."),
-        "help": ("tools", "Show help: of a command, all commands, or exit-codes."),
+        "tools": {
+            "list": "List strategies, prompts, datasets or models.",
+            "list strategies": "List the strategies, their costs, and when to use them.",
+            "list prompts": "List the prompt sets, or show what one would send.",
+            "list datasets": "List the datasets: size, licence, whether they are here.",
+            "list models": "List the models whose prices are known.",
+            "help": "Show help: of a command, all commands, or exit-codes.",
+        },
     },
     FURTHER: {
-        "worker": ("store", "Answer the jobs of runs in a store, until stopped."),
-        "workers": ("store", "Start workers on your Dask or Ray cluster."),
-        "store": ("store", "Look after a PostgreSQL store."),
-        "store check": ("store", "Check a store: its schema, rights, clock, tables and runs."),
-        "store copy": ("store", "Copy a run between a folder and a store, losing nothing."),
-        "simulate": ("study", "Run the paper's simulation study, or one of your own."),
-        "reproduce": ("study", "Reproduce the paper's published rows."),
-        "cache": ("tools", "Show the reply cache: size, hits, and what it holds."),
-        "cache prune": ("tools", "Remove replies that are old, or a model's."),
-        "cache clear": ("tools", "Remove all replies."),
-        "mock-server": ("tools", "Run a local server like OpenAI's, for rehearsals."),
-        "guide": ("tools", "Print the guide for scripts and AI agents."),
+        "store": {
+            "worker": "Answer the jobs of runs in a store, until stopped.",
+            "workers": "Start workers on your Dask or Ray cluster.",
+            "store": "Look after a PostgreSQL store.",
+            "store check": "Check a store: its schema, rights, clock, tables and runs.",
+            "store copy": "Copy a run between a folder and a store, losing nothing.",
+        },
+        "study": {
+            "simulate": "Run the paper's simulation study, or one of your own.",
+            "reproduce": "Reproduce the paper's published rows.",
+        },
+        "tools": {
+            "cache": "Show the reply cache: size, hits, and what it holds.",
+            "cache prune": "Remove replies that are old, or a model's.",
+            "cache clear": "Remove all replies.",
+            "mock-server": "Run a local server like OpenAI's, for rehearsals.",
+            "guide": "Print the guide for scripts and AI agents.",
+        },
     },
 }
-"""By heading the commands, each with its module and its first sentence: `judgeq --help` loads none. A
-command of a command has the name of both."""
-MODULES = {name: module for of in COMMANDS.values() for name, (module, _) in of.items()}
+"""By heading and module the commands, each with its first sentence: `judgeq --help` loads none. One
+that belongs to another has the name of both."""
+MODULES = {
+    name: module
+    for modules in COMMANDS.values()
+    for module, commands in modules.items()
+    for name in commands
+}
 EVERYTHING = "judgeq.all"
 """The context's mark that help shows everything."""
 CLOSED_PIPE = 141
@@ -94,10 +121,11 @@ CLOSED_PIPE = 141
 
 def write_commands(formatter: HelpFormatter, within: str, *, everything: bool = False) -> None:
     """Write the commands by their headings: those of judgeq ("") or of a command, or all of them."""
-    for heading, commands in COMMANDS.items():
+    for heading, modules in COMMANDS.items():
         rows = [
             (name.ljust(8), sentence)
-            for name, (_, sentence) in commands.items()
+            for commands in modules.values()
+            for name, sentence in commands.items()
             if everything or name.rpartition(" ")[0] == within
         ]
         if rows and (everything or within or heading != FURTHER):

@@ -17,7 +17,7 @@ from judgeq.cli.options import (
     option,
 )
 from judgeq.cli.printing import Answer, binary_output, complain, print_json_lines, spare
-from judgeq.cli.show import written
+from judgeq.cli.run import written
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
@@ -77,23 +77,18 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
             f"{one[0]} is of votes on pairs, and {other[0]} of best-worst answers: give those of one."
         )
     shared = values["judge_column"], values["round_column"]
-    if other:
-        named = next(csv.reader([values["item_columns"] or ""], skipinitialspace=True), [])
-        best, worst = values["best"], values["worst"]
-        if len(set(named)) < max(len(named), 2) or (best is None and worst is None):
-            raise UsageError(
-                f"{file}: of best-worst answers name the columns: --item-columns a,b,c,d (two or more, "
-                "each once), and --best, --worst or both (and --judge-column)."
-            )
-        return votes.Columns(named, best, worst, *shared, None, values["winner_is"])
+    items = next(csv.reader([values["item_columns"] or ""], skipinitialspace=True), [])
+    best, worst = values["best"], values["worst"]
+    if len({*items}) == len(items) >= 2 and (best or worst):
+        return votes.Columns(items, best, worst, *shared, None, values["winner_is"])
     left, right, winner = values["left"], values["right"], values["winner"]
-    if None not in (left, right, winner):
+    if left and right and winner:
         pair = (left, right)
         return votes.Columns(pair, winner, None, *shared, values["tie"], values["winner_is"])
-    if one or both or file.suffix.lower() in _TABLES:
+    if one or other or both or file.suffix.lower() in _TABLES:
         raise UsageError(
-            f"{file}: of a table of votes name the columns: --left, --right and --winner (and "
-            "--judge-column); of best-worst answers --item-columns, --best and --worst."
+            f"{file}: name the columns. Votes have --left, --right and --winner; best-worst answers "
+            "--item-columns a,b,c,d (two or more, each once), and --best, --worst or both."
         )
     return None
 
@@ -161,7 +156,7 @@ def import_(
       judgeq import -d texts.csv bws.csv --item-columns a,b,c,d --best best --worst worst
     """
     from judgeq import config
-    from judgeq.engine import import_run
+    from judgeq.engine import import_run, session
 
     columns = columns_of(file, values)
     settings = config.settle(given | {"store": values["store"]})
@@ -178,7 +173,7 @@ def import_(
         complain(notice)
     if before and not quiet:
         complain(f"{folder.id} was imported before; --new imports it again beside it.")
-    return written(folder, settings)
+    return written(folder, settings, session.dataset_of(folder) if settings.texts else None)
 
 
 @command(

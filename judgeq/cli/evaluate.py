@@ -74,9 +74,9 @@ PLAN = (
     option("--subset", "Only this subset of the items.", str, group=HOW, metavar="NAME"),
     option(
         "--resamples", "Bootstrap resamples for the 95 % intervals; 0: no intervals.", int,
-        group=HOW, default=1000, limits=(0, 1_000_000),
+        group=HOW, default=1000, least=0, most=1_000_000,
     ),
-    option("--seed", "Seed of the resamples and folds.", int, group=HOW, default=0, limits=(0, None)),
+    option("--seed", "Seed of the resamples and folds.", int, group=HOW, default=0, least=0),
 )  # fmt: skip
 """How to evaluate: the fields of `gold.Plan`."""
 RATINGS = of_settings(*RATED, of_run=True)
@@ -86,7 +86,7 @@ RATINGS = of_settings(*RATED, of_run=True)
     "evaluate", *RATINGS, *PLAN, ACCEPT_DAMAGE,
     option(
         "--splits", "Number of splits for the split-half reliability; 0: none.", int,
-        group=HOW, limits=(0, 100_000), shown="100, fewer of large runs",
+        group=HOW, least=0, most=100_000, shown="100, fewer of large runs",
     ),
     CSV,
 )  # fmt: skip
@@ -194,7 +194,7 @@ def _opened(places: Sequence[RunPlace], given: Values, values: Values) -> tuple[
     option(
         "listed --texts",
         "Texts in the table at most. Of more, the highest, the lowest and some in between.", int,
-        default=2_000, limits=(1, 100_000),
+        default=2_000, least=1, most=100_000,
     ),
     option("--appendix", "Only what a paper's appendix needs: about four pages."),
 )  # fmt: skip
@@ -258,7 +258,7 @@ def report(
 
 @command(
     "serve",
-    option("--port", "The port; 0: any free one.", int, default=8765, limits=(0, 65535)),
+    option("--port", "The port; 0: any free one.", int, default=8765, least=0, most=65535),
     option(
         "--host", "The address to listen on. If others reach it, they need the printed link.", str,
         default="127.0.0.1",

@@ -6,7 +6,6 @@ from __future__ import annotations
 import inspect
 import json
 import re
-import sys
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, TypeAlias, TypeVar
@@ -15,21 +14,17 @@ import click
 from click import Context, HelpFormatter, Parameter
 
 from judgeq.cli.app import EVERYTHING, MODULES, app, write_commands
-from judgeq.cli.printing import Answer, answer, spare, write_log
+from judgeq.cli.printing import Answer, answer, show_text, spare, write_log
 from judgeq.errors import UsageError
 from judgeq.settings import SETTINGS
 from judgeq.settings.declaration import (
     BATCHES,
-    CONNECTION,
+    DATA,
     GROUPS,
     JUDGE,
-    MODEL,
     MONEY,
-    PEOPLE,
     RATING,
     RUNNING,
-    SIMULATED,
-    STRATEGY,
     Setting,
 )
 
@@ -46,9 +41,11 @@ MANY = 24
 """Of more options than this, `--help` shows the common ones, and `--help-all` all."""
 OPTIONS = "Options"
 SHORT = {
-    **dict.fromkeys((STRATEGY, MODEL, CONNECTION, PEOPLE, SIMULATED), JUDGE),
+    **dict.fromkeys(GROUPS, JUDGE),
+    DATA: DATA,
+    MONEY: MONEY,
     BATCHES: MONEY,
-    **dict.fromkeys((RATING, OPTIONS), RUNNING),
+    **dict.fromkeys((RUNNING, RATING, OPTIONS), RUNNING),
 }
 """Where the common options of a group stand, if only those are shown."""
 METAVARS = {int: "N", float: "X", str: "TEXT", Path: "PATH"}
@@ -79,11 +76,12 @@ def option(
     *,
     group: str = OPTIONS,
     common: bool = True,
-    limits: tuple[Any, Any] | None = None,
+    least: Any = None,
+    most: Any = None,
     shown: str | bool | None = None,
     **how: Any,
 ) -> Option:
-    """An option: a flag, or one that takes a value of a type, within limits, or of a tuple of choices.
+    """An option: a flag, or one that takes a value of a type (a number within limits) or of a tuple.
 
     `shown` is its default in words (False: none is shown). Where there are many options, those that
     aren't `common` are shown by --help-all only.
@@ -95,8 +93,8 @@ def option(
         how["is_flag"] = True
     else:
         how.setdefault("metavar", METAVARS.get(kind))
-    if limits is not None:
-        kind = {int: click.IntRange, float: click.FloatRange}[kind](*limits)
+    if least is not None:
+        kind = {int: click.IntRange, float: click.FloatRange}[kind](least, most)
     made = Option(
         names.split(), type=kind, help=text, show_default=shown, show_envvar="envvar" in how, **how
     )
@@ -222,14 +220,9 @@ class Command(click.Command):
         if found is not None:
             answer(found, as_json=bool(as_json), quiet=bool(quiet), csv=csv)
 
-    def get_help(self, ctx: Context) -> str:
-        """The help, in what standard output can show: click itself would not replace the rest."""
-        encoding = sys.stdout.encoding or "utf-8"
-        return super().get_help(ctx).encode(encoding, "replace").decode(encoding)
-
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The options by their groups, and the commands of this command."""
-        short = len(self.params) > MANY and EVERYTHING not in ctx.meta
+        short = HELP_ALL in self.params and not ctx.meta.get(EVERYTHING)
         sections: dict[str, list[tuple[str, str]]] = {}
         for one in self.get_params(ctx):
             record = one.get_help_record(ctx)
@@ -265,20 +258,23 @@ def command(name: str, *params: Parameter) -> Callable[[F], F]:
         for wanted in (*inspect.signature(function).parameters, function.__annotations__["return"]):
             for one in SHARED.get(wanted, ()):
                 have.setdefault(one.name, one)
-        if len(have) > MANY:
+        if len(have) > MANY and not all(getattr(one, "common", True) for one in have.values()):
             have["help_all"] = HELP_ALL
+        have["help"] = HELP
         text = inspect.cleandoc(function.__doc__ or "").replace("Examples:\n", "\b\nExamples:")
         text = re.sub(r"\n\n(?=  judgeq )", "\n", text)
-        app.add_command(Command(name, callback=function, params=[*have.values()], help=text))
+        made = Command(name, callback=function, params=[*have.values()], help=text)
+        made.add_help_option = False
+        app.add_command(made)
         return function
 
     return declare
 
 
-def _show_all(context: Context, option: Parameter, value: bool) -> None:
+def _show_help(context: Context, option: Parameter, value: bool) -> None:
     if value:
-        context.meta[EVERYTHING] = True
-        click.echo(context.get_help())
+        context.meta[EVERYTHING] = option is HELP_ALL
+        show_text(context.get_help())
         context.exit()
 
 
@@ -359,10 +355,10 @@ LOG = option(
     "--log", "Write every call to this file, a line each.", Path, group=RUNNING, common=False,
     expose_value=False, callback=lambda context, option, path: write_log(path),
 )  # fmt: skip
-HELP_ALL = option(
-    "--help-all", "Show all options, and exit.",
-    is_eager=True, expose_value=False, callback=_show_all,
-)  # fmt: skip
+EAGER: Values = {"is_eager": True, "expose_value": False, "callback": _show_help}
+HELP_ALL = option("--help-all", "Show all options, and exit.", **EAGER)
+HELP = option("-h --help", "Show this message and exit.", **EAGER)
+QUIET = option("-q --quiet", "Show nothing but warnings, errors, and where people judge.")
 JSON = option("as_json --json", "Print one JSON object; all else goes to standard error.")
 SHARED: Mapping[str, tuple[Parameter, ...]] = {
     "place": (RUN, RUNS_DIR, STORE),
@@ -374,7 +370,7 @@ SHARED: Mapping[str, tuple[Parameter, ...]] = {
     ),
     "open": (option("--open", "Open the page in the browser."),),
     "yes": (option("-y --yes", "Don't ask."),),
-    "quiet": (option("-q --quiet", "Show nothing but warnings, errors, and where people judge."),),
+    "quiet": (QUIET,),
     "as_json": (JSON,),
     "Answer": (JSON,),
 }

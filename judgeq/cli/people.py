@@ -43,10 +43,11 @@ def annotate(
 ) -> Answer:
     """Open the page on which people judge a run.
 
-    It stays open until all is judged. For a run of `judgeq run --judge people`; the
-    same as `judgeq resume`. Everybody needs a link, which `judgeq annotate add`
-    prints; with --open-to-all anybody who reaches the page may judge. Ctrl-C closes
-    it; all answers are saved.
+    It stays open until all is judged, or Ctrl-C closes it; all answers are saved. For
+    a run of `judgeq run --judge people`; the same as `judgeq resume`.
+
+    Everybody needs a link, which `judgeq annotate add` prints; with --open-to-all
+    anybody who reaches the page may judge.
 
     With another --host the connection isn't encrypted: use a reverse proxy
     (--url-prefix).
@@ -71,7 +72,7 @@ def annotate(
     "annotate add", NAMED_RUN, NAMES, *of_settings(*REACHED),
     option(
         "--quota", "How many answers each of them gives at most.", int,
-        limits=(1, 2**31 - 1), shown="as many as there are questions",
+        least=1, most=2**31 - 1, shown="as many as there are questions",
     ),
 )  # fmt: skip
 def add(place: RunPlace, names: tuple[str, ...], quota: int | None, given: Values) -> Answer:

@@ -163,7 +163,7 @@ def print_json(value: Any, error: JudgeqError | None = None) -> None:
     from judgeq.ui.json import plain
 
     known = plain(value)
-    if error is not None:
+    if error is not None and isinstance(known, dict):
         known |= error_json(error)
     show_text(_encodable(json.dumps(known, ensure_ascii=False, indent=2, allow_nan=False)))
 

@@ -22,6 +22,8 @@ from judgeq.errors import (
 from judgeq.settings.declaration import MONEY, RUNNING
 
 if TYPE_CHECKING:
+    from judgeq.config import Settings
+    from judgeq.datasets import Dataset
     from judgeq.engine.assembly import Run
     from judgeq.engine.pilot import Pilot
     from judgeq.engine.status import State
@@ -38,11 +40,11 @@ DRY_RUN = option(
 PILOT = option(
     "--pilot",
     "Ask the run's first N questions, and estimate by them. The run doesn't ask them again.",
-    int, limits=(1, None), group=MONEY,
+    int, least=1, group=MONEY,
 )  # fmt: skip
 ROUNDS = option(
     "total_rounds --rounds", "Rounds in all: more than the run has, to buy further ones.", int,
-    limits=(1, None), group=RUNNING,
+    least=1, group=RUNNING,
 )  # fmt: skip
 
 
@@ -141,9 +143,10 @@ def resume(
 ) -> Answer:
     """Continue a run that was stopped or killed.
 
-    What was answered is never asked again, and settings that aren't given are the
-    run's. Of a run that you didn't begin, what names a file, a key or an address,
-    or decides what you pay, has to be given again: it lists the options.
+    What was answered is never asked again. Settings that aren't given stay the run's.
+
+    Of a run that you didn't begin, what names a file, a key or an address, or
+    decides what you pay, has to be given again: it lists the options.
     """
     from judgeq.engine import session
 
@@ -163,7 +166,7 @@ def play(
     if prepared.settings.people is not None:
         from judgeq.web import annotate  # brings aiohttp
 
-        page = annotate.page(prepared, face, _launched if browser else None)
+        page = annotate.page(prepared, face, click.launch if browser else None)
     restore_ctrl_c()
     try:
         with face:
@@ -176,10 +179,6 @@ def play(
             return _partial(prepared, ended)
         return Answer(_state(folder) if as_json else {}, error=ended)
     return answer_of(result, _lost(result.counts.failed, result.run.argument))
-
-
-def _launched(address: str) -> None:
-    click.launch(address)
 
 
 def restore_ctrl_c() -> None:
@@ -208,18 +207,26 @@ def _partial(prepared: Run, ended: JudgeqError) -> Answer:
     """The ratings of what there is, if there is any verdict; else how far the run is."""
     import asyncio
 
-    from judgeq.engine import results, session
-    from judgeq.engine.scores import write_scores
     from judgeq.engine.status import state
     from judgeq.ui.show import status as show_status
 
-    folder, settings = prepared.folder, prepared.settings
     try:
-        result = asyncio.run(results.read(folder, settings))
+        return written(prepared.folder, prepared.settings, prepared.dataset, ended)
     except NoVerdictsError:
-        return Answer(asyncio.run(state(folder)), show_status.status, ended)
-    result = session.with_texts(result, settings, prepared.dataset)
-    write_scores(result.scores, folder.scores)
+        return Answer(asyncio.run(state(prepared.folder)), show_status.status, ended)
+
+
+def written(
+    place: RunPlace, settings: Settings, dataset: Dataset | None, ended: JudgeqError | None = None
+) -> Answer:
+    """Rate a run by what was answered, and write its scores; its result, with what ended it."""
+    import asyncio
+
+    from judgeq.engine import results, session
+    from judgeq.engine.scores import write_scores
+
+    result = session.with_texts(asyncio.run(results.read(place, settings)), settings, dataset)
+    write_scores(result.scores, place.scores)
     return answer_of(result, ended)
 
 
@@ -229,10 +236,9 @@ def _lost(failed: int, run: str) -> JudgeError | None:
         return None
     from judgeq.text import several
 
-    are, them = ("is", "it") if failed == 1 else ("are", "them")
     return JudgeError(
-        f"{several(failed, 'job')} failed and {are} left out of the scores: "
-        f"`judgeq resume {run} --retry-failed` asks {them} again."
+        f"{several(failed, 'job')} failed, and left out of the scores: "
+        f"`judgeq resume {run} --retry-failed` asks again."
     )
 
 

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING, Any
 from judgeq.cli.options import (
     ACCEPT_DAMAGE,
     CSV,
+    QUIET,
     RATED,
     Values,
     argument,
@@ -15,13 +16,13 @@ from judgeq.cli.options import (
     of_settings,
     option,
 )
-from judgeq.cli.printing import Answer, answer_of, complain, console
+from judgeq.cli.printing import Answer, complain, console
+from judgeq.cli.run import written
 from judgeq.errors import UsageError
 
 if TYPE_CHECKING:
     from collections.abc import Iterator
 
-    from judgeq.config import Settings
     from judgeq.engine.results import Result
     from judgeq.engine.status import State
     from judgeq.runs import RunPlace, Runs
@@ -91,10 +92,11 @@ def _watched(before: State, *, draw: bool) -> State:
     option(
         "--against-gold", "Those on which judge and gold labels disagree most.", group=ITEMS
     ),
-    option("--n", "How many items.", int, group=ITEMS, default=10, limits=(1, 1_000_000)),
+    option("--n", "How many items.", int, group=ITEMS, default=10, least=1, most=1_000_000),
     option("--write", "Write scores.csv by this rating, and show the run's result."),
     ACCEPT_DAMAGE,
     CSV,
+    QUIET,
 )  # fmt: skip
 def show(
     place: RunPlace,
@@ -124,6 +126,7 @@ def show(
 
       judgeq show last --rating bt --write
     """
+    from judgeq.engine import session
     from judgeq.engine.scores import TEXT
     from judgeq.escaping import excerpt
     from judgeq.evaluation import items
@@ -131,7 +134,9 @@ def show(
     from judgeq.ui.show import items as show_items
 
     if write:
-        return written(place, place.info().settings_with(given))
+        settings = place.info().settings_with(given)
+        dataset = session.dataset_of(place) if settings.texts else None
+        return written(place, settings, dataset)
     result = _opened(place, given)
     kinds = [kind for kind in items.VIEWS if values[kind]]
     found = items.Views(result, items.chosen(result, n, around, kinds))
@@ -143,20 +148,6 @@ def show(
                 yield {"view": view.name, **row, **cut}
 
     return Answer(found, lambda found: show_items.views(result, found.views), rows=rows)
-
-
-def written(place: RunPlace, settings: Settings) -> Answer:
-    """Rate a run by what was answered, and write its scores; its result."""
-    import asyncio
-
-    from judgeq.engine import results, session
-    from judgeq.engine.scores import write_scores
-
-    result = asyncio.run(results.read(place, settings))
-    if settings.texts:
-        result = session.with_texts(result, settings, session.dataset_of(place))
-    write_scores(result.scores, place.scores)
-    return answer_of(result)
 
 
 def rated(place: RunPlace, given: Values) -> Result:

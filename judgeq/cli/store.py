@@ -22,7 +22,7 @@ from judgeq.cli.options import (
     of_settings,
     option,
 )
-from judgeq.cli.printing import Answer, complain, confirm, console, show, show_text
+from judgeq.cli.printing import Answer, complain, confirm, console, print_json, show, show_text
 from judgeq.cli.run import restore_ctrl_c
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.settings import SETTINGS
@@ -173,19 +173,19 @@ OF_A_WORKER = (
         "this worker may ask.",
         nargs=-1,
     ),
-    *of_settings(*OF_WORKERS),
-    option(
-        "-j --judge",
-        "A judge that this worker may ask: simulated, or a model's name; may be repeated. Money is "
-        "spent only on models named here.",
-        str, group=JUDGE, metavar="NAME", multiple=True, shown="simulated",
-    ),
     option(
         "-d --dataset",
         "A file with texts of a run, which the run's checksum must fit; may be repeated. Datasets "
         "that have a name are found by it.",
         str, group=DATA, metavar="PATH", multiple=True,
     ),
+    option(
+        "-j --judge",
+        "A judge that this worker may ask: simulated, or a model's name; may be repeated. Money is "
+        "spent only on models named here.",
+        str, group=JUDGE, metavar="NAME", multiple=True, shown="simulated",
+    ),
+    *of_settings(*OF_WORKERS),
     option(
         "--exit-when",
         "idle: leave when there is nothing to take; done: when the runs are finished (without any to "
@@ -195,7 +195,7 @@ OF_A_WORKER = (
     option(
         "--max-hours",
         "Leave in time for the calls in flight to end within this many hours.",
-        float, group=RUNNING, limits=(0, None),
+        float, group=RUNNING, least=0,
     ),
 )  # fmt: skip
 """The options of a worker, also of each that `workers` starts."""
@@ -257,7 +257,7 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
         "--on", "dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001.", str,
         group=RUNNING, metavar="CLUSTER", required=True,
     ),
-    option("-n --number", "How many.", int, group=RUNNING, default=1, limits=(1, None)),
+    option("-n --number", "How many.", int, group=RUNNING, default=1, least=1),
 )  # fmt: skip
 def workers(
     context: click.Context,
@@ -281,13 +281,12 @@ def workers(
       judgeq workers --on dask=tcp://head:8786 -n 20 --store postgresql://me@db/judgeq
     """
     from judgeq import config
-    from judgeq.cli.printing import print_json
     from judgeq.engine import cluster
 
-    mine = _worker(given, values)
     source = context.get_parameter_source("store")
     if source is not click.core.ParameterSource.COMMANDLINE:  # it may hold a password
-        mine = replace(mine, settings={k: v for k, v in mine.settings.items() if k != "store"})
+        given.pop("store", None)
+    mine = _worker(given, values)
     _check_secrets(config.settle({"dataset": "demo", **mine.settings}))
     here = [str(Path(name).absolute()) for name in mine.datasets]  # on a file system that all have
     reports = dict[int, cluster.Report]()
@@ -304,11 +303,10 @@ def workers(
     restore_ctrl_c()
     with cluster.submitted(on, replace(mine, datasets=here), number) as (tasks, stop):
         cluster.watch(tasks, stop, ended)
+    ordered = sorted(reports.items())
     if as_json:
-        print_json([{"number": n, **reports[n]._asdict()} for n in sorted(reports)])
-    codes = [reports[n].exit_code for n in sorted(reports) if reports[n].exit_code]
-    if codes:
-        raise click.exceptions.Exit(codes[0])
+        print_json([{"number": number, **report._asdict()} for number, report in ordered])
+    context.exit(next((report.exit_code for _, report in ordered if report.exit_code), 0))
 
 
 def _check_secrets(settings: Settings) -> None:

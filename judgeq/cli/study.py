@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from pathlib import Path
 
 from judgeq.cli.options import Values, argument, command, of_settings, option
@@ -14,10 +13,10 @@ from judgeq.errors import DataError, StoppedError, UsageError
     "simulate",
     option("--grid", "paper, paper-random, or your own grid (a .toml file).", str, default="paper"),
     option("-o --out", "The folder of the study.", Path, default=Path("study")),
-    option("--seeds", "Number of seeds, from 0.", int, limits=(1, None), shown="the grid's: 2"),
-    option("--jobs", "Processes.", int, limits=(1, None), shown="one a core"),
+    option("--seeds", "Number of seeds, from 0.", int, least=1, shown="the grid's: 2"),
+    option("--jobs", "Processes.", int, least=1, shown="one a core"),
     option(
-        "--alpha", "The weight of effectiveness in score_α.", float, default=0.4, limits=(0, 1)
+        "--alpha", "The weight of effectiveness in score_α.", float, default=0.4, least=0, most=1
     ),
     option("--parquet", "Write study.parquet instead of study.csv."),
     option("--figures/--no-figures", "Draw the figures too.", default=True),
@@ -57,7 +56,7 @@ def simulate(
     if seeds is not None:
         chosen = chosen.model_copy(update={"seeds": seeds})
     try:
-        report = (lambda done, total: None) if quiet else progress()
+        report = (lambda done, total: None) if quiet else progress
         rows = simulation.study(chosen, out, jobs or processes.default_jobs(), report, alpha=alpha)
     except KeyboardInterrupt:
         raise StoppedError(
@@ -76,17 +75,10 @@ def simulate(
     )
 
 
-def progress() -> Callable[[int, int], None]:
-    """What prints how many cases of how many are done, with each tenth."""
-    tenths: set[int] = set()
-
-    def line(done: int, total: int) -> None:
-        tenth = 10 * done // max(total, 1)
-        if tenth not in tenths:
-            tenths.add(tenth)
-            complain(f"{done:,} of {total:,} cases simulated")
-
-    return line
+def progress(done: int, total: int) -> None:
+    """Print how many cases of how many are done, with each tenth."""
+    if not done or 10 * done // total > 10 * (done - 1) // total:
+        complain(f"{done:,} of {total:,} cases simulated")
 
 
 @command(

@@ -11,7 +11,7 @@ from typing import Any
 import click
 
 from judgeq.cli.app import EVERYTHING, EXIT_CODES, app
-from judgeq.cli.options import COMPLETIONS, Values, argument, command, given, of_settings, option
+from judgeq.cli.options import COMPLETIONS, DATASET, Values, argument, command, of_settings, option
 from judgeq.cli.printing import Answer, confirm, show_text
 from judgeq.errors import DataError, JudgeError, UsageError
 from judgeq.settings.declaration import in_words, settings_of
@@ -25,17 +25,14 @@ UNITS = {"m": 60, "h": 3600, "d": 86_400, "w": 7 * 86_400}
 @command("help", argument("topic", "[all | exit-codes | COMMAND]", "What about.", nargs=-1))
 def help_of(context: click.Context, topic: tuple[str, ...]) -> None:
     """Show help: of a command, all commands, or exit-codes."""
-    above = context.find_root()
     if topic == ("exit-codes",):
         show_text(EXIT_CODES)
-    elif topic in ((), ("all",)):
-        if topic:
-            above.meta[EVERYTHING] = True
-        show_text(above.get_help())
+    elif topic == ("all",):
+        root = context.find_root()
+        root.meta[EVERYTHING] = True
+        show_text(root.get_help())
     else:
-        name, found, _ = app.resolve_command(above, list(topic))
-        if found is not None:
-            show_text(found.get_help(click.Context(found, parent=above, info_name=name)))
+        app.main([*topic, "--help"])
 
 
 @command(
@@ -71,13 +68,12 @@ def init(job: Path, prompt: Path) -> Answer:
 
 @command(
     "doctor",
-    option("-j --judge", "The model.", str, metavar="NAME"),
     *of_settings(
-        *("base_url", "api", "structured", "price", "api_key_env", "api_key_file", "headers"),
-        *("proxy", "ca_file", "timeout", "cache_dir"),
+        *("judge", "base_url", "api", "structured", "price", "api_key_env", "api_key_file"),
+        *("headers", "proxy", "ca_file", "timeout", "cache_dir"),
     ),
-)  # fmt: skip
-def doctor(judge: str | None, given: Values, runs_dir: Path) -> Answer:
+)
+def doctor(given: Values, runs_dir: Path) -> Answer:
     """Check what a run needs: disk, key, server, model, price.
 
     With --judge one tiny call is made, and paid. The key is never shown.
@@ -96,8 +92,7 @@ def doctor(judge: str | None, given: Values, runs_dir: Path) -> Answer:
     from judgeq import judge as judges
     from judgeq.ui.show import lists as show_lists
 
-    named = {} if judge is None else {"judge": judge}
-    settings = config.settle({"dataset": "demo", **named, **given}).rooted()
+    settings = config.settle({"dataset": "demo", **given}).rooted()
     judges.check(settings.judge[0], settings)
     checks = asyncio.run(examination.examine(settings, runs_dir))
     failed = [check.name for check in checks if check.state == "failed"]
@@ -113,7 +108,7 @@ def kinds(context: click.Context) -> None:
 
 @command(
     "list strategies",
-    option("--n", "Items to show the cost for.", int, default=1000, limits=(2, 10_000_000)),
+    option("--n", "Items to show the cost for.", int, default=1000, least=2, most=10_000_000),
 )
 def strategies(n: int) -> Answer:
     """List the strategies, their costs, and when to use them."""
@@ -162,7 +157,7 @@ def models(pattern: str | None) -> Answer:
         *("dataset", "text_column", "delimiter", "encoding", "skip_empty", "data_dir", "feature"),
         "reasons",
     ),
-    option("--k", "1: a text by itself; 2: a pair; more: a list.", int, default=3, limits=(1, None)),
+    option("--k", "1: a text by itself; 2: a pair; more: a list.", int, default=3, least=1),
 )  # fmt: skip
 def prompts(name: str | None, k: int, given: Values) -> Answer:
     """List the prompt sets, or show what one would send.
@@ -258,26 +253,25 @@ def _seconds(age: str) -> float:
 
 
 @command(
-    "mock-server", *of_settings(*MOCK_SETTINGS, known=MOCK_SETTINGS),
-    option(
-        "-d --dataset", "Whose gold labels it answers from; else by a hash.", str,
-        metavar="NAME|PATH",
-    ),
-    option("--text-column", "A file's column of texts.", str),
-    option("--gold-column", "A file's column of gold labels.", str),
-)  # fmt: skip
-def mock_server(values: Values, as_json: bool) -> None:
+    "mock-server",
+    *of_settings(*MOCK_SETTINGS, known=MOCK_SETTINGS),
+    *of_settings("dataset", "text_column", "gold_column"),
+    DATASET,
+)
+def mock_server(given: Values, as_json: bool) -> None:
     """Run a local server like OpenAI's, for rehearsals.
 
-    It answers as the simulated judge does, live and in batches, takes time,
-    enforces limits and fails as it is asked to; /stats shows what it saw.
-    Ctrl-C ends it.
+    It answers as the simulated judge does, live and in batches: from the gold labels
+    of a dataset, or by a hash. It takes time, enforces limits and fails as it is
+    asked to.
+
+    /stats shows what it saw. Ctrl-C ends it.
 
     Examples:
 
       judgeq mock-server --latency 0.5 --rate-limited 0.1
 
-      judgeq mock-server --batch-time 60
+      judgeq mock-server demo --batch-time 60
 
       judgeq run demo --judge mock --base-url http://127.0.0.1:8000/v1
     """
@@ -287,12 +281,14 @@ def mock_server(values: Values, as_json: bool) -> None:
     from judgeq.engine import stopping
 
     try:
-        settings = MockSettings(**given(values, MOCK_SETTINGS))
+        settings = MockSettings(
+            **{name: given.pop(name) for name in MOCK_SETTINGS if name in given}
+        )
     except ValidationError as error:
         first = error.errors()[0]
         flag = MOCK_SETTINGS[str(first["loc"][0])].flag
         raise UsageError(f"{flag} {first['input']}: {in_words(first)}.") from error
-    scores = _scores(values["dataset"], values["text_column"], values["gold_column"])
+    scores = _scores(given) if given else None
 
     def ready(url: str) -> None:
         if as_json:
@@ -313,23 +309,17 @@ def mock_server(values: Values, as_json: bool) -> None:
         click.echo(json.dumps(stats))
 
 
-def _scores(
-    dataset: str | None, text_column: str | None, gold_column: str | None
-) -> dict[str, float] | None:
+def _scores(given: Values) -> dict[str, float]:
     """The latent scores of a dataset's texts, by text."""
-    if dataset is None:
-        return None
     from judgeq import datasets
     from judgeq.judge.error_model import latent_scores
     from judgeq.settings import DatasetSpec, Simulation
 
-    loaded = datasets.load(
-        DatasetSpec(dataset=dataset, text_column=text_column, gold_column=gold_column)
-    )
+    loaded = datasets.load(DatasetSpec(**given))
     if loaded.texts is None:
         raise DataError(loaded.missing_texts)
     if loaded.gold is None:
-        raise UsageError(f"--dataset {dataset} has no gold labels: give --gold-column.")
+        raise UsageError(f"{loaded.name} has no gold labels: give --gold-column.")
     scores = latent_scores(loaded.gold, Simulation(), 0).tolist()
     return dict(zip(loaded.texts, scores, strict=True))
 

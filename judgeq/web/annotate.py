@@ -230,7 +230,7 @@ async def annotating(
 
 
 def page(
-    run: Run, emit: Callable[[Event], None], opened: Callable[[str], None] | None = None
+    run: Run, emit: Callable[[Event], None], opened: Callable[[str], object] | None = None
 ) -> Callable[[People], AbstractAsyncContextManager[None]]:
     """What opens the page of a run's people, and lets other commands change them; `opened` is called
     with its address. Raises UsageError if it can't be opened."""
