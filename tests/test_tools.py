@@ -213,7 +213,7 @@ def test_the_cache_is_shown_pruned_and_cleared(tmp_path: Path) -> None:
     pruned = judgeq(tmp_path, "cache", "prune", "--model", "other", "--json").stdout
     assert json.loads(pruned) == {"removed": 0}
     misplaced = judgeq(tmp_path, "cache", "--cache-dir", "elsewhere", "clear", "--yes", expect=2)
-    assert "judgeq cache clear --cache-dir elsewhere" in misplaced.stderr
+    assert "No such option '--yes'. `judgeq cache --help` shows" in misplaced.stderr
     assert judgeq(tmp_path, "cache", "clear", "--yes").stdout == "24 replies removed.\n"
     assert json.loads(judgeq(tmp_path, "cache", "--json").stdout)["replies"] == 0
 
