@@ -23,6 +23,7 @@ from typing import Any, TypedDict, Unpack
 import click
 
 from judgeq.cli import app
+from judgeq.cli.app import MODULES
 
 REPO = Path(__file__).resolve().parent.parent
 LONGEST = 90.0
@@ -96,7 +97,7 @@ def unwrapped(log: str) -> str:
 def commands() -> dict[str, click.Command]:
     """All commands by name, made once: that takes longer than most of them."""
     context = click.Context(app)
-    made = {name: app.get_command(context, name) for name in app.list_commands(context)}
+    made = {name: app.get_command(context, name) for name in MODULES}
     return {name: command for name, command in made.items() if command is not None}
 
 

@@ -165,7 +165,9 @@ def test_what_can_not_be_imported_leaves_nothing(demo: Path, tmp_path: Path) -> 
     assert "bad.jsonl, line 41: " in done.stderr
     assert not list(runs_dir.iterdir())
     given = (demo / "demo.jsonl", runs_dir)
-    assert "No dataset is given (--dataset)" in judgeq(tmp_path, "import", given[0], expect=2).stderr
+    assert (
+        "No dataset is given (--dataset)" in judgeq(tmp_path, "import", given[0], expect=2).stderr
+    )
     with pytest.raises(UsageError, match="Did you mean 'demo'"):
         imported(*given, dataset="demos")
     with pytest.raises(DataError, match=r"There is no file"):

@@ -283,8 +283,8 @@ def endless(verdicts, n, parameters, go_on):
         time.sleep(0.001)
 
 plackett_luce.fit = endless
-from judgeq.cli import main
-main()
+from judgeq.cli import app
+app()
 """
 
 

@@ -239,7 +239,7 @@ def test_exit_codes_and_the_environment(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere, there = {"JUDGEQ_STORE": ME[1]}, {"JUDGEQ_STORE": store}
-    for words in ("runs", "run -d demo", "store check", "rate x"):
+    for words in ("runs", "run -d demo", "store check", "show x --write"):
         refused = ended(tmp_path, *words.split(), variables=nowhere)
         assert (refused.returncode, "can't be used: " in refused.stderr) == (7, True), words
         assert "secret" not in refused.stderr

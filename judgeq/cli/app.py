@@ -139,8 +139,8 @@ class Root(click.Group):
     traceback."""
 
     def list_commands(self, ctx: Context) -> list[str]:
-        """The names of all commands."""
-        return list(MODULES)
+        """The names of the commands that stand alone."""
+        return [name for name in MODULES if " " not in name]
 
     def get_command(self, ctx: Context, cmd_name: str) -> click.Command | None:
         """A command, whose module is loaded now: all of them take longer than most that they do."""
@@ -154,7 +154,7 @@ class Root(click.Group):
         """The command whose name the first words are, the longest that there is."""
         for count in (3, 2, 1):
             name = " ".join(args[:count])
-            if name in MODULES and len(args) >= count:
+            if name in MODULES:
                 return name, self.get_command(ctx, name), args[count:]
         if ctx.resilient_parsing:
             return None, None, args

@@ -227,21 +227,17 @@ def export(
     """
     out = None if out == Path("-") else out
     spare(out, "--out")
-    if table is None and kind is None:
-        if replies or given:
-            raise UsageError(
-                "--replies, --rating, --sigma and --unbias-position go with --table: a recording has "
-                "none."
-            )
-        _export_recording(place, out, by)
-        return
-    if by is not None:
-        raise UsageError("--by goes with a recording: tables name items by their ids.")
-    if given and table not in (None, "scores"):
-        raise UsageError("--rating, --sigma and --unbias-position go with --table scores.")
-    if replies and table != "calls":
+    name = "scores" if table is None and kind is not None else table
+    if replies and name != "calls":
         raise UsageError("--replies goes with --table calls.")
-    _export_table(place, place.info().settings_with(given), table, kind, out, replies)
+    if given and name != "scores":
+        raise UsageError("--rating, --sigma and --unbias-position go with --table scores.")
+    if name is None:
+        _export_recording(place, out, by)
+    elif by is not None:
+        raise UsageError("--by goes with a recording: tables name items by their ids.")
+    else:
+        _export_table(place, place.info().settings_with(given), name, kind, out, replies)
 
 
 def _export_recording(run: RunPlace, out: Path | None, by: Any) -> None:
@@ -293,12 +289,12 @@ def _refusal(out: Path, error: OSError) -> UsageError:
 def _export_table(
     run: RunPlace,
     settings: Settings,
-    name: str | None,
+    name: str,
     kind: Format | None,
     out: Path | None,
     replies: bool,
 ) -> None:
-    """Write a table of a run (by default its scores) to a file, or to standard output."""
+    """Write a table of a run to a file, or to standard output."""
     import asyncio
 
     from judgeq import files

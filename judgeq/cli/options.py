@@ -160,10 +160,8 @@ def given(flags: Mapping[str, Any], known: Mapping[str, Setting] = SETTINGS) -> 
 def _json_object(flag: str, text: str) -> Values:
     try:
         value = json.loads(text)
-    except ValueError as error:
+    except (ValueError, RecursionError) as error:
         raise UsageError(f"{flag} is no JSON: {error}.") from error
-    except RecursionError as error:
-        raise UsageError(f"{flag} nests too deep to be read.") from error
     if not isinstance(value, dict):
         raise UsageError(f"{flag} must be a JSON object, as '{{\"top_k\": 20}}'.")
     return value
@@ -208,8 +206,7 @@ class Command(click.Command):
 
     def invoke(self, ctx: Context) -> None:
         """Call the function with what it names, and print its answer."""
-        csv, as_json, quiet = map(ctx.params.get, ("csv", "as_json", "quiet"))
-        spare(csv, "--csv", ctx.params.get("gold"))
+        spare(ctx.params.get("csv"), "--csv", ctx.params.get("gold"))
         function: Any = self.callback
         found = function(
             **{
@@ -218,22 +215,19 @@ class Command(click.Command):
             }
         )
         if found is not None:
-            answer(found, as_json=bool(as_json), quiet=bool(quiet), csv=csv)
+            answer(found, *map(ctx.params.get, ("csv", "as_json", "quiet")))
 
     def format_options(self, ctx: Context, formatter: HelpFormatter) -> None:
         """The options by their groups, and the commands of this command."""
         short = HELP_ALL in self.params and not ctx.meta.get(EVERYTHING)
         sections: dict[str, list[tuple[str, str]]] = {}
-        for one in self.get_params(ctx):
-            record = one.get_help_record(ctx)
-            group = getattr(one, "group", OPTIONS)
-            if isinstance(one, click.Argument) or record is None:
+        for one in self.params:
+            if not isinstance(one, Option) or (short and not one.common):
                 continue
-            if not short:
-                sections.setdefault(group, []).append(record)
-            elif getattr(one, "common", True):
-                flag, text = record
-                sections.setdefault(SHORT.get(group, group), []).append((flag, _MORE.sub("", text)))
+            group, (flag, text) = one.group, one.get_help_record(ctx) or ("", "")
+            if short:
+                group, text = SHORT.get(group, group), _MORE.sub("", text)
+            sections.setdefault(group, []).append((flag, text))
         for group in sorted(sections, key=OPTIONS.__eq__):  # which come last
             with formatter.section(group):
                 formatter.write_dl(sections[group])
@@ -263,9 +257,8 @@ def command(name: str, *params: Parameter) -> Callable[[F], F]:
         have["help"] = HELP
         text = inspect.cleandoc(function.__doc__ or "").replace("Examples:\n", "\b\nExamples:")
         text = re.sub(r"\n\n(?=  judgeq )", "\n", text)
-        made = Command(name, callback=function, params=[*have.values()], help=text)
-        made.add_help_option = False
-        app.add_command(made)
+        how: Values = {"params": [*have.values()], "help": text, "add_help_option": False}
+        app.add_command(Command(name, callback=function, **how))
         return function
 
     return declare

@@ -25,7 +25,7 @@ from judgeq.settings import SETTINGS
 
 if TYPE_CHECKING:
     from judgeq.people.registry import Change, Changed, What
-    from judgeq.runs import RunInfo, RunPlace
+    from judgeq.runs import RunPlace
 
 REACHED = ("host", "port", "url_prefix")
 """The settings that say where links lead."""
@@ -62,10 +62,8 @@ def annotate(
     """
     from judgeq.engine import session
 
-    prepared = session.resume(place, given)
-    if prepared.settings.people is None:
-        raise _no_people(place.info(), place.id)
-    return play(prepared, quiet, as_json, retry_failed, browser=open)
+    _check_asks_people(place)
+    return play(session.resume(place, given), quiet, as_json, retry_failed, browser=open)
 
 
 @command(
@@ -116,7 +114,7 @@ def list_people(place: RunPlace) -> Answer:
     from judgeq.ui.json import plain, rows
     from judgeq.ui.show import people as show_people
 
-    _check_asks_people(place.info(), place.id)
+    _check_asks_people(place)
     listed = asyncio.run(people.read(place))
     found = {"run": place.id, "judges": listed}
     return Answer(
@@ -176,11 +174,10 @@ def _made(
     from judgeq.people import registry
     from judgeq.web import control
 
-    info = place.info()
-    if info.imported:
+    if place.info().imported:
         with place.locked():
             return registry.forget_imported(place, change), False
-    _check_asks_people(info, place.id)
+    _check_asks_people(place)
     changed = control.change(place, change)
     if changed is not None:
         return changed, True
@@ -188,15 +185,14 @@ def _made(
         return asyncio.run(registry.change(place, change, link)), False
 
 
-def _check_asks_people(info: RunInfo, run: str) -> None:
+def _check_asks_people(place: RunPlace) -> None:
+    info = place.info()
     if info.imported:
-        raise UsageError(f"run {run} was imported: `judgeq evaluate {run}` shows its judges.")
+        raise UsageError(
+            f"run {place.id} was imported: `judgeq evaluate {place.id}` shows its judges."
+        )
     if info.settings.people is None:
-        raise _no_people(info, run)
-
-
-def _no_people(info: RunInfo, run: str) -> UsageError:
-    return UsageError(
-        f"run {run} is judged by {info.judge}, not by people. To start one that is: judgeq run "
-        "--judge people"
-    )
+        raise UsageError(
+            f"run {place.id} is judged by {info.judge}, not by people. To start one that is: judgeq "
+            "run --judge people"
+        )

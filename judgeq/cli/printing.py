@@ -128,9 +128,10 @@ def show(parts: Iterable[Section] | Section | str) -> None:
 
     if isinstance(parts, str):
         parts = Section(notes=[parts])
+    sections = [parts] if isinstance(parts, Section) else [*parts]
     target = console()
     with _writing():
-        for line in terminal([parts] if isinstance(parts, Section) else [*parts], target.width):
+        for line in terminal(sections, target.width):
             # What is longer (a path, a prompt) is left for the terminal to wrap.
             target.print(line, soft_wrap=True, markup=False)
 
@@ -192,7 +193,7 @@ class Answer(NamedTuple):
     rows: Callable[[], Iterable[Mapping[str, Any]]] | None = None
 
 
-def answer(found: Answer, *, as_json: bool, quiet: bool, csv: Path | None) -> None:
+def answer(found: Answer, csv: Path | None, as_json: bool | None, quiet: bool | None) -> None:
     """Print what a command found; its error ends the command."""
     if csv is not None and found.rows is not None:
         from judgeq.ui.json import write_csv

@@ -189,10 +189,8 @@ def restore_ctrl_c() -> None:
 
 def _advised(error: JudgeqError, run: str) -> JudgeqError:
     """The error that ended a session, with what to do next."""
-    saved, again = (
-        "All answers so far are saved.",
-        f"run the same command, or `judgeq resume {run}`.",
-    )
+    saved = "All answers so far are saved."
+    again = f"run the same command, or `judgeq resume {run}`."
     match error:
         case StoppedError():
             return StoppedError(f"{error}. {saved} To continue, {again}")
@@ -242,7 +240,7 @@ def _lost(failed: int, run: str) -> JudgeError | None:
     )
 
 
-def _state(folder: RunPlace) -> State | dict[str, Any]:
+def _state(folder: RunPlace) -> State | Values:
     """How far a run is; empty where that can't be read, or nothing was begun."""
     import asyncio
 

@@ -195,7 +195,7 @@ OF_A_WORKER = (
     option(
         "--max-hours",
         "Leave in time for the calls in flight to end within this many hours.",
-        float, group=RUNNING, least=0,
+        float, group=RUNNING, least=1e-6,
     ),
 )  # fmt: skip
 """The options of a worker, also of each that `workers` starts."""
@@ -334,11 +334,7 @@ def check(values: Values) -> Answer:
     from judgeq.ui.json import plain
     from judgeq.ui.show import lists as show_lists
 
-    if not values["store"]:
-        raise UsageError(
-            "name the store: --store postgresql://user@host/database, or $JUDGEQ_STORE."
-        )
-    runs = StoredRuns.at(values["store"], Path("runs"))
+    runs = StoredRuns.at(values["store"] or "", Path("runs"))
     overview = upkeep.check(runs.address)
     listed = [] if overview.version is None else runs.all()
     return Answer(

@@ -215,8 +215,7 @@ def prune_cache(older_than: str | None, model: str | None, given: Values) -> Ans
     if older_than is None and model is None:
         raise UsageError("say what to prune: --older-than 30d, --model NAME, or both.")
     seconds = None if older_than is None else _seconds(older_than)
-    folder = _folder(given)
-    return _removed(replies.prune(folder, older_than=seconds, model=model, now=time.time()))
+    return _removed(replies.prune(_folder(given), older_than=seconds, model=model, now=time.time()))
 
 
 @command("cache clear", *CACHE)
