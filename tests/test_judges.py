@@ -172,7 +172,7 @@ def test_judges_are_added_changed_and_forgotten(tmp_path: Path) -> None:
         (("add", "a\x1b[2J"), "A judge can't be named 'a'"),
         (("add", "Bob", "--port", "0"), "--port 0 is any free one"),
         (("add", "Bob", "--url-prefix", "ftp://x"), "'ftp://x' is neither"),
-        (("add", "Bob", "--quota", "0"), "'--quota': 0 is not from 1 to 2"),
+        (("add", "Bob", "--quota", "0"), "'--quota': 0 is not in the range 1 to 2"),
         (("add",), "Missing argument"),
         (("remove", "Ann", "Eve\x1b[2J"), "There is no judge named 'Eve'; there are: Ann."),
         (("forget", ""), "There is no judge named ''"),

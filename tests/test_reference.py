@@ -7,6 +7,7 @@ import re
 from pathlib import Path
 
 import click
+from click.shell_completion import ShellComplete
 
 from judgeq.cli import app
 from judgeq.cli.app import COMMANDS
@@ -28,7 +29,8 @@ def test_a_job_file_has_every_common_setting() -> None:
 
 
 def test_init_writes_a_job_that_runs_and_overwrites_nothing(tmp_path: Path) -> None:
-    judgeq(tmp_path, "init")
+    written = json.loads(judgeq(tmp_path, "init", "--json").stdout)
+    assert written == {"files": ["job.toml", "prompt.toml"]}
     done = judgeq(tmp_path, "run", "--config", "job.toml", "--json")
     assert json.loads(done.stdout)["partial"] is False
     assert "how urgent the message is" in judgeq(tmp_path, "list", "prompts", "prompt.toml").stdout
@@ -148,21 +150,21 @@ def test_the_dataset_is_the_argument(tmp_path: Path) -> None:
     )
 
 
-def completed(name: str, incomplete: str, at: int | None = None) -> list[str]:
-    """What a word of a command is completed to: of the parameter `at`, or a command or option."""
-    command = commands()[name]
-    context = click.Context(command)
-    which = command if at is None else command.params[at]
-    return [item.value for item in which.shell_complete(context, incomplete)]
+def completed(*words: str) -> list[str]:
+    """What a shell is told that the last word may become."""
+    complete = ShellComplete(app, {}, "judgeq", "_JUDGEQ_COMPLETE")
+    return [item.value for item in complete.get_completions(list(words[:-1]), words[-1])]
 
 
 def test_words_complete() -> None:
-    places = {one.name: at for at, one in enumerate(commands()["run"].params)}
-    assert completed("run", "bt-", places["rating"]) == ["bt-mm"]
-    assert completed("run", "bias_", places["prompt"]) == ["bias_us_vs_them"]
-    assert completed("run", "us_", places["data"]) == ["us_vs_them"]
-    assert completed("list prompts", "bias_", 0) == ["bias_us_vs_them"]
+    assert completed("ann") == ["annotate"]
     assert completed("annotate", "re") == ["remove"]
+    assert completed("runs", "batches", "c") == ["cancel"]
+    assert completed("list", "p") == ["prompts"]
+    assert completed("list", "prompts", "bias_") == ["bias_us_vs_them"]
+    assert completed("run", "us_") == ["us_vs_them"]
+    assert completed("run", "--rating", "bt-") == ["bt-mm"]
+    assert completed("run", "--prompt", "bias_") == ["bias_us_vs_them"]
     assert "--retry-failed" in completed("resume", "--re")
 
 

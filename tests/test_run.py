@@ -250,8 +250,8 @@ def test_what_a_user_asks_wrongly_is_told_with_its_exit_code(tmp_path: Path) -> 
     (tmp_path / "bad.toml").write_text("sim_acuracy = 1\n")
     for code, words, *arguments in (
         (2, "No dataset is given (--dataset)", "run"),
-        (2, "'--n': 0 is not from 1 to 1000000.", "show", "--n", "0"),
-        (2, "'--pilot': 0 is less than 1.", "estimate", "--pilot", "0"),
+        (2, "'--n': 0 is not in the range 1 to 1000000.", "show", "--n", "0"),
+        (2, "'--pilot': 0 is not in the range from 1.", "estimate", "--pilot", "0"),
         (2, "Did you mean 'babe'?", "run", "--dataset", "bab"),
         (3, "There is no file", "run", "--dataset", "gone.csv"),
         (2, "at least 2 items", "run", "--dataset", "demo", "-s", "listwise1"),

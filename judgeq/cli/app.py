@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 import sys
 from collections.abc import Mapping, Sequence
 from importlib import import_module
@@ -209,8 +208,7 @@ class Root(click.Group):
 
 def _usage(error: click.ClickException) -> UsageError:
     """click's complaint about flags and commands, in our form."""
-    message = re.sub(r"in the range (\S+)<=x<=(\S+)\.", r"from \1 to \2.", error.format_message())
-    message = re.sub(r"not in the range x>=(\S+)\.", r"less than \1.", message)
+    message = error.format_message().replace("<=x<=", " to ").replace("x>=", "from ")
     point = "" if message.endswith((".", "?", "!")) else "."
     context = getattr(error, "ctx", None)
     command = "judgeq" if context is None else context.command_path

@@ -83,8 +83,9 @@ def columns_of(file: Path, values: Values) -> votes.Columns | None:
         return votes.Columns(items, best, worst, *shared, None, values["winner_is"])
     left, right, winner = values["left"], values["right"], values["winner"]
     if left and right and winner:
-        pair = (left, right)
-        return votes.Columns(pair, winner, None, *shared, values["tie"], values["winner_is"])
+        return votes.Columns(
+            (left, right), winner, None, *shared, values["tie"], values["winner_is"]
+        )
     if one or other or both or file.suffix.lower() in _TABLES:
         raise UsageError(
             f"{file}: name the columns. Votes have --left, --right and --winner; best-worst answers "

@@ -253,7 +253,7 @@ def report(
         "listed": 0 if table is None else len(table.data["items"]),
         "texts": made.texts is not None,
     }
-    return Answer(found, lambda found: str(found["files"][0]))
+    return Answer(found, lambda _: str(paths[0]))
 
 
 @command(

@@ -194,11 +194,9 @@ MADE: Mapping[str, Callable[[click.Command, Values], Any]] = {
     "given": _given,
     "there": _there,
     "place": _place,
-    "values": lambda command, values: values,
-    "context": lambda command, values: click.get_current_context(),
 }
 """What a command's function may name besides its options: the settings that were given, where the runs
-are, the run that is meant, the values of all options, or click's context."""
+are, or the run that is meant; and `values` of all options, and click's `context`."""
 
 
 class Command(click.Command):
@@ -208,9 +206,10 @@ class Command(click.Command):
         """Call the function with what it names, and print its answer."""
         spare(ctx.params.get("csv"), "--csv", ctx.params.get("gold"))
         function: Any = self.callback
+        have = {"values": ctx.params, "context": ctx, **ctx.params}
         found = function(
             **{
-                name: MADE[name](self, ctx.params) if name in MADE else ctx.params[name]
+                name: MADE[name](self, ctx.params) if name in MADE else have[name]
                 for name in inspect.signature(function).parameters
             }
         )
@@ -237,9 +236,7 @@ class Command(click.Command):
         """The commands of this command, and its options."""
         from click.shell_completion import CompletionItem
 
-        before = f"{self.name} "
-        within = [name for name in MODULES if name.startswith(before + incomplete)]
-        words = [CompletionItem(name.removeprefix(before)) for name in within]
+        words = [CompletionItem(name) for name in _within(ctx, incomplete)]
         return words + super().shell_complete(ctx, incomplete)
 
 
@@ -269,6 +266,12 @@ def _show_help(context: Context, option: Parameter, value: bool) -> None:
         context.meta[EVERYTHING] = option is HELP_ALL
         show_text(context.get_help())
         context.exit()
+
+
+def _within(context: Context, incomplete: str) -> list[str]:
+    before = f"{context.command.name} "
+    begun = before + incomplete
+    return [name.removeprefix(before) for name in MODULES if name.startswith(begun)]
 
 
 def _completing(names: Names) -> Any:
@@ -304,8 +307,12 @@ def _prompts() -> Iterable[str]:
 def argument(
     name: str, metavar: str, text: str, names: Names = tuple, **how: Any
 ) -> click.Argument:
-    """An argument, whose completions are `names`."""
-    complete = _completing(names)
+    """An argument, whose completions are `names`, and the commands of its command."""
+
+    def complete(context: Context, parameter: Parameter, incomplete: str) -> list[str]:
+        words: list[str] = _completing(names)(context, parameter, incomplete)
+        return words + _within(context, incomplete)
+
     return click.Argument([name], metavar=metavar, help=text, shell_complete=complete, **how)
 
 
@@ -357,10 +364,8 @@ SHARED: Mapping[str, tuple[Parameter, ...]] = {
     "place": (RUN, RUNS_DIR, STORE),
     "there": (RUNS_DIR, STORE),
     "runs_dir": (RUNS_DIR,),
-    "new": (option("--new", "Start another run of the same.", group=RUNNING),),
-    "retry_failed": (
-        option("--retry-failed", "Ask failed and invalid jobs again.", group=RUNNING),
-    ),
+    "new": (option("--new", "Start another run of the same."),),
+    "retry_failed": (option("--retry-failed", "Ask failed and invalid jobs again."),),
     "open": (option("--open", "Open the page in the browser."),),
     "yes": (option("-y --yes", "Don't ask."),),
     "quiet": (QUIET,),

@@ -223,7 +223,7 @@ def explain(
         raise UsageError(
             f"explain takes [RUN] ITEM, and got {len(words)} words. Compare two items with --vs ITEM."
         )
-    name, item = words if len(words) == 2 else ("last", words[0])
+    name, item = ("last", *words)[-2:]
     result = _opened(there.find(name, accept_damage), given)
     if vs == item:
         raise UsageError(f"--vs {shown(vs)}: name another item than {shown(item)}.")

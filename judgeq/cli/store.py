@@ -26,7 +26,7 @@ from judgeq.cli.printing import Answer, complain, confirm, console, print_json, 
 from judgeq.cli.run import restore_ctrl_c
 from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
 from judgeq.settings import SETTINGS
-from judgeq.settings.declaration import DATA, JUDGE, RUNNING
+from judgeq.settings.declaration import DATA, JUDGE
 from judgeq.settings.model import Access
 
 if TYPE_CHECKING:
@@ -55,9 +55,8 @@ def list_runs(there: Runs) -> Answer:
     for state in listed:
         if isinstance(state, Unreadable):
             complain(f"{state.run.id} can't be read: {state.reason}")
-    if not listed:
-        return Answer(listed, lambda _: f"No runs in {there.shown}. Start with: judgeq run demo")
-    return Answer(listed, show_status.runs)
+    none = f"No runs in {there.shown}. Start with: judgeq run demo"
+    return Answer(listed, show_status.runs if listed else lambda _: none)
 
 
 @command(
@@ -190,12 +189,12 @@ OF_A_WORKER = (
         "--exit-when",
         "idle: leave when there is nothing to take; done: when the runs are finished (without any to "
         "work on it looks for one for a minute).",
-        ("idle", "done"), group=RUNNING, shown="goes on until stopped",
+        ("idle", "done"), shown="goes on until stopped",
     ),
     option(
         "--max-hours",
         "Leave in time for the calls in flight to end within this many hours.",
-        float, group=RUNNING, least=1e-6,
+        float, least=1e-6,
     ),
 )  # fmt: skip
 """The options of a worker, also of each that `workers` starts."""
@@ -255,9 +254,9 @@ def worker(given: Values, values: Values, quiet: bool) -> Answer:
     *OF_A_WORKER,
     option(
         "--on", "dask=tcp://HOST:8786, ray=auto or ray=ray://HOST:10001.", str,
-        group=RUNNING, metavar="CLUSTER", required=True,
+        metavar="CLUSTER", required=True,
     ),
-    option("-n --number", "How many.", int, group=RUNNING, default=1, least=1),
+    option("-n --number", "How many.", int, default=1, least=1),
 )  # fmt: skip
 def workers(
     context: click.Context,

@@ -4,9 +4,11 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import click
+
 from judgeq.cli.options import Values, argument, command, of_settings, option
 from judgeq.cli.printing import Answer, complain
-from judgeq.errors import DataError, StoppedError, UsageError
+from judgeq.errors import DataError, StoppedError
 
 
 @command(
@@ -66,9 +68,14 @@ def simulate(
     simulation.write_table(rows, table)
     drawn = study_figures.write(rows, out / "figures") if figures else []
     ranked = study_figures.ranked(rows)
-    written = {"rows": len(rows), "table": table, "figures": drawn}
     return Answer(
-        {"grid": chosen, **written, "ranking": ranked},
+        {
+            "grid": chosen,
+            "rows": len(rows),
+            "table": table,
+            "figures": drawn,
+            "ranking": ranked,
+        },
         lambda found: show_study.study(
             chosen, rows, ranked, table, out / "figures" if drawn else None
         ),
@@ -83,7 +90,7 @@ def progress(done: int, total: int) -> None:
 
 @command(
     "reproduce",
-    argument("what", "[WHAT]", "What to reproduce: paper.", default="paper"),
+    argument("what", "[paper]", "What to reproduce.", type=click.Choice(["paper"]), default="paper"),
     *of_settings("data_dir"),
     option(
         "--recordings", "Folder of the published judgments.", Path,
@@ -91,7 +98,6 @@ def progress(done: int, total: int) -> None:
     ),
 )  # fmt: skip
 def reproduce(
-    what: str,
     recordings: Path | None,
     given: Values,
     runs_dir: Path,
@@ -113,8 +119,6 @@ def reproduce(
 
       judgeq reproduce paper --recordings ../shared/recordings
     """
-    if what != "paper":
-        raise UsageError(f"{what!r} can't be reproduced. Only paper can: judgeq reproduce paper.")
     from judgeq.study import reproduction
     from judgeq.ui.show import study as show_study
 

@@ -61,7 +61,7 @@ def init(job: Path, prompt: Path) -> Answer:
         except OSError as error:
             raise UsageError(f"{path} can't be written: {error.strerror}.") from error
     return Answer(
-        None,
+        {"files": [*files]},
         lambda _: f"{job} and {prompt} are written. Change them, then: judgeq run --config {job}",
     )
 
@@ -142,9 +142,8 @@ def models(pattern: str | None) -> Answer:
     from judgeq.ui.show import lists as show_lists
 
     known = prices.known(pattern)
-    if not known:
-        return Answer(known, lambda _: f"No model with {pattern!r} in its name has a known price.")
-    return Answer(known, show_lists.models)
+    none = f"No model with {pattern!r} in its name has a known price."
+    return Answer(known, show_lists.models if known else lambda _: none)
 
 
 @command(
@@ -291,12 +290,10 @@ def mock_server(given: Values, as_json: bool) -> None:
 
     def ready(url: str) -> None:
         if as_json:
-            click.echo(json.dumps({"url": url}))
+            show_text(json.dumps({"url": url}))
         else:
-            click.echo(f"Listening on {url} (Ctrl-C ends it). Try, from another terminal:")
-            click.echo(
-                f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}"
-            )
+            show_text(f"Listening on {url} (Ctrl-C ends it). Try, from another terminal:")
+            show_text(f"  judgeq run demo --judge {settings.only_model or 'mock'} --base-url {url}")
 
     try:
         stats = stopping.run_loop(server.serve(settings, scores, ready))
@@ -305,7 +302,7 @@ def mock_server(given: Values, as_json: bool) -> None:
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."
         ) from error
     if as_json:
-        click.echo(json.dumps(stats))
+        show_text(json.dumps(stats))
 
 
 def _scores(given: Values) -> dict[str, float]:
