@@ -216,7 +216,7 @@ def settle(
     values = {**from_file, **{name: value for name, value in given.items() if value is not None}}
     if "dataset" not in values:
         raise UsageError(
-            "--dataset is missing: name one (babe, demo; `judgeq datasets` lists them), or the "
+            "No dataset is given (--dataset): name one (`judgeq list datasets` shows them), or the "
             "path of a CSV, Excel, JSON, Parquet or text file, or - for standard input."
         )
     try:

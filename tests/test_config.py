@@ -153,7 +153,7 @@ def test_every_flag_reaches_what_it_is_for() -> None:
 
 
 def test_a_dataset_is_needed() -> None:
-    with pytest.raises(UsageError, match="--dataset is missing: name one"):
+    with pytest.raises(UsageError, match=r"No dataset is given \(--dataset\): name one"):
         settle({"seed": 1, "dataset": None})
 
 

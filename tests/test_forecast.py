@@ -9,7 +9,7 @@ from typing import Any
 import pytest
 
 import judgeq as package
-from judgeq.cli import running
+from judgeq.cli import run as running
 from judgeq.errors import KeyMissingError
 from judgeq.events import CallStarted, Event, Forecast
 from tests.cli import judgeq, only_run

@@ -213,30 +213,33 @@ def test_as_a_user_sees_it(tmp_path: Path) -> None:
             return [row["pl"] for row in csv.DictReader(file)]
 
     before = scores()
-    order = rated("rate")
+    order = rated("show --write")
     assert not order["taken_out"]
     (effect,) = order["effects"]
     assert effect["judges"] == ["simulated"]
     assert 0.5 < effect["low"] < effect["value"] < effect["high"] < 3
     assert scores() == before
     assert rated("evaluate", "--resamples", "0", "--splits", "0")["effects"] == [effect]
-    without = rated("rate", "--unbias-position")
+    without = rated("show --write", "--unbias-position")
     assert without["taken_out"]
     assert scores() != before
     assert (
-        "without the effect of the position" in judgeq(tmp_path, "rate", "--unbias-position").stdout
+        "without the effect of the position"
+        in judgeq(tmp_path, "show", "--write", "--unbias-position").stdout
     )
     # A run that was made so is rated with it again.
     another = (*biased, "--seed", "5", "--sim-position-bias", "150")
     judgeq(tmp_path, "run", *another, "--unbias-position", "-q")
-    assert rated("rate")["taken_out"]
-    assert not rated("rate", "--no-unbias-position")["taken_out"]
-    error = judgeq(tmp_path, "rate", "--unbias-position", "--rating", "bt-mm", expect=2).stderr
+    assert rated("show --write")["taken_out"]
+    assert not rated("show --write", "--no-unbias-position")["taken_out"]
+    error = judgeq(
+        tmp_path, "show", "--write", "--unbias-position", "--rating", "bt-mm", expect=2
+    ).stderr
     assert "--unbias-position goes with --rating pl or bt, not bt-mm" in error
     judgeq(tmp_path, "run", *biased, "--both-orders", "--sim-position-bias", "150")
     evaluated = judgeq(tmp_path, "evaluate", "--resamples", "0", "--splits", "0").stdout
     assert "asking in both orders cancels it" in " ".join(evaluated.split())
-    error = judgeq(tmp_path, "rate", "--unbias-position", expect=2).stderr
+    error = judgeq(tmp_path, "show", "--write", "--unbias-position", expect=2).stderr
     assert "asks each pair in both orders" in error
 
 

@@ -421,7 +421,7 @@ def test_replies_that_are_all_cut_off_stop_the_run_while_it_is_cheap(
         assert states["pending"] >= 190
         assert states.get("running", 0) == 0
         judgeq(tmp_path, "status")
-        assert "no verdict" in judgeq(tmp_path, "rate", expect=7).stderr
+        assert "no verdict" in judgeq(tmp_path, "show", "--write", expect=7).stderr
         assert "no verdict" in judgeq(tmp_path, "evaluate", expect=7).stderr
         assert not (run / "scores.csv").exists()
 

@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from judgeq import api
-from judgeq.cli import showing
+from judgeq.cli import show
 from judgeq.engine import results, status
 from judgeq.engine.results import Result
 from judgeq.runs import RunFolder, RunPlace
@@ -101,7 +101,7 @@ def test_a_run_is_watched_until_nobody_works_on_it(
     at, replay = time.sleep, results.replayed
 
     def pass_time(seconds: float) -> None:
-        assert seconds == showing.EVERY
+        assert seconds == show.EVERY
         looks.pop(0)
 
     async def counted(*given: Any) -> Any:

@@ -223,7 +223,7 @@ def test_another_schema_and_another_programs_are_left_alone(
             ("run", "-d", "demo"),
             ("runs",),
             ("status",),
-            ("rate",),
+            ("show", "--write"),
             ("store", "check"),
         ):
             refused = ended(tmp_path, *command, *at)
@@ -239,7 +239,7 @@ def test_exit_codes_and_the_environment(
     store: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     nowhere, there = {"JUDGEQ_STORE": ME[1]}, {"JUDGEQ_STORE": store}
-    for words in ("runs", "run -d demo", "store check", "rate x"):
+    for words in ("runs", "run -d demo", "store check", "show x --write"):
         refused = ended(tmp_path, *words.split(), variables=nowhere)
         assert (refused.returncode, "can't be used: " in refused.stderr) == (7, True), words
         assert "secret" not in refused.stderr
@@ -323,7 +323,8 @@ def test_a_run_is_dropped_unless_somebody_leads_it(
         rows.drop(there.address, gone.row())
     assert len(execute(store, "SELECT * FROM @.items")) == 10
     still_open = gone.store()
-    assert rows.drop(there.address, gone.row(), force=True) == 7
+    execute(store, "UPDATE @.lead SET until = 0")
+    assert rows.drop(there.address, gone.row()) == 7
     with pytest.raises(
         RunError, match=rf"run {gone.id} of .* isn't there any more: it was deleted"
     ):
@@ -396,7 +397,7 @@ def test_every_command_needs_only_the_address_and_a_name(
         **dict.fromkeys(("machines", "certainty")),
         "last_failure": listed["last_failure"],
     }
-    judgeq(tmp_path, "rate", name, *at)
+    judgeq(tmp_path, "show", "--write", name, *at)
     assert (tmp_path / "runs" / folder.run.id / "scores.csv").read_text() == csv(folder)
     evaluated = json.loads(judgeq(tmp_path, "evaluate", *at, "--resamples", "10", "--json").stdout)
     assert evaluated["assessments"]
@@ -412,7 +413,7 @@ def test_every_command_needs_only_the_address_and_a_name(
     assert checked["version"] == schema.VERSION
     assert {run["run"] for run in checked["runs"]} >= {folder.run.id}
     judgeq(tmp_path, "store", "check", *at)
-    dropped = judgeq(tmp_path, "store", "drop-run", "demo-imp", *at, "--yes", "--json")
+    dropped = judgeq(tmp_path, "runs", "rm", "demo-imp", *at, "--yes", "--json")
     json.loads(dropped.stdout)
 
 
@@ -574,7 +575,7 @@ def test_a_run_is_copied_there_and_back_losing_nothing(
     judgeq(tmp_path, "store", "copy", "--store", store, "--to", "back")
     assert tables(str(tmp_path / "back" / folder.run.id / "run.db")) == before
     for root, more in (("runs", ()), ("back", ()), ("stored", ("--store", store))):
-        judgeq(tmp_path, "rate", folder.run.id, "--runs-dir", root, *more)
+        judgeq(tmp_path, "show", "--write", folder.run.id, "--runs-dir", root, *more)
     one, *others = (path.read_text() for path in sorted(tmp_path.glob("*/*/scores.csv")))
     assert others == [one, one]
     # It goes on there, once the batch gave its job back.
@@ -636,7 +637,7 @@ def test_an_open_batch_does_not_work_on_a_run(
     (listed,) = there.all()
     assert not listed.is_running()
     assert copying.copy(run, runs.FolderRuns(tmp_path)).info() == run.info()
-    judgeq(tmp_path, "store", "drop-run", run.id, "--store", store, "--yes")
+    judgeq(tmp_path, "runs", "rm", run.id, "--store", store, "--yes")
     assert execute(store, "SELECT * FROM @.workers") == []
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from typer.testing import CliRunner
+from click.testing import CliRunner
 
 from judgeq import config, runs, trust
 from judgeq.cli import app
@@ -292,7 +292,7 @@ def test_commands_that_read_open_nothing_but_the_run(tmp_path: Path) -> None:
         for command in (
             ("status", folder.path),
             ("runs", "--runs-dir", tmp_path / "runs"),
-            ("rate", folder.path),
+            ("show", folder.path, "--write"),
             ("evaluate", folder.path, "--resamples", "10"),
             ("compare", folder.path, folder.path, "--resamples", "10"),
             ("export", folder.path),

@@ -340,12 +340,12 @@ def test_a_result_says_where_sigma_is_at_an_end(tmp_path: Path) -> None:
     assert result["fit"]["sigma"] == 2
     assert result["certainty"]["sigma"] < 1
     assert not result["certainty"]["perhaps_less"]
-    text = " ".join(judgeq(tmp_path, "rate").stdout.split())
+    text = " ".join(judgeq(tmp_path, "show", "--write").stdout.split())
     assert f"Reliability {result['certainty']['rho']:.2f} (the judge hardly tells" in text
     status = " ".join(judgeq(tmp_path, "status").stdout.split())
     assert "(the fitted prior is at its lower limit, 2; --sigma overrides it)" in status
     by_order = widths_of_ranks(only_run(tmp_path))
-    judgeq(tmp_path, "rate", "--sigma", "2")
+    judgeq(tmp_path, "show", "--write", "--sigma", "2")
     assert by_order > 1.2 * widths_of_ranks(only_run(tmp_path))
     sure = ("-s", "listwise10x5", "--sim-pmax", "1", "--sim-distance", "20")
     judgeq(tmp_path, *weak[:5], *sure, "--sim-accuracy", "0.999", "-q")

@@ -283,4 +283,4 @@ def test_a_worker_needs_a_store_and_runs_that_are_there(tmp_path: Path) -> None:
     begun(tmp_path, store, "-d", "synthetic:linear", "--n", "20", "-s", "pairwise1")
     assert "no run 'x'" in judgeq(tmp_path, "worker", "x", "--store", store, expect=7).stderr
     wrong = judgeq(tmp_path, "worker", "--store", store, "--exit-when", "tired", expect=2).stderr
-    assert "idle or done" in wrong
+    assert "'tired' is not one of 'idle', 'done'" in wrong

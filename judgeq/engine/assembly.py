@@ -113,7 +113,7 @@ def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Pri
         who = "a model needs" if settings.models else "people need"
         raise UsageError(
             f"{who} to be told what to judge: name a prompt set with --prompt (`judgeq "
-            'prompts` lists them), or the feature: --feature "how urgent is the message".'
+            'list prompts` shows them), or the feature: --feature "how urgent is the message".'
         )
     known = {name: price_of(settings, name, batch=settings.batch) for name in settings.models}
     if settings.max_cost is not None:

@@ -120,7 +120,8 @@ def resume(
     info = folder.info()
     if info.imported:
         raise RunError(
-            f"run {folder.id} was imported: nothing is left to ask. `judgeq rate` computes its scores."
+            f"run {folder.id} was imported: nothing is left to ask. `judgeq show --write` computes its "
+            "scores."
         )
     kept = None if changes.get("dataset") else folder.dataset()
     if info.settings.dataset == STDIN and kept is None and not changes.get("dataset"):

@@ -44,7 +44,7 @@ _CUT_OFF = (
 _REFUSED = "Take another model, or other words (--prompt)"
 _OTHERS = (
     "Take another model, or ask for the form otherwise (--structured schema, json or text; `judgeq "
-    "prompts show` prints what is sent)"
+    "list prompts NAME` prints what is sent)"
 )
 _ADVICE = {"cut off at the limit": _CUT_OFF, "refused": _REFUSED, "content filter": _REFUSED}
 

@@ -180,6 +180,10 @@ class StoredRun(Place):
         self.make_folder()
         yield
 
+    def remove(self) -> None:
+        """Delete the run from its store; the local folder of its results stays. See RunFolder."""
+        rows.drop(self.address, self.row())
+
     def caution(self) -> str | None:
         """See RunFolder."""
         return None

@@ -212,8 +212,7 @@ class Choices(Declarations):
 
     strategy: str = setting(
         "listwise10, hybrid10, pairwise, streak, tail, complete, direct. With parameters: "
-        "listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20; "
-        "`judgeq strategies` explains them.",
+        "listwise10x3 (k, rounds), pairwise24 (rounds), streak:r=4,d=3, tail:w=8,p=20.",
         STRATEGY, "listwise", common=True, unset="listwise10", short="-s", metavar="NAME",
     )  # fmt: skip
     rounds: int | None = setting(
@@ -223,7 +222,7 @@ class Choices(Declarations):
         unset="3 of lists, 24 of pairs",
     )
     total_rounds: int | None = setting(
-        "Rounds in all, where a run is given more than it was begun with (`judgeq resume --rounds`).",
+        "Rounds in all, where a run is given more than it was begun with.",
         STRATEGY, None, session=True, only="", limits={"ge": 1},
         unset="those that the run was begun with",
     )  # fmt: skip
@@ -263,9 +262,7 @@ class Choices(Declarations):
         "more.",
         JUDGE, False,
     )  # fmt: skip
-    seed: int = setting(
-        "The seed of all randomness.", STRATEGY, 0, common=True, limits={"ge": 0, "lt": 2**63}
-    )
+    seed: int = setting("The seed of all randomness.", STRATEGY, 0, limits={"ge": 0, "lt": 2**63})
 
     sim_latency: float = setting(
         "Seconds that an answer takes (× 0.5 to 1.5).", SIMULATED, 0.0,
@@ -292,13 +289,12 @@ class Choices(Declarations):
     store: str | None = setting(
         "Keep runs in this PostgreSQL database, for any number of machines. Folders then hold "
         "results only; '' keeps runs in folders.",
-        RUNNING, None,
-        common=True, session=True, secretive=True, unset="run folders",
+        RUNNING, None, session=True, secretive=True, unset="run folders",
         metavar="postgresql://…", envvar="JUDGEQ_STORE",
     )  # fmt: skip
     workers: int = setting(
         "1: this process asks the judges, too; 0: it only plans the rounds of a --store, which "
-        "`judgeq worker` answers.",
+        "workers answer.",
         RUNNING, 1, session=True, limits={"ge": 0, "le": 1}, metavar="0|1",
     )  # fmt: skip
     share_texts: bool = setting(
@@ -307,7 +303,7 @@ class Choices(Declarations):
     )  # fmt: skip
     rating: Rating = setting(
         f"How comparisons are rated. {'; '.join(map(_described, CHOICES))}.",
-        RATING, CHOICES[0], common=True, session=True,
+        RATING, CHOICES[0], session=True,
     )  # fmt: skip
     sigma: float | None = setting(
         "σ of the prior of θ. By default pl chooses it from the judgments, from 2 to 6, and bt takes 2.",

@@ -14,8 +14,8 @@ from pydantic import Field, ValidationInfo, field_validator, model_validator
 from judgeq.settings.declaration import (
     BATCHES,
     CONNECTION,
-    LIMITS,
     MODEL,
+    MONEY,
     NOT_NEGATIVE,
     POSITIVE,
     Declarations,
@@ -119,8 +119,7 @@ class Model(Declarations):
         metavar="EFFORT", limits={"min_length": 1})  # fmt: skip
     max_output_tokens: int | None = setting(
         "The longest reply in tokens, reasoning included. A shorter limit costs no answer twice.",
-        MODEL, None,
-        common=True, session=True, metavar="N", limits={"ge": 1, "le": TOKENS},
+        MODEL, None, session=True, metavar="N", limits={"ge": 1, "le": TOKENS},
     )  # fmt: skip
     extra_body: dict[str, Any] | None = setting(
         "More fields for every request, as a JSON object: top_p, seed, service_tier.", MODEL, None,
@@ -270,7 +269,7 @@ class Access(Declarations):
     )
     headers: tuple[str, ...] = setting(
         "One more header, 'Name: value' or 'Name: env:VARIABLE'; may be repeated. Only the second "
-        "form is kept for `judgeq resume`.",
+        "form is kept with the run.",
         CONNECTION, (), session=True, secretive=True, only="--header", metavar="HEADER",
     )  # fmt: skip
     proxy: str | None = setting(
@@ -285,7 +284,7 @@ class Access(Declarations):
     )
     rpm: float | None = setting(
         "Requests a minute.",
-        LIMITS,
+        CONNECTION,
         None,
         session=True,
         unset="what the server says",
@@ -293,22 +292,22 @@ class Access(Declarations):
     )
     tpm: float | None = setting(
         "Tokens a minute.",
-        LIMITS,
+        CONNECTION,
         None,
         session=True,
         unset="what the server says",
         limits=POSITIVE,
     )
     max_cost: float | None = setting(
-        "Dollars that the run may cost; it stops before that, and can go on.", LIMITS, None,
+        "Dollars that the run may cost; it stops before that, and can go on.", MONEY, None,
         common=True, session=True, metavar="DOLLARS", limits=NOT_NEGATIVE)  # fmt: skip
     price: tuple[Dollars, ...] | None = setting(
-        "Dollars per million tokens: of input, of output, and perhaps of cached input.", LIMITS, None,
+        "Dollars per million tokens: of input, of output, and perhaps of cached input.", MONEY, None,
         session=True, unset="genai-prices", metavar="IN,OUT[,CACHED]")  # fmt: skip
     prices: dict[str, Price] = setting(
         "Prices by model: tables [prices.\"my-model\"] with input, output and cached, and for batches "
         "[prices.\"my-model\".batch].",
-        LIMITS, {}, session=True, only="",
+        MONEY, {}, session=True, only="",
     )  # fmt: skip
     batch: bool = setting(
         "Send rounds as batches, for half the price at most providers. They answer within 24 hours.",
@@ -324,11 +323,11 @@ class Access(Declarations):
         session=True, unset="what the provider takes", limits={"ge": 1},
     )  # fmt: skip
     cache: bool = setting(
-        "Neither take replies from the cache nor keep them there.", LIMITS, True,
+        "Neither take replies from the cache nor keep them there.", MONEY, True,
         session=True, only="--no-cache",
     )  # fmt: skip
     cache_dir: Path | None = setting(
-        "Where replies are kept for all runs.", LIMITS, None,
+        "Where replies are kept for all runs.", MONEY, None,
         session=True, unset="your cache folder", envvar="JUDGEQ_CACHE",
     )  # fmt: skip
 
