@@ -368,8 +368,8 @@ def test_what_was_paid_while_the_database_is_away_is_committed_once_it_is_back(
             store.report_to(lambda event: noticed.set())
             await planned(store, 4)
             async with Queue(store, "w", Stop()) as queue:
-                jobs = [await queue.get() for _ in range(3)]
-                for job in jobs:
+                for _ in range(3):
+                    job = await queue.get()
                     assert job is not None
                     await queue.begin(Attempt(job.match.id, 0.5))
                 away.breaks.append(lost)

@@ -201,6 +201,32 @@ def test_it_ends_with_the_error_where_nothing_else_is_left(tmp_path: Path, how: 
         scene.go_on()
 
 
+def test_a_worker_that_may_work_on_nothing_ends_with_the_reason(tmp_path: Path) -> None:
+    """Also one that was to wait for work for ever: it would never say so again."""
+    scene = Scene(tmp_path)
+    begun = scene.clock.now
+    scene.runs.add("strange", 1)
+    scene.runs.refused["strange"] = UsageError("run strange asks gpt at another address")
+    with pytest.raises(UsageError, match="at another address"):
+        scene.go_on()
+    assert PATIENCE <= scene.clock.now - begun <= PATIENCE + LONGEST  # another may begin meanwhile
+
+    failed = Scene(tmp_path)
+    failed.runs.add("a", 9, JudgeError("no such model"))
+    with pytest.raises(JudgeError, match="no such model"):
+        failed.go_on()
+
+    busy = Scene(tmp_path)
+    busy.runs.add("strange", 1)
+    busy.runs.refused["strange"] = UsageError("run strange asks gpt")
+    busy.runs.add("a", 1)
+    busy.runs.looks = [lambda: None] * 3 + [lambda: busy.runs.over.add("a")]
+    busy.runs.looks += [lambda: None] * 200 + [busy.stop.ask]
+    with pytest.raises(StoppedError):
+        busy.go_on()
+    assert busy.done("a") == [0]
+
+
 def test_others_runs_are_no_error_where_there_were_some_to_work_on(tmp_path: Path) -> None:
     scene = Scene(tmp_path, exit_when="done")
     scene.runs.add("a", 2)

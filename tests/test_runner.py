@@ -223,7 +223,7 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
         assert await runner._lead(waiting) == 7
         (notice,) = events
         assert isinstance(notice, Notice)
-        assert "led by another process. If that process is dead, this `judgeq run`" in notice.text
+        assert "led by another process. This `judgeq run` takes over if that process is dead" in notice.text
         assert "judgeq worker" not in notice.text
         with pytest.raises(LedError, match="To help it, start `judgeq worker"):
             await runner._lead(waiting)

@@ -228,14 +228,13 @@ class Worker:
     def _ends(self, prospects: Sequence[Prospect]) -> bool:
         """Whether there is no more to do. Raises the error of a run that was named, or worked on, when
         nothing else is left; and of one that is refused, where this worker could do nothing at all."""
-        if not self._named and self._exit_when is None:
-            return False
         left = [prospect for prospect in prospects if not prospect.over]
         ours = [prospect for prospect in left if not self._is_aside(prospect)]
         if ours:
             return self._exit_when == "idle" and not any(prospect.pending for prospect in ours)
         begun = self.tally.runs
-        if self._exit_when == "done" and not self._named and not begun and self._one_may_begin():
+        waits = self._exit_when == "done" or (self._exit_when is None and bool(left))
+        if waits and not self._named and not begun and self._one_may_begin():
             return False
         for prospect in left:
             if self._named or not begun or prospect.name in begun:
@@ -303,6 +302,7 @@ class Worker:
         while True:
             await self._pause()
             await store.reap()
+            await store.take_unbegun()
             prospects = await self._look()
             here = next((prospect for prospect in prospects if prospect.name == name), None)
             if here is None or here.over or here.fingerprint != fingerprint:

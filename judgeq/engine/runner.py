@@ -9,10 +9,10 @@ planned again, jobs that are done are not asked again.
 from __future__ import annotations
 
 import asyncio
-import math
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
@@ -46,7 +46,7 @@ from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
 from judgeq.text import several
-from judgeq.types import Counts
+from judgeq.types import Counts, Floats
 
 T = TypeVar("T")
 BARRIER_WAIT = 1.0
@@ -161,23 +161,27 @@ async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterat
 
 async def _lead(session: Session) -> int:
     """Become the scheduler; take over from one that doesn't renew its lease. Raises LedError where
-    another does."""
-    store, first = session.store, None
+    another does, and that isn't waited for."""
+    store, first, standby = session.store, None, session.run.settings.standby
     while True:
         try:
             return await store.lead(whoami(), store.lease)
         except LedError as error:
             if first is None:
                 first = error.until
+                ends = "when it ends; if it is dead" if standby else "if that process is dead"
                 session.emit(
                     Notice(
-                        f"{error} If that process is dead, this `judgeq run` takes over within "
-                        f"{store.lease:.0f} s."
+                        f"{error} This `judgeq run` takes over {ends}, within {store.lease:.0f} s.",
+                        needed=standby,
                     )
                 )
-            elif error.until != first:
+            elif error.until != first and not standby:
                 worker = f"`judgeq worker {session.run.folder.argument}`"
-                raise LedError(f"{error} To help it, start {worker}.", until=error.until) from error
+                raise LedError(
+                    f"{error} To help it, start {worker}; to wait until it ends, add --standby.",
+                    until=error.until,
+                ) from error
         await session.stop.sleep(BARRIER_WAIT)
 
 
@@ -185,32 +189,76 @@ async def _lead(session: Session) -> int:
 
 
 async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
-    """All rounds, one after the other: those that are `planned` already, and those to come."""
-    run, store, repeats = session.run, session.store, Repeats()
+    """All rounds, one after the other: those that are `planned` already, and those to come.
+
+    Nobody waits while a round is rated: the next one is planned before, unless a goal may make it
+    needless. One that no answer decides is planned a round ahead where others work on the run, too.
+    """
+    run, repeats = session.run, Repeats()
+    rate: Callable[[], Awaitable[Certainty | None]] = _nothing
     history = rounds.begin(len(run.dataset), run.strategy, run.settings)
+    ahead = rounds.begin(len(run.dataset), run.strategy, run.settings)
+    plans_ahead = not (session.store.keeper is None or run.strategy.adaptive or history.goal)
     asked_for_workers = run.settings.workers > 0
     for round in history.to_come(planned):
         before = history.standings.elo
         counts = await _planned(session, epoch, history, repeats)
+        for next_round in ahead.to_come() if plans_ahead else ():
+            if next_round > round + 1:
+                break
+            ahead.add(
+                comparisons.joined([]), (await _planned(session, epoch, ahead, repeats)).total
+            )
         if counts.left and not asked_for_workers:
             asked_for_workers = True
             session.emit(Notice(_waits_for_workers(session, counts), needed=True))
-        if counts.total:
-            await judge_round(session, round)
-        await rounds.fold(history, store, len(run.settings.panelists))
+        async with _beside(rate):
+            if counts.total:
+                await judge_round(session, round)
+        rate = _nothing
+        await rounds.fold(history, session.store, len(run.settings.panelists))
         if history.over:  # a round without matches says in the ledger that no more come
             session.emit(EndedEarly(round - 1))
             break
-        known = None
-        if round >= planned:  # of what was planned before, only the last matters
-            known = await _certainty(session, history)
-        session.emit(results.round_rated(run.dataset, round, before, history.latest, known))
-        reached = known is not None and history.goal.reached(known.rho, known.top_share)
-        # Only items that were in two rankings say how far the judge contradicts itself.
-        if known is not None and reached and history.twice:
-            await _end_early(session, history, known)
-            break
+        # Of what was planned before, only the last matters.
+        rate = partial(_rate_round, session, history, before, certain=round >= planned)
+        if history.goal:
+            known, rate = await rate(), _nothing
+            if known is not None:
+                await _end_early(session, history, known)
+                break
+    await rate()
     return history
+
+
+async def _nothing() -> None:
+    """There is nothing to rate."""
+
+
+@asynccontextmanager
+async def _beside(work: Callable[[], Awaitable[object]]) -> AsyncIterator[None]:
+    """Have `work` done meanwhile; it is done when this is left."""
+    task = asyncio.ensure_future(work())
+    try:
+        yield
+        await task
+    finally:
+        task.cancel()
+        await asyncio.gather(task, return_exceptions=True)
+
+
+async def _rate_round(
+    session: Session, history: History, before: Floats, *, certain: bool
+) -> Certainty | None:
+    """Report what the last round came to, and how `certain` the order is by now, if that matters; that,
+    if it is enough."""
+    round, latest = len(history.verdicts), history.latest
+    known = await _certainty(session, history) if certain else None
+    session.emit(results.round_rated(session.run.dataset, round, before, latest, known))
+    # Only items that were in two rankings say how far the judge contradicts itself.
+    if known is None or not (history.goal.reached(known.rho, known.top_share) and history.twice):
+        return None
+    return known
 
 
 async def _planned(session: Session, epoch: int, history: History, repeats: Repeats) -> Counts:
@@ -316,7 +364,7 @@ async def first_questions(session: Session, number: int) -> Counts:
                     f"{run.folder.argument}` collects them, and then no pilot is needed."
                 )
             session.emit(RoundStarted(1, counts))
-            await _drain(session, to_ask, most=to_ask)
+            await _drain(session, to_ask)
             before, counts = counts.left, await _state(session, 1)
             if session.stop.asked and before - counts.left < to_ask:
                 raise StoppedError("stopped")
@@ -337,7 +385,8 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
             await _ask_in_batches(session)
             counts = await _state(session, round)
             continue
-        if (ours and counts.pending) or (await session.store.reap() and ours):
+        freed = counts.pending or await session.store.reap()
+        if ours and (freed or await session.store.take_unbegun()):
             await _drain(session, counts.left)
             counts = await _state(session, round)
             continue
@@ -378,11 +427,11 @@ async def _check_cap(session: Session, round: int) -> None:
         )
 
 
-async def _drain(session: Session, jobs: int, most: float = math.inf) -> None:
-    """Let our own workers take what is pending, which are so many jobs at most; `most` of them."""
+async def _drain(session: Session, jobs: int) -> None:
+    """Let our own workers take so many pending jobs at most."""
     await session.judge.open()
     at_once = AT_ONCE if session.run.settings.models else AT_ONCE_UNPAID
-    async with Queue(session.store, whoami(), session.stop, at_once=at_once, most=most) as queue:
+    async with Queue(session.store, whoami(), session.stop, at_once=at_once, most=jobs) as queue:
         workers = min(session.run.settings.concurrency, jobs)
         await drain(queue, session.judge, session.stop, session.emit, workers)
 

@@ -191,6 +191,10 @@ class SqliteDatabase:
         await self.change(_OVER, before=before)
         return await self.change(sql.GIVE_BACK)
 
+    async def put_back_unbegun(self, ours: Sequence[int]) -> int:
+        """See Database: there are no others."""
+        return 0
+
     async def counts(self, first: int, last: int) -> list[Any]:
         """See Database."""
         return await self.read(_COUNTS, first=first, last=last)

@@ -294,11 +294,19 @@ class SqlWorkers(SqlReader):
     async def reap(self) -> int:
         """Put running jobs whose lease is over back in the queue; how many they were."""
 
-        async def end() -> int:
-            async with self._db.transaction():
-                return await self._db.end_dead()
+        return await self._db.again(lambda: self._put_back_by(self._db.end_dead))
 
-        return await self._db.again(end)
+    async def take_unbegun(self) -> int:
+        """Put jobs back in the queue that others claimed and haven't begun: of one who has nothing to
+        do. How many they were."""
+        ours = [row for worker in self._workers.values() for row in worker.rows]
+        return await self._db.again(
+            lambda: self._put_back_by(lambda: self._db.put_back_unbegun(ours))
+        )
+
+    async def _put_back_by(self, work: Callable[[], Awaitable[int]]) -> int:
+        async with self._db.transaction():
+            return await work()
 
     # Batches
 
