@@ -12,7 +12,7 @@ import numpy as np
 import pytest
 
 from judgeq import config
-from judgeq.engine import assembly, runner, session
+from judgeq.engine import assembly, lease, runner, session
 from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError, StoppedError
 from judgeq.events import Event, Notice
@@ -36,7 +36,9 @@ LEASE = 600.0
 THEIRS = "another process"
 
 
-def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, None, None]]) -> None:
+def story(
+    root: Path, told: Callable[[assembly.Session, Clock], Coroutine[None, None, None]]
+) -> None:
     """Let a run of three pairs, whose round isn't planned yet, be gone through."""
 
     async def begun() -> None:
@@ -49,7 +51,7 @@ def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, No
         try:
             await store.set_items(made.items)
             async with assembly.panel(made, Totals(), stop, lambda _: None) as judge:
-                opened = runner.Session(made, store, judge, stop, lambda _: None)
+                opened = assembly.Session(made, store, judge, stop, lambda _: None)
                 await told(opened, clock)
         finally:
             await store.close()
@@ -58,7 +60,7 @@ def story(root: Path, told: Callable[[runner.Session, Clock], Coroutine[None, No
     asyncio.run(begun())
 
 
-async def planned(opened: runner.Session) -> None:
+async def planned(opened: assembly.Session) -> None:
     epoch = await opened.store.lead(whoami(), LEASE)
     everybody = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
     await opened.store.plan_round(1, epoch, everybody, PAIRS)
@@ -69,7 +71,7 @@ async def never(seconds: float) -> None:
 
 
 def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         held = await opened.store.claim(THEIRS, 2, LEASE)
         states: list[Counts] = []
@@ -93,7 +95,7 @@ def test_a_round_waits_for_jobs_that_another_worker_holds(tmp_path: Path) -> Non
 
 
 def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         await opened.store.claim(THEIRS, 2, LEASE)  # it dies
         waits = []
@@ -110,7 +112,7 @@ def test_jobs_whose_lease_has_lapsed_are_taken_over_at_the_barrier(tmp_path: Pat
 
 
 def test_a_run_that_was_deleted_meanwhile_is_no_bug(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         with pytest.raises(RunError, match="isn't there any more: it was deleted while"):
             await runner.judge_round(opened, 1, never)
 
@@ -118,7 +120,7 @@ def test_a_run_that_was_deleted_meanwhile_is_no_bug(tmp_path: Path) -> None:
 
 
 def test_nobody_waits_at_the_barrier_of_a_round_that_is_our_own(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         await runner.judge_round(opened, 1, never)
         await runner.judge_round(opened, 1, never)
@@ -128,7 +130,7 @@ def test_nobody_waits_at_the_barrier_of_a_round_that_is_our_own(tmp_path: Path) 
 
 
 def test_a_stop_ends_the_wait_at_the_barrier(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         await opened.store.claim(THEIRS, 2, LEASE)
 
@@ -143,7 +145,7 @@ def test_a_stop_ends_the_wait_at_the_barrier(tmp_path: Path) -> None:
 
 
 def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         await planned(opened)
         failed = await opened.store.claim(THEIRS, 1, LEASE)
         failure = Outcome(failed[0].match.id, JobState.FAILED, error="no answer")
@@ -156,7 +158,7 @@ def test_only_as_many_first_questions_are_asked_as_are_missing(tmp_path: Path) -
 
 
 def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         passed = asyncio.Event()
 
         async def sleep(seconds: float) -> None:
@@ -169,7 +171,7 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
             (lease,) = opened.store._db.connection.execute("SELECT until FROM lead").fetchone()
             return float(lease)
 
-        async with runner.leading(opened, sleep):
+        async with lease.leading(opened, sleep):
             for _ in range(3):
                 before = clock.now
                 passed.set()
@@ -182,14 +184,14 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
 
 
 def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         passed = asyncio.Event()
 
         async def sleep(seconds: float) -> None:
             await passed.wait()
 
         async def lead() -> None:
-            async with runner.leading(opened, sleep):
+            async with lease.leading(opened, sleep):
                 await planned(opened)  # by a new epoch, which is another process's
                 passed.set()
                 await opened.store.claim(THEIRS, 3, LEASE)
@@ -205,10 +207,10 @@ def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
 def test_who_waits_for_the_scheduler_says_when_it_takes_over(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(runner, "BARRIER_WAIT", 0.0)
+    monkeypatch.setattr(lease, "BARRIER_WAIT", 0.0)
     events: list[Event] = []
 
-    async def told(opened: runner.Session, clock: Clock) -> None:
+    async def told(opened: assembly.Session, clock: Clock) -> None:
         led = LedError("the run is led by another process.", until=1.0)
         renewed = LedError("the run is led by another process.", until=2.0)
         answers: list[LedError | int] = [led, led, 7, led, renewed]
@@ -220,13 +222,16 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
 
         monkeypatch.setattr(opened.store, "lead", lead)
         waiting = replace(opened, emit=events.append)
-        assert await runner._lead(waiting) == 7
+        assert await lease.lead(waiting) == 7
         (notice,) = events
         assert isinstance(notice, Notice)
-        assert "led by another process. This `judgeq run` takes over if that process is dead" in notice.text
+        assert (
+            "led by another process. This `judgeq run` takes over if that process is dead"
+            in notice.text
+        )
         assert "judgeq worker" not in notice.text
         with pytest.raises(LedError, match="To help it, start `judgeq worker"):
-            await runner._lead(waiting)
+            await lease.lead(waiting)
 
     story(tmp_path, told)
 

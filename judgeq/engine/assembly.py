@@ -1,9 +1,10 @@
-"""What a run is made of; and its judges, ready to be asked: backend, limits, budget, cache together."""
+"""What a run, and a session of one, are made of; and judges, ready to be asked: backend, limits, budget
+and cache together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -30,6 +31,7 @@ from judgeq.judge.secrets import api_key, extra_headers
 from judgeq.judge.sending import Sender
 from judgeq.judge.simulated import RecordedJudge, make_simulated
 from judgeq.judge.slices import Slices
+from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
 from judgeq.settings.model import PROVIDERS, Access, from_environment
@@ -72,6 +74,20 @@ class Run:
     def items(self) -> Items:
         """What the store knows of the dataset."""
         return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """A run, open: its store and its judges, until it is finished or stopped."""
+
+    run: Run
+    store: Store
+    judge: Panel
+    stop: Stop
+    emit: Emit
+    people: People | None = None
+    page: Callable[[], Awaitable[object]] | None = None
+    """Opens the page of the people."""
 
 
 def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:

@@ -22,8 +22,7 @@ from judgeq.engine import assembly
 from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Emit, Run
 from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue, Stop
-from judgeq.engine.session import Beside, with_beside
-from judgeq.engine.stopping import Interrupts, stoppable
+from judgeq.engine.stopping import Beside, Interrupts, stoppable, with_beside
 from judgeq.engine.worker import drain
 from judgeq.errors import JudgeqError, RunError, StoppedError, StoreAwayError, UsageError
 from judgeq.events import CallEnded, Event, JobEnded, Notice, RunStarted

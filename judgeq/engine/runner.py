@@ -11,61 +11,41 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Awaitable, Callable
 from contextlib import asynccontextmanager, suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import TypeVar
 
 from judgeq.certainty import Certainty
 from judgeq.engine import batch, certainty, results, rounds
-from judgeq.engine.assembly import Run
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch import Batches
 from judgeq.engine.batch_lines import Collecting, tidy
 from judgeq.engine.batch_sending import Sending
-from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, RENEWAL, Queue, Stop
+from judgeq.engine.lease import BARRIER_WAIT, leading
+from judgeq.engine.queue import AT_ONCE, AT_ONCE_UNPAID, Queue
 from judgeq.engine.stopping import in_thread
 from judgeq.engine.worker import drain
 from judgeq.errors import (
     BudgetError,
     JudgeError,
-    LedError,
     RunError,
     StoppedError,
     StoreAwayError,
 )
 from judgeq.escaping import quoted
-from judgeq.events import EndedEarly, Event, Notice, PeopleHere, RoundStarted, RunStarted
+from judgeq.events import EndedEarly, Notice, PeopleHere, RoundStarted, RunStarted
 from judgeq.files import refuse_linked_folder, unwritable
-from judgeq.judge import panel
-from judgeq.judge.budget import rounded_down
 from judgeq.people.people import People
 from judgeq.rating import GoOn, comparisons
 from judgeq.runs import RunInfo, whoami
 from judgeq.runs.info import Ended
-from judgeq.store import Store
 from judgeq.strategies import History
 from judgeq.strategies.repeats import Repeats
 from judgeq.text import several
-from judgeq.types import Counts, Floats
+from judgeq.types import Counts, Floats, Sleep
 
 T = TypeVar("T")
-BARRIER_WAIT = 1.0
-"""Seconds between two looks at jobs that other workers hold."""
-Sleep = Callable[[float], Awaitable[None]]
-
-
-@dataclass(frozen=True, slots=True, eq=False)
-class Session:
-    """A run, open: its store and its judges, until it is finished or stopped."""
-
-    run: Run
-    store: Store
-    judge: panel.Panel
-    stop: Stop
-    emit: Callable[[Event], None]
-    people: People | None = None
-    page: Callable[[], Awaitable[object]] | None = None
-    """Opens the page of the people."""
 
 
 async def go_through(session: Session) -> results.Result:
@@ -122,67 +102,6 @@ async def _start_event(session: Session) -> RunStarted:
         sizes=[sum(sizes)] if people else sizes,
         people=run.settings.only_people,
     )
-
-
-# The scheduler's lease
-
-
-@asynccontextmanager
-async def leading(session: Session, sleep: Sleep = asyncio.sleep) -> AsyncIterator[int]:
-    """Be the run's scheduler, under the epoch given, by a lease that is renewed until this is left.
-
-    Where the lease is lost the run is asked to stop, and then RunError is raised.
-    """
-    epoch, lease = await _lead(session), session.store.lease
-    keeper, cap = session.store.keeper, session.run.settings.max_cost
-    if keeper is not None:
-        await keeper.set_cap(None if cap is None else rounded_down(cap))
-
-    async def renew() -> None:
-        try:
-            while True:
-                await sleep(lease * RENEWAL)
-                await session.store.renew_lead(epoch, lease)
-        except Exception:
-            session.stop.ask()
-            raise
-
-    renewal = asyncio.create_task(renew(), name="judgeq-lead")
-    try:
-        yield epoch
-    except StoppedError:
-        if renewal.done():
-            renewal.result()
-        raise
-    finally:
-        renewal.cancel()
-        await asyncio.gather(renewal, return_exceptions=True)
-
-
-async def _lead(session: Session) -> int:
-    """Become the scheduler; take over from one that doesn't renew its lease. Raises LedError where
-    another does, and that isn't waited for."""
-    store, first, standby = session.store, None, session.run.settings.standby
-    while True:
-        try:
-            return await store.lead(whoami(), store.lease)
-        except LedError as error:
-            if first is None:
-                first = error.until
-                ends = "when it ends; if it is dead" if standby else "if that process is dead"
-                session.emit(
-                    Notice(
-                        f"{error} This `judgeq run` takes over {ends}, within {store.lease:.0f} s.",
-                        needed=standby,
-                    )
-                )
-            elif error.until != first and not standby:
-                worker = f"`judgeq worker {session.run.folder.argument}`"
-                raise LedError(
-                    f"{error} To help it, start {worker}; to wait until it ends, add --standby.",
-                    until=error.until,
-                ) from error
-        await session.stop.sleep(BARRIER_WAIT)
 
 
 # Rounds

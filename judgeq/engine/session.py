@@ -31,13 +31,13 @@ from judgeq.config import Settings
 from judgeq.datasets import STDIN, Dataset
 from judgeq.datasets.frames import Frame
 from judgeq.engine import assembly, batch, conflicts, results, status
-from judgeq.engine.assembly import Run
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
-from judgeq.engine.runner import Session, go_through, results_of_batches
+from judgeq.engine.runner import go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Interrupts, stoppable
-from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
+from judgeq.engine.stopping import Beside, Interrupts, stoppable, with_beside
+from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
 from judgeq.judge.budget import Allowance
@@ -57,7 +57,6 @@ SELDOM = (100_000, 50, 100)
 FEW = 15
 """Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
-Beside = Callable[[], Coroutine[Any, Any, None]]
 Page = Callable[[People], AbstractAsyncContextManager[None]]
 """What opens a page, or a terminal, on which people answer while it is entered."""
 
@@ -363,19 +362,6 @@ def _look_again(run: Run, info: RunInfo) -> None:
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)
-
-
-async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns, while `beside` runs. Raises StoppedError where it is cancelled."""
-    drawing = asyncio.create_task(beside()) if beside is not None else None
-    try:
-        return await work
-    except asyncio.CancelledError as error:
-        raise StoppedError("stopped at once; calls in flight were given up") from error
-    finally:
-        if drawing is not None:
-            drawing.cancel()
-            await asyncio.gather(drawing, return_exceptions=True)
 
 
 @asynccontextmanager

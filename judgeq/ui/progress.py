@@ -191,7 +191,9 @@ class Progress:
     @property
     def of_rated(self) -> Counts:
         """The jobs of the round that was rated last, by state; the next one may have begun."""
-        return self.of_round if self.rated == self.round else self._planned.get(self.rated, Counts())
+        return (
+            self.of_round if self.rated == self.round else self._planned.get(self.rated, Counts())
+        )
 
     @property
     def resumed(self) -> bool:
