@@ -25,6 +25,7 @@ from judgeq.store import Items
 from judgeq.store.crew import Cap, Leader
 from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
+from judgeq.store.postgres.reach import PART, Reach
 from judgeq.store.postgres.store import PostgresStore
 from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Usage, Verdict
 from judgeq.ui.show.status import crew as sections
@@ -126,6 +127,58 @@ def test_the_dead_are_found_also_while_all_others_are_busy(tmp_path: Path) -> No
             assert sql(address, "SELECT id FROM @.jobs WHERE state = 'pending'") == [(0,)]
 
     asyncio.run(story())
+
+
+@stories
+async def test_the_dead_are_found_though_the_database_restarts_again_and_again(
+    address: Address, run: int, clock: Clock
+) -> None:
+    """And those who couldn't renew their leases meanwhile are given the time."""
+    async with opened(address, run, clock) as dead, opened(address, run, clock) as alive:
+        reach = alive._db.reach = Reach(LEASE, clock)
+        await planned(alive, 3)
+        await dead.claim("a", 2, LEASE)
+
+        def steady(seconds: float) -> None:
+            """It is there for so long, and cut off then."""
+            reach.renewed()
+            clock.now += seconds
+            reach.renewed()
+            reach.lost()
+
+        begun = clock.now
+        while clock.now < begun + LEASE:  # never for long: perhaps it is the same for the others
+            steady(LEASE / PART / 2)
+        assert await alive.reap() == 0
+        steady(LEASE / PART)
+        assert await alive.reap() == 2
+        assert clock.now <= begun + 1.5 * LEASE
+
+        await alive.claim("b", 3, LEASE)
+        steady(LEASE / PART)
+        clock.now += LEASE  # without a sign of the database
+        reach.renewed()
+        assert await alive.reap() == 0
+        clock.now += LEASE / PART
+        reach.renewed()
+        assert await alive.reap() == 3
+
+
+@stories
+async def test_what_others_have_not_begun_is_taken_by_who_has_nothing_to_do(
+    address: Address, run: int, clock: Clock
+) -> None:
+    async with opened(address, run, clock) as slow, opened(address, run, clock) as idle:
+        await planned(slow, 4)
+        await slow.claim("slow", 4, LEASE)
+        await slow.begin("slow", [Attempt(0, 0.5, 1), Attempt(1, 0.5, 1)])
+        await slow.settle("slow", [Outcome(1, RUNNING, None, (call(1, "timeout"),))])
+        assert await slow.take_unbegun() == 0  # its own
+        assert await idle.take_unbegun() == 2
+        assert [job.match.id for job in await idle.claim("idle", 9, LEASE)] == [2, 3]
+        assert await slow.begin("slow", [Attempt(2, 0.5, 1)]) == {2}
+        assert await slow.begin("slow", [Attempt(1, 0.5, 2)]) == set()
+        assert await slow.counts() == Counts(running=4)
 
 
 @stories

@@ -16,9 +16,11 @@ from judgeq.engine import assembly, lease, runner, session
 from judgeq.engine.queue import Stop
 from judgeq.errors import LedError, RunError, StoppedError
 from judgeq.events import Event, Notice
+from judgeq.judge.slices import Keeper
 from judgeq.runs import whoami
 from judgeq.store import Store
 from judgeq.store.sqlite import SqliteStore
+from judgeq.strategies import History
 from judgeq.types import (
     Counts,
     JobState,
@@ -37,13 +39,18 @@ THEIRS = "another process"
 
 
 def story(
-    root: Path, told: Callable[[assembly.Session, Clock], Coroutine[None, None, None]]
+    root: Path,
+    told: Callable[[assembly.Session, Clock], Coroutine[None, None, None]],
+    **settings: object,
 ) -> None:
     """Let a run of three pairs, whose round isn't planned yet, be gone through."""
 
     async def begun() -> None:
         made = session.prepare(
-            config.settle({"dataset": "synthetic:linear", "n": N, "strategy": "pairwise"}), root
+            config.settle(
+                {"dataset": "synthetic:linear", "n": N, "strategy": "pairwise"} | settings
+            ),
+            root,
         )
         made.folder.path.mkdir(parents=True)
         clock, stop = Clock(), Stop()
@@ -183,6 +190,65 @@ def test_the_schedulers_lease_is_renewed_before_it_lapses(tmp_path: Path) -> Non
     story(tmp_path, told)
 
 
+def test_the_next_round_is_judged_while_the_last_is_rated(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So that no worker waits for a fit."""
+    judge_round, rated = runner.judge_round, list[int]()
+    judged = [asyncio.Event() for _ in range(3)]
+
+    async def judge(session: assembly.Session, round: int) -> None:
+        await judge_round(session, round)
+        judged[round - 1].set()
+
+    async def certainty(session: assembly.Session, history: History) -> None:
+        round = len(history.verdicts)
+        if round < 3:
+            await judged[round].wait()
+        rated.append(round)
+
+    async def told(opened: assembly.Session, clock: Clock) -> None:
+        async with asyncio.timeout(60):
+            await rounds_of(opened)
+        assert await opened.store.counts() == Counts(done=15)
+
+    monkeypatch.setattr(runner, "_certainty", certainty)
+    monkeypatch.setattr(runner, "judge_round", judge)
+    story(tmp_path, told, strategy="pairwise3")
+    assert rated == [1, 2, 3]
+
+
+class Alone(Keeper):
+    """Keeps the cap of one process, which has none."""
+
+    async def set_cap(self, cap: int | None) -> None:
+        pass
+
+
+@pytest.mark.parametrize("matchmaking", ["random", "similar"])
+def test_rounds_that_no_answer_decides_are_planned_ahead_where_others_work(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, matchmaking: str
+) -> None:
+    """So that their workers never wait at a barrier; the scores stay the same."""
+    judge_round, planned, scores = runner.judge_round, list[bool](), list[list[float]]()
+
+    async def judged(session: assembly.Session, round: int) -> None:
+        planned.append(await session.store.round_state(round + 1) is not None)
+        await judge_round(session, round)
+        assert (await state(session.store, round)).left == 0
+
+    async def told(opened: assembly.Session, clock: Clock) -> None:
+        opened.store.keeper = Alone() if scores else None
+        scores.append((await rounds_of(opened)).standings.elo.tolist())
+
+    monkeypatch.setattr(runner, "judge_round", judged)
+    for place in ("alone", "shared"):
+        story(tmp_path / place, told, strategy="pairwise3", matchmaking=matchmaking)
+    ahead = matchmaking == "random"
+    assert planned == [False] * 3 + [ahead, ahead, False]
+    assert scores[0] == scores[1]
+
+
 def test_who_loses_the_lease_stops_and_says_so(tmp_path: Path) -> None:
     async def told(opened: assembly.Session, clock: Clock) -> None:
         passed = asyncio.Event()
@@ -213,7 +279,7 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
     async def told(opened: assembly.Session, clock: Clock) -> None:
         led = LedError("the run is led by another process.", until=1.0)
         renewed = LedError("the run is led by another process.", until=2.0)
-        answers: list[LedError | int] = [led, led, 7, led, renewed]
+        answers: list[LedError | int] = [led, led, 7, led, renewed, led, renewed, renewed, 8]
 
         async def lead(holder: str, ttl: float) -> int:
             if isinstance(answer := answers.pop(0), LedError):
@@ -230,13 +296,23 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
             in notice.text
         )
         assert "judgeq worker" not in notice.text
-        with pytest.raises(LedError, match="To help it, start `judgeq worker"):
+        with pytest.raises(LedError, match="To help it, start `judgeq worker .*add --standby"):
             await lease.lead(waiting)
+        settings = waiting.run.settings.model_copy(update={"standby": True})
+        standby = replace(waiting, run=replace(waiting.run, settings=settings))
+        assert await lease.lead(standby) == 8
+        (*_, notice) = events
+        assert isinstance(notice, Notice)
+        assert "takes over when it ends; if it is dead, within" in notice.text
 
     story(tmp_path, told)
 
 
-async def state(store: Store) -> Counts:
-    counts = await store.round_state(1)
+async def rounds_of(opened: assembly.Session) -> History:
+    return await runner._all_rounds(opened, await opened.store.lead(whoami(), LEASE), 0)
+
+
+async def state(store: Store, round: int = 1) -> Counts:
+    counts = await store.round_state(round)
     assert counts is not None
     return counts
