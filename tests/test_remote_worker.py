@@ -16,7 +16,7 @@ from judgeq.engine import remote_worker, session
 from judgeq.engine.admission import Prospect, StoreRuns
 from judgeq.engine.assembly import Run
 from judgeq.engine.queue import Stop
-from judgeq.engine.remote_worker import LONGEST, PATIENCE, Worker
+from judgeq.engine.remote_worker import LONGEST, PATIENCE, SHORTEST, Worker
 from judgeq.errors import (
     JudgeError,
     JudgeqError,
@@ -144,13 +144,9 @@ def test_it_waits_for_the_next_round_until_the_run_is_over(tmp_path: Path) -> No
     scene.go_on()
     assert scene.done("a") == [0, 1, 2]
     assert not scene.done("not named")
-    assert scene.clock.slept[:4] == [
-        1.5,
-        2.25,
-        3.375,
-        LONGEST,
-    ]  # more and more seldom
-    assert scene.clock.slept.count(1.5) == 2  # and often again after there was work
+    pauses = [min(LONGEST, SHORTEST * 1.5**look) for look in range(1, 8)]
+    assert scene.clock.slept[:7] == pytest.approx(pauses)  # more and more seldom
+    assert scene.clock.slept.count(SHORTEST * 1.5) == 2  # and often again after there was work
 
 
 def test_it_looks_for_a_run_that_begins_a_little_later(tmp_path: Path) -> None:

@@ -297,7 +297,7 @@ def test_who_waits_for_the_scheduler_says_when_it_takes_over(
             in notice.text
         )
         assert "judgeq worker" not in notice.text
-        with pytest.raises(LedError, match="To help it, start `judgeq worker .*add --standby"):
+        with pytest.raises(LedError, match=r"To help it, start `judgeq worker .*add --standby"):
             await lease.lead(waiting)
         settings = waiting.run.settings.model_copy(update={"standby": True})
         standby = replace(waiting, run=replace(waiting.run, settings=settings))

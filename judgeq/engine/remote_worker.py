@@ -34,7 +34,7 @@ from judgeq.store import Store
 from judgeq.types import Job, JobState, Outcome
 
 ExitWhen = Literal["idle", "done"]
-SHORTEST, LONGEST = 1.0, 5.0
+SHORTEST, LONGEST = 0.3, 5.0
 """Seconds between two looks at a store without work: random, and longer the longer there was none."""
 ASIDE = 600.0
 """Seconds for which a run is left alone that this worker may not, or can't, work on."""
@@ -380,7 +380,7 @@ async def within(
     async def leave() -> None:
         nonlocal in_time
         while (left := end - min(MARGIN, hours * 360) - worker.tally.usual - clock()) > 0:
-            await sleep(min(left, SHORTEST))  # how long calls take is only known by and by
+            await sleep(min(left, 1.0))  # how long calls take is only known by and by
         in_time = not stop.asked
         stop.ask()
 

@@ -46,6 +46,10 @@ from judgeq.text import several
 from judgeq.types import Counts, Floats, Sleep
 
 T = TypeVar("T")
+AHEAD = 10_000
+"""Jobs that are planned before they are wanted, where that can be."""
+SOON_COUNTED = 1_000
+"""So few open jobs are counted at once: they are looked at more often."""
 
 
 async def go_through(session: Session) -> results.Result:
@@ -111,7 +115,8 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
     """All rounds, one after the other: those that are `planned` already, and those to come.
 
     Nobody waits while a round is rated: the next one is planned before, unless a goal may make it
-    needless. One that no answer decides is planned a round ahead where others work on the run, too.
+    needless. Those that no answer decides are planned ahead where others work on the run, too: one at
+    least, and so many jobs that nobody waits for a look at them.
     """
     run, repeats = session.run, Repeats()
     rate: Callable[[], Awaitable[Certainty | None]] = _nothing
@@ -122,12 +127,13 @@ async def _all_rounds(session: Session, epoch: int, planned: int) -> History:
     for round in history.to_come(planned):
         before = history.standings.elo
         counts = await _planned(session, epoch, history, repeats)
+        to_do = 0
         for next_round in ahead.to_come() if plans_ahead else ():
-            if next_round > round + 1:
+            if next_round > round + 1 and to_do > AHEAD:
                 break
-            ahead.add(
-                comparisons.joined([]), (await _planned(session, epoch, ahead, repeats)).total
-            )
+            jobs = await _planned(session, epoch, ahead, repeats)
+            ahead.add(comparisons.joined([]), jobs.total)
+            to_do += jobs.left
         if counts.left and not asked_for_workers:
             asked_for_workers = True
             session.emit(Notice(_waits_for_workers(session, counts), needed=True))
@@ -310,7 +316,8 @@ async def judge_round(session: Session, round: int, sleep: Sleep | None = None) 
             counts = await _state(session, round)
             continue
         with suppress(StoppedError):
-            await (sleep or session.stop.sleep)(BARRIER_WAIT)
+            wait = BARRIER_WAIT if counts.left > SOON_COUNTED else BARRIER_WAIT / 4
+            await (sleep or session.stop.sleep)(wait)
         before, counts = counts, await _state(session, round)
         if counts != before:  # others work on it
             session.emit(RoundStarted(round, counts))
