@@ -27,14 +27,11 @@ from judgeq.engine.pilot import Pilot
 from judgeq.engine.session import Emit
 from judgeq.engine.stopping import Interrupts, awaited, outside_a_loop
 from judgeq.errors import StoppedError, UsageError
-from judgeq.evaluation import compare as comparing
 from judgeq.evaluation import evaluate as evaluating
-from judgeq.evaluation.gold import Plan
 from judgeq.events import Event
 from judgeq.judge.function import JudgeFunction, judge_name
 from judgeq.ui import notebook
-from judgeq.ui.json import plain
-from judgeq.ui.notebook import Result
+from judgeq.ui.notebook import InPython, Result, Shown
 
 T = TypeVar("T")
 Data = str | os.PathLike[str] | DataFrame | Sequence[str] | Mapping[str, str]
@@ -45,6 +42,7 @@ COLUMNS = ("text", "gold", "id")
 OnEvent = Callable[[Event], None]
 
 
+@InPython()
 def load_dataset(
     dataset: Data,
     *,
@@ -60,6 +58,7 @@ def load_dataset(
     return datasets.load(given, seed=seed, frame=frame)
 
 
+@InPython()
 def run(
     dataset: Data,
     feature: str | None = None,
@@ -111,7 +110,7 @@ def run(
     With judge="people" it opens their page, and returns when all is judged. Raises a JudgeqError;
     nothing that was answered is lost.
     """
-    return _played(_prepared(locals()), retry_failed, progress, on_event)
+    return _played(*_prepared(locals()), retry_failed, progress, on_event)
 
 
 async def arun(*args: Any, **parameters: Any) -> Result:
@@ -119,9 +118,10 @@ async def arun(*args: Any, **parameters: Any) -> Result:
     at once, and the same call continues it."""
     named, interrupts = _of_run(args, parameters), Interrupts()
 
+    @InPython()
     def play() -> Result:
         how = {name: named[name] for name in ("retry_failed", "progress", "on_event")}
-        return _played(_prepared(named), **how, interrupts=interrupts)
+        return _played(*_prepared(named), **how, interrupts=interrupts)
 
     work = asyncio.create_task(asyncio.to_thread(play))
     try:
@@ -134,6 +134,7 @@ async def arun(*args: Any, **parameters: Any) -> Result:
         raise
 
 
+@InPython()
 def resume(
     name: str = "last",
     *,
@@ -167,15 +168,16 @@ def resume(
         columns = {name: getattr(kept, f"{name}_column") for name in COLUMNS}
         changes["dataset"], frame, _ = _table(dataset, columns)
     prepared = session.resume(folder, changes, frame=frame, function=judge)
-    return _played(prepared, retry_failed, progress, on_event)
+    return _played(prepared, frame, retry_failed, progress, on_event)
 
 
+@InPython()
 def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimates.Estimate:
     """What `run` with the same parameters would take: calls, tokens and dollars. Nothing is sent but the
     run's first `pilot` questions, by whose answers it is then estimated; what ended these early, though
     some were answered, is its `pilot.error`."""
     named = _of_run(args, parameters)
-    prepared = _prepared(named)
+    prepared, _ = _prepared(named)
     asked = None
     if pilot is not None:
 
@@ -186,6 +188,7 @@ def estimate(*args: Any, pilot: int | None = None, **parameters: Any) -> estimat
     return awaited(lambda: estimates.estimate(prepared, asked))
 
 
+@InPython()
 def open_run(
     name: str = "last",
     *,
@@ -203,6 +206,7 @@ def open_run(
     return notebook.shown(evaluating.evaluated(opened))
 
 
+@InPython()
 def evaluate(
     run: str | Result = "last",
     *,
@@ -213,8 +217,8 @@ def evaluate(
     unbias_position: bool | None = None,
     splits: int | None = None,
     **how: Any,
-) -> dict[str, Any]:
-    """How good a run's scores are: what `judgeq evaluate --json` prints, as a dict.
+) -> Shown:
+    """How good a run's scores are: what `judgeq evaluate --json` prints, as a dict that shows itself.
 
     Reliability and misfit need no gold: `splits` is how often the judgments are halved (None: 100
     times, fewer of large runs; 0: not at all).
@@ -222,29 +226,26 @@ def evaluate(
     …). `gold` is a file of labels, or a number for each item in the order of the scores (nan: none); by
     default the run's own. Raises RunError, DataError or UsageError.
     """
-    plan = Plan(**how)
-    opened = _opened(run, runs_dir, store, rating, sigma, unbias_position)
-    evaluated: dict[str, Any] = plain(evaluating.evaluation(opened, plan, splits))
-    return evaluated
+    return _opened(run, runs_dir, store, rating, sigma, unbias_position).evaluate(splits, **how)
 
 
+@InPython()
 def compare(
-    *runs: str | Result,
+    run: str | Result,
+    *others: str | Result,
     runs_dir: str | Path = "runs",
     store: str | None = None,
     rating: str | None = None,
     sigma: float | None = None,
     unbias_position: bool | None = None,
     **how: Any,
-) -> dict[str, Any]:
-    """Two runs or more over the same items, held against the first: what `judgeq compare --json`
-    prints, as a dict. Arguments and errors as of `evaluate`."""
-    if len(runs) < 2:
-        raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
-    plan = Plan(**how)
-    opened = [_opened(name, runs_dir, store, rating, sigma, unbias_position) for name in runs]
-    compared: dict[str, Any] = plain(comparing.compare(opened, plan))
-    return compared
+) -> Shown:
+    """Runs over the same items, held against the first: what `judgeq compare --json` prints, as a dict
+    that shows itself. Arguments and errors as of `evaluate`."""
+    first, *rest = (
+        _opened(name, runs_dir, store, rating, sigma, unbias_position) for name in (run, *others)
+    )
+    return first.compare(*rest, **how)
 
 
 class Asked(NamedTuple):
@@ -267,16 +268,11 @@ def _of_run(args: Sequence[Any], parameters: Mapping[str, Any]) -> dict[str, Any
     return dict(bound.arguments)
 
 
-def _prepared(parameters: Mapping[str, Any]) -> Run:
-    """The run that parameters of `run` describe."""
-    asked = _asked(parameters)
-    return session.prepare(
-        asked.settings,
-        Path(parameters["runs_dir"]),
-        new=parameters["new"],
-        frame=asked.frame,
-        function=asked.function,
-    )
+def _prepared(parameters: Mapping[str, Any]) -> tuple[Run, Frame | None]:
+    """The run that parameters of `run` describe, and the table where the texts themselves are given."""
+    settings, frame, function = _asked(parameters)
+    root, new = Path(parameters["runs_dir"]), parameters["new"]
+    return session.prepare(settings, root, new=new, frame=frame, function=function), frame
 
 
 def _asked(parameters: Mapping[str, Any]) -> Asked:
@@ -322,6 +318,7 @@ def _table(
 
 def _played(
     prepared: Run,
+    frame: Frame | None,
     retry_failed: bool,
     progress: bool | None,
     on_event: OnEvent | None,
@@ -336,7 +333,7 @@ def _played(
         return session.execute(prepared, emit, retry_failed=retry_failed, page=page, **more)
 
     result = _shown(execute, progress, on_event, interrupts)
-    return notebook.shown(evaluating.evaluated(result))
+    return notebook.shown(evaluating.evaluated(result), frame)
 
 
 def _shown(
@@ -363,14 +360,16 @@ def _shown(
 
 
 def _opened(
-    run: str | results.Result,
+    run: str | Result,
     runs_dir: str | Path,
     store: str | None,
     rating: str | None,
     sigma: float | None,
     unbias_position: bool | None,
-) -> results.Result:
-    at = Path(runs_dir)
+) -> Result:
+    """A run as its ledger has it, rated as these say, by default as it was; with its texts where they
+    can be had."""
+    at, given = Path(runs_dir), isinstance(run, results.Result)
     folder = run.run if isinstance(run, results.Result) else runs.runs_in(at, store).find(run)
     if isinstance(run, results.Result):  # as it was rated
         rating, sigma = rating or run.rating, sigma or run.parameters.sigma
@@ -378,4 +377,6 @@ def _opened(
             unbias_position = run.parameters.position
     changes = {"rating": rating, "sigma": sigma, "unbias_position": unbias_position}
     settings = folder.info().settings_with(changes)
-    return awaited(lambda: results.read(folder, settings))
+    rated = awaited(lambda: results.read(folder, settings))
+    texts = None if given else session.dataset_of(folder)
+    return notebook.shown(session.with_texts(rated, settings, texts))

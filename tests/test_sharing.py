@@ -509,7 +509,7 @@ def test_a_recorded_judge_that_can_not_be(demo: Path, tmp_path: Path) -> None:
     ):
         with pytest.raises(error, match=told):
             python.run("demo", judge=judge, runs_dir=tmp_path / "runs")
-    with pytest.raises(UsageError, match="--temperature: for a model"):
+    with pytest.raises(UsageError, match="temperature: for a model, which judge names"):
         python.run(
             "demo",
             judge=f"recorded:{demo / 'demo.jsonl'}",

@@ -13,9 +13,9 @@ from typing import Any
 
 import pytest
 
-from judgeq.engine import remote_worker, session
+from judgeq.engine import remote_worker
 from judgeq.engine.remote_worker import Tally, WorkerOptions
-from judgeq.engine.stopping import Interrupts
+from judgeq.engine.stopping import Interrupts, run_loop
 from judgeq.errors import BudgetError, DataError, JudgeqError, StoppedError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.store.postgres.address import connect, in_schema, parse
@@ -47,7 +47,7 @@ class Hand:
             self.options, self.events.append, self.tally, interrupts=self.interrupts
         )
         try:
-            session.run_loop(work)
+            run_loop(work)
         except JudgeqError as error:
             self.error = error
 

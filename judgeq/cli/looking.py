@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from collections.abc import Mapping
 
     from judgeq.engine.results import Result
-    from judgeq.evaluation.items import View
 
 NO_TEXTS = (
     "the texts aren't here: the dataset was moved, changed, read from standard input, or isn't yours. "
@@ -107,13 +106,14 @@ def show_items(
     """
     from judgeq.engine.scores import TEXT
     from judgeq.escaping import excerpt
-    from judgeq.evaluation.items import Views
+    from judgeq.evaluation.items import Views, chosen
     from judgeq.ui.json import plain, write_csv
     from judgeq.ui.show import items as show_items
 
     spare(csv, "--csv")
     result = _opened(name, runs_dir, store, accept_damage, flags)
-    views = _views(result, n, around, uncertain, contested, against_gold)
+    kinds = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
+    views = chosen(result, n, around, [kind for kind, wanted in kinds.items() if wanted])
     if csv is not None:
         rows = [{"view": view.name, **item} for view in views for item in plain(view.items)]
         for row in rows if result.scores.with_texts else ():
@@ -123,24 +123,6 @@ def show_items(
         print_json(Views(result, views))
     else:
         show(*show_items.views(result, views))
-
-
-def _views(
-    result: Result,
-    n: int,
-    around: str | None,
-    uncertain: bool,
-    contested: bool,
-    against_gold: bool,
-) -> list[View]:
-    """The tables that were asked for, or the ends of the ranking."""
-    from judgeq.evaluation import items
-
-    views = [] if around is None else [items.around(result, n, result.row_of(around))]
-    views += [items.uncertain(result, n)] if uncertain else []
-    views += [items.contested(result, n)] if contested else []
-    views += [items.against_gold(result, n)] if against_gold else []
-    return views or items.ends(result, n)
 
 
 def rated(

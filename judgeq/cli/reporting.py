@@ -73,7 +73,7 @@ def report(
     shown = run.info.settings_with(without).texts
     made = asyncio.run(record.of_run(run, plan, shown=shown))
     table = None if appendix else asyncio.run(texts.gathered(made, listed))
-    paths = page.write(made, table, run.run.path, kind)
+    paths = page.write(made, table, run.run.path / f"{'appendix' if appendix else 'report'}.{kind}")
     if as_json:
         print_json(
             {

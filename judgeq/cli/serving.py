@@ -60,7 +60,7 @@ def serve(
 
     from judgeq import runs
     from judgeq.cli.running import restore_ctrl_c
-    from judgeq.engine import session
+    from judgeq.engine import stopping
     from judgeq.web import guard
     from judgeq.web import serve as server
 
@@ -80,7 +80,7 @@ def serve(
     with tempfile.TemporaryDirectory(prefix="judgeq-") as folder:
         try:
             served = server.serving(there, host, port, token=secret, with_texts=with_texts)
-            session.run_loop(server.serve(served, ready))
+            stopping.run_loop(server.serve(served, ready))
         except KeyboardInterrupt:
             return
         except BrokenPipeError:  # nobody reads what is printed

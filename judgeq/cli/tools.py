@@ -250,7 +250,7 @@ def mock_server(
     from pydantic import ValidationError
 
     from judgeq import mock_server as server
-    from judgeq.engine import session
+    from judgeq.engine import stopping
 
     try:
         settings = MockSettings(**given(flags, MOCK_SETTINGS))
@@ -270,7 +270,7 @@ def mock_server(
             )
 
     try:
-        stats = session.run_loop(server.serve(settings, scores, ready))
+        stats = stopping.run_loop(server.serve(settings, scores, ready))
     except OSError as error:
         raise UsageError(
             f"can't listen on {settings.host}, port {settings.port}: {error.strerror}."

@@ -140,7 +140,7 @@ def worker(
 
       judgeq worker --store … -j my-model --base-url http://127.0.0.1:8000/v1
     """
-    from judgeq.engine import remote_worker, session
+    from judgeq.engine import remote_worker, stopping
     from judgeq.ui import lines
     from judgeq.ui.json import plain
     from judgeq.ui.sections import line
@@ -153,7 +153,7 @@ def worker(
     ended: JudgeqError | None = None
     running.restore_ctrl_c()
     try:
-        session.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
+        stopping.run_loop(remote_worker.join(mine, face, tally, beside=face.draw_forever))
     except StoppedError as error:
         ended = StoppedError(f"{error}. Jobs without an answer were given back: others take them.")
     except JudgeqError as error:

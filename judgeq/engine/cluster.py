@@ -17,9 +17,9 @@ from dataclasses import asdict
 from importlib import import_module
 from typing import Any, NamedTuple
 
-from judgeq.engine import remote_worker, session
+from judgeq.engine import remote_worker
 from judgeq.engine.remote_worker import Tally, WorkerOptions
-from judgeq.engine.stopping import Interrupts
+from judgeq.engine.stopping import Interrupts, run_loop
 from judgeq.errors import JudgeqError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.runs import whoami
@@ -58,7 +58,7 @@ def work(given: Mapping[str, Any], stopped: Callable[[], bool]) -> Report:
 
     error, code = "", 0
     try:
-        session.run_loop(remote_worker.join(mine, emit, tally, beside=stop, interrupts=interrupts))
+        run_loop(remote_worker.join(mine, emit, tally, beside=stop, interrupts=interrupts))
     except JudgeqError as ended:
         error, code = str(ended), ended.exit_code
     did = {name: value for name, value in asdict(tally).items() if name != "latencies"}

@@ -29,6 +29,7 @@ from judgeq.judge.panel import Panel
 from judgeq.store import Store
 from judgeq.store.protocol import Spent
 from judgeq.strategies.repeats import Repeats
+from judgeq.text import money
 from judgeq.types import Counts, Match, Matches, Totals, Usage
 
 MOST = 2_000
@@ -79,7 +80,9 @@ class Estimate:
     }
 
     def __repr__(self) -> str:
-        cost = f"${self.cost.low:.2f} to ${self.cost.high:.2f}" if self.cost else "price unknown"
+        cost = "price unknown"
+        if self.cost:
+            cost = f"{money(self.cost.low, 2)} to {money(self.cost.high, 2)}"
         return f"<Estimate {self.prepared.folder.id}: {self.calls:,} calls, {cost}>"
 
     @property

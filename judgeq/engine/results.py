@@ -41,6 +41,7 @@ from judgeq.runs.info import Ended
 from judgeq.store import Items, Store
 from judgeq.store.damage import caution
 from judgeq.strategies import MOST_ROUNDS, History
+from judgeq.text import money
 from judgeq.types import Counts, Floats, Totals, Verdicts
 
 SHOWN = 10
@@ -112,7 +113,7 @@ class Result:
     }
 
     def __repr__(self) -> str:
-        cost = "" if self.totals.unpriced else f", ${self.totals.cost:.2f}"
+        cost = "" if self.totals.unpriced else f", {money(self.totals.cost, 2)}"
         partial = f"round {self.rounds_planned} of " if self.partial else ""
         return (
             f"<Result {self.run.id}: {len(self.scores.ids):,} items, {partial}{self.rounds} rounds, "

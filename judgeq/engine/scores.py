@@ -107,6 +107,15 @@ class Scores:
         those of integers but `matches`, where it is a number (`cells`)."""
         return {name: self._number(name) for name in self.columns if name not in ("id", "text")}
 
+    @property
+    def data_columns(self) -> dict[str, Sequence[object]]:
+        """The dataset's other columns that are kept; one that is called as a column of scores.csv gets
+        the prefix data_."""
+        taken = {*self.columns, *RATINGS, *OPTIONAL}
+        return {
+            f"data_{name}" if name in taken else name: cells for name, cells in self.others.items()
+        }
+
     def records(self, rows: Iterable[int]) -> list[dict[str, Any]]:
         """These items with the columns of scores.csv, and their whole texts where these are shown."""
         chosen = list(rows)
@@ -176,27 +185,30 @@ class Scores:
 
     def to_pandas(self) -> pandas.DataFrame:
         """The columns of scores.csv as a DataFrame of pandas: ids and whole texts to the letter, numbers
-        to the bit, as float64 with nan and Int64 with NA. Raises UsageError without pandas."""
+        to the bit, as float64 with nan and Int64 with NA, and the dataset's columns that are kept.
+        Raises UsageError without pandas."""
         try:
             import pandas as pd
         except ImportError as error:
             raise UsageError("to_pandas needs pandas: pip install pandas.") from error
-        return pd.DataFrame(self.table(lambda x: x, lambda x: pd.array([*x], dtype="Int64"), list))
+        table = self.table(lambda x: x, lambda x: pd.array([*x], dtype="Int64"), list)
+        return pd.DataFrame({**table, **self.data_columns})
 
     def to_polars(self) -> polars.DataFrame:
         """The columns of scores.csv as a DataFrame of polars: ids and whole texts to the letter, numbers
-        to the bit, as Float64 and Int64 with null. Raises UsageError without polars."""
+        to the bit, as Float64 and Int64 with null, and the dataset's columns that are kept. Raises
+        UsageError without polars."""
         try:
             import polars as pl
         except ImportError as error:
             raise UsageError("to_polars needs polars: pip install polars.") from error
-        return pl.DataFrame(
-            self.table(
-                lambda x: pl.Series(x, dtype=pl.Float64, nan_to_null=True),
-                lambda x: pl.Series(x, dtype=pl.Int64),
-                lambda x: pl.Series([*x], dtype=pl.String),
-            )
+        table = self.table(
+            lambda x: pl.Series(x, dtype=pl.Float64, nan_to_null=True),
+            lambda x: pl.Series(x, dtype=pl.Int64),
+            lambda x: pl.Series([*x], dtype=pl.String),
         )
+        others = {name: pl.Series(x, strict=False) for name, x in self.data_columns.items()}
+        return pl.DataFrame({**table, **others})
 
 
 def cells(name: str, column: Offsets | Floats) -> Any:
@@ -223,9 +235,8 @@ def write_scores(scores: Scores, path: Path) -> None:
     place = header.index(scores.main[0])
     header[place:place] = kept
     columns |= kept
-    for name, others in scores.others.items():
-        taken = name in (*columns, *RATINGS, *OPTIONAL)
-        header.append(str(for_spreadsheet(f"data_{name}" if taken else name)))
+    for name, others in scores.data_columns.items():
+        header.append(str(for_spreadsheet(name)))
         columns[header[-1]] = [for_spreadsheet(_plain(cell)) for cell in others]
     refuse_linked_folder(path.parent)
     try:

@@ -5,13 +5,10 @@ The command line and the Python interface both come through here.
 
 from __future__ import annotations
 
-import asyncio
-import gc
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Mapping,
     Sequence,
 )
@@ -36,7 +33,7 @@ from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
 from judgeq.engine.runner import go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Beside, Interrupts, stoppable, with_beside
+from judgeq.engine.stopping import Beside, Interrupts, run_loop, stoppable, with_beside
 from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
@@ -53,7 +50,6 @@ from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
-SELDOM = (100_000, 50, 100)
 FEW = 15
 """Of fewer items than this the intervals are wide."""
 Emit = Callable[[Event], None]
@@ -276,41 +272,24 @@ def with_texts(
     return replace(result, scores=replace(result.scores, texts=texts, others=others))
 
 
-def dataset_of(folder: RunPlace) -> Dataset | None:
+def dataset_of(folder: RunPlace, *, frame: Frame | None = None, **changes: Any) -> Dataset | None:
     """The dataset of a run that is only looked at, if it can be had at once: downloads nothing, reads
-    no standard input, and opens no file that somebody else's folder names."""
+    no standard input, and opens no file that somebody else's folder names. `frame` as in
+    `datasets.load`; `changes` are settings of how it is read, that don't decide the run."""
     info = folder.info()
-    settings = info.settings
+    settings = info.settings.model_copy(update=changes)
     with suppress(RunError):
         shared = folder.dataset()
         if shared is not None:
             return shared
-    if settings.dataset == STDIN or not trust.owns(folder, info, "dataset", "data_dir"):
+    ours = settings.dataset != STDIN and trust.owns(folder, info, "dataset", "data_dir")
+    if frame is None and not ours:
         return None
     try:
-        dataset = datasets.load(settings, seed=settings.seed, download=False)
+        dataset = datasets.load(settings, seed=settings.seed, download=False, frame=frame)
     except JudgeqError:
         return None  # gone, changed or unreadable: a run's scores need no texts
     return dataset if dataset.content == info.facts.get("dataset") else None
-
-
-def run_loop(work: Coroutine[Any, Any, T]) -> T:
-    """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
-    about a third cheaper. Meanwhile Python looks for garbage in cycles seldom: by default that took a
-    fifth of a call's time, and replies that came then waited uncommitted."""
-    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
-    with suppress(ImportError):
-        import uvloop
-
-        factory = uvloop.new_event_loop
-    before = gc.get_threshold()
-    gc.set_threshold(*SELDOM)
-    try:
-        with asyncio.Runner(loop_factory=factory) as runner:
-            return runner.run(work)
-    finally:
-        if before != SELDOM:  # else another loop of this process, which began earlier, does it
-            gc.set_threshold(*before)
 
 
 def _begin(run: Run, emit: Emit) -> None:

@@ -4,6 +4,7 @@ where an event loop is running."""
 from __future__ import annotations
 
 import asyncio
+import gc
 import signal
 import threading
 from collections.abc import Callable, Coroutine, Iterator
@@ -18,6 +19,7 @@ from judgeq.rating import GoOn
 
 T = TypeVar("T")
 Beside = Callable[[], Coroutine[Any, Any, None]]
+SELDOM = (100_000, 50, 100)
 GIVING_BACK = 0.05  # seconds
 LOOK = 0.25
 """Seconds after which a loop that waits for a thread looks for signals, at least."""
@@ -146,6 +148,25 @@ async def given_up(work: Coroutine[Any, Any, T], interrupts: Interrupts) -> T:
     task = asyncio.ensure_future(work)
     with interrupts.listening(task.cancel):
         return await task
+
+
+def run_loop(work: Coroutine[Any, Any, T]) -> T:
+    """Run `work` on an event loop: uvloop's where there is one (not on Windows), which makes a call
+    about a third cheaper. Meanwhile Python looks for garbage in cycles seldom: by default that took a
+    fifth of a call's time, and replies that came then waited uncommitted."""
+    factory: Callable[[], asyncio.AbstractEventLoop] | None = None
+    with suppress(ImportError):
+        import uvloop
+
+        factory = uvloop.new_event_loop
+    before = gc.get_threshold()
+    gc.set_threshold(*SELDOM)
+    try:
+        with asyncio.Runner(loop_factory=factory) as runner:
+            return runner.run(work)
+    finally:
+        if before != SELDOM:  # else another loop of this process, which began earlier, does it
+            gc.set_threshold(*before)
 
 
 def awaited(work: Callable[[], Coroutine[Any, Any, T]]) -> T:

@@ -118,6 +118,16 @@ def against_gold(run: Result, n: int) -> View:
     return View(run.scores, "against gold", _highest(np.abs(gap), n), {"gap": gap})
 
 
+VIEWS = {"uncertain": uncertain, "contested": contested, "against_gold": against_gold}
+
+
+def chosen(run: Result, n: int, item: str | None, kinds: Sequence[str]) -> list[View]:
+    """Those next to an item by its id, and VIEWS of these kinds, of n items each; the ends where none is
+    asked for. Raises UsageError."""
+    views = [] if item is None else [around(run, n, run.row_of(item))]
+    return [*views, *(VIEWS[kind](run, n) for kind in kinds)] or ends(run, n)
+
+
 def gap_to_gold(scores: Scores) -> Floats:
     """By how much the judge places each item above where gold has it: the difference of its ranks by the
     main rating and by gold, each the mean of those tied, as a share of the items of its component that

@@ -84,8 +84,9 @@ class Record:
 async def of_run(run: results.Result, plan: Plan, *, shown: bool = True) -> Record:
     """Read all of it, also while another process goes on with the run; not `shown`: without the texts.
     Raises RunError, DataError."""
-    dataset = session.dataset_of(run.run) if shown else None
-    texts = None if dataset is None else dataset.texts
+    texts = run.scores.texts if shown else None
+    if shown and texts is None and (dataset := session.dataset_of(run.run)) is not None:
+        texts = dataset.texts
     store = run.run.store(read_only=True)
     try:
         spending = await _spending(run, store)

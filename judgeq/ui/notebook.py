@@ -1,17 +1,70 @@
-"""Results as a notebook shows them: their sections, and figures to draw."""
+"""Results in Python: what the commands show, as data that shows itself, and figures to draw."""
 
 from __future__ import annotations
 
-from dataclasses import fields
-from typing import TYPE_CHECKING
+import re
+from collections.abc import Iterable
+from contextlib import ContextDecorator
+from dataclasses import fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Self
 
-from judgeq.engine import results, scores
+from judgeq.engine import results, scores, session
+from judgeq.engine.stopping import awaited
+from judgeq.errors import JudgeqError, UsageError
+from judgeq.evaluation import compare as comparing
+from judgeq.evaluation import evaluate as evaluating
+from judgeq.evaluation import items, record, trail
+from judgeq.evaluation.gold import Plan
+from judgeq.ui.json import plain
 
 if TYPE_CHECKING:
-    from collections.abc import Iterable
+    import pandas
 
+    from judgeq.datasets.frames import Frame
     from judgeq.ui.plots import Plots
     from judgeq.ui.sections import Section
+
+WIDTH = 100
+"""Columns of what is shown as text."""
+_QUOTED = re.compile(r"(`[^`]*`)")
+_FLAG = re.compile(r"(?<![\w-])--(no-)?([a-z]+(?:-[a-z]+)*)")
+_COLUMNS = {"text_column": "text", "gold_column": "gold", "id_column": "id"}
+
+
+class InPython(ContextDecorator):
+    """Around what is called from Python: errors name parameters, not flags, in one paragraph."""
+
+    def __enter__(self) -> Self:
+        return self
+
+    def __exit__(self, kind: object, error: object, trace: object) -> None:
+        if isinstance(error, JudgeqError):
+            words = " ".join(str(error).split())
+            parts = _QUOTED.split(words)  # commands stay as they are typed
+            parts[::2] = [_FLAG.sub(_parameter, part) for part in parts[::2]]
+            error.args = ("".join(parts), *error.args[1:])
+
+
+def _parameter(flag: re.Match[str]) -> str:
+    name = flag[2].replace("-", "_")
+    return f"{name}=False" if flag[1] else _COLUMNS.get(name, name)
+
+
+class Shown(dict[str, Any]):
+    """What a command prints with `--json`, as a dict that shows itself as the command does."""
+
+    def __init__(self, made: object, sections: Iterable[Section]) -> None:
+        super().__init__(plain(made))
+        self.sections = [*sections]
+
+    def __repr__(self) -> str:
+        from judgeq.ui.sections import terminal
+
+        return "\n".join(line.plain for line in terminal(self.sections, WIDTH))
+
+    def _repr_html_(self) -> str:
+        return _html(self.sections)
 
 
 class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
@@ -25,9 +78,10 @@ class Scores(scores.Scores):  # noqa: D101  (its base's docstring)
 
 
 class Result(results.Result):  # noqa: D101  (its base's docstring)
-    __slots__ = ()
+    __slots__ = ("_frame",)
     __doc__ = results.Result.__doc__
     scores: Scores
+    _frame: Frame | None
 
     @property
     def plot(self) -> Plots:
@@ -36,17 +90,87 @@ class Result(results.Result):  # noqa: D101  (its base's docstring)
 
         return Plots(self)
 
+    @property
+    @InPython()
+    def df(self) -> pandas.DataFrame:
+        """The scores and the other columns of the input, a row an item, as a DataFrame of pandas. Raises
+        UsageError without pandas."""
+        whole = session.dataset_of(self.run, frame=getattr(self, "_frame", None), keep_columns=True)
+        others = {} if whole is None else whole.columns
+        return replace(self.scores, others=others or self.scores.others).to_pandas()
+
+    @InPython()
+    def show(
+        self,
+        n: int = 10,
+        *,
+        around: str | None = None,
+        uncertain: bool = False,
+        contested: bool = False,
+        against_gold: bool = False,
+    ) -> Shown:
+        """Items with their texts: the n highest and lowest, or those around an item by its id, or with
+        the least certain scores, the most contradictory judgments, the largest distance to gold."""
+        from judgeq.ui.show import items as show_items
+
+        kinds = [uncertain and "uncertain", contested and "contested"]
+        kinds.append(against_gold and "against_gold")
+        views = items.chosen(self, n, around, [kind for kind in kinds if kind])
+        return Shown(items.Views(self, views), show_items.views(self, views))
+
+    @InPython()
+    def explain(self, item: str, vs: str | None = None, *, replies: bool = False) -> Shown:
+        """The evidence behind the score of an item, or about two, by their ids."""
+        from judgeq.ui.show import items as show_items
+
+        row, other = self.row_of(item), None if vs is None else self.row_of(vs)
+        found = awaited(lambda: trail.explanation(self, row, other, replies=replies))
+        return Shown(found, show_items.explain(found))
+
+    @InPython()
+    def evaluate(self, splits: int | None = None, **how: Any) -> Shown:
+        """How good the scores are. `how` and errors as of `judgeq.evaluate`."""
+        from judgeq.ui.show import evaluation as show_evaluation
+
+        evaluated = evaluating.evaluation(self, Plan(**how), splits)
+        return Shown(evaluated, show_evaluation.evaluation(evaluated))
+
+    @InPython()
+    def compare(self, *others: results.Result, **how: Any) -> Shown:
+        """This run and others over the same items. `how` and errors as of `judgeq.compare`."""
+        from judgeq.ui.show import evaluation as show_evaluation
+
+        if not others:
+            raise UsageError("Give two runs or more to compare; `judgeq.evaluate` is about one.")
+        compared = comparing.compare([self, *others], Plan(**how))
+        return Shown(compared, show_evaluation.comparison(compared))
+
+    @InPython()
+    def report(self, path: str | Path | None = None, *, texts: int = 2_000) -> Path:
+        """Write the report with so many ranked texts, to `path` (.html, .md or .json) or into the run's
+        folder; where it is. Raises RunError, DataError or UsageError."""
+        from judgeq.ui.report import page
+        from judgeq.ui.report import texts as report_texts
+
+        to = self.run.path / "report.html" if path is None else Path(path)
+        made = awaited(lambda: record.of_run(self, Plan(), shown=self.info.settings.texts))
+        table = awaited(lambda: report_texts.gathered(made, texts))
+        return page.write(made, table, to)[0]
+
     def _repr_html_(self) -> str:
         from judgeq.ui.show import run as show_run
 
         return _html(show_run.result(self))
 
 
-def shown(result: results.Result) -> Result:
-    """The same result, as a notebook shows it."""
+def shown(result: results.Result, frame: Frame | None = None) -> Result:
+    """The same result, as Python has it; `frame` is the table that was judged, where that was given
+    itself."""
     held = {field.name: getattr(result, field.name) for field in fields(result)}
     rated = {field.name: getattr(result.scores, field.name) for field in fields(result.scores)}
-    return Result(**held | {"scores": Scores(**rated)})
+    made = Result(**held | {"scores": Scores(**rated)})
+    object.__setattr__(made, "_frame", frame)
+    return made
 
 
 def _html(sections: Iterable[Section]) -> str:

@@ -45,9 +45,12 @@ def page(record: Record, texts: Texts | None, home: str | None = None) -> str:
     )
 
 
-def write(record: Record, texts: Texts | None, folder: Path, kind: str) -> list[Path]:
-    """Write the report, without `texts` the appendix, into a folder in one of FORMATS; the paths, the
-    report first. Each file is written whole or not at all. Raises RunError if one can't be."""
+def write(record: Record, texts: Texts | None, path: Path) -> list[Path]:
+    """Write the report, without `texts` the appendix, in that of FORMATS which the path names; all paths
+    written, the report first. Each file is written whole or not at all. Raises RunError if one can't
+    be, UsageError for another format."""
+    folder, kind = path.parent, path.suffix[1:]
+    check(kind)
     pictures = folder / FIGURES if kind == "md" else folder
     for place in (folder, pictures):
         refuse_linked_folder(place)
@@ -55,7 +58,6 @@ def write(record: Record, texts: Texts | None, folder: Path, kind: str) -> list[
         pictures.mkdir(parents=True, exist_ok=True)
     except OSError as error:
         raise unwritable(folder, error) from error
-    path = folder / f"{'appendix' if texts is None else 'report'}.{kind}"
     if kind == "html":
         return [_written(path, page(record, texts).encode())]
     title, made = result.title(record), _chapters(record, texts)
