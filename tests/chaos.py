@@ -462,13 +462,18 @@ def main() -> None:
     parser.add_argument("--rpm", type=float, help="requests a minute that the server allows")
     parser.add_argument("--cap", type=float, help="dollars that each run may cost")
     given = parser.parse_args()
-    for number in range(-(-given.events // given.each)):
+    seed, happened = given.seed, Counter[str]()
+    while happened.total() < given.events:  # a run may end before all of its own have
+        number = min(given.each, given.events - happened.total())
         with tempfile.TemporaryDirectory(prefix="judgeq-chaos-") as folder:
             result = trial(
-                Path(folder), given.seed + number, drawn(given.each, given.seed + number),
-                workers=given.workers, n=given.items, apart=given.apart, cap=given.cap, rpm=given.rpm,
+                Path(folder), seed, drawn(number, seed), workers=given.workers, n=given.items,
+                apart=given.apart, cap=given.cap, rpm=given.rpm,
             )  # fmt: skip
         print(json.dumps(result), flush=True)
+        happened.update(result["events"])
+        seed += 1
+    print(f"{happened.total()} events: {dict(happened)}")
 
 
 if __name__ == "__main__":

@@ -27,7 +27,7 @@ from judgeq.store.postgres import schema
 from judgeq.store.postgres.address import Address, connect, in_schema, parse
 from judgeq.store.postgres.reach import PART, Reach
 from judgeq.store.postgres.store import PostgresStore
-from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Standings, Usage, Verdict
+from judgeq.types import Attempt, Counts, JobState, Matches, Outcome, Usage, Verdict
 from judgeq.ui.show.status import crew as sections
 from tests.fakes import Clock, call
 from tests.postgres import new_run, server
@@ -46,8 +46,8 @@ def pairs(n: int) -> Matches:
 async def planned(store: PostgresStore, jobs: int) -> int:
     await store.set_items(Items([f"i{row}" for row in range(N)], None, {}))
     epoch = await store.lead("scheduler", 60)
-    standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
-    await store.plan_round(1, epoch, standings, pairs(jobs))
+    everybody = np.ones(N, dtype=np.bool_)
+    await store.plan_round(1, epoch, everybody, pairs(jobs))
     return epoch
 
 
@@ -396,13 +396,13 @@ def test_a_commit_whose_answer_is_lost_is_not_done_twice(tmp_path: Path) -> None
             assert sql(address, "SELECT spent, at_risk FROM @.workers") == [(50_000_000_000, 0)]
             # Nor is a round planned twice.
             epoch = await store.lead("scheduler", 60)
-            standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+            everybody = np.ones(N, dtype=np.bool_)
             for round, when in ((2, "after"), (3, "before")):
                 away.breaks.append(when)
-                await store.plan_round(round, epoch, standings, pairs(3))
+                await store.plan_round(round, epoch, everybody, pairs(3))
             assert (await store.counts()).pending == 6
             with pytest.raises(RunError, match="round 3 can't follow round 3"):
-                await store.plan_round(3, epoch, standings, pairs(3))
+                await store.plan_round(3, epoch, everybody, pairs(3))
 
     asyncio.run(story())
 
@@ -582,7 +582,7 @@ def test_a_wrong_address_is_reported_at_once(tmp_path: Path) -> None:
         "UPDATE @.verdicts SET ties = '\\x01'",
         "UPDATE @.verdicts SET ties = '\\x0100'",
         "UPDATE @.verdicts SET score = 7",
-        "UPDATE @.rounds SET ratings = '\\x00', active = '\\x0000'",
+        "UPDATE @.rounds SET active = '\\x0000'",
         "UPDATE @.rounds SET last = -1",
         "UPDATE @.items SET row = row + 7 WHERE row > 2",
         "INSERT INTO @.subsets SELECT run, 'x', '\\xffffff00' FROM @.runs",
@@ -601,7 +601,7 @@ def test_rows_that_judgeq_never_wrote_are_refused(change: str) -> None:
         sql(address, change)
         async with opened(address, run) as store:
             for read in (
-                *(store.items(), store.verdicts(), store.counts(), store.ratings(1)),
+                *(store.items(), store.verdicts(), store.counts(), store.active(1)),
                 *(store.active(1), store.totals(), store.left(1)),
             ):
                 refused = await asyncio.gather(read, return_exceptions=True)
@@ -672,8 +672,8 @@ async def test_many_matches_of_any_size_come_back(address: Address, run: int, cl
     matches = Matches(items, offsets, judges, repeats=judges + 1)
     async with opened(address, run, clock) as store:
         epoch = await planned(store, 0)
-        standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
-        await store.plan_round(2, epoch, standings, matches)
+        everybody = np.ones(N, dtype=np.bool_)
+        await store.plan_round(2, epoch, everybody, matches)
         kept = await store.matches(2)
         assert kept.judges is not None
         np.testing.assert_array_equal(kept.items, items)

@@ -27,7 +27,6 @@ from judgeq.types import (
     JobState,
     Matches,
     Outcome,
-    Standings,
     Totals,
     Verdict,
 )
@@ -70,7 +69,7 @@ def story(
 
 async def planned(opened: assembly.Session) -> None:
     epoch = await opened.store.lead(whoami(), LEASE)
-    everybody = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
+    everybody = np.ones(N, dtype=np.bool_)
     await opened.store.plan_round(1, epoch, everybody, PAIRS)
 
 

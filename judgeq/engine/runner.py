@@ -200,7 +200,7 @@ async def _planned(session: Session, epoch: int, history: History, repeats: Repe
     while repeats.rounds < round - 1:
         repeats.add(await store.matches(repeats.rounds + 1))
     matches = replace(matches, repeats=repeats.add(matches))
-    await store.plan_round(round, epoch, history.standings, matches)
+    await store.plan_round(round, epoch, history.standings.active, matches)
     return await _state(session, round)
 
 

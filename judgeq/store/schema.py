@@ -8,8 +8,8 @@ from __future__ import annotations
 
 VERSION = 10
 
-# Row numbers and ratings are little-endian int32 and float64 in bytea, `ties` is one byte a slot: 1 for
-# a tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
+# Row numbers are little-endian int32 in bytea, `ties` is one byte a slot: 1 for a
+# tie with the one before it, 2 where the order of the two isn't known. `active` of a round says which
 # items could be asked about in it, one bit an item, the first in the lowest bit. Times are seconds since
 # the epoch on the store's clock, but for `calls.at`. Amounts of money are nano-dollars, but for `cost`.
 #
@@ -58,7 +58,7 @@ CREATE TABLE @.subsets (
     run int NOT NULL, name text NOT NULL, members bytea NOT NULL, PRIMARY KEY (run, name));
 CREATE TABLE @.rounds (
     run int NOT NULL, round int NOT NULL, first bigint NOT NULL, last bigint NOT NULL,
-    epoch bigint NOT NULL, ratings bytea NOT NULL, active bytea NOT NULL, PRIMARY KEY (run, round));
+    epoch bigint NOT NULL, active bytea NOT NULL, PRIMARY KEY (run, round));
 CREATE TABLE @.jobs (
     run int NOT NULL, id {number}, items bytea NOT NULL, judge int NOT NULL DEFAULT 0,
     ordered boolean NOT NULL DEFAULT true, repeat int NOT NULL DEFAULT 0,
