@@ -207,6 +207,14 @@ def test_a_worker_that_may_work_on_nothing_ends_with_the_reason(tmp_path: Path) 
         scene.go_on()
     assert PATIENCE <= scene.clock.now - begun <= PATIENCE + LONGEST  # another may begin meanwhile
 
+    late = Scene(tmp_path)  # others did it meanwhile
+    late.runs.add("strange", 1)
+    late.runs.refused["strange"] = UsageError("run strange asks gpt at another address")
+    late.runs.looks = [lambda: None] * 3 + [lambda: late.runs.over.add("strange")]
+    late.runs.looks += [lambda: None] * 200 + [late.stop.ask]
+    with pytest.raises(UsageError, match="at another address"):
+        late.go_on()
+
     failed = Scene(tmp_path)
     failed.runs.add("a", 9, JudgeError("no such model"))
     with pytest.raises(JudgeError, match="no such model"):

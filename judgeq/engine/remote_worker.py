@@ -231,13 +231,15 @@ class Worker:
         ours = [prospect for prospect in left if not self._is_aside(prospect)]
         if ours:
             return self._exit_when == "idle" and not any(prospect.pending for prospect in ours)
-        begun = self.tally.runs
-        waits = self._exit_when == "done" or (self._exit_when is None and bool(left))
+        begun, names = self.tally.runs, [prospect.name for prospect in left]
+        if self._exit_when is None and not names and not begun:
+            names = list(self._aside)  # others did them meanwhile
+        waits = self._exit_when == "done" or (self._exit_when is None and bool(names))
         if waits and not self._named and not begun and self._one_may_begin():
             return False
-        for prospect in left:
-            if self._named or not begun or prospect.name in begun:
-                raise self._aside[prospect.name][1]
+        for name in names:
+            if self._named or not begun or name in begun:
+                raise self._aside[name][1]
         return self._exit_when is not None
 
     def _one_may_begin(self) -> bool:
