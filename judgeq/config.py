@@ -60,6 +60,7 @@ PAGE = ("anchors", "host", "port", "url_prefix", "open_to_all")
 NEVER_KEPT: dict[str, Any] = {
     "store": None,
     "share_texts": False,
+    "standby": False,
     "workers": 1,
     **{name: Asking.model_fields[name].default for name in PAGE},
 }

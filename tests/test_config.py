@@ -75,6 +75,7 @@ OTHER_SESSION: Mapping[str, Any] = {
     "store": "postgresql://localhost/judgeq",
     "workers": 0,
     "share_texts": True,
+    "standby": True,
     "sim_latency": 0.5,
     "api_key_env": "MY_KEY",
     "api_key_file": Path("key"),

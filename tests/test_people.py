@@ -36,7 +36,7 @@ from judgeq.people.registry import Change, nameless
 from judgeq.prompts import load
 from judgeq.store import Items
 from judgeq.store.sqlite import SqliteStore
-from judgeq.types import Counts, Matches, Standings, Verdict
+from judgeq.types import Counts, Matches, Verdict
 from tests import judging as them
 from tests.cli import judgeq
 from tests.fakes import Clock
@@ -70,10 +70,10 @@ class Table:
             if not self.planned:
                 await store.set_items(Items([f"t{row}" for row in range(N)], None, {}))
                 epoch = await store.lead("us", 60)
-                standings = Standings(np.full(N, 1500.0), np.ones(N, dtype=np.bool_))
-                await store.plan_round(1, epoch, standings, self.matches)
+                everybody = np.ones(N, dtype=np.bool_)
+                await store.plan_round(1, epoch, everybody, self.matches)
                 if later := self.options.get("later", ()):
-                    await store.plan_round(2, epoch, standings, pairs(*later))
+                    await store.plan_round(2, epoch, everybody, pairs(*later))
                 self.planned = True
             prompt = load("generic", "size").model_copy(
                 update={"ties": self.options.get("ties", False)}

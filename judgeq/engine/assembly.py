@@ -1,9 +1,10 @@
-"""What a run is made of; and its judges, ready to be asked: backend, limits, budget, cache together."""
+"""What a run, and a session of one, are made of; and judges, ready to be asked: backend, limits, budget
+and cache together."""
 
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Callable, Iterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Mapping, Sequence
 from contextlib import AsyncExitStack, asynccontextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime
@@ -35,11 +36,9 @@ from judgeq.people.checks import Checks
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunPlace
-from judgeq.settings import REHEARSAL
 from judgeq.settings.model import PROVIDERS, Access, from_environment
 from judgeq.store import Items, Store
 from judgeq.strategies import Strategy
-from judgeq.strategies.listwise import Listwise
 from judgeq.types import Totals
 
 if TYPE_CHECKING:
@@ -81,15 +80,18 @@ class Run:
         return Items(self.dataset.ids, self.dataset.gold, self.dataset.subsets)
 
 
-def fitting(settings: Settings, dataset: Dataset) -> Settings:
-    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
-    without gold are rehearsed, and few of them are ranked in one list."""
-    n, changes = len(dataset), dict[str, Any]()
-    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
-        changes["judge"] = (REHEARSAL,)
-    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
-        changes["strategy"] = f"listwise{n}"
-    return settings.model_copy(update=changes)
+@dataclass(frozen=True, slots=True, eq=False)
+class Session:
+    """A run, open: its store and its judges, until it is finished or stopped."""
+
+    run: Run
+    store: Store
+    judge: Panel
+    stop: Stop
+    emit: Emit
+    people: People | None = None
+    page: Callable[[], Awaitable[object]] | None = None
+    """Opens the page of the people."""
 
 
 def check(settings: Settings, dataset: Dataset, prompt: PromptSet | None) -> Prices:

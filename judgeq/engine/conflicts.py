@@ -23,6 +23,8 @@ def check_workers(settings: Settings) -> None:
         raise UsageError(
             "--workers 0 doesn't go with --batch: batches are sent by the run's process."
         )
+    if settings.standby and settings.store is None:
+        raise UsageError("--standby goes with --store: one process works on a run's folder.")
     if settings.share_texts and settings.store is None:
         raise UsageError("--share-texts goes with --store: a run folder never holds texts.")
 

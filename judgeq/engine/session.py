@@ -5,12 +5,10 @@ The command line and the Python interface both come through here.
 
 from __future__ import annotations
 
-import asyncio
 from collections.abc import (
     AsyncIterator,
     Awaitable,
     Callable,
-    Coroutine,
     Mapping,
     Sequence,
 )
@@ -39,13 +37,13 @@ from judgeq.engine import (
     results,
     status,
 )
-from judgeq.engine.assembly import Run
+from judgeq.engine.assembly import Run, Session
 from judgeq.engine.batch_lines import tidy
 from judgeq.engine.queue import Stop
-from judgeq.engine.runner import Session, go_through, results_of_batches
+from judgeq.engine.runner import go_through, results_of_batches
 from judgeq.engine.scores import write_scores
-from judgeq.engine.stopping import Interrupts, run_loop, stoppable
-from judgeq.errors import JudgeqError, RunError, StoppedError, UsageError
+from judgeq.engine.stopping import Beside, Interrupts, run_loop, stoppable, with_beside
+from judgeq.errors import JudgeqError, RunError, UsageError
 from judgeq.events import Event, Notice
 from judgeq.files import writable
 from judgeq.judge.budget import Allowance
@@ -55,12 +53,13 @@ from judgeq.people.checks import known_in
 from judgeq.people.people import People
 from judgeq.prompts import PromptSet
 from judgeq.runs import RunInfo, RunPlace
+from judgeq.settings import REHEARSAL
 from judgeq.store import DATABASE, Store
+from judgeq.strategies.listwise import Listwise
 from judgeq.types import JobState, Totals
 
 T = TypeVar("T")
 Emit = Callable[[Event], None]
-Beside = Callable[[], Coroutine[Any, Any, None]]
 Page = Callable[[People], AbstractAsyncContextManager[None]]
 """What opens a page, or a terminal, on which people answer while it is entered."""
 
@@ -83,7 +82,7 @@ def prepare(
     conflicts.check_panel(settings)
     conflicts.check_workers(settings)
     dataset = datasets.load(settings, seed=settings.seed, frame=frame)
-    settings = assembly.fitting(settings, dataset)
+    settings = _fitting(settings, dataset)
     strategy = settings.make_strategy()
     prompt = _prompt(settings, dataset)
     settings, dataset = length.fitted(settings, dataset, strategy, prompt)
@@ -162,6 +161,17 @@ def _make_run(
         known = known_in(settings.anchors, dataset.ids, dataset.texts)
     strategy = settings.make_strategy()
     return Run(settings, dataset, strategy, prompt, pricing, facts, folder, held, known, function)
+
+
+def _fitting(settings: Settings, dataset: Dataset) -> Settings:
+    """The settings with a judge and a strategy that fit the dataset, where the user named none: texts
+    without gold are rehearsed, and few of them are ranked in one list."""
+    n, changes = len(dataset), dict[str, Any]()
+    if "judge" not in settings.model_fields_set and dataset.gold is None and dataset.latent is None:
+        changes["judge"] = (REHEARSAL,)
+    if "strategy" not in settings.model_fields_set and 1 < n < Listwise().k:
+        changes["strategy"] = f"listwise{n}"
+    return settings.model_copy(update=changes)
 
 
 def _prompt(settings: Settings, dataset: Dataset) -> PromptSet | None:
@@ -348,19 +358,6 @@ def _look_again(run: Run, info: RunInfo) -> None:
     changed = info.model_copy(update=changes)
     if changed != info:
         run.folder.write_info(changed)
-
-
-async def with_beside(beside: Beside | None, work: Coroutine[Any, Any, T]) -> T:
-    """What `work` returns, while `beside` runs. Raises StoppedError where it is cancelled."""
-    drawing = asyncio.create_task(beside()) if beside is not None else None
-    try:
-        return await work
-    except asyncio.CancelledError as error:
-        raise StoppedError("stopped at once; calls in flight were given up") from error
-    finally:
-        if drawing is not None:
-            drawing.cancel()
-            await asyncio.gather(drawing, return_exceptions=True)
 
 
 @asynccontextmanager

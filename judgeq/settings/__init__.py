@@ -301,6 +301,10 @@ class Choices(Declarations):
         "Keep the texts in the store, for workers on machines that don't have them.", RUNNING, False,
         session=True,
     )  # fmt: skip
+    standby: bool = setting(
+        "Wait while another process leads this run of a --store, and take over once it ends or dies.",
+        RUNNING, False, session=True,
+    )  # fmt: skip
     rating: Rating = setting(
         f"How comparisons are rated. {'; '.join(map(_described, CHOICES))}.",
         RATING, CHOICES[0], session=True,
